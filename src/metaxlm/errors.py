@@ -1,0 +1,10 @@
+"""The one exception that means "the user can fix this".
+
+Everything a user can get wrong (a recipe key, a file, a folder, a size) raises `MetaXLMError` with
+a message that says what was found, where, and what to do. The command line prints the message in
+one line and exits with code 2; any other exception is a bug of ours and keeps its traceback.
+"""
+
+
+class MetaXLMError(Exception):
+    """A mistake in the input, told in one line: what was found, where, and what to do."""

@@ -1,0 +1,148 @@
+"""One door for files: atomic writes, digests, JSON, locks.
+
+Nothing half-written is ever seen under a final name: a file or folder is written beside its final
+place under a temporary name, flushed to the disk, and renamed. A crash leaves at most a
+`.tmp-*` entry, which the next start removes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from metaxlm.errors import MetaXLMError
+
+TEMPORARY_PREFIX = ".tmp-"
+
+
+def sync_tree(path: Path) -> None:
+    """Flush a file, or a folder and all that is in it, to the disk."""
+    children = [*path.rglob("*"), path] if path.is_dir() else [path]
+    for child in children:
+        descriptor = os.open(child, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _rename_into_place(temporary: Path, final: Path) -> None:
+    """Rename, replacing a folder that stands in the way, and flush the parent's entry."""
+    if final.is_dir() and not final.is_symlink():
+        discarded = final.with_name(f"{TEMPORARY_PREFIX}old-{final.name}")
+        shutil.rmtree(discarded, ignore_errors=True)
+        final.rename(discarded)
+        temporary.rename(final)
+        shutil.rmtree(discarded)
+    else:
+        temporary.replace(final)
+    descriptor = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_path(final: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `final`; on success it is flushed and renamed to `final`.
+
+    The caller creates either a file or a folder there. If the body raises, the temporary is removed
+    and whatever stood at `final` is untouched.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = final.with_name(f"{TEMPORARY_PREFIX}{final.name}")
+    remove(temporary)
+    try:
+        yield temporary
+        sync_tree(temporary)
+        _rename_into_place(temporary, final)
+    finally:
+        remove(temporary)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically, readable by a person."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a missing or broken one is a clear error."""
+    return json_loads(read_text(path), str(path))
+
+
+def json_loads(text: str, where: str) -> Any:
+    """Parse JSON and name the place when it is broken."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise MetaXLMError(
+            f"{where}:{error.lineno}: not valid JSON ({error.msg}); restore the file or delete it"
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 text file; a missing, unreadable or differently encoded one is a clear error."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise MetaXLMError(f"{path}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise MetaXLMError(
+            f"{path}: not UTF-8 at byte {error.start}; convert it with iconv"
+        ) from error
+    except OSError as error:
+        raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def digest_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_value(value: Any) -> str:
+    """Return the SHA-256 of a JSON-like value, independent of the order of its keys."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextmanager
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; a second process gets a clear error instead of a mess."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock_path = folder / ".lock"
+    with lock_path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            owner = lock.read().strip() or "unknown"
+            raise MetaXLMError(
+                f"{folder}: in use by process {owner}; wait for it, or choose another --output"
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield

@@ -1,0 +1,87 @@
+"""What the user sees while something runs: bars on a terminal, plain lines elsewhere, or nothing.
+
+Every long step asks `track` for a bar. On a terminal rich draws it with rate and time left; in a
+log file a plain line appears at most every few seconds; with `--quiet` only errors are printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+console = Console(highlight=False)
+"""Where everything for the user goes."""
+
+_PLAIN_INTERVAL_S = 10.0
+
+Advance = Callable[..., None]
+"""`advance(amount=1, note="")` moves a bar; the note stands at its end, such as the loss."""
+
+
+class _RateColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.1f} {task.fields['unit']}/s")
+
+
+def set_quiet(quiet: bool) -> None:
+    """Silence everything but errors (`--quiet`)."""
+    console.quiet = quiet
+
+
+def say(message: str) -> None:
+    """Print one line to the user."""
+    console.print(message, soft_wrap=True, markup=False)
+
+
+@contextmanager
+def track(title: str, total: int, unit: str, completed: int = 0) -> Iterator[Advance]:
+    """Show a bar over `total` units of work, of which `completed` are already done."""
+    if console.is_terminal and not console.quiet:
+        columns = (
+            TextColumn("{task.description:<34}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _RateColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=console) as bars:
+            bar = bars.add_task(title, total=total, completed=completed, note="", unit=unit)
+
+            def advance(amount: int = 1, note: str | None = None) -> None:
+                bars.advance(bar, amount)
+                if note is not None:
+                    bars.update(bar, note=note)
+
+            yield advance
+        return
+
+    done, latest_note = completed, ""
+    start = last_line = time.monotonic()
+
+    def advance_plain(amount: int = 1, note: str | None = None) -> None:
+        nonlocal done, last_line, latest_note
+        done += amount
+        latest_note = latest_note if note is None else note
+        now = time.monotonic()
+        if done >= total or now - last_line >= _PLAIN_INTERVAL_S:
+            last_line = now
+            rate = (done - completed) / max(now - start, 1e-9)
+            left = (total - done) / rate if rate > 0 else 0.0
+            say(f"{title}: {done:,}/{total:,} {unit}, {rate:,.1f}/s, {left:.0f} s left {latest_note}")
+
+    yield advance_plain
