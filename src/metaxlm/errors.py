@@ -8,3 +8,7 @@ one line and exits with code 2; any other exception is a bug of ours and keeps i
 
 class MetaXLMError(Exception):
     """A mistake in the input, told in one line: what was found, where, and what to do."""
+
+
+class Interrupted(Exception):
+    """The user or the system asked to stop; what was done is saved, and a new start continues."""

@@ -82,6 +82,7 @@ def track(title: str, total: int, unit: str, completed: int = 0) -> Iterator[Adv
             last_line = now
             rate = (done - completed) / max(now - start, 1e-9)
             left = (total - done) / rate if rate > 0 else 0.0
-            say(f"{title}: {done:,}/{total:,} {unit}, {rate:,.1f}/s, {left:.0f} s left {latest_note}")
+            pace = f"{rate:,.1f}/s, {left:.0f} s left"
+            say(f"{title}: {done:,}/{total:,} {unit}, {pace} {latest_note}".rstrip())
 
     yield advance_plain

@@ -1,0 +1,406 @@
+"""The recipe: one YAML file is one experiment, and nothing is hidden.
+
+A recipe comes in as YAML plus `--set a.b=c` overrides and goes out as a checked `Recipe`. Every key
+has its meaning below it. Checking is strict: an unknown key is an error that names the nearest
+known one, a value of the wrong type is not converted, and every message carries file and line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import read_text
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+# Strict mode wants Path objects; YAML has only strings.
+Location = Annotated[Path, BeforeValidator(lambda v: Path(v) if isinstance(v, str) else v)]
+
+
+def _parse_exponent(value: object) -> object:
+    """YAML 1.1 reads `1e-4` as text because it wants `1.0e-4`; people write the former."""
+    try:
+        return float(value) if isinstance(value, str) and "e" in value.lower() else value
+    except ValueError:
+        return value
+
+
+Real = Annotated[float, BeforeValidator(_parse_exponent), Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Base of every part of a recipe: strict types, no unknown keys, immutable."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+class PhrasebookRecipe(Section):
+    """How much of the built-in corpus to generate."""
+
+    source_sentences: Positive = 60_000
+    """Sentences in the source language: the large monolingual corpus of meta-pretraining."""
+    sentences: Positive = 6_000
+    """Sentences in each of the other languages."""
+    test_pairs: Positive = 500
+    """Sentence pairs a language in the retrieval test; the other test sets follow from it."""
+    train_examples: Positive = 3_000
+    """English training examples for each finetuned task."""
+
+
+class CorpusRecipe(Section):
+    """Where the text comes from."""
+
+    source: Literal["phrasebook", "text"] = "phrasebook"
+    """`phrasebook` generates the built-in corpus; `text` reads files `XX.txt[.gz|.xz]`."""
+    path: Location | None = None
+    """Folder with one file a language (`source: text`); blank lines separate documents."""
+    split_sentences: bool = False
+    """Split each line into sentences; otherwise a line is a sentence (`source: text`)."""
+    phrasebook: PhrasebookRecipe = PhrasebookRecipe()
+    """Sizes of the built-in corpus (`source: phrasebook`)."""
+
+    @model_validator(mode="after")
+    def _path_belongs_to_text(self) -> CorpusRecipe:
+        if self.source == "text" and self.path is None:
+            raise ValueError("`source: text` needs `path`, a folder with files like en.txt")
+        return self
+
+
+class VocabularyRecipe(Section):
+    """The shared vocabulary of cross-lingual pretraining, and the monolingual one."""
+
+    size: Positive = 8_000
+    """Rows of the shared SentencePiece vocabulary, special tokens included."""
+    monolingual_size: Positive = 4_000
+    """Rows of the byte-level BPE vocabulary of meta-pretraining, special tokens included."""
+    alpha: Fraction = 0.7
+    """Exponent that rebalances the languages in the vocabulary's training sample."""
+    sample_sentences: Positive = 1_000_000
+    """At most so many sentences train the vocabulary."""
+
+
+class ModelRecipe(Section):
+    """The encoder's shape: RoBERTa's architecture at any size."""
+
+    layers: Positive = 12
+    """Transformer layers."""
+    hidden: Positive = 768
+    """Width of the hidden states."""
+    heads: Positive = 12
+    """Attention heads; they divide `hidden`."""
+    ffn: Positive = 3_072
+    """Inner width of the feed-forward network."""
+    max_positions: Positive = 512
+    """Longest sequence, special tokens included."""
+    dropout: Fraction = 0.1
+    """Dropout on hidden states and attention weights."""
+
+    @model_validator(mode="after")
+    def _heads_divide_hidden(self) -> ModelRecipe:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden ({self.hidden}) is not a multiple of heads ({self.heads})")
+        return self
+
+
+class TrainingRecipe(Section):
+    """One masked-language-model training; the defaults are the paper's (its appendix table)."""
+
+    steps: Positive = 200_000
+    """Optimizer steps."""
+    batch_size: Positive = 64
+    """Blocks in a step."""
+    length: Positive = 512
+    """Tokens in a block: whole sentences up to this length, `<s>` and `</s>` included."""
+    learning_rate: Real = 1e-4
+    """Peak of the linear schedule."""
+    warmup_steps: Count = 10_000
+    """Steps of linear warm-up; afterwards the rate falls linearly to zero."""
+    weight_decay: Real = 0.01
+    """Decoupled weight decay; biases and LayerNorms are left out."""
+    adam_betas: Annotated[list[Fraction], Field(min_length=2, max_length=2)] = [0.9, 0.98]
+    """Adam's two decay rates."""
+    adam_epsilon: Real = 1e-6
+    """Adam's epsilon."""
+    clip: Real = 1.0
+    """Largest gradient norm; 0 turns clipping off."""
+    alpha: Fraction = 0.7
+    """Exponent of the rebalanced distribution p_i = N_i^alpha / sum_j N_j^alpha."""
+    size_unit: Literal["bytes", "characters", "tokens"] = "bytes"
+    """What N_i counts."""
+    mask_probability: Fraction = 0.15
+    """Share of positions to predict; of these 80 % are masked, 10 % replaced, 10 % kept."""
+    exclude_special: bool = False
+    """Never choose `<s>` and `</s>` for prediction (fairseq chooses them too)."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto` is bfloat16 where the GPU has it, and float32 elsewhere."""
+    checkpoint_every: Positive = 1_000
+    """Steps between two checkpoints."""
+    keep_checkpoints: Positive = 2
+    """How many of the newest checkpoints stay on the disk."""
+    log_every: Positive = 50
+    """Steps between two rows of the training log."""
+
+
+class MetaRecipe(TrainingRecipe):
+    """Phase (a): train a monolingual encoder, or take one that exists."""
+
+    model: str | None = None
+    """Folder or hub id of an existing encoder; then nothing is trained in this phase."""
+
+
+class MatchingRecipe(Section):
+    """How rows of the shared vocabulary find their start in the monolingual one (section 3.2)."""
+
+    normalize: bool = True
+    """Try the normalized token after the token itself."""
+    dictionaries: Location | None = None
+    """Folder of MUSE dictionaries `en-XX.txt`; the built-in corpus brings its own."""
+    pieces: Literal["any", "word_start"] = "any"
+    """Which pieces are looked up in the dictionaries: all, or only those that start a word."""
+    one_to_many: Literal["first", "mean", "mean_per_language"] = "mean_per_language"
+    """What several translations of one piece become."""
+    multi_token: bool = True
+    """A translation of several tokens counts as the mean of their rows."""
+    filler: Literal["random", "normal"] = "random"
+    """Rows without a match: N(0, 0.02), or the source rows' mean and deviation."""
+
+
+class PartsRecipe(Section):
+    """The five switches of initialization."""
+
+    words: bool = False
+    """Word rows, which are also the decoder's."""
+    positions: bool = False
+    """Position rows."""
+    embedding_norm: bool = False
+    """LayerNorm of the embeddings."""
+    layers: bool = False
+    """The Transformer body."""
+    head: bool = False
+    """The MLM head: dense, LayerNorm, and the decoder's bias."""
+
+
+class VariantRecipe(Section):
+    """One model of the experiment; variants differ in nothing but what stands here."""
+
+    initialize: Literal["none", "body", "embeddings", "both"] | PartsRecipe = "both"
+    """What is copied from the meta-pretrained model: a preset, or the five switches."""
+    dictionaries: bool = False
+    """Match through bilingual dictionaries as well (+Dict)."""
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether anything at all is copied from the meta-pretrained model."""
+        if isinstance(self.initialize, PartsRecipe):
+            return any(self.initialize.model_dump().values())
+        return self.initialize != "none"
+
+
+class RetrievalRecipe(Section):
+    """Tatoeba-style sentence retrieval without finetuning."""
+
+    batch_tokens: Positive = 16_384
+    """Tokens, padding included, in one forward pass."""
+
+
+class AlignmentRecipe(Section):
+    """Word alignment without finetuning, by optimal transport."""
+
+    batch_tokens: Positive = 8_192
+    """Tokens, padding included, in one forward pass."""
+    drawn_pairs: Count = 2
+    """Sentence pairs a language that the report draws."""
+
+
+class FinetuneRecipe(Section):
+    """A task finetuned in the source language and tested in every language."""
+
+    epochs: Positive
+    """Passes over the training examples."""
+    learning_rate: Real
+    """Peak of the linear schedule."""
+    batch_size: Positive = 32
+    """Examples in a step."""
+    weight_decay: Real = 0.0
+    """Decoupled weight decay."""
+    warmup: Fraction = 0.1
+    """Share of the steps that warm up."""
+    length: Positive = 128
+    """Longest input, special tokens included."""
+    select_by: Literal["source", "all"] = "source"
+    """Which dev set picks the best epoch: the source language's, or the mean of all."""
+    seeds: Positive = 1
+    """How many seeds."""
+
+
+class EvaluationRecipe(Section):
+    """Phase (c): what is measured."""
+
+    data: Location | None = None
+    """Folder with the task data; the built-in corpus brings its own."""
+    retrieval: RetrievalRecipe | None = RetrievalRecipe()
+    """Sentence retrieval; `null` leaves it out."""
+    alignment: AlignmentRecipe | None = AlignmentRecipe()
+    """Word alignment; `null` leaves it out."""
+    finetune: dict[str, FinetuneRecipe] = {}
+    """Finetuned tasks by name."""
+
+
+class Recipe(Section):
+    """One experiment: variants that share everything else."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+    """Names the run folder."""
+    seed: Count = 1
+    """Everything random follows from it."""
+    languages: Annotated[list[str], Field(min_length=2)]
+    """Languages of cross-lingual pretraining."""
+    source_language: str = "en"
+    """Language of meta-pretraining and of the finetuning data."""
+    corpus: CorpusRecipe = CorpusRecipe()
+    vocabulary: VocabularyRecipe = VocabularyRecipe()
+    model: ModelRecipe = ModelRecipe()
+    meta: MetaRecipe = MetaRecipe()
+    """Phase (a), meta-pretraining."""
+    matching: MatchingRecipe = MatchingRecipe()
+    pretraining: TrainingRecipe = TrainingRecipe()
+    """Phase (b), cross-lingual pretraining."""
+    variants: Annotated[dict[str, VariantRecipe], Field(min_length=1)]
+    """Models to compare, by name."""
+    evaluation: EvaluationRecipe = EvaluationRecipe()
+    """Phase (c)."""
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Recipe:
+        if self.source_language not in self.languages:
+            raise ValueError(f"source_language {self.source_language!r} is not among languages")
+        if len(set(self.languages)) < len(self.languages):
+            raise ValueError("languages names one language twice")
+        longest = max(self.meta.length, self.pretraining.length)
+        if longest > self.model.max_positions:
+            raise ValueError(
+                f"length {longest} exceeds model.max_positions {self.model.max_positions}"
+            )
+        for name in self.variants:
+            if not name or any(c in name for c in "/\\ ") or name.startswith("."):
+                raise ValueError(f"variant name {name!r} does not make a folder name")
+        return self
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, apply `a.b=c` overrides, check everything."""
+    lines: dict[tuple[str, ...], int] = {}
+    values = _read_yaml(path, lines)
+    for override in overrides:
+        _apply_override(values, override)
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        raise MetaXLMError(_explain(error, path, lines)) from None
+
+
+def save_recipe(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML, every default spelled out."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _read_yaml(path: Path, lines: dict[tuple[str, ...], int]) -> dict[str, Any]:
+    """Parse YAML into a dict and note the line of every key."""
+    text = read_text(path)
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "unreadable"
+        raise MetaXLMError(f"{path}{line}: not valid YAML ({problem})") from error
+    if not isinstance(values, dict):
+        raise MetaXLMError(f"{path}: a recipe is a mapping of keys, found {type(values).__name__}")
+    _note_lines(node, (), lines, path)
+    return cast(dict[str, Any], values)
+
+
+def _note_lines(
+    node: yaml.Node | None, prefix: tuple[str, ...], lines: dict[tuple[str, ...], int], path: Path
+) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key, value in node.value:
+        place = (*prefix, str(key.value))
+        if place in lines:
+            raise MetaXLMError(
+                f"{path}:{key.start_mark.line + 1}: key {'.'.join(place)!r} stands twice "
+                f"(first on line {lines[place]}); delete one"
+            )
+        lines[place] = key.start_mark.line + 1
+        _note_lines(value, place, lines, path)
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one `a.b=c`, where c is read as YAML; sections on the way are created."""
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise MetaXLMError(f"--set {override!r}: expected KEY=VALUE, such as pretraining.steps=100")
+    *parents, last = key.strip().split(".")
+    target = values
+    for parent in parents:
+        if target.get(parent) is None:
+            target[parent] = {}
+        target = target[parent]
+        if not isinstance(target, dict):
+            raise MetaXLMError(f"--set {override!r}: {parent!r} is a value and has no keys in it")
+    try:
+        target[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise MetaXLMError(f"--set {override!r}: the value is not valid YAML") from error
+
+
+def _explain(error: ValidationError, path: Path, lines: dict[tuple[str, ...], int]) -> str:
+    """Tell the first problem in one line, with file, line and the nearest known key."""
+    problems = error.errors()
+    first = problems[0]
+    # Union branches add their own labels to the place; they are no keys of the recipe.
+    place = tuple(str(part) for part in first["loc"] if not str(part).startswith("literal["))
+    place = tuple(part for part in place if part != "PartsRecipe")
+    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+    where = f"{path}:{line}" if line else str(path)
+    name = ".".join(place) or "recipe"
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(place[-1], _known_keys(place[:-1]), n=1, cutoff=0.5)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else (f"known here: {', '.join(_known_keys(place[:-1]))}")
+        )
+        message = f"{where}: unknown key {name!r}; {hint}"
+    elif first["type"] == "missing":
+        message = f"{where}: key {name!r} is missing"
+    else:
+        found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
+        reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        message = f"{where}: {name}: {reason}{found}"
+    more = len(problems) - 1
+    return message + (f" (and {more} more)" if more else "")
+
+
+def _known_keys(place: tuple[str, ...]) -> list[str]:
+    """List the keys that a section at this place of the recipe has."""
+    model: Any = Recipe
+    for key in place:
+        field = model.model_fields.get(key) if hasattr(model, "model_fields") else None
+        annotation = field.annotation if field else model
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        sections = [c for c in candidates if isinstance(c, type) and issubclass(c, Section)]
+        model = sections[0] if sections else annotation
+    return list(model.model_fields) if hasattr(model, "model_fields") else []

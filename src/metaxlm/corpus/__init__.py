@@ -1,0 +1,1 @@
+"""Raw text becomes documents, documents become sentences, sentences become token shards."""

@@ -1,0 +1,1 @@
+"""The encoder, its task heads, and the way to and from Hugging Face folders."""

@@ -1,0 +1,77 @@
+"""Task heads for phase (c): hidden states of the encoder come in, logits go out.
+
+The paper's Section 4.2 finetunes like BERT and XLM-R: a sentence pair is classified from its first
+token, a word is tagged from its own token, an answer is found by the logits of its two ends. Sizes
+and order of operations are those of transformers' XLM-RoBERTa heads, so that weights can be
+exchanged. Shapes: B batch, L length, D hidden, C classes.
+"""
+
+# ruff: noqa: N803
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from metaxlm.model.encoder import Encoder, EncoderConfig, initialize_module
+
+
+class ClassificationHead(nn.Module):
+    """First token -> dropout, dense, tanh, dropout, linear -> one logit for each class."""
+
+    def __init__(self, config: EncoderConfig, num_classes: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, num_classes)
+        self.apply(initialize_module)
+
+    def forward(self, hidden_BLD: Tensor) -> Tensor:
+        """Return logits, [B, C]."""
+        pooled_BD = self.dense(self.dropout(hidden_BLD[:, 0])).tanh()
+        logits_BC: Tensor = self.output(self.dropout(pooled_BD))
+        return logits_BC
+
+
+class TaggingHead(nn.Module):
+    """Each token -> dropout, linear -> one logit for each tag."""
+
+    def __init__(self, config: EncoderConfig, num_classes: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.hidden_size, num_classes)
+        self.apply(initialize_module)
+
+    def forward(self, hidden_BLD: Tensor) -> Tensor:
+        """Return logits, [B, L, C]."""
+        logits_BLC: Tensor = self.output(self.dropout(hidden_BLD))
+        return logits_BLC
+
+
+class SpanHead(nn.Module):
+    """Each token -> linear -> a logit for starting and a logit for ending the answer."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.output = nn.Linear(config.hidden_size, 2)
+        self.apply(initialize_module)
+
+    def forward(self, hidden_BLD: Tensor) -> Tensor:
+        """Return logits, [B, L, 2]: start and end; padding is the caller's to exclude."""
+        logits_BL2: Tensor = self.output(hidden_BLD)
+        return logits_BL2
+
+
+class TaskModel(nn.Module):
+    """An encoder under one task head: what finetuning trains."""
+
+    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def forward(
+        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
+    ) -> Tensor:
+        """Return the head's logits for a batch of token ids."""
+        logits: Tensor = self.head(self.encoder(ids_BL, mask_BL, token_types_BL))
+        return logits

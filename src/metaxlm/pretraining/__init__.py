@@ -1,0 +1,1 @@
+"""One loop for both pretraining phases, with data whose order is a function of (seed, step)."""

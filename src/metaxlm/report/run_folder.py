@@ -1,0 +1,209 @@
+"""Everything the report is drawn from, read out of one run folder.
+
+In comes `runs/NAME/`: results.jsonl, recipe.yaml, the training logs, and what each variant's
+initialization and evaluation left behind. Out comes a `Run`, with a list of the pieces that are not
+there (yet). Only missing results are an error; anything else missing is told to the reader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import json_loads, read_json, read_text
+
+Row = Mapping[str, Any]
+"""One line of results.jsonl or of a training log."""
+
+_IDENTITY = (
+    "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",
+)  # fmt: skip
+_DISPLAY_NAMES = {
+    "xlm": "XLM",
+    "metaxlm": "MetaXLM",
+    "metaxlm+dict": "MetaXLM+Dict",
+    "body": "Body only",
+    "embeddings": "Embeddings only",
+    "freeze": "MetaXLM+freezing",
+    "xlm+kd": "XLM+KD",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read."""
+
+    name: str
+    rows: list[Row]
+    variants: list[str]
+    """In the recipe's order; those without any file are in it too."""
+    recipe: dict[str, Any]
+    recipe_text: str
+    logs: dict[str, list[Row]]
+    """Training log of each variant that has one."""
+    meta_log: list[Row]
+    examples: dict[str, dict[str, list[dict[str, Any]]]]
+    coverage: dict[str, dict[str, Any]]
+    missing: list[str]
+    """Sentences for the reader: what is not there, and why it may be so."""
+
+    @property
+    def uses_phrasebook(self) -> bool:
+        """Whether the corpus is the built-in, synthetic one."""
+        corpus = self.recipe.get("corpus")
+        return isinstance(corpus, dict) and corpus.get("source", "phrasebook") == "phrasebook"
+
+    def starts_random(self, variant: str) -> bool:
+        """Whether the recipe says that this variant copies nothing."""
+        start = _variant_recipes(self.recipe).get(variant, {}).get("initialize", "both")
+        if isinstance(start, dict):
+            return not any(start.values())
+        return bool(start == "none")
+
+
+def display_name(variant: str) -> str:
+    """Return the name the paper gives a variant, or the variant's own."""
+    return _DISPLAY_NAMES.get(variant, variant)
+
+
+def read_run(run_dir: Path) -> Run:
+    """Read a run folder; without results there is nothing to report, which is an error."""
+    rows = read_results(run_dir / "results.jsonl")
+    recipe, recipe_text = _read_recipe(run_dir / "recipe.yaml")
+    variants = _order_variants(run_dir, recipe, rows)
+    folders = {variant: run_dir / "variants" / variant for variant in variants}
+    logs = {v: log for v in variants if (log := _read_log(folders[v] / "log.jsonl"))}
+    examples = _read_each(folders, "evaluation/examples.json")
+    coverage = _read_each(folders, "initialization/coverage.json")
+    run = Run(
+        name=str(recipe.get("name") or run_dir.resolve().name),
+        rows=rows,
+        variants=variants,
+        recipe=recipe,
+        recipe_text=recipe_text,
+        logs=logs,
+        meta_log=_read_log(run_dir / "meta" / "log.jsonl"),
+        examples=examples,
+        coverage=coverage,
+        missing=[],
+    )
+    run.missing.extend(_list_missing(run))
+    return run
+
+
+def read_results(path: Path) -> list[Row]:
+    """Read results.jsonl; a row written twice (a repeated evaluation) counts once, the last one."""
+    if not path.is_file():
+        raise MetaXLMError(f"{path}: no results yet; run `metaxlm run RECIPE` up to its evaluation")
+    kept: dict[tuple[Any, ...], Row] = {}
+    for number, row in _read_lines(path):
+        value = row.get("value")
+        if not isinstance(row.get("task"), str) or not isinstance(row.get("metric"), str):
+            raise MetaXLMError(f"{path}:{number}: a result needs `task` and `metric`")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise MetaXLMError(
+                f"{path}:{number}: `value` is {value!r}, not a number; repeat that evaluation"
+            )
+        kept[tuple(row.get(key) for key in _IDENTITY)] = row
+    if not kept:
+        raise MetaXLMError(f"{path}: empty; run `metaxlm run RECIPE` up to its evaluation")
+    return list(kept.values())
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        row = json_loads(line, f"{path}:{number}")
+        if not isinstance(row, dict):
+            raise MetaXLMError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}")
+        yield number, row
+
+
+def _read_log(path: Path) -> list[Row]:
+    """Read a training log in the order of its steps; a resumed step counts once, the last one."""
+    if not path.is_file():
+        return []
+    by_step = {}
+    for number, row in _read_lines(path):
+        if not isinstance(row.get("step"), int) or not isinstance(row.get("loss"), int | float):
+            raise MetaXLMError(f"{path}:{number}: a log row needs `step` and `loss`")
+        by_step[row["step"]] = row
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _read_recipe(path: Path) -> tuple[dict[str, Any], str]:
+    """Read the recipe as plain YAML, so that runs of older versions can still be reported."""
+    if not path.is_file():
+        return {}, ""
+    text = read_text(path)
+    try:
+        recipe = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise MetaXLMError(f"{path}: not valid YAML; restore it from the recipe you ran") from error
+    if not isinstance(recipe, dict):
+        raise MetaXLMError(f"{path}: a recipe is a mapping of keys, found {type(recipe).__name__}")
+    return recipe, text
+
+
+def _read_each(folders: dict[str, Path], name: str) -> dict[str, dict[str, Any]]:
+    return {v: read_json(folder / name) for v, folder in folders.items() if (folder / name).is_file()}
+
+
+def _variant_recipes(recipe: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    variants = recipe.get("variants")
+    if not isinstance(variants, dict):
+        return {}
+    return {str(name): value or {} for name, value in variants.items()}
+
+
+def _order_variants(run_dir: Path, recipe: dict[str, Any], rows: list[Row]) -> list[str]:
+    """List the recipe's variants, then those that only the results or the folders know."""
+    folder = run_dir / "variants"
+    found = [str(row["variant"]) for row in rows if row.get("variant") is not None]
+    folders = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+    visible = [name for name in folders if not name.startswith(".")]
+    return list(dict.fromkeys([*_variant_recipes(recipe), *found, *visible]))
+
+
+def _list_missing(run: Run) -> list[str]:
+    """Say what a complete run would have and this one does not."""
+    missing = []
+    evaluated = {row.get("variant") for row in run.rows}
+    for variant in run.variants:
+        if variant not in evaluated:
+            state = "is pretrained but not evaluated" if variant in run.logs else "has not run"
+            missing.append(f"{display_name(variant)} {state}.")
+    tasks = {(row.get("scenario"), row["task"]) for row in run.rows}
+    if ("features", "tatoeba") not in tasks:
+        missing.append("There are no sentence-retrieval results.")
+    if ("features", "alignment") not in tasks:
+        missing.append("There are no word-alignment results.")
+    if not any(scenario == "transfer" for scenario, _ in tasks):
+        missing.append("There are no cross-lingual transfer results.")
+    if not run.meta_log:
+        missing.append("There is no meta-pretraining log (an existing encoder leaves none).")
+    unlogged = [v for v in run.variants if v in evaluated and v not in run.logs]
+    if unlogged:
+        missing.append(f"There is no training log for {_join(unlogged)}.")
+    unmatched = [
+        v for v in run.variants
+        if v in evaluated and v not in run.coverage and not run.starts_random(v)
+    ]  # fmt: skip
+    if unmatched:
+        missing.append(f"There is no vocabulary-matching record for {_join(unmatched)}.")
+    if not run.examples:
+        missing.append("The evaluation left no example sentences.")
+    if not run.recipe_text:
+        missing.append("The recipe is not in the run folder.")
+    return missing
+
+
+def _join(variants: list[str]) -> str:
+    return ", ".join(map(display_name, variants))

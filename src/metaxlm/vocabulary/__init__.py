@@ -1,0 +1,1 @@
+"""Train or load vocabularies; every one is a transformers fast tokenizer."""

@@ -1,0 +1,43 @@
+"""Which sentences train the shared vocabulary: a sample whose languages are rebalanced.
+
+Language i contributes sentences in proportion to p_i = N_i^alpha / sum_j N_j^alpha, where N_i is
+its number of sentences, so that small languages get pieces of their own. No sentence is drawn
+twice: the sample shrinks until the scarcest language still has enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
+
+import numpy as np
+
+from metaxlm.randomness import generator
+
+
+def sample_counts(sentences: Mapping[str, int], alpha: float, limit: int) -> dict[str, int]:
+    """Return how many sentences of each language to draw without repeating any."""
+    weights = {language: count**alpha for language, count in sentences.items()}
+    total = sum(weights.values())
+    shares = {language: weight / total for language, weight in weights.items()}
+    largest = min([limit, *(sentences[language] / share for language, share in shares.items())])
+    return {
+        language: min(sentences[language], max(1, round(largest * share)))
+        for language, share in shares.items()
+    }
+
+
+def sample_sentences(
+    texts: Mapping[str, Iterable[str]],
+    counts: Mapping[str, int],
+    alpha: float,
+    limit: int,
+    seed: int,
+) -> Iterator[str]:
+    """Yield the sample from each language's sentences, language by language, in their order."""
+    wanted = sample_counts(counts, alpha, limit)
+    for language in sorted(texts):
+        random = generator(seed, f"vocabulary-sample-{language}")
+        keep = np.zeros(counts[language], bool)
+        keep[random.choice(counts[language], wanted[language], replace=False)] = True
+        yield from compress(texts[language], keep)
