@@ -11,8 +11,6 @@ vocabulary, M masked positions. Nothing here branches on the values of a tensor,
 graphs stay whole.
 """
 
-# ruff: noqa: N803
-
 from __future__ import annotations
 
 from dataclasses import dataclass

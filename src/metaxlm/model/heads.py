@@ -6,8 +6,6 @@ and order of operations are those of transformers' XLM-RoBERTa heads, so that we
 exchanged. Shapes: B batch, L length, D hidden, C classes.
 """
 
-# ruff: noqa: N803
-
 from __future__ import annotations
 
 from torch import Tensor, nn

@@ -41,18 +41,26 @@ _LAYER = {
 class HeadNames:
     """How one family calls the parts of its masked language modeling head."""
 
+    prefix: str
     dense: str
     norm: str
     bias: str
     decoder: str
 
 
-ROBERTA_HEAD = HeadNames("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
+ROBERTA_HEAD = HeadNames(
+    prefix="lm_head.",
+    dense="lm_head.dense",
+    norm="lm_head.layer_norm",
+    bias="lm_head.bias",
+    decoder="lm_head.decoder",
+)
 BERT_HEAD = HeadNames(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.bias",
-    "cls.predictions.decoder",
+    prefix="cls.predictions.",
+    dense="cls.predictions.transform.dense",
+    norm="cls.predictions.transform.LayerNorm",
+    bias="cls.predictions.bias",
+    decoder="cls.predictions.decoder",
 )
 
 
@@ -84,7 +92,7 @@ def import_tensors(
     that does not fit raises, because a half-loaded encoder looks like a bad model.
     """
     found = _canonicalize(tensors)
-    _untie_or_refuse(found, head)
+    _drop_tied_decoder(found, head)
     parts = name_parts(config.num_layers, head)
     _refuse_unknown(found, {name for names in parts.values() for name in names}, head)
     with torch.device("meta"):
@@ -149,7 +157,7 @@ def _canonicalize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _untie_or_refuse(found: dict[str, Tensor], head: HeadNames) -> None:
+def _drop_tied_decoder(found: dict[str, Tensor], head: HeadNames) -> None:
     """Remove the decoder, which repeats the word rows and the bias; refuse it if it does not."""
     weight = found.pop(f"{head.decoder}.weight", None)
     words = found.get("embeddings.word_embeddings.weight")
@@ -168,7 +176,7 @@ def _untie_or_refuse(found: dict[str, Tensor], head: HeadNames) -> None:
 
 def _refuse_unknown(found: Iterable[str], known: set[str], head: HeadNames) -> None:
     """Refuse tensors in the encoder or the head that we would drop; other heads may be dropped."""
-    ours = ("embeddings.", "encoder.", head.dense.split(".dense")[0] + ".")
+    ours = ("embeddings.", "encoder.", head.prefix)
     unknown = [n for n in found if n.startswith(ours) and n not in known and n not in _BUFFERS]
     if unknown:
         raise MetaXLMError(

@@ -40,6 +40,8 @@ from metaxlm.pretraining.optimizer import (
 from metaxlm.progress import say, track
 from metaxlm.randomness import derive_seed
 
+LOG_NAME = "log.jsonl"
+"""The training log beside the checkpoints: one row every `log_every` steps."""
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -56,7 +58,7 @@ def train(
     model.to(device).train()
     optimizer = make_optimizer(model, recipe)
     state = _resume(model, optimizer, folder, title)
-    log = _Log(folder / "log.jsonl", state.step)
+    log = _Log(folder / LOG_NAME, state.step)
     bfloat16 = uses_bfloat16(recipe, device)
     start = time.monotonic() - state.seconds
 
@@ -64,7 +66,7 @@ def train(
         state.seconds = time.monotonic() - start
         moments = export_moments(optimizer, model)
         checkpoint = Checkpoint(model.state_dict(), moments, state)
-        save_checkpoint(folder / "checkpoints", checkpoint, recipe.keep_checkpoints)
+        save_checkpoint(folder, checkpoint, recipe.keep_checkpoints)
 
     with (
         _stop_requests() as stop_requested,
@@ -133,7 +135,7 @@ def _step(
 def _resume(
     model: MaskedLM, optimizer: torch.optim.AdamW, folder: Path, title: str
 ) -> TrainingState:
-    checkpoint = load_newest(folder / "checkpoints")
+    checkpoint = load_newest(folder)
     if checkpoint is None:
         return TrainingState()
     model.load_state_dict(checkpoint.model)

@@ -1,0 +1,43 @@
+# Every target sets up .venv when it is missing or when pyproject.toml changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint types bench docs clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+	@touch $@
+
+demo: $(READY)  ## Run all three phases on the built-in corpus and write a report page
+	$(BIN)/metaxlm demo
+
+test: $(READY)  ## Run the test suite
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(READY)  ## Run the tests that take longer: demo sizes, three seeds, many kills
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)  ## Check style, formatting and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY)  ## Check types
+	$(BIN)/mypy
+
+bench: $(READY)  ## Measure ours and the peers side by side
+	$(BIN)/python benchmarks/pretraining.py
+
+docs: $(READY)  ## Write the recipe reference and the API pages into site/
+	$(BIN)/python docs/build.py
+
+clean:  ## Remove what the targets made
+	rm -rf $(VENV) site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,211 @@
+"""The command line. Heavy imports wait until a command needs them, so that help is instant."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from enum import StrEnum
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+from rich.console import Console
+
+from metaxlm import __version__
+from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.progress import console, say, set_quiet
+
+if TYPE_CHECKING:
+    from metaxlm.config import Recipe
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 75
+"""The system's code for "try again later": the same command continues."""
+
+app = typer.Typer(
+    help="Turn a strong monolingual encoder into a cross-lingual one, and prove what it gained.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class StageName(StrEnum):
+    """The stages of a run, in order."""
+
+    CORPUS = "corpus"
+    VOCABULARY = "vocabulary"
+    SHARDS = "shards"
+    META = "meta"
+    INITIALIZE = "initialize"
+    PRETRAIN = "pretrain"
+    EVALUATE = "evaluate"
+    FINETUNE = "finetune"
+    REPORT = "report"
+
+
+def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the variants of the recipe that stands on the command line."""
+    from metaxlm.config import load_recipe
+
+    try:
+        recipe = load_recipe(Path(context.params["recipe"]))
+    except (MetaXLMError, KeyError, TypeError):
+        return []
+    return [name for name in recipe.variants if name.startswith(incomplete)]
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; may be repeated."),
+]
+StageOption = Annotated[
+    StageName | None, typer.Option("--stage", help="Run this stage and what it needs, no more.")
+]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant", help="Only this variant; may be repeated.", autocompletion=_complete_variant
+    ),
+]
+Output = Annotated[
+    Path, typer.Option("--output", help="Folder in which the run folder NAME is made.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"metaxlm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Hold the options that stand before any command."""
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="The experiment, a YAML file.")],
+    stage: StageOption = None,
+    variant: Variants = None,
+    overrides: Overrides = None,
+    output: Output = Path("runs"),
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Run a recipe: do what is missing, continue where it stopped, and write the report."""
+    from metaxlm.config import load_recipe
+
+    set_quiet(quiet)
+    _execute(load_recipe(recipe, overrides or []), stage, variant or [], output, device)
+
+
+@app.command()
+def demo(
+    overrides: Overrides = None,
+    output: Output = Path("runs"),
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Run all three phases on the built-in corpus and show what they gained."""
+    from metaxlm.config import load_recipe
+
+    set_quiet(quiet)
+    with as_file(files("metaxlm") / "recipes" / "demo.yaml") as path:
+        recipe = load_recipe(path, overrides or [])
+    _execute(recipe, None, [], output, device)
+
+
+@app.command()
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/demo.")],
+    quiet: Quiet = False,
+) -> None:
+    """Draw the report of a run again from its results."""
+    from metaxlm.files import exclusive_folder
+
+    set_quiet(quiet)
+    if not (run_dir / "recipe.yaml").is_file():
+        raise MetaXLMError(f"{run_dir}: not a run folder, it has no recipe.yaml")
+    with exclusive_folder(run_dir):
+        _report(run_dir)
+
+
+def _execute(
+    recipe: Recipe, stage: StageName | None, variants: list[str], output: Path, device: str
+) -> None:
+    from metaxlm.experiments.layout import RunLayout
+    from metaxlm.experiments.pipeline import (
+        build_stages,
+        check_variants,
+        collect_results,
+        select_stages,
+        start_run,
+    )
+    from metaxlm.files import exclusive_folder
+    from metaxlm.pretraining.device import choose_device
+
+    check_variants(recipe, variants)
+    layout = RunLayout(output / recipe.name)
+    stages = build_stages(recipe, layout, choose_device(device))
+    with exclusive_folder(layout.root):
+        start_run(recipe, layout)
+        for selected in select_stages(stages, stage, variants):
+            selected.run()
+        rows = collect_results(recipe, layout, stages)
+        if rows and stage in (None, StageName.REPORT):
+            _report(layout.root)
+
+
+def _report(run_dir: Path) -> None:
+    from metaxlm.experiments.results import FILE_NAME, read_results
+    from metaxlm.report import summary_table, write_report
+
+    page = write_report(run_dir)
+    console.print(summary_table(read_results(run_dir / FILE_NAME)))
+    say(f"report: {page}")
+
+
+def main() -> None:
+    """Run the command line: one line and exit code 2 for a user's mistake, 75 for a stop."""
+    try:
+        code = app(standalone_mode=False)
+    except MetaXLMError as error:
+        code = _fail(str(error))
+    except click.ClickException as error:
+        code = _fail(error.format_message())
+    except (Interrupted, KeyboardInterrupt, click.Abort) as error:
+        _print_error(f"{error or 'stopped'}; the same command continues")
+        code = EXIT_INTERRUPTED
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+            raise
+        code = _fail(f"{error.filename or 'output'}: {os.strerror(error.errno or 0)}")
+    sys.exit(code)
+
+
+def _fail(message: str) -> int:
+    _print_error(message)
+    return EXIT_USER_ERROR
+
+
+def _print_error(message: str) -> None:
+    one_line = " ".join(message.split())
+    Console(stderr=True, highlight=False).print(
+        f"metaxlm: {one_line}", markup=False, soft_wrap=True
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Recipes become runs: stages that do what is missing, and one table of results."""

@@ -1,0 +1,221 @@
+"""A recipe becomes a list of stages, in the order of the paper's Figure 2.
+
+corpus -> vocabulary -> shards -> meta -> for each variant: initialize -> pretrain -> evaluate,
+finetune. Each stage names exactly the parts of the recipe that decide its output, so that changing
+one key repeats what depends on it and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metaxlm.config import Recipe, save_recipe
+from metaxlm.corpus.text import find_text
+from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.evaluation import evaluate_features, finetune_task
+from metaxlm.experiments.layout import RunLayout
+from metaxlm.experiments.preparation import (
+    prepare_corpus,
+    prepare_shards,
+    prepare_vocabularies,
+)
+from metaxlm.experiments.results import FILE_NAME, collect
+from metaxlm.experiments.stage import Stage
+from metaxlm.experiments.training import (
+    initialize_variant,
+    meta_pretrain,
+    pretrain_variant,
+)
+from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
+from metaxlm.model.card import model_card
+
+STAGES = (
+    "corpus",
+    "vocabulary",
+    "shards",
+    "meta",
+    "initialize",
+    "pretrain",
+    "evaluate",
+    "finetune",
+    "report",
+)
+"""What `--stage` can name, in order."""
+
+
+def build_stages(recipe: Recipe, layout: RunLayout, device: torch.device) -> list[Stage]:
+    """Return all stages of a recipe but the report, each after those it needs."""
+    values = recipe.model_dump(mode="json")
+
+    def parts(*keys: str) -> dict[str, Any]:
+        return {key: values[key] for key in ("seed", *keys)}
+
+    corpus = Stage(
+        "corpus",
+        layout.corpus,
+        parts("languages", "source_language", "corpus") | {"files": _text_files(recipe)},
+        (),
+        partial(prepare_corpus, recipe),
+    )
+    vocabulary = Stage(
+        "vocabulary",
+        layout.vocabulary,
+        parts("vocabulary") | {"imports_encoder": recipe.meta.model is not None},
+        (corpus,),
+        partial(prepare_vocabularies, recipe, layout),
+    )
+    shards = Stage(
+        "shards", layout.shards, {}, (vocabulary,), partial(prepare_shards, recipe, layout)
+    )
+    meta = Stage(
+        "meta",
+        layout.meta / "model",
+        parts("model", "meta") | {"files": _encoder_files(recipe)},
+        () if recipe.meta.model else (shards,),
+        partial(meta_pretrain, recipe, layout, device),
+        work_dir=layout.meta / "checkpoints",
+    )
+    stages = [corpus, vocabulary, shards, meta]
+    for name in recipe.variants:
+        stages += _variant_stages(recipe, layout, device, name, shards, meta)
+    return stages
+
+
+def _variant_stages(
+    recipe: Recipe,
+    layout: RunLayout,
+    device: torch.device,
+    name: str,
+    shards: Stage,
+    meta: Stage,
+) -> list[Stage]:
+    variant = recipe.variants[name]
+    folder = layout.variant(name)
+    values = recipe.model_dump(mode="json")
+    matching = {"matching": values["matching"]} if variant.needs_source else {}
+    if variant.dictionaries:
+        matching["dictionary_files"] = _list_files(recipe.matching.dictionaries)
+    initialize = Stage(
+        "initialize",
+        folder / "initialization",
+        {"seed": recipe.seed, "model": values["model"], "variant": values["variants"][name]}
+        | matching,
+        (shards, meta) if variant.needs_source else (shards,),
+        partial(initialize_variant, recipe, layout, variant),
+        name,
+    )
+    pretrain = Stage(
+        "pretrain",
+        folder / "model",
+        {"seed": recipe.seed, "pretraining": values["pretraining"]},
+        (initialize,),
+        partial(pretrain_variant, recipe, layout, name, device),
+        name,
+        work_dir=folder / "checkpoints",
+    )
+    task_files = _list_files(recipe.evaluation.data)
+    features = {key: values["evaluation"][key] for key in ("retrieval", "alignment")}
+    evaluate = Stage(
+        "evaluate",
+        folder / "evaluation",
+        features | {"run": recipe.name, "task_files": task_files},
+        (pretrain,),
+        partial(evaluate_features, recipe, layout, name, device),
+        name,
+    )
+    finetuned = [
+        Stage(
+            "finetune",
+            folder / "finetune" / task,
+            {"run": recipe.name, "task": task, "task_files": task_files}
+            | values["evaluation"]["finetune"][task],
+            (pretrain,),
+            partial(finetune_task, recipe, layout, name, task, device),
+            name,
+        )
+        for task in recipe.evaluation.finetune
+    ]
+    return [initialize, pretrain, evaluate, *finetuned]
+
+
+def select_stages(
+    stages: Sequence[Stage], stage: str | None, variants: Sequence[str]
+) -> list[Stage]:
+    """Return the asked-for stages and all that they need, in order."""
+    wanted = [
+        candidate
+        for candidate in stages
+        if (stage in (None, "report") or candidate.name == stage)
+        and (not variants or candidate.variant is None or candidate.variant in variants)
+    ]
+    needed: set[int] = set()
+
+    def need(candidate: Stage) -> None:
+        if id(candidate) not in needed:
+            needed.add(id(candidate))
+            for earlier in candidate.upstream:
+                need(earlier)
+
+    for candidate in wanted:
+        need(candidate)
+    return [candidate for candidate in stages if id(candidate) in needed]
+
+
+def start_run(recipe: Recipe, layout: RunLayout) -> None:
+    """Sweep what a killed run left under temporary names, and save the resolved recipe."""
+    for leftover in sorted(layout.root.rglob(f"{TEMPORARY_PREFIX}*")):
+        remove(leftover)
+    write_text(layout.recipe, save_recipe(recipe))
+
+
+def collect_results(
+    recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]
+) -> list[dict[str, Any]]:
+    """Join the rows of all finished stages and renew the model cards with them."""
+    finished = [stage for stage in stages if stage.is_complete()]
+    rows = collect(layout.root, [stage.output / FILE_NAME for stage in finished])
+    values = recipe.model_dump(mode="json")
+    for stage in finished:
+        if stage.name == "pretrain" and stage.variant is not None:
+            card = model_card(values, stage.variant, rows)
+            write_text(stage.output / "README.md", card)
+    return rows
+
+
+def check_variants(recipe: Recipe, variants: Sequence[str]) -> None:
+    """Refuse a `--variant` that the recipe does not have."""
+    for name in variants:
+        if name not in recipe.variants:
+            known = ", ".join(recipe.variants)
+            raise MetaXLMError(f"--variant {name}: not in the recipe, which has {known}")
+
+
+def _text_files(recipe: Recipe) -> list[list[Any]]:
+    if recipe.corpus.source != "text":
+        return []
+    assert recipe.corpus.path is not None  # the recipe checks it
+    return [_identify(find_text(recipe.corpus.path, language)) for language in recipe.languages]
+
+
+def _encoder_files(recipe: Recipe) -> list[list[Any]]:
+    folder = Path(recipe.meta.model) if recipe.meta.model else None
+    return _list_files(folder) if folder is not None and folder.is_dir() else []
+
+
+def _list_files(folder: Path | None) -> list[list[Any]]:
+    """Identify the user's files by name, size and time, so that a change is noticed."""
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
+    return [_identify(path) for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _identify(path: Path) -> list[Any]:
+    status = path.stat()
+    return [str(path), status.st_size, status.st_mtime_ns]

@@ -1,0 +1,87 @@
+"""The stages before any training: corpus, vocabulary, shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from metaxlm.config import Recipe
+from metaxlm.corpus.shards import Shard, open_shard, write_shard
+from metaxlm.corpus.text import (
+    find_text,
+    read_documents,
+    read_sentences,
+    split_into_sentences,
+    write_documents,
+)
+from metaxlm.experiments.layout import RunLayout
+from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
+from metaxlm.progress import track
+from metaxlm.vocabulary.byte_bpe import train_byte_bpe
+from metaxlm.vocabulary.sample import sample_sentences
+from metaxlm.vocabulary.unigram import train_unigram
+
+MULTILINGUAL = "multilingual"
+MONOLINGUAL = "monolingual"
+
+
+def prepare_corpus(recipe: Recipe, folder: Path) -> None:
+    """Write `text/XX.txt`, a sentence a line, for every language of the recipe."""
+    if recipe.corpus.source == "phrasebook":
+        sizes = PhrasebookSizes(**recipe.corpus.phrasebook.model_dump())
+        write_phrasebook(folder, recipe.languages, recipe.seed, sizes)
+        return
+    assert recipe.corpus.path is not None  # the recipe checks it
+    with track("corpus", len(recipe.languages), "languages") as advance:
+        for language in recipe.languages:
+            documents = read_documents(find_text(recipe.corpus.path, language))
+            if recipe.corpus.split_sentences:
+                documents = split_into_sentences(documents, language)
+            write_documents(folder / "text" / f"{language}.txt", documents)
+            advance()
+
+
+def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
+    """Train the shared vocabulary, and the monolingual one unless an encoder is imported."""
+    settings = recipe.vocabulary
+    paths = {language: layout.text(language) for language in recipe.languages}
+    counts = {language: sum(1 for _ in read_sentences(path)) for language, path in paths.items()}
+    texts = {language: read_sentences(path) for language, path in paths.items()}
+    sample = sample_sentences(
+        texts, counts, settings.alpha, settings.sample_sentences, recipe.seed
+    )
+    tokenizer = train_unigram(sample, settings.size)
+    tokenizer.model_max_length = recipe.model.max_positions
+    tokenizer.save_pretrained(folder / MULTILINGUAL)
+    if recipe.meta.model is None:
+        sentences = read_sentences(layout.text(recipe.source_language))
+        tokenizer = train_byte_bpe(sentences, settings.monolingual_size)
+        tokenizer.model_max_length = recipe.model.max_positions
+        tokenizer.save_pretrained(folder / MONOLINGUAL)
+
+
+def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
+    """Load one of the run's tokenizers."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(layout.vocabulary / name)
+    return tokenizer
+
+
+def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
+    """Tokenize every language with the shared vocabulary, the source also with its own."""
+    work = [(MULTILINGUAL, language) for language in recipe.languages]
+    if recipe.meta.model is None:
+        work.append((MONOLINGUAL, recipe.source_language))
+    with track("shards", len(work), "languages") as advance:
+        for vocabulary, language in work:
+            tokenizer = load_vocabulary(layout, vocabulary)
+            sentences = read_sentences(layout.text(language))
+            write_shard(folder / vocabulary / language, sentences, tokenizer)
+            advance()
+
+
+def open_shards(recipe: Recipe, layout: RunLayout) -> Mapping[str, Shard]:
+    """Open the shards of cross-lingual pretraining."""
+    folder = layout.shards / MULTILINGUAL
+    return {language: open_shard(folder / language) for language in recipe.languages}

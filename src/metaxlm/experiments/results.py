@@ -1,0 +1,65 @@
+"""The results table: every score is one row, and every table and figure is drawn from the rows.
+
+A row is a JSON line `{run, variant, step, layer, task, scenario, source, language, metric, value,
+examples, seed, split, version}`. Stages write rows of their own; `collect` joins them into the
+run's `results.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from metaxlm import __version__
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import json_loads, read_text, write_text
+
+FILE_NAME = "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One score."""
+
+    run: str
+    variant: str | None
+    step: int | None
+    layer: int | None
+    task: str
+    scenario: str
+    source: str
+    language: str
+    metric: str
+    value: float
+    examples: int
+    seed: int
+    split: str
+    version: str = __version__
+
+
+def write_results(path: Path, results: Iterable[Result]) -> None:
+    """Write rows as JSON lines."""
+    lines = (json.dumps(asdict(result), ensure_ascii=False) for result in results)
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Read rows; a broken line is named."""
+    rows = []
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        row = json_loads(line, f"{path}:{number}")
+        if not isinstance(row, dict):
+            raise MetaXLMError(f"{path}:{number}: a result is a JSON object, found {line[:40]!r}")
+        rows.append(row)
+    return rows
+
+
+def collect(run_dir: Path, parts: Sequence[Path]) -> list[dict[str, Any]]:
+    """Join the rows of the finished stages into the run's table and return them."""
+    rows = [row for part in parts if part.is_file() for row in read_results(part)]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_text(run_dir / FILE_NAME, text)
+    return rows

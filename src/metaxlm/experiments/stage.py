@@ -1,0 +1,144 @@
+"""A stage runs only if its inputs or its part of the recipe changed, and says which.
+
+Comes in: what a stage depends on (recipe values, files of the user, earlier stages) and a function
+that fills a folder. Goes out: the filled folder with a `.stage.json` inside that holds the
+fingerprint of all inputs. The folder appears under its final name only when it is complete, so a
+killed run never leaves a half stage behind; a stage that keeps work of its own (training) finds it
+again in `work_dir`, which is cleared only when the fingerprint changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from metaxlm import __version__
+from metaxlm.files import atomic_path, digest_value, read_json, remove, write_json
+from metaxlm.progress import say
+
+MARKER = ".stage.json"
+# Files that are rewritten after their stage, such as a model card that gains the results.
+_REWRITTEN = frozenset({"README.md", MARKER})
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a run."""
+
+    name: str
+    """What the user calls it: `corpus`, `pretrain`, ..."""
+    output: Path
+    """Folder that the stage makes."""
+    inputs: Mapping[str, Any]
+    """Everything of the recipe and the user's files that decides the output, as JSON values."""
+    upstream: tuple[Stage, ...]
+    """Stages whose output this one reads."""
+    fill: Callable[[Path], None]
+    """Fills the folder it is given."""
+    variant: str | None = None
+    """The variant it belongs to, or None for stages that all variants share."""
+    work_dir: Path | None = None
+    """Folder whose content outlives an interruption, such as checkpoints."""
+    version: int = 1
+    """Raised when a change of the code makes earlier outputs wrong."""
+
+    @property
+    def title(self) -> str:
+        """Return the stage's name for the user."""
+        return f"{self.name} {self.variant}" if self.variant else self.name
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a digest of everything that decides the output."""
+        return digest_value(
+            {
+                "stage": self.name,
+                "version": self.version,
+                "inputs": self.inputs,
+                "upstream": [stage.fingerprint for stage in self.upstream],
+            }
+        )
+
+    def is_complete(self) -> bool:
+        """Say whether the output is there, whole, and made from the present inputs."""
+        marker = _read_marker(self.output)
+        return marker.get("fingerprint") == self.fingerprint and all(
+            (self.output / name).is_file() and (self.output / name).stat().st_size == size
+            for name, size in marker.get("files", {}).items()
+        )
+
+    def run(self) -> None:
+        """Make the output if it is missing or out of date."""
+        if self.is_complete():
+            say(f"{self.title}: up to date")
+            return
+        say(f"{self.title}: {self._reason()}")
+        start = time.monotonic()
+        if self.work_dir is not None:
+            self._claim_work(self.work_dir)
+        with atomic_path(self.output) as temporary:
+            temporary.mkdir()
+            self.fill(temporary)
+            seconds = round(time.monotonic() - start, 1)
+            write_json(temporary / MARKER, self._marker(temporary, seconds))
+        say(f"{self.title}: done in {seconds:.1f} s")
+
+    def _marker(self, folder: Path, seconds: float) -> dict[str, Any]:
+        files = {
+            str(path.relative_to(folder)): path.stat().st_size
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name not in _REWRITTEN
+        }
+        return {
+            "fingerprint": self.fingerprint,
+            "inputs": self.inputs,
+            "files": files,
+            "seconds": seconds,
+            "metaxlm": __version__,
+        }
+
+    def _reason(self) -> str:
+        """Tell why the stage runs."""
+        marker = _read_marker(self.output)
+        if not marker:
+            return "running"
+        if marker.get("fingerprint") == self.fingerprint:
+            return "running again, its files are damaged or missing"
+        changed = _changes(marker.get("inputs", {}), self.inputs)
+        if not changed:
+            return "running again, an earlier stage changed"
+        return f"running again, changed: {', '.join(changed)}"
+
+    def _claim_work(self, work_dir: Path) -> None:
+        """Keep earlier work of the same inputs; clear that of others."""
+        marker_path = work_dir / MARKER
+        earlier = _read_marker(work_dir).get("fingerprint")
+        if earlier is not None and earlier != self.fingerprint:
+            say(f"{self.title}: discarding unfinished work of another recipe in {work_dir}")
+        if earlier != self.fingerprint:
+            remove(work_dir)
+            write_json(marker_path, {"fingerprint": self.fingerprint})
+
+
+def _read_marker(folder: Path) -> dict[str, Any]:
+    path = folder / MARKER
+    if not path.is_file():
+        return {}
+    marker = read_json(path)
+    return marker if isinstance(marker, dict) else {}
+
+
+def _changes(before: Any, after: Any, place: str = "") -> list[str]:
+    """List the keys whose values differ, as `a.b: 1 -> 2`."""
+    if isinstance(before, dict) and isinstance(after, Mapping):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            change
+            for key in keys
+            for change in _changes(before.get(key), after.get(key), f"{place}.{key}".strip("."))
+        ]
+    return [] if before == after else [f"{place}: {before} -> {after}"]

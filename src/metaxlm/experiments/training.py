@@ -1,0 +1,148 @@
+"""The stages that make models: meta-pretraining, initialization, cross-lingual pretraining."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from metaxlm.config import PartsRecipe, Recipe, VariantRecipe
+from metaxlm.corpus.shards import open_shard
+from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.layout import RunLayout
+from metaxlm.experiments.preparation import (
+    MONOLINGUAL,
+    MULTILINGUAL,
+    load_vocabulary,
+    open_shards,
+)
+from metaxlm.files import write_json
+from metaxlm.initialization.apply import Parts, initialize
+from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
+from metaxlm.initialization.ledger import coverage, save_ledger
+from metaxlm.initialization.plan import make_plan
+from metaxlm.model.card import model_card
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
+from metaxlm.pretraining.batches import BatchSource
+from metaxlm.pretraining.loop import LOG_NAME, train
+from metaxlm.progress import say
+from metaxlm.randomness import derive_seed
+
+TRAINING_LOG = "training_log.jsonl"
+"""The log of a finished training, kept in the model's folder."""
+
+
+def encoder_config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
+    """Return the recipe's encoder shape for a vocabulary."""
+    return EncoderConfig(
+        vocab_size=vocab_size,
+        hidden_size=recipe.model.hidden,
+        num_layers=recipe.model.layers,
+        num_heads=recipe.model.heads,
+        ffn_size=recipe.model.ffn,
+        max_positions=recipe.model.max_positions,
+        dropout=recipe.model.dropout,
+        attention_dropout=recipe.model.dropout,
+    )
+
+
+def meta_pretrain(recipe: Recipe, layout: RunLayout, device: torch.device, folder: Path) -> None:
+    """Phase (a): train the monolingual encoder, or import the one the recipe names."""
+    if recipe.meta.model is not None:
+        imported = load_pretrained(recipe.meta.model)
+        _check_shape(recipe, imported)
+        _save(recipe, "meta", imported.model, imported.tokenizer, folder)
+        return
+    tokenizer = load_vocabulary(layout, MONOLINGUAL)
+    shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
+    seed = derive_seed(recipe.seed, "meta")
+    torch.manual_seed(seed)
+    model = MaskedLM(encoder_config(recipe, len(tokenizer)))
+    batches = BatchSource({recipe.source_language: shard}, tokenizer, recipe.meta, seed)
+    work_dir = layout.meta / "checkpoints"
+    train(model, batches, recipe.meta, work_dir, seed, device, "meta-pretraining")
+    _save(recipe, "meta", model, tokenizer, folder)
+    shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+
+
+def initialize_variant(
+    recipe: Recipe, layout: RunLayout, variant: VariantRecipe, folder: Path
+) -> None:
+    """Match the vocabularies, write the ledger, and make the model that pretraining starts from."""
+    tokenizer = load_vocabulary(layout, MULTILINGUAL)
+    config = encoder_config(recipe, len(tokenizer))
+    # One seed for all variants: they differ in what is copied, not in what is drawn.
+    seed = derive_seed(recipe.seed, "initialization")
+    if variant.needs_source:
+        source = load_pretrained(layout.meta / "model")
+        dictionaries = find_dictionaries(recipe, layout) if variant.dictionaries else None
+        plan = make_plan(tokenizer, source.tokenizer, recipe.matching, dictionaries)
+        save_ledger(plan, folder / "ledger.parquet")
+        counts = {
+            language: np.bincount(shard.tokens, minlength=len(tokenizer))
+            for language, shard in open_shards(recipe, layout).items()
+        }
+        write_json(folder / "coverage.json", coverage(plan, counts))
+        model = initialize(config, source.model, plan, _parts(variant), seed)
+    else:
+        model = initialize(config, None, None, Parts.preset("none"), seed)
+    _save(recipe, "initialization", model, tokenizer, folder / "model")
+
+
+def find_dictionaries(recipe: Recipe, layout: RunLayout) -> Dictionaries:
+    """Load the recipe's dictionaries, or those of the built-in corpus."""
+    folder = recipe.matching.dictionaries
+    if folder is None and recipe.corpus.source == "phrasebook":
+        folder = layout.tasks / "muse"
+    if folder is None:
+        raise MetaXLMError(
+            "a variant has `dictionaries: true`, but matching.dictionaries names no folder; "
+            "set it to a folder of MUSE files such as en-de.txt"
+        )
+    languages = [language for language in recipe.languages if language != recipe.source_language]
+    return load_dictionaries(folder, languages, recipe.source_language)
+
+
+def pretrain_variant(
+    recipe: Recipe, layout: RunLayout, name: str, device: torch.device, folder: Path
+) -> None:
+    """Phase (b): cross-lingual pretraining of one variant; all see the same batches."""
+    tokenizer = load_vocabulary(layout, MULTILINGUAL)
+    start = load_pretrained(layout.variant(name) / "initialization" / "model")
+    model = start.model
+    seed = derive_seed(recipe.seed, "pretraining")
+    batches = BatchSource(open_shards(recipe, layout), tokenizer, recipe.pretraining, seed)
+    work_dir = layout.variant(name) / "checkpoints"
+    train(model, batches, recipe.pretraining, work_dir, seed, device, f"pretraining {name}")
+    _save(recipe, name, model, tokenizer, folder)
+    shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+
+
+def _save(recipe: Recipe, name: str, model: MaskedLM, tokenizer: object, folder: Path) -> None:
+    card = model_card(recipe.model_dump(mode="json"), name, [])
+    save_pretrained(model.cpu().eval(), tokenizer, folder, card)
+
+
+def _parts(variant: VariantRecipe) -> Parts:
+    if isinstance(variant.initialize, PartsRecipe):
+        return Parts(**variant.initialize.model_dump())
+    return Parts.preset(variant.initialize)
+
+
+def _check_shape(recipe: Recipe, imported: Pretrained) -> None:
+    """The cross-lingual model has the shape of the monolingual one; say early if it has not."""
+    found = imported.model.config
+    wanted = encoder_config(recipe, found.vocab_size)
+    names = {"num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads"}
+    names |= {"ffn_size": "ffn"}
+    for attribute, key in names.items():
+        if getattr(found, attribute) != getattr(wanted, attribute):
+            raise MetaXLMError(
+                f"{recipe.meta.model}: has {getattr(found, attribute)} {key}, the recipe's "
+                f"model.{key} is {getattr(wanted, attribute)}; set it to the encoder's"
+            )
+    if imported.missing:
+        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; freshly initialized")

@@ -1,0 +1,232 @@
+"""The model card: the README.md of an exported model, written from the recipe and the results.
+
+In: the resolved recipe as a plain nested dict, the name of one variant, and the rows of
+`results.jsonl`. Out: Markdown with the YAML front matter that the Hugging Face hub reads. It states
+nothing that the two do not contain: what the model is, how it was trained (the settings of the
+paper's appendix tables), how it scored beside its sister variants, how to load it, and its limits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from metaxlm.languages import language_name
+
+Row = Mapping[str, Any]
+"""One line of results.jsonl: run, variant, step, layer, task, scenario, language, metric, value..."""
+
+_SECTIONS = {
+    "model": "Encoder",
+    "corpus": "Corpus",
+    "vocabulary": "Vocabulary",
+    "meta": "Meta-pretraining, phase (a)",
+    "matching": "Vocabulary matching",
+    "pretraining": "Cross-lingual pretraining, phase (b)",
+}
+_SOURCE_SECTIONS = ("meta", "matching")
+_HEADLINE_METRICS = ("accuracy", "f1", "exact_match", "aer")
+_LOWER_IS_BETTER = ("aer",)
+_MAJORITY = "majority"
+
+
+def model_card(
+    recipe: Mapping[str, Any],
+    variant: str,
+    results: Sequence[Row] = (),
+    license_id: str = "apache-2.0",
+) -> str:
+    """Return README.md for one variant of a recipe; `results` may hold all variants' rows."""
+    blocks = [
+        _front_matter(recipe["languages"], license_id),
+        f"# {recipe['name']}: {variant}",
+        _describe(recipe, variant),
+        _explain_loading(),
+        "## How it was trained",
+        *_training_tables(recipe, variant),
+        "## Results",
+        _results_table(results, variant),
+        "## Limits",
+        _limits(recipe, bool(results)),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _front_matter(languages: Sequence[str], license_id: str) -> str:
+    values = {
+        "language": list(languages),
+        "license": license_id,
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["metaxlm", "multilingual", "cross-lingual", "xlm-roberta"],
+    }
+    return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
+
+
+def _initialization(recipe: Mapping[str, Any], variant: str) -> tuple[str, bool]:
+    """Say what the variant starts from, and whether that includes the meta-pretrained model."""
+    settings = recipe["variants"][variant]
+    choice = settings["initialize"]
+    if isinstance(choice, Mapping):
+        copied = [part.replace("_", " ") for part, is_copied in choice.items() if is_copied]
+    else:
+        presets = {
+            "none": [],
+            "body": ["layers"],
+            "embeddings": ["word rows"],
+            "both": ["word rows", "positions", "embedding norm", "layers", "head"],
+        }
+        copied = presets[choice]
+    if not copied:
+        return "It starts from random weights (the XLM baseline of the paper).", False
+    source = language_name(recipe["source_language"])
+    dictionaries = " and bilingual dictionaries" if settings["dictionaries"] else ""
+    matched = (
+        f" Word rows are matched by token{dictionaries}; the others are drawn at random."
+        if {"words", "word rows"} & set(copied)
+        else ""
+    )
+    return (
+        f"It starts from a masked language model of {source} (meta-pretraining), from which these "
+        f"parts are copied: {', '.join(copied)}.{matched}"
+    ), True
+
+
+def _describe(recipe: Mapping[str, Any], variant: str) -> str:
+    names = ", ".join(language_name(code) for code in recipe["languages"])
+    start, _ = _initialization(recipe, variant)
+    return (
+        f"A cross-lingual masked language model of the XLM-RoBERTa architecture for "
+        f"{len(recipe['languages'])} languages: {names}. {start} It was then trained on all these "
+        "languages by masked language modeling, as described in *Cross-Lingual Language Model "
+        "Meta-Pretraining* (Chi et al., 2021)."
+    )
+
+
+def _explain_loading() -> str:
+    return """## How to load it
+
+```python
+from transformers import AutoModel, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+model = AutoModel.from_pretrained("path/to/this/folder", add_pooling_layer=False)
+```
+
+`AutoModelForMaskedLM` loads the masked language modeling head as well; `AutoModel` mentions that it
+leaves `lm_head` out. No remote code is needed."""
+
+
+def _training_tables(recipe: Mapping[str, Any], variant: str) -> Iterator[str]:
+    """Yield one table for each section of the recipe that had a part in this variant."""
+    _, has_source = _initialization(recipe, variant)
+    for section, title in _SECTIONS.items():
+        if section in _SOURCE_SECTIONS and not has_source:
+            continue
+        rows = [[f"`{key}`", _show(value)] for key, value in _flatten(recipe.get(section) or {})]
+        if rows:
+            yield f"### {title}\n\n{_table(['setting', 'value'], rows)}"
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}", value
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_show, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = str(value)
+    # A card is published; where a folder lay on the trainer's disk is nobody's business.
+    return PurePath(text).name if text.startswith(("/", "~")) else text
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )
+
+
+def _results_table(results: Sequence[Row], variant: str) -> str:
+    """Return the means over languages, one row a task and metric, one column a variant."""
+    cells = _summarize(results)
+    if not cells:
+        return "None were recorded."
+    variants = list(dict.fromkeys(name for _, _, name in cells))
+    columns = [name for name in variants if name != _MAJORITY]
+    columns += [_MAJORITY] if _MAJORITY in variants else []
+    rows = []
+    for task, metric in dict.fromkeys((task, metric) for task, metric, _ in cells):
+        arrow = "↓" if metric in _LOWER_IS_BETTER else "↑"
+        rows.append(
+            [task, f"{metric} {arrow}", *(cells.get((task, metric, name), "") for name in columns)]
+        )
+    header = [f"**{name}** (this model)" if name == variant else name for name in columns]
+    note = (
+        "Means over the test languages and seeds, in percent. Where a layer is given, all layers "
+        "were measured and the best one is shown."
+    )
+    if _MAJORITY in columns:
+        note += " `majority` always answers the training set's most frequent label."
+    return f"{_table(['task', 'metric', *header], rows)}\n\n{note}"
+
+
+def _summarize(results: Sequence[Row]) -> dict[tuple[str, str, str], str]:
+    """Return the shown score of each (task, metric, variant) that has rows."""
+    rows = [r for r in results if r.get("value") is not None and r.get("split") in (None, "test")]
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["variant"] is not None and row["metric"] in _HEADLINE_METRICS:
+            groups[row["task"], row["metric"], row["variant"]].append(row)
+    cells = {key: _score(group, key[1]) for key, group in groups.items()}
+    for task, metric in dict.fromkeys((task, metric) for task, metric, _ in groups):
+        majority = [r for r in rows if r["task"] == task and r["metric"] == _MAJORITY]
+        if majority and metric not in _LOWER_IS_BETTER:
+            cells[task, metric, _MAJORITY] = _score(majority, metric)
+    return cells
+
+
+def _score(rows: Sequence[Row], metric: str) -> str:
+    """Return the mean over languages of the means over seeds, at the last step and best layer."""
+    last_step = max((row.get("step") or 0) for row in rows)
+    layers: dict[int | None, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if (row.get("step") or 0) == last_step:
+            layers[row.get("layer")][row["language"]].append(row["value"])
+    means = {
+        layer: fmean(fmean(values) for values in languages.values())
+        for layer, languages in layers.items()
+    }
+    choose = min if metric in _LOWER_IS_BETTER else max
+    layer = choose(means, key=means.__getitem__)
+    suffix = "" if layer is None else f" (layer {layer})"
+    return f"{100 * means[layer]:.1f}{suffix}"
+
+
+def _limits(recipe: Mapping[str, Any], has_results: bool) -> str:
+    lines = [
+        f"- It saw only the languages listed above, and at most "
+        f"{recipe['model']['max_positions']:,} tokens at a time.",
+        "- It fills masks and yields vectors; it does not generate text.",
+        "- It repeats what its training text says, including what is wrong or unkind in it.",
+    ]
+    if recipe["corpus"].get("source") == "phrasebook":
+        lines.append(
+            "- It was trained on generated sentences of a small built-in corpus: it demonstrates "
+            "the method and knows nothing beyond those sentences."
+        )
+    if not has_results:
+        lines.append("- It has not been evaluated.")
+    return "\n".join(lines)

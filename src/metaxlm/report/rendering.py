@@ -1,0 +1,155 @@
+"""Tables for the eye: the same table object as HTML, Markdown, LaTeX (booktabs) or on a terminal.
+
+The best value is bold everywhere. HTML tables carry scopes and a caption, and sit in a container of
+their own that scrolls, so that a phone never scrolls the page sideways.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from metaxlm.report.cells import Cell, Column, Group, Line, Table, format_cell
+
+_LATEX_SPECIALS = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "±": r"$\pm$", "−": "$-$", "–": "--", "→": r"$\rightarrow$", "×": r"$\times$",
+    }
+)  # fmt: skip
+
+
+def render_html(table: Table, swatches: dict[str, str]) -> str:
+    """Return a table as HTML; `swatches` names the CSS class of each variant's color."""
+    head = "".join(_html_heading(column) for column in table.columns)
+    bodies = "".join(_html_group(group, len(table.columns), swatches) for group in table.groups)
+    notes = " ".join(table.notes)
+    return (
+        f'<figure class="table" id="table-{escape(table.name)}">'
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(table.title)}">'
+        f"<table><caption>{escape(table.title)}</caption>"
+        f'<thead><tr><th scope="col"><span class="unseen">Variant</span></th>{head}</tr></thead>'
+        f"{bodies}</table></div>"
+        + (f"<figcaption>{escape(notes)}</figcaption>" if notes else "")
+        + "</figure>"
+    )
+
+
+def _html_heading(column: Column) -> str:
+    detail = f"<small>{escape(column.detail)}</small>" if column.detail else ""
+    return f'<th scope="col">{escape(column.label)}{detail}</th>'
+
+
+def _html_group(group: Group, width: int, swatches: dict[str, str]) -> str:
+    label = (
+        f'<tr class="group"><th scope="rowgroup" colspan="{width + 1}">{escape(group.label)}</th></tr>'
+        if group.label
+        else ""
+    )
+    return f"<tbody>{label}{''.join(_html_line(line, swatches) for line in group.lines)}</tbody>"
+
+
+def _html_line(line: Line, swatches: dict[str, str]) -> str:
+    swatch = swatches.get(line.variant or "")
+    mark = f'<span class="swatch {swatch}"></span>' if swatch else ""
+    opening = '<tr class="reference">' if line.reference else "<tr>"
+    cells = "".join(_html_cell(cell) for cell in line.cells)
+    return f'{opening}<th scope="row">{mark}{escape(line.label)}</th>{cells}</tr>'
+
+
+def _html_cell(cell: Cell) -> str:
+    text = format_cell(cell)
+    if cell.value is None:
+        return '<td class="absent"><span aria-label="not measured">–</span></td>'
+    number, plus_minus, deviation = text.partition(" ± ")
+    number = f"<strong>{number}</strong>" if cell.best else number
+    return f"<td>{number}" + (f" <small>± {deviation}</small>" if plus_minus else "") + "</td>"
+
+
+def render_markdown(table: Table) -> str:
+    """Return a table as GitHub-flavored Markdown."""
+    headings = ["", *(_one_line(column) for column in table.columns)]
+    lines = [
+        f"**{table.title}**",
+        "",
+        _markdown_row(headings),
+        _markdown_row(["---", *["---:"] * len(table.columns)]),
+    ]
+    for group in table.groups:
+        if group.label:
+            lines.append(_markdown_row([f"*{group.label}*", *[""] * len(table.columns)]))
+        for line in group.lines:
+            cells = [f"**{format_cell(c)}**" if c.best else format_cell(c) for c in line.cells]
+            lines.append(_markdown_row([line.label, *cells]))
+    if table.notes:
+        lines += ["", " ".join(table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def render_latex(table: Table) -> str:
+    """Return a table as a LaTeX float that needs the booktabs package only."""
+    width = len(table.columns)
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\begin{{tabular}}{{l{'r' * width}}}",
+        r"\toprule",
+        _latex_row(["", *(column.label for column in table.columns)]),
+    ]
+    if any(column.detail for column in table.columns):
+        lines.append(_latex_row(["", *(column.detail for column in table.columns)]))
+    for group in table.groups:
+        lines.append(r"\midrule")
+        if group.label:
+            label = group.label.translate(_LATEX_SPECIALS)
+            lines.append(rf"\multicolumn{{{width + 1}}}{{l}}{{\textit{{{label}}}}} \\")
+        lines += [_latex_line(line) for line in group.lines]
+    caption = " ".join([f"{table.title}.", *table.notes]).translate(_LATEX_SPECIALS)
+    lines += [
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{caption}}}",
+        rf"\label{{table:{table.name}}}",
+        r"\end{table}",
+    ]
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(lines) + "\n"
+
+
+def _latex_line(line: Line) -> str:
+    cells = [format_cell(cell).translate(_LATEX_SPECIALS) for cell in line.cells]
+    bold = [
+        rf"\textbf{{{text}}}" if cell.best else text
+        for text, cell in zip(cells, line.cells, strict=True)
+    ]
+    return " & ".join([line.label.translate(_LATEX_SPECIALS), *bold]) + r" \\"
+
+
+def _latex_row(texts: list[str]) -> str:
+    return " & ".join(text.translate(_LATEX_SPECIALS) for text in texts) + r" \\"
+
+
+def render_terminal(table: Table) -> TerminalTable:
+    """Return a table for rich's console."""
+    terminal = TerminalTable(title=table.title, caption=" ".join(table.notes), title_justify="left")
+    terminal.add_column("")
+    for column in table.columns:
+        terminal.add_column(_one_line(column), justify="right")
+    for group in table.groups:
+        for line in group.lines:
+            cells = [Text(format_cell(c), style="bold" if c.best else "") for c in line.cells]
+            terminal.add_row(
+                Text(line.label), *cells, style="dim" if line.reference else None
+            )
+        terminal.add_section()
+    return terminal
+
+
+def _one_line(column: Column) -> str:
+    return f"{column.label} ({column.detail})" if column.detail else column.label

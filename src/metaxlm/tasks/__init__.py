@@ -1,0 +1,1 @@
+"""The tasks of the paper: finetuned ones by name, sentence retrieval and word alignment."""
