@@ -19,7 +19,7 @@ import yaml
 from metaxlm.languages import language_name
 
 Row = Mapping[str, Any]
-"""One line of results.jsonl: run, variant, step, layer, task, scenario, language, metric, value..."""
+"""One line of results.jsonl."""
 
 _SECTIONS = {
     "model": "Encoder",

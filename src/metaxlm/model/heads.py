@@ -1,6 +1,6 @@
 """Task heads for phase (c): hidden states of the encoder come in, logits go out.
 
-The paper's Section 4.2 finetunes like BERT and XLM-R: a sentence pair is classified from its first
+The paper's Section 3.3 finetunes like BERT and XLM-R: a sentence pair is classified from its first
 token, a word is tagged from its own token, an answer is found by the logits of its two ends. Sizes
 and order of operations are those of transformers' XLM-RoBERTa heads, so that weights can be
 exchanged. Shapes: B batch, L length, D hidden, C classes.

@@ -120,7 +120,7 @@ def _step(
     optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(loss)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip if clip > 0 else math.inf)
-    value = float(loss)
+    value = loss.item()
     if not math.isfinite(value) or not math.isfinite(float(norm)):
         raise MetaXLMError(
             f"the loss is {value} and the gradient's norm {float(norm)}; lower learning_rate, or "

@@ -8,7 +8,7 @@ there (yet). Only missing results are an error; anything else missing is told to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import json_loads, read_json, read_text
+from metaxlm.experiments.results import read_results
+from metaxlm.files import read_json, read_text
 
 Row = Mapping[str, Any]
 """One line of results.jsonl or of a training log."""
@@ -24,6 +25,8 @@ Row = Mapping[str, Any]
 _IDENTITY = (
     "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",
 )  # fmt: skip
+# A finished training keeps its log with the model, one under way beside its checkpoints.
+_LOG_PLACES = ("log.jsonl", "model/training_log.jsonl", "checkpoints/log.jsonl")
 _DISPLAY_NAMES = {
     "xlm": "XLM",
     "metaxlm": "MetaXLM",
@@ -74,11 +77,11 @@ def display_name(variant: str) -> str:
 
 def read_run(run_dir: Path) -> Run:
     """Read a run folder; without results there is nothing to report, which is an error."""
-    rows = read_results(run_dir / "results.jsonl")
+    rows = read_scores(run_dir / "results.jsonl")
     recipe, recipe_text = _read_recipe(run_dir / "recipe.yaml")
     variants = _order_variants(run_dir, recipe, rows)
     folders = {variant: run_dir / "variants" / variant for variant in variants}
-    logs = {v: log for v in variants if (log := _read_log(folders[v] / "log.jsonl"))}
+    logs = {v: log for v in variants if (log := _read_log(folders[v]))}
     examples = _read_each(folders, "evaluation/examples.json")
     coverage = _read_each(folders, "initialization/coverage.json")
     run = Run(
@@ -88,7 +91,7 @@ def read_run(run_dir: Path) -> Run:
         recipe=recipe,
         recipe_text=recipe_text,
         logs=logs,
-        meta_log=_read_log(run_dir / "meta" / "log.jsonl"),
+        meta_log=_read_log(run_dir / "meta"),
         examples=examples,
         coverage=coverage,
         missing=[],
@@ -97,12 +100,12 @@ def read_run(run_dir: Path) -> Run:
     return run
 
 
-def read_results(path: Path) -> list[Row]:
+def read_scores(path: Path) -> list[Row]:
     """Read results.jsonl; a row written twice (a repeated evaluation) counts once, the last one."""
     if not path.is_file():
         raise MetaXLMError(f"{path}: no results yet; run `metaxlm run RECIPE` up to its evaluation")
     kept: dict[tuple[Any, ...], Row] = {}
-    for number, row in _read_lines(path):
+    for number, row in enumerate(read_results(path), start=1):
         value = row.get("value")
         if not isinstance(row.get("task"), str) or not isinstance(row.get("metric"), str):
             raise MetaXLMError(f"{path}:{number}: a result needs `task` and `metric`")
@@ -116,22 +119,13 @@ def read_results(path: Path) -> list[Row]:
     return list(kept.values())
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        row = json_loads(line, f"{path}:{number}")
-        if not isinstance(row, dict):
-            raise MetaXLMError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}")
-        yield number, row
-
-
-def _read_log(path: Path) -> list[Row]:
+def _read_log(folder: Path) -> list[Row]:
     """Read a training log in the order of its steps; a resumed step counts once, the last one."""
-    if not path.is_file():
+    path = next((folder / name for name in _LOG_PLACES if (folder / name).is_file()), None)
+    if path is None:
         return []
     by_step = {}
-    for number, row in _read_lines(path):
+    for number, row in enumerate(read_results(path), start=1):
         if not isinstance(row.get("step"), int) or not isinstance(row.get("loss"), int | float):
             raise MetaXLMError(f"{path}:{number}: a log row needs `step` and `loss`")
         by_step[row["step"]] = row

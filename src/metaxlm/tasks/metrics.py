@@ -82,10 +82,10 @@ def compute_span_scores(
 def find_chunks(sentences: Sequence[Sequence[str]]) -> set[Chunk]:
     """Return the chunks of a corpus; positions count through it, one more after each sentence.
 
-    As lenient as seqeval: an I- that follows nothing opens a chunk. And as blind: the type of a bare
-    letter and of O is "_" alike, so the UD tag X does not open a chunk after O or at the start of a
-    sentence. If it is closed later all the same, it reaches back to the last opening, even through
-    the end of a sentence. That is why the corpus is read as one stream.
+    As lenient as seqeval: an I- that follows nothing opens a chunk. And as blind: a bare letter and
+    O have the same type "_", so the UD tag X opens no chunk after O or at the start of a sentence.
+    If it is closed later all the same, it reaches back to the last opening, even through the end of
+    a sentence. That is why the corpus is read as one stream.
     """
     chunks: set[Chunk] = set()
     start = position = 0

@@ -8,6 +8,7 @@ The paper (section 4.1) takes XLM-R's own 250K pieces; this trains smaller ones 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 
 import sentencepiece
@@ -22,12 +23,13 @@ from metaxlm.errors import MetaXLMError
 _NUM_THREADS = 4
 _SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 _MASK = "<mask>"
+# SentencePiece brings three special tokens of its own where we have five.
+_MORE_SPECIALS = 2
 
 
 def train_unigram(sentences: Iterator[str], size: int) -> PreTrainedTokenizerBase:
     """Train a SentencePiece unigram vocabulary of `size` rows, special tokens included."""
-    # SentencePiece brings three specials of its own where we have five.
-    num_pieces = size - len(_SPECIALS) - 1 + 3
+    num_pieces = size - _MORE_SPECIALS
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -41,10 +43,7 @@ def train_unigram(sentences: Iterator[str], size: int) -> PreTrainedTokenizerBas
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).splitlines()[0].rsplit("] ", 1)[-1]
-        raise MetaXLMError(
-            f"vocabulary.size {size}: SentencePiece cannot train it ({reason.strip()})"
-        ) from error
+        raise MetaXLMError(f"vocabulary.size {size}: {_explain(str(error))}") from error
     return fast_tokenizer(writer.getvalue())
 
 
@@ -80,3 +79,13 @@ def fast_tokenizer(model_bytes: bytes) -> PreTrainedTokenizerBase:
         unk_token="<unk>",
         mask_token=_MASK,
     )
+
+
+def _explain(reason: str) -> str:
+    """Turn SentencePiece's complaint into what the user can do about it."""
+    if match := re.search(r"too high .* value <= (\d+)", reason):
+        most = int(match[1]) + _MORE_SPECIALS
+        return f"this much text gives at most {most} pieces; lower it or add text"
+    if match := re.search(r"smaller than required_chars.*?(\d+) vs (\d+)", reason):
+        return f"too small, the characters alone are {match[2]}; raise it"
+    return f"SentencePiece cannot train it ({reason.splitlines()[0].rsplit('] ', 1)[-1].strip()})"

@@ -1,0 +1,82 @@
+"""The figures of a report with their words: title, how to read it, and its place in the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from metaxlm.report.figures import draw_coverage, draw_layers, draw_loss, draw_transfer
+from metaxlm.report.palette import Look
+from metaxlm.report.run_folder import Run
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A figure with its caption; `name` is its files'."""
+
+    name: str
+    title: str
+    caption: str
+    paper: str
+    figure: Figure
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it needs the page's whole width."""
+        width, _ = self.figure.get_size_inches()
+        return bool(width > 7)
+
+
+def make_plates(run: Run, looks: dict[str, Look]) -> list[Plate]:
+    """Draw every figure that the run has the data for."""
+    retrieval = draw_layers(
+        run.rows, looks, task="tatoeba", metric="accuracy", label="accuracy (%)"
+    )
+    alignment = draw_layers(
+        run.rows, looks, task="alignment", metric="aer", label="alignment error rate (%)"
+    )
+    candidates = [
+        ("retrieval", "Sentence retrieval by layer", _RETRIEVAL, "Figure 3", retrieval),
+        ("alignment", "Word alignment by layer", _ALIGNMENT, "Figure 4", alignment),
+        ("transfer", "Cross-lingual transfer by language", _TRANSFER,
+         "Table 1 and the tables of the appendix", draw_transfer(run.rows, looks)),
+        ("loss", "Training loss", _LOSS,
+         "no counterpart; Figure 5 follows scores instead of the loss along pretraining",
+         draw_loss(run.meta_log, run.logs, looks)),
+        ("coverage", "What the variants start with", _COVERAGE,
+         "no counterpart; section 3.2 describes the matching",
+         draw_coverage(run.coverage, looks)),
+    ]  # fmt: skip
+    return [
+        Plate(name, title, caption, paper, figure)
+        for name, title, caption, paper, figure in candidates
+        if figure is not None
+    ]
+
+
+_RETRIEVAL = (
+    "How often the nearest sentence in the other language is the right translation, when sentences "
+    "are compared by the mean of one layer's hidden states. Thick lines are means over languages "
+    "and both directions, thin lines (or the band) are single languages. Higher is better."
+)
+_ALIGNMENT = (
+    "How far the word links found from one layer's hidden states are from the links people would "
+    "draw. Thick lines are means over languages, thin lines (or the band) are single languages. "
+    "Lower is better."
+)
+_TRANSFER = (
+    "Each model is finetuned in the source language, which stands first, and tested in every "
+    "language. A dashed line marks the score of always giving the most frequent label: a bar that "
+    "does not rise above it has transferred nothing."
+)
+_LOSS = (
+    "Masked-language-model loss over training steps; lower is better. A variant that starts from "
+    "the meta-pretrained model should begin lower and stay there. The two panels have different "
+    "vocabularies, so their heights do not compare."
+)
+_COVERAGE = (
+    "Above: the share of vocabulary rows that each matching rule filled; filler rows have no match "
+    "and start random. Below: how much of each language's running text is covered by copied rows. "
+    "A variant that copies no rows is not drawn."
+)

@@ -1,0 +1,74 @@
+"""Fixtures that many tests share: a little text, tokenizers trained on it, shards of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.corpus.shards import Shard, open_shard, write_shard
+from metaxlm.vocabulary.byte_bpe import train_byte_bpe
+from metaxlm.vocabulary.unigram import train_unigram
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+PARTS = {
+    "en": (
+        ["the cat", "a dog", "my sister", "the old man"],
+        ["sees", "likes", "finds", "does not see"],
+        ["a house", "the red book", "some bread", "the river at night"],
+    ),
+    "de": (
+        ["die Katze", "ein Hund", "meine Schwester", "der alte Mann"],
+        ["sieht", "mag", "findet", "kennt"],
+        ["ein Haus", "das rote Buch", "etwas Brot", "den Fluss bei Nacht"],
+    ),
+    "ru": (
+        ["кошка", "собака", "моя сестра", "старик"],
+        ["видит", "любит", "находит", "не видит"],
+        ["дом", "красную книгу", "хлеб", "реку ночью"],
+    ),
+}
+
+
+def sentences(language: str) -> list[str]:
+    """All 64 sentences of a language, in a fixed order."""
+    return [" ".join(parts) + "." for parts in itertools.product(*PARTS[language])]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """The suite runs in two processes on two cores."""
+    torch.set_num_threads(1)
+    yield
+
+
+@pytest.fixture(scope="session")
+def multilingual_tokenizer() -> PreTrainedTokenizerBase:
+    """A SentencePiece tokenizer over the three languages."""
+    lines = [line for language in PARTS for line in sentences(language)]
+    return train_unigram(iter(lines), 110)
+
+
+@pytest.fixture(scope="session")
+def monolingual_tokenizer() -> PreTrainedTokenizerBase:
+    """A byte-level BPE tokenizer over English."""
+    return train_byte_bpe(iter(sentences("en")), 320)
+
+
+@pytest.fixture(scope="session")
+def shards(
+    tmp_path_factory: pytest.TempPathFactory, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Shard]:
+    """Shards of the three languages; English is twice as large."""
+    folder: Path = tmp_path_factory.mktemp("shards")
+    for language in PARTS:
+        repeated = sentences(language) * (2 if language == "en" else 1)
+        write_shard(folder / language, repeated, multilingual_tokenizer)
+    return {language: open_shard(folder / language) for language in PARTS}

@@ -1,0 +1,115 @@
+"""Small real checkpoints of every supported family, written by transformers itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+WORDS = "the a cat dog house sees likes and small big red old man woman child runs".split()
+SENTENCES = [
+    "the cat sees a dog",
+    "a small house",
+    "the old man likes the red house and the big dog and the child runs",
+]
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+}
+
+
+def make_unigram_tokenizer() -> PreTrainedTokenizerBase:
+    """Return a tokenizer in XLM-R's layout, with a normalizer that XLM-R's own class lacks."""
+    specials = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -20.0)]
+    pieces = [(f"▁{word}", -2.0) for word in WORDS] + [(c, -8.0) for c in "▁abcdefghijklmnop"]
+    backend = Tokenizer(models.Unigram([*specials, *pieces, ("<mask>", 0.0)], unk_id=3))
+    backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Strip()])
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+    )
+
+
+def make_wordpiece_tokenizer() -> PreTrainedTokenizerBase:
+    """Return a tokenizer in BERT's layout."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ing"]
+    backend = Tokenizer(
+        models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]")
+    )
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
+    )
+
+
+def disturb(model: torch.nn.Module, seed: int = 0) -> None:
+    """Move every parameter off its initial value, so that swapped norms or biases show."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+
+
+@pytest.fixture(scope="session")
+def write_checkpoint(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Path]:
+    """Return a function that writes a folder for a transformers class, disturbed weights in it."""
+
+    def write(class_name: str, **changes: object) -> Path:
+        model_class = getattr(transformers, class_name)
+        is_bert = class_name.startswith("Bert")
+        tokenizer = make_wordpiece_tokenizer() if is_bert else make_unigram_tokenizer()
+        values = {**SIZES, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        model = model_class(model_class.config_class(**{**values, **changes}))
+        disturb(model)
+        folder = tmp_path_factory.mktemp(class_name)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def _roberta_folder(write_checkpoint: Callable[..., Path]) -> Path:
+    return write_checkpoint("RobertaForMaskedLM", layer_norm_eps=1e-5, type_vocab_size=1)
+
+
+@pytest.fixture
+def folder(_roberta_folder: Path, tmp_path: Path) -> Path:
+    """Return a valid RobertaForMaskedLM folder that the test may break."""
+    return Path(shutil.copytree(_roberta_folder, tmp_path / "checkpoint"))

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+
+CONFIG = EncoderConfig(
+    vocab_size=60, hidden_size=24, num_layers=2, num_heads=3, ffn_size=40, max_positions=16
+)
+
+
+def make_model(config: EncoderConfig = CONFIG, seed: int = 0) -> MaskedLM:
+    torch.manual_seed(seed)
+    return MaskedLM(config).eval()
+
+
+def draw_ids(num_rows: int, length: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(4, 60, (num_rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def test_parameter_names_and_shapes_are_the_contract() -> None:
+    shapes = {name: tuple(value.shape) for name, value in make_model().state_dict().items()}
+    layer = {
+        "attention.qkv.weight": (72, 24),
+        "attention.qkv.bias": (72,),
+        "attention.output.weight": (24, 24),
+        "attention.output.bias": (24,),
+        "attention_norm.weight": (24,),
+        "attention_norm.bias": (24,),
+        "ffn_in.weight": (40, 24),
+        "ffn_in.bias": (40,),
+        "ffn_out.weight": (24, 40),
+        "ffn_out.bias": (24,),
+        "ffn_norm.weight": (24,),
+        "ffn_norm.bias": (24,),
+    }
+    assert shapes == {
+        "encoder.embeddings.words.weight": (60, 24),
+        "encoder.embeddings.positions.weight": (18, 24),
+        "encoder.embeddings.token_types.weight": (1, 24),
+        "encoder.embeddings.norm.weight": (24,),
+        "encoder.embeddings.norm.bias": (24,),
+        **{f"encoder.layers.{i}.{name}": shape for i in range(2) for name, shape in layer.items()},
+        "head.dense.weight": (24, 24),
+        "head.dense.bias": (24,),
+        "head.norm.weight": (24,),
+        "head.norm.bias": (24,),
+        "head.bias": (60,),
+    }
+
+
+def test_initial_values() -> None:
+    state = make_model(
+        dataclasses.replace(CONFIG, vocab_size=2000, hidden_size=96, ffn_size=200)
+    ).state_dict()
+    for name, value in state.items():
+        if "norm.weight" in name:
+            assert value.eq(1).all(), name
+        elif name.endswith("bias"):
+            assert value.eq(0).all(), name
+        elif value.numel() > 5_000:
+            assert value.std().item() == pytest.approx(0.02, rel=0.05), name
+    assert state["encoder.embeddings.words.weight"][1].eq(0).all()
+    assert state["encoder.embeddings.positions.weight"][1].eq(0).all()
+    assert state["encoder.embeddings.positions.weight"][2].ne(0).all()
+
+
+def test_a_seed_decides_every_parameter() -> None:
+    first, same, other = (make_model(seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    weights = [name for name in first if name.endswith("weight") and "norm" not in name]
+    assert not any(torch.equal(first[name], other[name]) for name in weights)
+
+
+def test_position_rows_count_real_tokens_from_the_offset() -> None:
+    embeddings = make_model().encoder.embeddings
+    mask = torch.tensor([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]]).bool()
+    ids = torch.zeros(2, 5, dtype=torch.long)
+    assert embeddings.number_positions(ids, mask).tolist() == [[2, 3, 4, 1, 1], [1, 1, 2, 3, 4]]
+    assert embeddings.number_positions(ids, None).tolist() == [[2, 3, 4, 5, 6]]
+    bert = dataclasses.replace(CONFIG, pad_id=0, position_offset=0)
+    rows = make_model(bert).encoder.embeddings.number_positions(ids, mask)
+    assert rows.tolist() == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["padding on the right", "on the left"])
+def test_padding_changes_nothing(left: bool) -> None:
+    model = make_model()
+    ids = draw_ids(1, 6)
+    alone = model.encoder.hidden_states(ids)
+    padding = torch.ones(1, 5, dtype=torch.long)
+    real, empty = torch.ones(1, 6).bool(), torch.zeros(1, 5).bool()
+    pair = (padding, ids) if left else (ids, padding)
+    mask = torch.cat((empty, real) if left else (real, empty), dim=1)
+    padded = model.encoder.hidden_states(torch.cat(pair, dim=1), mask)
+    for layer, (expected, found) in enumerate(zip(alone, padded, strict=True)):
+        torch.testing.assert_close(found[mask], expected[0], atol=1e-6, rtol=0, msg=f"{layer}")
+
+
+def test_a_batch_row_does_not_see_the_others() -> None:
+    model, ids = make_model(), draw_ids(3, 7)
+    together = model.encoder(ids)
+    for row in range(3):
+        torch.testing.assert_close(together[row], model.encoder(ids[row : row + 1])[0])
+
+
+def test_hidden_states_are_the_embeddings_and_every_layer() -> None:
+    model, ids = make_model(), draw_ids(2, 7)
+    states = model.encoder.hidden_states(ids)
+    assert len(states) == CONFIG.num_layers + 1
+    assert torch.equal(states[0], model.encoder.embeddings(ids))
+    assert torch.equal(states[-1], model.encoder(ids))
+    assert torch.equal(states[1], model.encoder.layers[0](states[0], None))
+
+
+def test_head_rows_are_rows_of_all_logits() -> None:
+    model, ids = make_model(), draw_ids(3, 7)
+    mask = torch.ones(3, 7).bool()
+    mask[1, 4:] = False
+    rows = torch.tensor([0, 20, 8, 8, 13])
+    chosen = model(ids, mask, rows)
+    assert chosen.shape == (5, 60)
+    torch.testing.assert_close(chosen, model.logits(ids, mask).flatten(0, 1)[rows])
+    assert model(ids, mask, rows[:0]).shape == (0, 60)
+
+
+def test_the_decoder_is_the_word_table() -> None:
+    model, ids = make_model(), draw_ids(1, 5).clamp(max=58)
+    with torch.no_grad():
+        before = model.logits(ids)
+        # Id 59 is not read, so only its own logit may move.
+        model.encoder.embeddings.words.weight[59, 0] += 1.0
+        change = (model.logits(ids) - before).abs().amax(dim=(0, 1))
+    assert change[59] > 0.01
+    assert change[:59].eq(0).all()
+
+
+def test_gradients_reach_only_what_was_used() -> None:
+    model, ids = make_model(), torch.tensor([[5, 6, 7, 1, 1]])
+    mask = torch.tensor([[True, True, True, False, False]])
+    logits = model(ids, mask, torch.tensor([1]))
+    torch.nn.functional.cross_entropy(logits, torch.tensor([9])).backward()
+    positions = model.encoder.embeddings.positions.weight.grad
+    assert positions is not None
+    assert positions.abs().sum(dim=1).gt(0).nonzero().flatten().tolist() == [2, 3, 4]
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model, ids = make_model(), draw_ids(2, 7)
+    assert torch.equal(model.encoder(ids), model.encoder(ids))
+    model.train()
+    assert not torch.equal(model.encoder(ids), model.encoder(ids))
+    still = make_model(dataclasses.replace(CONFIG, dropout=0.0)).train()
+    assert not torch.equal(still.encoder(ids), still.encoder(ids)), "attention dropout"
+    none = make_model(dataclasses.replace(CONFIG, dropout=0.0, attention_dropout=0.0)).train()
+    assert torch.equal(none.encoder(ids), none.encoder(ids))
+
+
+def test_token_types_are_added() -> None:
+    model = make_model(dataclasses.replace(CONFIG, num_token_types=2))
+    ids = draw_ids(1, 6)
+    zeros = torch.zeros_like(ids)
+    assert torch.equal(model.encoder(ids), model.encoder(ids, None, zeros))
+    assert not torch.allclose(model.encoder(ids), model.encoder(ids, None, zeros + 1), atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_one_graph_holds_the_whole_model() -> None:
+    model, ids = make_model(), draw_ids(2, 7)
+    mask = torch.ones(2, 7).bool()
+    mask[1, 4:] = False
+    rows = torch.tensor([1, 8])
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(ids, mask, rows), model(ids, mask, rows))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 25}, "hidden_size 25 is not a multiple of num_heads 3"),
+        ({"num_layers": 0}, "num_layers is 0"),
+        ({"max_positions": -2}, "max_positions is -2"),
+        ({"pad_id": 60}, "pad_id 60 lies outside"),
+        ({"position_offset": 1}, "position_offset is 1"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
+    ],
+)
+def test_impossible_sizes_are_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(MetaXLMError, match=message):
+        dataclasses.replace(CONFIG, **change)  # type: ignore[arg-type]
+
+
+def test_a_sequence_that_is_too_long_is_refused() -> None:
+    model = make_model()
+    assert model.encoder(draw_ids(1, 16)).shape == (1, 16, 24)
+    with pytest.raises(MetaXLMError, match="17 tokens does not fit its 16 positions"):
+        model.encoder(draw_ids(1, 17))
