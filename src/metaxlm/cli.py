@@ -49,7 +49,7 @@ class StageName(StrEnum):
 
 def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the variants of the recipe that stands on the command line."""
-    from metaxlm.config import load_recipe
+    from metaxlm.recipe_file import load_recipe
 
     try:
         recipe = load_recipe(Path(context.params["recipe"]))
@@ -105,7 +105,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do what is missing, continue where it stopped, and write the report."""
-    from metaxlm.config import load_recipe
+    from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
     _execute(load_recipe(recipe, overrides or []), stage, variant or [], output, device)
@@ -119,7 +119,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run all three phases on the built-in corpus and show what they gained."""
-    from metaxlm.config import load_recipe
+    from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
     with as_file(files("metaxlm") / "recipes" / "demo.yaml") as path:

@@ -1,22 +1,15 @@
 """The recipe: one YAML file is one experiment, and nothing is hidden.
 
-A recipe comes in as YAML plus `--set a.b=c` overrides and goes out as a checked `Recipe`. Every key
-has its meaning below it. Checking is strict: an unknown key is an error that names the nearest
-known one, a value of the wrong type is not converted, and every message carries file and line.
+Every key has its meaning below it; `docs/recipe.md` is made from here. Checking is strict: no
+unknown keys, no converted types. `recipe_file.py` reads the YAML and words the complaints.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-
-from metaxlm.errors import MetaXLMError
-from metaxlm.files import read_text
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -223,21 +216,21 @@ class AlignmentRecipe(Section):
 
 
 class FinetuneRecipe(Section):
-    """A task finetuned in the source language and tested in every language."""
+    """A task finetuned in the source language; what is left out is the paper's for that task."""
 
-    epochs: Positive
+    epochs: Positive | None = None
     """Passes over the training examples."""
-    learning_rate: Real
+    learning_rate: Real | None = None
     """Peak of the linear schedule."""
-    batch_size: Positive = 32
+    batch_size: Positive | None = None
     """Examples in a step."""
-    weight_decay: Real = 0.0
+    weight_decay: Real | None = None
     """Decoupled weight decay."""
-    warmup: Fraction = 0.1
+    warmup: Fraction | None = None
     """Share of the steps that warm up."""
-    length: Positive = 128
+    length: Positive | None = None
     """Longest input, special tokens included."""
-    select_by: Literal["source", "all"] = "source"
+    select_by: Literal["source", "all"] | None = None
     """Which dev set picks the best epoch: the source language's, or the mean of all."""
     seeds: Positive = 1
     """How many seeds."""
@@ -295,112 +288,3 @@ class Recipe(Section):
             if not name or any(c in name for c in "/\\ ") or name.startswith("."):
                 raise ValueError(f"variant name {name!r} does not make a folder name")
         return self
-
-
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe, apply `a.b=c` overrides, check everything."""
-    lines: dict[tuple[str, ...], int] = {}
-    values = _read_yaml(path, lines)
-    for override in overrides:
-        _apply_override(values, override)
-    try:
-        return Recipe.model_validate(values)
-    except ValidationError as error:
-        raise MetaXLMError(_explain(error, path, lines)) from None
-
-
-def save_recipe(recipe: Recipe) -> str:
-    """Return the resolved recipe as YAML, every default spelled out."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def _read_yaml(path: Path, lines: dict[tuple[str, ...], int]) -> dict[str, Any]:
-    """Parse YAML into a dict and note the line of every key."""
-    text = read_text(path)
-    try:
-        node = yaml.compose(text, yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise MetaXLMError(f"{path}{line}: not valid YAML ({problem})") from error
-    if not isinstance(values, dict):
-        raise MetaXLMError(f"{path}: a recipe is a mapping of keys, found {type(values).__name__}")
-    _note_lines(node, (), lines, path)
-    return cast(dict[str, Any], values)
-
-
-def _note_lines(
-    node: yaml.Node | None, prefix: tuple[str, ...], lines: dict[tuple[str, ...], int], path: Path
-) -> None:
-    if not isinstance(node, yaml.MappingNode):
-        return
-    for key, value in node.value:
-        place = (*prefix, str(key.value))
-        if place in lines:
-            raise MetaXLMError(
-                f"{path}:{key.start_mark.line + 1}: key {'.'.join(place)!r} stands twice "
-                f"(first on line {lines[place]}); delete one"
-            )
-        lines[place] = key.start_mark.line + 1
-        _note_lines(value, place, lines, path)
-
-
-def _apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `a.b=c`, where c is read as YAML; sections on the way are created."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise MetaXLMError(f"--set {override!r}: expected KEY=VALUE, such as pretraining.steps=100")
-    *parents, last = key.strip().split(".")
-    target = values
-    for parent in parents:
-        if target.get(parent) is None:
-            target[parent] = {}
-        target = target[parent]
-        if not isinstance(target, dict):
-            raise MetaXLMError(f"--set {override!r}: {parent!r} is a value and has no keys in it")
-    try:
-        target[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise MetaXLMError(f"--set {override!r}: the value is not valid YAML") from error
-
-
-def _explain(error: ValidationError, path: Path, lines: dict[tuple[str, ...], int]) -> str:
-    """Tell the first problem in one line, with file, line and the nearest known key."""
-    problems = error.errors()
-    first = problems[0]
-    # Union branches add their own labels to the place; they are no keys of the recipe.
-    place = tuple(str(part) for part in first["loc"] if not str(part).startswith("literal["))
-    place = tuple(part for part in place if part != "PartsRecipe")
-    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
-    where = f"{path}:{line}" if line else str(path)
-    name = ".".join(place) or "recipe"
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(place[-1], _known_keys(place[:-1]), n=1, cutoff=0.5)
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else (f"known here: {', '.join(_known_keys(place[:-1]))}")
-        )
-        message = f"{where}: unknown key {name!r}; {hint}"
-    elif first["type"] == "missing":
-        message = f"{where}: key {name!r} is missing"
-    else:
-        found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
-        reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        message = f"{where}: {name}: {reason}{found}"
-    more = len(problems) - 1
-    return message + (f" (and {more} more)" if more else "")
-
-
-def _known_keys(place: tuple[str, ...]) -> list[str]:
-    """List the keys that a section at this place of the recipe has."""
-    model: Any = Recipe
-    for key in place:
-        field = model.model_fields.get(key) if hasattr(model, "model_fields") else None
-        annotation = field.annotation if field else model
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        sections = [c for c in candidates if isinstance(c, type) and issubclass(c, Section)]
-        model = sections[0] if sections else annotation
-    return list(model.model_fields) if hasattr(model, "model_fields") else []

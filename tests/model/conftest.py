@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-WORDS = "the a cat dog house sees likes and small big red old man woman child runs".split()
-SENTENCES = [
-    "the cat sees a dog",
-    "a small house",
-    "the old man likes the red house and the big dog and the child runs",
-]
+WORDS = ["the", "a", "cat", "dog", "house", "sees", "likes", "and", "small", "big", "red", "old"]
+WORDS += ["man", "woman", "child", "runs"]
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -75,18 +73,18 @@ def make_wordpiece_tokenizer() -> PreTrainedTokenizerBase:
     )
 
 
-def disturb(model: torch.nn.Module, seed: int = 0) -> None:
-    """Move every parameter off its initial value, so that swapped norms or biases show."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerBase:
+    return make_unigram_tokenizer()
+
+
+@pytest.fixture
+def wordpiece_tokenizer() -> PreTrainedTokenizerBase:
+    return make_wordpiece_tokenizer()
 
 
 @pytest.fixture(scope="session")
-def write_checkpoint(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., Path]:
+def write_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that writes a folder for a transformers class, disturbed weights in it."""
 
     def write(class_name: str, **changes: object) -> Path:
@@ -95,7 +93,11 @@ def write_checkpoint(
         tokenizer = make_wordpiece_tokenizer() if is_bert else make_unigram_tokenizer()
         values = {**SIZES, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
         model = model_class(model_class.config_class(**{**values, **changes}))
-        disturb(model)
+        # Off their initial values, so that swapped norms or biases show.
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
         folder = tmp_path_factory.mktemp(class_name)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -113,3 +115,16 @@ def _roberta_folder(write_checkpoint: Callable[..., Path]) -> Path:
 def folder(_roberta_folder: Path, tmp_path: Path) -> Path:
     """Return a valid RobertaForMaskedLM folder that the test may break."""
     return Path(shutil.copytree(_roberta_folder, tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def edit_tensors(folder: Path) -> Callable[[Callable[[dict[str, Tensor]], None]], None]:
+    """Return a function that changes the tensors in the folder's weights file."""
+
+    def apply(edit: Callable[[dict[str, Tensor]], None]) -> None:
+        path = folder / "model.safetensors"
+        tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+        edit(tensors)
+        save_file(tensors, path, metadata={"format": "pt"})
+
+    return apply

@@ -28,7 +28,9 @@ def test_rebalancing_follows_the_papers_formula() -> None:
 
 
 def make_schedule(seed: int = 3, batch_size: int = 7) -> Schedule:
-    return Schedule({"en": 0.6, "de": 0.3, "sw": 0.1}, {"en": 50, "de": 11, "sw": 3}, batch_size, seed)
+    return Schedule(
+        {"en": 0.6, "de": 0.3, "sw": 0.1}, {"en": 50, "de": 11, "sw": 3}, batch_size, seed
+    )
 
 
 def test_any_step_can_be_asked_first() -> None:
@@ -102,7 +104,9 @@ def test_a_sentence_longer_than_a_block_is_cut_and_keeps_its_end() -> None:
     ]
 
 
-def mask_many(probability: float = 0.15, rows: int = 4_000) -> tuple[np.ndarray, np.ndarray, object]:
+def mask_many(
+    probability: float = 0.15, rows: int = 4_000
+) -> tuple[np.ndarray, np.ndarray, object]:
     ids = generator(1, "ids").integers(4, 99, (rows, 40))
     lengths = generator(1, "lengths").integers(5, 41, rows)
     real = np.arange(40) < lengths[:, None]
@@ -136,7 +140,9 @@ def test_masking_positions_are_uniform() -> None:
 
 
 @pytest.fixture
-def source(shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase) -> BatchSource:
+def source(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> BatchSource:
     return BatchSource(shards, multilingual_tokenizer, TrainingRecipe(batch_size=8, length=32), 1)
 
 

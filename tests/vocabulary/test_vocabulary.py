@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+from tests.conftest import PARTS, sentences
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.sample import sample_counts, sample_sentences
 from metaxlm.vocabulary.unigram import fast_tokenizer, train_unigram
-from tests.conftest import PARTS, sentences
 
 LINES = [
     "the cat sees a house.",
@@ -66,7 +66,9 @@ def test_ids_follow_sentencepieces_own() -> None:
     oracle = sentencepiece.SentencePieceProcessor(model_proto=writer.getvalue())
     tokenizer = fast_tokenizer(writer.getvalue())
     for line in [*lines, *LINES]:
-        pieces = tokenizer.convert_ids_to_tokens(tokenizer(line, add_special_tokens=False).input_ids)
+        pieces = tokenizer.convert_ids_to_tokens(
+            tokenizer(line, add_special_tokens=False).input_ids
+        )
         ids = tokenizer(line, add_special_tokens=False)["input_ids"]
         # SentencePiece has <unk> <s> </s> first, XLM-R's layout one more.
         assert [3 if i == 0 else i + 1 for i in oracle.encode(line)] == ids, (line, pieces)

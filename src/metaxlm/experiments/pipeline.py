@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from metaxlm.config import Recipe, save_recipe
+from metaxlm.config import Recipe
 from metaxlm.corpus.text import find_text
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.evaluation import evaluate_features, finetune_task
@@ -33,6 +33,7 @@ from metaxlm.experiments.training import (
 )
 from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
 from metaxlm.model.card import model_card
+from metaxlm.recipe_file import save_recipe
 
 STAGES = (
     "corpus",

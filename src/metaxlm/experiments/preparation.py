@@ -49,9 +49,7 @@ def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> Non
     paths = {language: layout.text(language) for language in recipe.languages}
     counts = {language: sum(1 for _ in read_sentences(path)) for language, path in paths.items()}
     texts = {language: read_sentences(path) for language, path in paths.items()}
-    sample = sample_sentences(
-        texts, counts, settings.alpha, settings.sample_sentences, recipe.seed
-    )
+    sample = sample_sentences(texts, counts, settings.alpha, settings.sample_sentences, recipe.seed)
     tokenizer = train_unigram(sample, settings.size)
     tokenizer.model_max_length = recipe.model.max_positions
     tokenizer.save_pretrained(folder / MULTILINGUAL)

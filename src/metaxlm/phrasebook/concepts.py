@@ -16,12 +16,12 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.phrasebook.datafiles import DATA_FOLDER, read_rows
 
 KINDS = frozenset(
-    "pronoun person animal food drink meal thing place transport nature body adjective verb sport "
+    "pronoun person animal food beverage meal thing place transport nature body adjective verb sport "
     "relation adverb time day weather number unit tongue name city_name country_name "
     "organization".split()
 )
 NOUN_KINDS = frozenset(
-    "pronoun person animal food drink meal thing place transport nature body sport day unit tongue "
+    "pronoun person animal food beverage meal thing place transport nature body sport day unit tongue "
     "name city_name country_name organization".split()
 )
 """Kinds that are said by `Morphology.noun_phrase`."""
@@ -87,18 +87,15 @@ class Concepts:
             self._classes[expression] = found
         return found
 
-    def adjectives(self, noun: str, polarity: str = "") -> list[str]:
-        """Return the adjectives that may stand with a noun, of one sentiment if it is given."""
-        key = f"adjectives of {noun} {polarity}"
+    def fitting(self, other: str) -> list[str]:
+        """Return the concepts whose attribute `of:` admits another: mostly a noun's adjectives."""
+        key = f"fitting {other}"
         found = self._classes.get(key)
         if found is None:
             found = [
                 concept.id
                 for concept in self
-                if concept.kind == "adjective"
-                and (not polarity or polarity in concept.labels)
-                and concept.attribute("of")
-                and self.fits(noun, concept.attribute("of"))
+                if concept.attribute("of") and self.fits(other, concept.attribute("of"))
             ]
             self._classes[key] = found
         return found
@@ -124,6 +121,8 @@ def read_concepts(path: Path) -> Concepts:
     for (identifier, kind, tags, hypernym, antonym), where in read_rows(path, 5):
         if identifier in concepts:
             raise MetaXLMError(f"{where}: concept {identifier!r} comes twice; rename one")
+        if identifier in KINDS:
+            raise MetaXLMError(f"{where}: {identifier!r} is the name of a kind; rename the concept")
         if kind not in KINDS:
             raise MetaXLMError(f"{where}: unknown kind {kind!r}; known are {sorted(KINDS)}")
         plain = [tag for tag in tags.split() if ":" not in tag]
@@ -137,7 +136,13 @@ def read_concepts(path: Path) -> Concepts:
             antonym,
         )
         places[identifier] = where
+    names = set(concepts) | KINDS
     for concept in concepts.values():
+        clash = (concept.labels - {concept.id, concept.kind}) & names
+        if clash:
+            raise MetaXLMError(
+                f"{places[concept.id]}: tag {sorted(clash)[0]!r} is also a concept or a kind; rename it"
+            )
         for other in (concept.hypernym, concept.antonym):
             if other and other not in concepts:
                 raise MetaXLMError(f"{places[concept.id]}: {concept.id} names unknown {other!r}")

@@ -42,6 +42,7 @@ class Line:
     label: str
     cells: tuple[Cell, ...]
     variant: str | None = None
+    detail: str = ""
     reference: bool = False
 
 

@@ -1,4 +1,4 @@
-"""The report's figures: training loss, scores by layer and by language, what the variants start with.
+"""The report's figures: training loss, scores by layer and by language, what variants start with.
 
 In come rows of results, training logs and coverage records; out come matplotlib figures that hold
 no global state. Scores by layer are the paper's figures 3 (retrieval) and 4 (word alignment); the
@@ -7,10 +7,11 @@ transfer by language is its table 1 and the appendix's tables drawn as bars.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -20,6 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from metaxlm.report.palette import GRID, INK, Look, choose_rule_tone
 from metaxlm.report.run_folder import Row, display_name
 from metaxlm.report.scores import (
+    Score,
     Scores,
     collect,
     collect_majority,
@@ -27,15 +29,25 @@ from metaxlm.report.scores import (
     list_transfer_metrics,
     score_series,
 )
-from metaxlm.report.start_tables import list_rules
+from metaxlm.report.start_tables import Coverage, list_rules
 from metaxlm.report.tables import name_metric, name_task
 from metaxlm.report.vector import drawing_style
 
-_WIDTH = 6.6
+_WIDTH = 5.7
 """Inches; narrow enough for a phone to show the text at a readable size."""
 _MOST_POINTS = 300
 _MOST_THIN_LINES = 8
+_MOST_SPREADS = 4
+_NARROWEST_BAR = 0.11
+"""Inches."""
+_LONGEST_NAME = 22
+_BAR_LEGEND: dict[str, Any] = {
+    "loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "handlelength": 1,
+    "columnspacing": 1.2, "handletextpad": 0.5,
+}  # fmt: skip
 Looks = Mapping[str, Look]
+Bars = Mapping[str, Mapping[str, Score | None]]
+"""Scores by variant and language."""
 
 
 def draw_loss(
@@ -45,7 +57,7 @@ def draw_loss(
     if not logs and not meta_log:
         return None
     with drawing_style():
-        figure = Figure(figsize=(_WIDTH, 3.5))
+        figure = Figure(figsize=(_WIDTH, 3.3))
         panels = [bool(meta_log), bool(logs)]
         axes = figure.subplots(1, sum(panels), width_ratios=[1, 1.7][: sum(panels)], squeeze=False)
         places = list(axes[0])
@@ -61,7 +73,10 @@ def draw_loss(
                 steps, losses = thin_log(log)
                 axis.plot(steps, losses, look.dash, color=look.tone.light, linewidth=1.6)
             _label(axis, "Cross-lingual pretraining", "step", "" if meta_log else "loss")
-            _add_legend(figure, list(logs), looks, markers=False)
+            axis.legend(
+                handles=_make_handles(logs, looks, markers=False),
+                labels=list(map(_name, logs)),
+            )
     return figure
 
 
@@ -82,10 +97,10 @@ def draw_layers(
     if not variants:
         return None
     with drawing_style():
-        figure = Figure(figsize=(_WIDTH, 4.0))
+        figure = Figure(figsize=(_WIDTH, 3.6))
         axis = figure.add_subplot()
         languages = scores.common_languages()
-        for variant in variants:
+        for variant in variants if len(variants) <= _MOST_SPREADS else ():
             _draw_spread(axis, scores, variant, looks[variant])
         for variant in variants:
             look = looks[variant]
@@ -97,7 +112,8 @@ def draw_layers(
         axis.set_ylim(bottom=0)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         _label(axis, "", "layer (0 = embeddings)", label)
-        _add_legend(figure, variants, looks)
+        handles = _make_handles(variants, looks, markers=True)
+        _add_legend(figure, handles, list(map(_name, variants)))
     return figure
 
 
@@ -128,35 +144,58 @@ def _draw_spread(axis: Axes, scores: Scores, variant: str, look: Look) -> None:
 
 
 def draw_transfer(rows: Sequence[Row], looks: Looks) -> Figure | None:
-    """Draw transfer scores as bars by language, one panel a task, with the majority level."""
-    measures = list_transfer_metrics(rows)
-    if not measures:
+    """Draw transfer scores as bars by language for each task, with the majority level."""
+    panels: list[tuple[str, str, Scores, Sequence[str]]] = []
+    source = find_source_language(rows)
+    for task, metric in list_transfer_metrics(rows):
+        scores = collect(rows, task=task, metric=metric, scenario="transfer")
+        languages = sorted(scores.languages(), key=lambda language: language != source)
+        pieces = _break_languages(languages, len(scores.variants))
+        panels += [(task, metric, scores, piece) for piece in pieces]
+    if not panels:
         return None
-    collected = [collect(rows, task=t, metric=m, scenario="transfer") for t, m in measures]
-    most = max(len(scores.languages()) for scores in collected)
-    shown = [variant for variant in looks if any(variant in s.variants for s in collected)]
+    shown = [variant for variant in looks if any(variant in s.variants for _, _, s, _ in panels)]
     with drawing_style():
-        figure = Figure(figsize=(max(_WIDTH, 0.9 + 0.24 * most * (len(shown) + 1)),
-                                 0.5 + 2.9 * len(measures)))  # fmt: skip
-        axes = figure.subplots(len(measures), 1, squeeze=False)[:, 0]
-        for axis, (task, metric), scores in zip(axes, measures, collected, strict=True):
-            _draw_task(axis, scores, collect_majority(rows, task), find_source_language(rows),
-                       [v for v in shown if v in scores.variants], looks)  # fmt: skip
-            _label(axis, name_task(task), "", name_metric(metric))
+        height = 2.7 if len(panels) == 1 else 2.0
+        figure = Figure(figsize=(_WIDTH, 0.6 + height * len(panels)))
+        axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+        titled = set()
+        for axis, (task, metric, scores, piece) in zip(axes, panels, strict=True):
+            _draw_bars(axis, _read_bars(scores, shown, piece), looks)
+            _draw_levels(axis, collect_majority(rows, task), piece)
+            _label(axis, "" if task in titled else name_task(task), "", name_metric(metric))
+            titled.add(task)
         majority = Line2D([], [], color=INK.light, linewidth=1.6, linestyle=(0, (2, 1)))
-        _add_legend(figure, shown, looks, bars=True, extra={"most frequent label": majority})
+        handles = [*(Patch(color=looks[variant].tone.light) for variant in shown), majority]
+        _add_legend(figure, handles, [*map(_name, shown), "majority label"])
     return figure
 
 
-def _draw_task(
-    axis: Axes, scores: Scores, majority: Mapping[str, float], source: str,
-    variants: Sequence[str], looks: Looks,
-) -> None:  # fmt: skip
-    languages = sorted(scores.languages(), key=lambda language: language != source)
-    step = 0.8 / len(variants)
-    for number, variant in enumerate(variants):
-        for place, language in enumerate(languages):
-            score = score_series(scores.series(variant, None, language))
+def _break_languages(languages: Sequence[str], num_variants: int) -> list[Sequence[str]]:
+    """Break many languages into rows of bars that stay wide enough to see."""
+    most = max(3, int(_WIDTH / (_NARROWEST_BAR * (num_variants + 1))))
+    num_rows = -(-len(languages) // most)
+    size = -(-len(languages) // num_rows)
+    return [languages[start : start + size] for start in range(0, len(languages), size)]
+
+
+def _read_bars(scores: Scores, variants: Sequence[str], languages: Sequence[str]) -> Bars:
+    return {
+        variant: {
+            language: score_series(scores.series(variant, None, language)) for language in languages
+        }
+        for variant in variants
+        if variant in scores.variants
+    }
+
+
+def _draw_bars(axis: Axes, bars: Bars, looks: Looks) -> None:
+    """Draw one group of bars a language, one bar a variant, whiskers where there are seeds."""
+    step = 0.8 / len(bars)
+    languages: list[str] = []
+    for number, (variant, scores) in enumerate(bars.items()):
+        languages = list(scores)
+        for place, score in enumerate(scores.values()):
             if score is None:
                 continue
             error = None if score.deviation is None else 100 * score.deviation
@@ -165,37 +204,49 @@ def _draw_task(
                 color=looks[variant].tone.light, yerr=error,
                 error_kw={"ecolor": INK.light, "elinewidth": 1, "capsize": 0},
             )  # fmt: skip
-    for place, language in enumerate(languages):
-        if language in majority:
-            level = 100 * majority[language]
-            axis.hlines(level, place - 0.45, place + 0.45, color=INK.light, linewidth=1.6,
-                        linestyle=(0, (2, 1)), zorder=5)  # fmt: skip
     axis.set_xticks(range(len(languages)), languages)
+    axis.set_xlim(-0.6, len(languages) - 0.4)
     axis.tick_params(axis="x", length=0)
     axis.set_ylim(0, 100)
 
 
-def draw_coverage(coverage: Mapping[str, Mapping[str, Any]], looks: Looks) -> Figure | None:
+def _draw_levels(axis: Axes, levels: Mapping[str, float], languages: Sequence[str]) -> None:
+    for place, language in enumerate(languages):
+        if language in levels:
+            axis.hlines(
+                100 * levels[language], place - 0.45, place + 0.45, color=INK.light,
+                linewidth=1.6, linestyle=(0, (2, 1)), zorder=5,
+            )  # fmt: skip
+
+
+def draw_coverage(coverage: Coverage, looks: Looks) -> Figure | None:
     """Draw what the variants start with: rows by rule, and running tokens by language."""
     variants = [variant for variant in looks if variant in coverage]
     if not variants:
         return None
-    languages = list(
-        dict.fromkeys(x for variant in variants for x in coverage[variant].get("by_language", {}))
-    )
+    found = {variant: coverage[variant].get("by_language", {}) for variant in variants}
+    languages = list(dict.fromkeys(x for by_language in found.values() for x in by_language))
+    pieces = _break_languages(languages, len(variants)) if languages else []
     with drawing_style():
-        width = max(_WIDTH, 0.9 + 0.24 * len(languages) * (len(variants) + 1))
-        height = 1.1 + 0.36 * len(variants)
-        panels = 2 if languages else 1
-        figure = Figure(figsize=(width, height + (2.8 if languages else 0)))
-        axes = figure.subplots(panels, 1, squeeze=False, height_ratios=[height, 2.8][:panels])[:, 0]
+        heights = [0.9 + 0.36 * len(variants), *[2.5 if len(pieces) == 1 else 1.9] * len(pieces)]
+        figure = Figure(figsize=(_WIDTH, sum(heights)))
+        axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
         _draw_rules(axes[0], coverage, variants)
-        if languages:
-            _draw_tokens(axes[1], coverage, variants, languages, looks)
+        for axis, piece in zip(axes[1:], pieces, strict=True):
+            bars: Bars = {
+                variant: {x: Score(found[variant].get(x, {}).get("matched", 0.0)) for x in piece}
+                for variant in variants
+            }
+            _draw_bars(axis, bars, looks)
+            _label(axis, "", "", "running tokens (%)")
+        if pieces:
+            patches = [Patch(color=looks[v].tone.light, label=_name(v)) for v in variants]
+            columns = _fit_columns([_name(variant) for variant in variants], 4.0)
+            axes[1].legend(handles=patches, ncols=columns, **_BAR_LEGEND)
     return figure
 
 
-def _draw_rules(axis: Axes, coverage: Mapping[str, Mapping[str, Any]], variants: list[str]) -> None:
+def _draw_rules(axis: Axes, coverage: Coverage, variants: list[str]) -> None:
     rules = list_rules({variant: coverage[variant] for variant in variants})
     kinds = list(dict.fromkeys(_name_kind(rule) for rule in rules))
     for place, variant in enumerate(variants):
@@ -210,7 +261,7 @@ def _draw_rules(axis: Axes, coverage: Mapping[str, Mapping[str, Any]], variants:
             edges.append(edges[-1] + share)
         for kind, (left, right) in zip(kinds, pairwise(edges), strict=True):
             axis.barh(place, right - left, 0.62, left=left, color=choose_rule_tone(kind).light)
-    axis.set_yticks(range(len(variants)), [display_name(variant) for variant in variants])
+    axis.set_yticks(range(len(variants)), [_name(variant) for variant in variants])
     axis.invert_yaxis()
     axis.set_xlim(0, 100)
     axis.grid(False)
@@ -219,29 +270,11 @@ def _draw_rules(axis: Axes, coverage: Mapping[str, Mapping[str, Any]], variants:
     axis.spines["left"].set_visible(False)
     _label(axis, "", "share of the vocabulary's rows (%)", "")
     patches = [Patch(color=choose_rule_tone(kind).light, label=kind) for kind in kinds]
-    axis.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds),
-                borderaxespad=0.2, handlelength=1, columnspacing=1.2, handletextpad=0.5)  # fmt: skip
+    axis.legend(handles=patches, ncols=_fit_columns(kinds, 4.4), **_BAR_LEGEND)
 
 
 def _name_kind(rule: str) -> str:
     return "normalized" if rule.startswith("normalized") else rule
-
-
-def _draw_tokens(
-    axis: Axes, coverage: Mapping[str, Mapping[str, Any]], variants: list[str],
-    languages: list[str], looks: Looks,
-) -> None:  # fmt: skip
-    step = 0.8 / len(variants)
-    for number, variant in enumerate(variants):
-        found = coverage[variant].get("by_language", {})
-        for place, language in enumerate(languages):
-            share = 100 * found.get(language, {}).get("matched", 0.0)
-            middle = place - 0.4 + step * (number + 0.5)
-            axis.bar(middle, share, 0.9 * step, color=looks[variant].tone.light)
-    axis.set_xticks(range(len(languages)), languages)
-    axis.tick_params(axis="x", length=0)
-    axis.set_ylim(0, 100)
-    _label(axis, "", "", "running tokens (%)")
 
 
 def _label(axis: Axes, title: str, x_label: str, y_label: str) -> None:
@@ -250,25 +283,29 @@ def _label(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     axis.set_ylabel(y_label)
 
 
-def _add_legend(
-    figure: Figure, variants: Sequence[str], looks: Looks, *, markers: bool = True,
-    bars: bool = False, extra: Mapping[str, Line2D] | None = None,
-) -> None:  # fmt: skip
-    handles: list[Any] = []
-    for variant in variants:
-        look = looks[variant]
-        if bars:
-            handles.append(Patch(color=look.tone.light))
-        else:
-            handles.append(
-                Line2D(
-                    [], [], color=look.tone.light, linestyle=look.dash, linewidth=2,
-                    marker=look.marker if markers else None, markersize=5,
-                )
-            )  # fmt: skip
-    labels = [display_name(variant) for variant in variants]
-    for label, handle in (extra or {}).items():
-        labels.append(label)
-        handles.append(handle)
-    figure.legend(handles, labels, loc="outside upper left", ncols=min(4, len(handles)),
-                  columnspacing=1.6, handlelength=2.2 if not bars else 1.2)  # fmt: skip
+def _make_handles(variants: Iterable[str], looks: Looks, markers: bool) -> list[Line2D]:
+    return [
+        Line2D(
+            [], [], color=looks[variant].tone.light, linestyle=looks[variant].dash, linewidth=2,
+            marker=looks[variant].marker if markers else None, markersize=5,
+        )
+        for variant in variants
+    ]  # fmt: skip
+
+
+def _add_legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+    """Put a legend above the panels, where no curve can be hidden."""
+    figure.legend(handles, labels, loc="outside upper left", ncols=_fit_columns(labels, _WIDTH - 0.4),
+                  columnspacing=1.3, handlelength=2)  # fmt: skip
+
+
+def _fit_columns(labels: Sequence[str], width: float) -> int:
+    """Return how many legend columns fit; a column is as wide as the longest label."""
+    inches = 0.6 + 0.085 * max(map(len, labels))
+    return max(1, min(len(labels), int(width / inches)))
+
+
+def _name(variant: str) -> str:
+    """Return a variant's name at a length that leaves room for the figure."""
+    name = display_name(variant)
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"

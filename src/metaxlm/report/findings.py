@@ -91,7 +91,9 @@ def _choose_numbers(
     scores: dict[str, float], baseline: str, lower: bool
 ) -> tuple[tuple[str, float], ...]:
     """Keep the baseline and the best few, in the recipe's order."""
-    others = sorted((v for v in scores if v != baseline), key=lambda v: scores[v] * (1, -1)[not lower])
+    others = sorted(
+        (v for v in scores if v != baseline), key=lambda v: scores[v] * (1, -1)[not lower]
+    )
     kept = {baseline, *others[: _MOST_NUMBERS - 1]}
     order = [baseline, *(v for v in scores if v in kept and v != baseline)]
     return tuple((variant, 100 * scores[variant]) for variant in order)
@@ -111,13 +113,10 @@ def _write_sentence(run: Run, scores: dict[str, float], baseline: str, measure: 
             f"{measure.phrase.format(told[baseline])}; the nearest, {display_name(nearest)}, "
             f"reaches {told[nearest]}."
         )
-    start = ", which starts from random values" if run.starts_random(baseline) else ""
+    aside = ", which starts from random values," if run.starts_random(baseline) else ""
     return (
         f"{display_name(best)} {measure.phrase.format(told[best])}; "
-        f"{display_name(baseline)}{start}, reaches {told[baseline]}."
-        if start
-        else f"{display_name(best)} {measure.phrase.format(told[best])}; "
-        f"{display_name(baseline)} reaches {told[baseline]}."
+        f"{display_name(baseline)}{aside} reaches {told[baseline]}."
     )
 
 
@@ -209,12 +208,14 @@ def _limit_majority(run: Run) -> list[str]:
             for language, level in levels.items():
                 score = score_series(scores.series(variant, None, language))
                 size = scores.examples.get(language, 0)
-                noise = 2 * math.sqrt(level * (1 - level) / size) if size else 0.0
+                # Two standard errors of a share; F1 has no such simple one.
+                known = size > 0 and metric == "accuracy"
+                noise = 2 * math.sqrt(level * (1 - level) / size) if known else 0.0
                 if score is not None and score.mean <= level + noise:
                     stuck.append(language_name(language))
             if stuck:
                 limits.append(
-                    f"{name_task(task)}: {display_name(variant)} is not clearly above the most "
-                    f"frequent label in {', '.join(stuck)}."
+                    f"{name_task(task)}: {display_name(variant)} is not clearly above the "
+                    f"majority label in {', '.join(stuck)}."
                 )
     return limits

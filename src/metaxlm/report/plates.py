@@ -20,12 +20,8 @@ class Plate:
     caption: str
     paper: str
     figure: Figure
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether it needs the page's whole width."""
-        width, _ = self.figure.get_size_inches()
-        return bool(width > 7)
+    section: str = "figures"
+    """Where on the page it stands."""
 
 
 def make_plates(run: Run, looks: dict[str, Look]) -> list[Plate]:
@@ -44,12 +40,12 @@ def make_plates(run: Run, looks: dict[str, Look]) -> list[Plate]:
         ("loss", "Training loss", _LOSS,
          "no counterpart; Figure 5 follows scores instead of the loss along pretraining",
          draw_loss(run.meta_log, run.logs, looks)),
-        ("coverage", "What the variants start with", _COVERAGE,
+        ("coverage", "Copied rows, by rule and by language", _COVERAGE,
          "no counterpart; section 3.2 describes the matching",
          draw_coverage(run.coverage, looks)),
     ]  # fmt: skip
     return [
-        Plate(name, title, caption, paper, figure)
+        Plate(name, title, caption, paper, figure, "start" if name == "coverage" else "figures")
         for name, title, caption, paper, figure in candidates
         if figure is not None
     ]
@@ -58,12 +54,11 @@ def make_plates(run: Run, looks: dict[str, Look]) -> list[Plate]:
 _RETRIEVAL = (
     "How often the nearest sentence in the other language is the right translation, when sentences "
     "are compared by the mean of one layer's hidden states. Thick lines are means over languages "
-    "and both directions, thin lines (or the band) are single languages. Higher is better."
+    "and both directions; thin lines, or a band, are single languages. Higher is better."
 )
 _ALIGNMENT = (
-    "How far the word links found from one layer's hidden states are from the links people would "
-    "draw. Thick lines are means over languages, thin lines (or the band) are single languages. "
-    "Lower is better."
+    "How far the word links found from one layer's hidden states are from the gold links. Thick "
+    "lines are means over languages; thin lines, or a band, are single languages. Lower is better."
 )
 _TRANSFER = (
     "Each model is finetuned in the source language, which stands first, and tested in every "
@@ -71,9 +66,9 @@ _TRANSFER = (
     "does not rise above it has transferred nothing."
 )
 _LOSS = (
-    "Masked-language-model loss over training steps; lower is better. A variant that starts from "
-    "the meta-pretrained model should begin lower and stay there. The two panels have different "
-    "vocabularies, so their heights do not compare."
+    "Masked-language-model loss over training steps; lower is better. Look at how low a variant "
+    "begins, and whether the curves meet. Meta-pretraining has a vocabulary of its own, so its "
+    "height does not compare with the others'."
 )
 _COVERAGE = (
     "Above: the share of vocabulary rows that each matching rule filled; filler rows have no match "

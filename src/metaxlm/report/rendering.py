@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
@@ -44,12 +45,11 @@ def _html_heading(column: Column) -> str:
 
 
 def _html_group(group: Group, width: int, swatches: dict[str, str]) -> str:
-    label = (
-        f'<tr class="group"><th scope="rowgroup" colspan="{width + 1}">{escape(group.label)}</th></tr>'
-        if group.label
-        else ""
-    )
-    return f"<tbody>{label}{''.join(_html_line(line, swatches) for line in group.lines)}</tbody>"
+    lines = [_html_line(line, swatches) for line in group.lines]
+    if group.label:
+        heading = f'<th scope="rowgroup" colspan="{width + 1}">{escape(group.label)}</th>'
+        lines.insert(0, f'<tr class="group">{heading}</tr>')
+    return f"<tbody>{''.join(lines)}</tbody>"
 
 
 def _html_line(line: Line, swatches: dict[str, str]) -> str:
@@ -57,7 +57,8 @@ def _html_line(line: Line, swatches: dict[str, str]) -> str:
     mark = f'<span class="swatch {swatch}"></span>' if swatch else ""
     opening = '<tr class="reference">' if line.reference else "<tr>"
     cells = "".join(_html_cell(cell) for cell in line.cells)
-    return f'{opening}<th scope="row">{mark}{escape(line.label)}</th>{cells}</tr>'
+    detail = f" <small>{escape(line.detail)}</small>" if line.detail else ""
+    return f'{opening}<th scope="row">{mark}{escape(line.label)}{detail}</th>{cells}</tr>'
 
 
 def _html_cell(cell: Cell) -> str:
@@ -83,7 +84,7 @@ def render_markdown(table: Table) -> str:
             lines.append(_markdown_row([f"*{group.label}*", *[""] * len(table.columns)]))
         for line in group.lines:
             cells = [f"**{format_cell(c)}**" if c.best else format_cell(c) for c in line.cells]
-            lines.append(_markdown_row([line.label, *cells]))
+            lines.append(_markdown_row([_name_line(line), *cells]))
     if table.notes:
         lines += ["", " ".join(table.notes)]
     return "\n".join(lines) + "\n"
@@ -128,7 +129,7 @@ def _latex_line(line: Line) -> str:
         rf"\textbf{{{text}}}" if cell.best else text
         for text, cell in zip(cells, line.cells, strict=True)
     ]
-    return " & ".join([line.label.translate(_LATEX_SPECIALS), *bold]) + r" \\"
+    return " & ".join([_name_line(line).translate(_LATEX_SPECIALS), *bold]) + r" \\"
 
 
 def _latex_row(texts: list[str]) -> str:
@@ -137,18 +138,31 @@ def _latex_row(texts: list[str]) -> str:
 
 def render_terminal(table: Table) -> TerminalTable:
     """Return a table for rich's console."""
-    terminal = TerminalTable(title=table.title, caption=" ".join(table.notes), title_justify="left")
-    terminal.add_column("")
+    terminal = TerminalTable(
+        title=table.title,
+        caption=" ".join(table.notes),
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    terminal.add_column("", no_wrap=True)
     for column in table.columns:
-        terminal.add_column(_one_line(column), justify="right")
+        heading = Text("\n".join(part for part in (column.label, column.detail) if part))
+        terminal.add_column(heading, justify="right", overflow="fold")
     for group in table.groups:
         for line in group.lines:
             cells = [Text(format_cell(c), style="bold" if c.best else "") for c in line.cells]
             terminal.add_row(
-                Text(line.label), *cells, style="dim" if line.reference else None
+                Text(_name_line(line)), *cells, style="dim" if line.reference else None
             )
         terminal.add_section()
     return terminal
+
+
+def _name_line(line: Line) -> str:
+    return f"{line.label}, {line.detail}" if line.detail else line.label
 
 
 def _one_line(column: Column) -> str:

@@ -109,7 +109,11 @@ def read_scores(path: Path) -> list[Row]:
         value = row.get("value")
         if not isinstance(row.get("task"), str) or not isinstance(row.get("metric"), str):
             raise MetaXLMError(f"{path}:{number}: a result needs `task` and `metric`")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             raise MetaXLMError(
                 f"{path}:{number}: `value` is {value!r}, not a number; repeat that evaluation"
             )
@@ -147,7 +151,9 @@ def _read_recipe(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _read_each(folders: dict[str, Path], name: str) -> dict[str, dict[str, Any]]:
-    return {v: read_json(folder / name) for v, folder in folders.items() if (folder / name).is_file()}
+    return {
+        v: read_json(folder / name) for v, folder in folders.items() if (folder / name).is_file()
+    }
 
 
 def _variant_recipes(recipe: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -181,8 +187,8 @@ def _list_missing(run: Run) -> list[str]:
         missing.append("There are no word-alignment results.")
     if not any(scenario == "transfer" for scenario, _ in tasks):
         missing.append("There are no cross-lingual transfer results.")
-    if not run.meta_log:
-        missing.append("There is no meta-pretraining log (an existing encoder leaves none).")
+    if not run.meta_log and not _imports_encoder(run.recipe):
+        missing.append("There is no meta-pretraining log.")
     unlogged = [v for v in run.variants if v in evaluated and v not in run.logs]
     if unlogged:
         missing.append(f"There is no training log for {_join(unlogged)}.")
@@ -197,6 +203,11 @@ def _list_missing(run: Run) -> list[str]:
     if not run.recipe_text:
         missing.append("The recipe is not in the run folder.")
     return missing
+
+
+def _imports_encoder(recipe: dict[str, Any]) -> bool:
+    meta = recipe.get("meta")
+    return isinstance(meta, dict) and meta.get("model") is not None
 
 
 def _join(variants: list[str]) -> str:

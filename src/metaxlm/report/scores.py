@@ -17,6 +17,8 @@ Series = dict[Any, float]
 """A value for each seed."""
 
 _LOWER_IS_BETTER = frozenset({"aer", "gap", "loss", "perplexity"})
+_TASK_METRICS = ("accuracy", "f1", "exact_match", "em")
+"""The metrics of the paper's tables; a task's other ones stay in results.jsonl."""
 _TUNING_SPLITS = frozenset({"train", "dev", "validation"})
 
 
@@ -142,7 +144,7 @@ def list_transfer_metrics(rows: Iterable[Row]) -> list[tuple[str, str]]:
     found = (
         (str(row["task"]), str(row["metric"]))
         for row in rows
-        if row.get("scenario") == "transfer" and row.get("metric") != "majority"
+        if row.get("scenario") == "transfer" and row.get("metric") in _TASK_METRICS
     )
     return list(dict.fromkeys(found))
 
@@ -209,9 +211,7 @@ def subtract(left: Series, right: Series) -> Series:
     return {seed: left[seed] - right[seed] for seed in left if seed in right}
 
 
-def _score_best_layer(
-    scores: Scores, variant: str, lower: bool
-) -> tuple[int | None, Score | None]:
+def _score_best_layer(scores: Scores, variant: str, lower: bool) -> tuple[int | None, Score | None]:
     languages = scores.common_languages()
     layer = scores.best_layer(variant, lower, languages)
     if layer is None:

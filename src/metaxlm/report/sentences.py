@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from metaxlm.languages import LANGUAGES
 from metaxlm.report.palette import LINKS
@@ -27,12 +27,13 @@ LINK_NAMES = {
     "wrong": "wrong",
     "missed": "missed",
 }
-_DASHES = {"sure": "", "possible": "8 3", "wrong": "4 4", "missed": "1 4"}
-_WIDTHS = {"sure": 2.4, "possible": 2.0, "wrong": 2.0, "missed": 2.0}
+_DASHES = {"sure": "", "possible": "8 3", "wrong": "4 4", "missed": "1.5 4"}
+_WIDTHS = {"sure": 2.4, "possible": 2.0, "wrong": 2.0, "missed": 2.2}
 _RIGHT_TO_LEFT = frozenset({"Arabic", "Hebrew"})
 
 _FONT_SIZE = 15
 _GAP = 13
+_LONG = 480
 _MARGIN = 8
 _TOP, _BOTTOM, _HEIGHT = 18, 104, 116
 
@@ -53,6 +54,8 @@ class DrawnSentence:
 
     language: str
     drawings: tuple[Drawing, ...]
+    is_long: bool
+    """Too wide for drawings side by side; they stand one above the other."""
 
 
 @dataclass(frozen=True)
@@ -75,29 +78,39 @@ class Query:
     answers: tuple[Answer, ...]
 
 
+Shown = TypeVar("Shown", DrawnSentence, Query)
+
+
 def collect_drawings(
-    examples: Examples, variants: Sequence[str], most_per_language: int
+    examples: Examples, layers: Mapping[str, int], variants: Sequence[str], most_per_language: int
 ) -> list[DrawnSentence]:
-    """Put the same sentence of every variant together, the first few of each language."""
+    """Put the same sentence of every variant together, the first few of each language.
+
+    Where a variant stored a sentence at several layers, its best layer of `layers` is shown.
+    """
     sentences: dict[tuple[str, tuple[str, ...], tuple[str, ...]], dict[str, Mapping[str, Any]]] = {}
     for variant in variants:
-        for example in examples.get(variant, {}).get("alignment", ()):
+        for example in _order_examples(examples, variant, "alignment", layers):
             words = tuple(example["source_words"]), tuple(example["target_words"])
             sentences.setdefault((example["language"], *words), {}).setdefault(variant, example)
     drawn = [
-        DrawnSentence(language, tuple(_draw(variant, found[variant]) for variant in found))
-        for (language, _, _), found in sentences.items()
+        DrawnSentence(
+            language,
+            tuple(_draw(variant, found[variant]) for variant in found),
+            max(_measure_row(source), _measure_row(target)) > _LONG,
+        )
+        for (language, source, target), found in sentences.items()
     ]
     return _keep_first(drawn, most_per_language)
 
 
 def collect_queries(
-    examples: Examples, variants: Sequence[str], most_per_language: int
+    examples: Examples, layers: Mapping[str, int], variants: Sequence[str], most_per_language: int
 ) -> list[Query]:
     """Put what every variant found for the same query together, the first few of each language."""
     queries: dict[tuple[str, str, str], dict[str, Answer]] = {}
     for variant in variants:
-        for example in examples.get(variant, {}).get("retrieval", ()):
+        for example in _order_examples(examples, variant, "retrieval", layers):
             key = (example["language"], example["query"], example["expected"])
             answer = Answer(
                 variant,
@@ -110,8 +123,16 @@ def collect_queries(
     return _keep_first(collected, most_per_language)
 
 
-def _keep_first[T: (DrawnSentence, Query)](items: Iterable[T], most: int) -> list[T]:
-    by_language: dict[str, list[T]] = {}
+def _order_examples(
+    examples: Examples, variant: str, task: str, layers: Mapping[str, int]
+) -> list[Mapping[str, Any]]:
+    """Put the examples of the variant's best layer first, otherwise as they were stored."""
+    stored = examples.get(variant, {}).get(task, ())
+    return sorted(stored, key=lambda example: example.get("layer") != layers.get(variant))
+
+
+def _keep_first(items: Iterable[Shown], most: int) -> list[Shown]:
+    by_language: dict[str, list[Shown]] = {}
     for item in items:
         by_language.setdefault(item.language, []).append(item)
     return [item for group in by_language.values() for item in group[:most]]
@@ -172,8 +193,8 @@ def draw_links(
     words = _draw_words(source_words, top, _TOP - 5, "en")
     words += _draw_words(target_words, bottom, _BOTTOM + 5, language)
     return (
-        f'<svg class="links" width="{width:.0f}" height="{_HEIGHT + 10}" '
-        f'viewBox="0 0 {width:.0f} {_HEIGHT + 10}" role="img" aria-label="{escape(verdict)}">'
+        f'<svg class="links" width="{width:.0f}" height="{_HEIGHT}" '
+        f'viewBox="0 0 {width:.0f} {_HEIGHT}" role="img" aria-label="{escape(verdict)}">'
         f"{paths}{words}</svg>"
     )
 
@@ -198,7 +219,9 @@ def _stroke(kind: str) -> str:
 
 def _draw_link(kind: str, start: float, end: float) -> str:
     middle = (_TOP + _BOTTOM) / 2
-    curve = f"M{start:.1f} {_TOP + 2}C{start:.1f} {middle} {end:.1f} {middle} {end:.1f} {_BOTTOM - 10}"
+    curve = (
+        f"M{start:.1f} {_TOP + 2}C{start:.1f} {middle} {end:.1f} {middle} {end:.1f} {_BOTTOM - 10}"
+    )
     return f'<path class="{kind}" d="{curve}" {_stroke(kind)}/>'
 
 

@@ -47,7 +47,11 @@ def _make_rule_table(coverage: Coverage, variants: Sequence[str]) -> Table | Non
                 variant,
             )
         )
-    columns = (*(Column(rule) for rule in rules), Column("All rows"), Column("Copied", "%"))
+    columns = (
+        *(Column(rule.replace("_", " ")) for rule in rules),
+        Column("All rows"),
+        Column("Copied", "%"),
+    )
     note = "A filler row has no match and starts from random values."
     title = "Rows of the shared vocabulary by the rule that filled them"
     return Table("start-rules", title, columns, (Group(tuple(lines)),), (note,))

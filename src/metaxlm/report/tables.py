@@ -36,7 +36,7 @@ from metaxlm.report.scores import (
     summarize,
 )
 
-MAJORITY_LABEL = "Most frequent label"
+MAJORITY_LABEL = "Majority label"
 _TASK_NAMES = {
     "udpos": "POS tagging", "panx": "NER", "xquad": "XQuAD", "mlqa": "MLQA", "tydiqa": "TyDiQA",
     "xnli": "XNLI", "pawsx": "PAWS-X", "cls": "Amazon reviews",
@@ -67,8 +67,8 @@ def make_summary_table(rows: Sequence[Row], variants: Sequence[str] | None = Non
         Column("Retrieval", "accuracy", "higher"),
         Column("Alignment", "error rate", "lower"),
         Column("Transfer", source, "higher"),
-        Column("Transfer", "other languages", "higher"),
-        Column("Transfer gap", f"{source} − others", "lower"),
+        Column("Transfer", "others", "higher"),
+        Column("Transfer", "gap", "lower"),
     )
     lines = []
     for s in summarize(rows, variants):
@@ -78,7 +78,9 @@ def make_summary_table(rows: Sequence[Row], variants: Sequence[str] | None = Non
     if majority is not None:
         lines.append(majority)
     notes = tuple(_note_summary(rows))
-    return mark_best(Table("summary", "Summary", columns, (Group(tuple(lines)),), notes))
+    return mark_best(
+        Table("summary", "The five headline numbers", columns, (Group(tuple(lines)),), notes)
+    )
 
 
 def _summarize_majority(rows: Sequence[Row]) -> Line | None:
@@ -102,6 +104,7 @@ def _summarize_majority(rows: Sequence[Row]) -> Line | None:
 def _note_summary(rows: Sequence[Row]) -> list[str]:
     retrieval = collect(rows, task="tatoeba", metric="accuracy", scenario="features")
     aer = collect(rows, task="alignment", metric="aer", scenario="features")
+    source = language_name(find_source_language(rows))
     notes = []
     if retrieval:
         notes.append(f"Retrieval: mean over {describe_tests(retrieval)}, both ways, best layer.")
@@ -113,7 +116,11 @@ def _note_summary(rows: Sequence[Row]) -> list[str]:
         transfer.append(f"{name_task(task)} {name_metric(metric)}, {describe_tests(scores)}")
     if transfer:
         several = "mean of " if len(transfer) > 1 else ""
-        notes.append(f"Transfer: {several}{'; '.join(transfer)}; a smaller gap is better.")
+        notes.append(
+            f"Transfer: {several}{'; '.join(transfer)}; the gap is {source}'s score less the mean "
+            "of the others, and smaller is better. Majority label: the score of always giving the "
+            "most frequent one."
+        )
     return notes
 
 
@@ -184,7 +191,7 @@ def _make_feature_table(
             series = [scores.series(variant, layer, language) for language in main.languages()]
             series.append(scores.mean(variant, layer, main.common_languages()))
             cells = tuple(make_score_cell(score_series(one)) for one in series)
-            lines.append(Line(f"{display_name(variant)}, layer {layer}", cells, variant))
+            lines.append(Line(display_name(variant), cells, variant, f"layer {layer}"))
         if scores:
             better: Direction = "lower" if is_lower_better(metric) else "higher"
             groups.append(Group(tuple(lines), label, better))

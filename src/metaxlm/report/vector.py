@@ -40,7 +40,6 @@ _SETTINGS = {
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
-    "axes.prop_cycle": matplotlib.cycler(color=[INK.light]),
     "grid.color": GRID.light,
     "grid.linewidth": 0.8,
     "xtick.color": INK.light,
@@ -51,6 +50,7 @@ _SETTINGS = {
     "legend.fontsize": 9.5,
     "legend.labelcolor": INK.light,
     "text.color": INK.light,
+    "text.parse_math": False,
     "figure.constrained_layout.use": True,
 }
 

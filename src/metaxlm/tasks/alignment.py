@@ -17,11 +17,11 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import Encoder, EncoderConfig
 from metaxlm.progress import say, track
-from metaxlm.tasks.batches import check_tokenizer, collate_inputs, evaluating, plan_batches
+from metaxlm.tasks.batches import collate_inputs, evaluating, plan_batches
+from metaxlm.tasks.encoding import WordPieces, check_tokenizer, tokenize_words
 from metaxlm.tasks.metrics import AlignmentScores, compute_alignment_scores
 from metaxlm.tasks.readers import AlignmentSet, Link
 from metaxlm.tasks.transport import link_pieces
-from metaxlm.tasks.words import WordPieces, tokenize_words
 
 Links = frozenset[Link]
 """Linked words (source, target) of one sentence pair, counted from 0."""
@@ -110,7 +110,8 @@ def align_words(
     """Return the links of every layer and pair: `result[layer][pair]`.
 
     Pairs too long for the encoder are cut at the end of the longer side, and how many were is said.
-    A word without pieces, or one that was cut off, is linked to nothing.
+    A word without pieces, or one that was cut off, is linked to nothing. The encoder is moved to
+    the device.
     """
     check_tokenizer(tokenizer, encoder.config)
     joint = _join_pairs(tokenizer, pairs, encoder.config.max_positions, title)

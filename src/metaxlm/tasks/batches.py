@@ -13,17 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
-from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig
 from metaxlm.randomness import generator
-
-Ids = npt.NDArray[np.int32]
-"""Token ids of one sequence."""
+from metaxlm.tasks.encoding import Ids
 
 SORTED_BATCHES = 50
 """Finetuning sorts by length within so many batches: little padding, and still well mixed."""
@@ -105,17 +99,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             yield
     finally:
         module.train(was_training)
-
-
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig) -> None:
-    """Refuse a tokenizer that cannot belong to this encoder, before it fails somewhere inside."""
-    if len(tokenizer) > config.vocab_size:
-        raise MetaXLMError(
-            f"the tokenizer has {len(tokenizer)} tokens and the encoder {config.vocab_size} word "
-            f"rows; load both from one model folder"
-        )
-    for name in ("cls_token_id", "sep_token_id", "pad_token_id", "unk_token_id"):
-        if getattr(tokenizer, name) is None:
-            raise MetaXLMError(
-                f"the tokenizer has no {name.removesuffix('_id')}; set it in its special tokens"
-            )

@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import Encoder
 from metaxlm.progress import say, track
-from metaxlm.tasks.batches import check_tokenizer, collate_inputs, evaluating, plan_batches
+from metaxlm.tasks.batches import collate_inputs, evaluating, plan_batches
+from metaxlm.tasks.encoding import check_tokenizer, encode_texts
 
 
 def embed_texts(
@@ -29,10 +30,18 @@ def embed_texts(
 ) -> Tensor:
     """Return the mean hidden states of every layer, [Y, N, D], in float32 on the CPU.
 
-    Texts longer than the encoder's positions are cut, and how many were is said.
+    Texts longer than the encoder's positions are cut, and how many were is said. The encoder is
+    moved to the device.
     """
     check_tokenizer(tokenizer, encoder.config)
-    ids = encode_texts(tokenizer, texts, encoder.config.max_positions, title)
+    max_length = encoder.config.max_positions
+    encoded = encode_texts(tokenizer, texts, max_length=max_length)
+    if encoded.num_cut:
+        say(
+            f"{title}: {encoded.num_cut:,} of {len(texts):,} texts are longer than {max_length} "
+            f"tokens and were cut"
+        )
+    ids = encoded.ids
     shape = (encoder.config.num_layers + 1, len(texts), encoder.config.hidden_size)
     means_YND = torch.empty(shape, dtype=torch.float32)
     encoder.to(device)
@@ -44,24 +53,6 @@ def embed_texts(
             means_YND[:, batch] = means_YBD.float().cpu()
             advance(len(batch))
     return means_YND
-
-
-def encode_texts(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int, title: str
-) -> list[list[int]]:
-    """Tokenize with special tokens; cut what is too long, and say how much that was."""
-    if not texts:
-        return []
-    ids: list[list[int]] = tokenizer(list(texts), verbose=False)["input_ids"]
-    long = [k for k, row in enumerate(ids) if len(row) > max_length]
-    for k in long:
-        ids[k] = tokenizer(texts[k], truncation=True, max_length=max_length)["input_ids"]
-    if long:
-        say(
-            f"{title}: {len(long):,} of {len(texts):,} texts are longer than {max_length} tokens "
-            f"and were cut"
-        )
-    return ids
 
 
 def pool_mean(hidden_BLD: Tensor, mask_BL: Tensor | None) -> Tensor:

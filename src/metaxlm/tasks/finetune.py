@@ -20,19 +20,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.progress import say, track
 from metaxlm.randomness import derive_seed
 from metaxlm.tasks.batches import (
     Inputs,
-    check_tokenizer,
     collate_inputs,
     evaluating,
     pad_rows,
     plan_batches,
     shuffle_batches,
 )
+from metaxlm.tasks.encoding import check_tokenizer
+from metaxlm.tasks.optimization import make_optimizer, schedule_rate, set_rate
 from metaxlm.tasks.task import IGNORED, Features, FinetuneSettings, Logits, Split, Task
 
 EVALUATION_TOKENS = 16_384
@@ -120,7 +121,7 @@ def finetune(
         )
 
     def load(split: Split, language: str) -> _Dataset:
-        return _load(task, tokenizer, encoder.config, data_dir, split, language, settings.length)
+        return _load(task, tokenizer, data_dir, split, language, settings.length)
 
     train = load("train", source)
     present = _find_files(task, data_dir, languages)
@@ -170,14 +171,13 @@ def _find_files(
 def _load(
     task: Task[Any, Any],
     tokenizer: PreTrainedTokenizerBase,
-    config: EncoderConfig,
     data_dir: Path,
     split: Split,
     language: str,
     length: int,
 ) -> _Dataset:
     examples = task.read(data_dir, split, language)
-    encoded = task.featurize(examples, tokenizer, length, config)
+    encoded = task.featurize(examples, tokenizer, length)
     if encoded.notice:
         say(f"{task.name} {split}-{language}: {encoded.notice}")
     return _Dataset(language, split, examples, encoded.features)
@@ -205,10 +205,8 @@ def _train(
             losses = torch.zeros((), device=device)
             model.train()
             for batch in shuffle_batches(lengths, settings.batch_size, seed, epoch):
-                for group in optimizer.param_groups:
-                    group["lr"] = settings.learning_rate * schedule_rate(
-                        step, total, settings.warmup
-                    )
+                share = schedule_rate(step, total, settings.warmup)
+                set_rate(optimizer, settings.learning_rate * share)
                 torch.manual_seed(derive_seed(seed, f"{task.name} dropout", step))
                 loss = _take_step(
                     task, model, optimizer, [train.features[k] for k in batch], settings, device
@@ -283,40 +281,12 @@ def _evaluate(
 
 
 def _collate(batch: Sequence[Features], model: TaskModel, device: torch.device) -> Inputs:
+    config = model.encoder.config
     types = [sequence.token_types for sequence in batch if sequence.token_types is not None]
     ids = [sequence.ids for sequence in batch]
-    return collate_inputs(ids, model.encoder.config.pad_id, device, types or None)
-
-
-def make_optimizer(
-    model: nn.Module, settings: FinetuneSettings, device: torch.device
-) -> torch.optim.Optimizer:
-    """Return AdamW; biases and LayerNorms (everything with one dimension) do not decay."""
-    parameters = list(model.parameters())
-    groups = [
-        {
-            "params": [p for p in parameters if p.ndim > 1],
-            "weight_decay": settings.weight_decay,
-        },
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(
-        groups,
-        lr=settings.learning_rate,
-        eps=settings.adam_epsilon,
-        fused=device.type == "cuda",
+    return collate_inputs(
+        ids, config.pad_id, device, types if types and config.num_token_types > 1 else None
     )
-
-
-def schedule_rate(step: int, total: int, warmup: float) -> float:
-    """Return the share of the peak rate at a step from 0: up for `warmup` of all steps, then down.
-
-    The peak is reached at the last step of warm-up, and zero would follow the last step.
-    """
-    warmup_steps = int(total * warmup)
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    return (total - step) / (total - warmup_steps)
 
 
 def _check_loss(loss: Tensor, task: Task[Any, Any], step: int) -> float:

@@ -8,7 +8,7 @@ file is an error that names file and line: nothing is skipped silently and nothi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -269,14 +269,14 @@ def find_split(data_dir: Path, folder: str, split: str, language: str) -> Path:
     """Return the path of `FOLDER/SPLIT-XX.tsv`; a missing one is told with what is there."""
     path = data_dir / folder / f"{split}-{language}.tsv"
     if not path.exists():
-        raise MetaXLMError(_tell_missing(path, list(list_split(data_dir, folder, split))))
+        raise MetaXLMError(_tell_missing(path, list_split(data_dir, folder, split)))
     return path
 
 
-def list_split(data_dir: Path, folder: str, split: str) -> Iterator[str]:
-    """Yield the languages that have a file for this split, in alphabetical order."""
-    for path in sorted((data_dir / folder).glob(f"{split}-*.tsv")):
-        yield path.stem.removeprefix(f"{split}-")
+def list_split(data_dir: Path, folder: str, split: str) -> list[str]:
+    """List the languages that have a file for this split, in alphabetical order."""
+    paths = sorted((data_dir / folder).glob(f"{split}-*.tsv"))
+    return [path.stem.removeprefix(f"{split}-") for path in paths]
 
 
 def _read_sides(path: Path, other_path: Path) -> tuple[list[str], list[str]]:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import EncoderConfig
-from metaxlm.tasks.batches import Ids
+from metaxlm.tasks.encoding import Ids
+from metaxlm.tasks.readers import list_split
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
@@ -65,7 +66,7 @@ class Features:
     labels: Ids
     """One for the sequence (classification) or one for each token (tagging)."""
     token_types: Ids | None = None
-    """Only for encoders that have more than one type."""
+    """0 and 1 for the two texts of a pair; encoders with one type do not use them."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ class Task(ABC, Generic[Example, Prediction]):
     def read(self, data_dir: Path, split: Split, language: str) -> list[Example]:
         """Read the examples of one file; a missing or broken one is a clear error."""
 
-    @abstractmethod
     def list_languages(self, data_dir: Path, split: Split) -> list[str]:
         """List the languages that have a file for this split."""
+        return list_split(data_dir, self.name, split)
 
     @abstractmethod
     def featurize(
@@ -102,7 +103,6 @@ class Task(ABC, Generic[Example, Prediction]):
         examples: Sequence[Example],
         tokenizer: PreTrainedTokenizerBase,
         length: int,
-        config: EncoderConfig,
     ) -> FeatureSet:
         """Turn examples into sequences of at most `length` tokens."""
 

@@ -30,7 +30,9 @@ def link_pieces(
     pieces; both sides of every pair have at least one.
     """
     mask_BST = source_mask_BS[:, :, None] & target_mask_BT[:, None, :]
-    similarity_BST = source_BSD @ target_BTD.transpose(1, 2)
+    # A row that competes only with the smallest mass has 1 - 1e-7 in its columns: float32 would
+    # call those equal, and rounding (so the batch) would decide between them.
+    similarity_BST = (source_BSD @ target_BTD.transpose(1, 2)).double()
     mass_BST = similarity_BST.masked_fill(similarity_BST <= 0, SMALLEST_MASS)
     by_column_BST, by_row_BST = balance(mass_BST * mask_BST, iterations)
     best_target_BST = F.one_hot(by_row_BST.argmax(dim=2), mask_BST.shape[2])

@@ -19,13 +19,14 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import TaggingHead
+from metaxlm.tasks.encoding import WordPieces, tokenize_words
 from metaxlm.tasks.metrics import compute_tagging_f1, find_majority
-from metaxlm.tasks.readers import TaggedSentence, find_split, list_split, read_tagged_sentences
+from metaxlm.tasks.readers import TaggedSentence, find_split, read_tagged_sentences
 from metaxlm.tasks.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Split, Task
-from metaxlm.tasks.words import WordPieces, tokenize_words
 
-TAGS = tuple(
-    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+TAGS = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
+    *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
 
 Tags = tuple[str, ...]
@@ -36,9 +37,10 @@ class UdposTask(Task[TaggedSentence, Tags]):
 
     name = "udpos"
     metric = "f1"
-    languages = tuple(
-        "af ar bg de el en es et eu fa fi fr he hi hu id it "
-        "ja kk ko mr nl pt ru ta te th tl tr ur vi yo zh".split()
+    languages = (
+        *("af", "ar", "bg", "de", "el", "en", "es", "et", "eu", "fa", "fi", "fr", "he", "hi"),
+        *("hu", "id", "it", "ja", "kk", "ko", "mr", "nl", "pt", "ru", "ta", "te", "th", "tl"),
+        *("tr", "ur", "vi", "yo", "zh"),
     )
     settings = FinetuneSettings(epochs=10, learning_rate=1e-5, length=128)
 
@@ -46,16 +48,11 @@ class UdposTask(Task[TaggedSentence, Tags]):
         """Read `udpos/SPLIT-XX.tsv`."""
         return read_tagged_sentences(find_split(data_dir, self.name, split, language), TAGS)
 
-    def list_languages(self, data_dir: Path, split: Split) -> list[str]:
-        """List the languages that have a file for this split."""
-        return list(list_split(data_dir, self.name, split))
-
     def featurize(
         self,
         examples: Sequence[TaggedSentence],
         tokenizer: PreTrainedTokenizerBase,
         length: int,
-        config: EncoderConfig,
     ) -> FeatureSet:
         """Encode sentences, the long ones in several sequences; no label is lost."""
         first, last = tokenizer.cls_token_id, tokenizer.sep_token_id

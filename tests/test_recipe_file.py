@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metaxlm.config import load_recipe, save_recipe
 from metaxlm.errors import MetaXLMError
+from metaxlm.recipe_file import load_recipe, save_recipe
 
 BASE = """\
 name: toy

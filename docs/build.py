@@ -1,0 +1,97 @@
+"""Build the documentation: the recipe reference (Markdown, kept in git) and API pages (HTML).
+
+`python docs/build.py` writes `docs/recipe.md` and `site/`; `--check` only says whether the
+reference is up to date, which the tests use.
+"""
+
+from __future__ import annotations
+
+import sys
+import typing
+from pathlib import Path
+
+from pydantic_core import PydanticUndefined
+
+from metaxlm.config import Recipe, Section
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "recipe.md"
+
+
+def sections_of(annotation: object) -> list[type[Section]]:
+    """Find the recipe sections that an annotation mentions."""
+    found = []
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, Section):
+            found.append(candidate)
+        elif candidate is not annotation:
+            found += sections_of(candidate)
+    return found
+
+
+def type_name(annotation: object) -> str:
+    """Name a type as a person would."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return " \\| ".join(f"`{value}`" for value in typing.get_args(annotation))
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is typing.Annotated:
+        return type_name(arguments[0])
+    if typing.get_origin(annotation) in (list, dict):
+        origin = typing.get_origin(annotation)
+        name = origin.__name__ if origin else ""
+        return f"{name} of {type_name(arguments[-1])}"
+    if arguments:
+        return " or ".join(type_name(a) for a in arguments if a is not type(None))
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return "section"
+    names = {"str": "text", "int": "integer", "float": "number", "bool": "true or false"}
+    name = getattr(annotation, "__name__", str(annotation))
+    return names.get(name, name.lower())
+
+
+def describe(section: type[Section], place: str) -> list[str]:
+    """Return a section's table and those of the sections in it."""
+    title = place or "The recipe"
+    lines = [f"## {title}", "", (section.__doc__ or "").strip(), ""]
+    lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+    inner: list[str] = []
+    for name, field in section.model_fields.items():
+        children = sections_of(field.annotation)
+        default = "required" if field.default is PydanticUndefined else f"`{field.default}`"
+        if children:
+            default = "required" if field.default is PydanticUndefined else "see below"
+            many = typing.get_origin(field.annotation) is dict
+            path = f"{place}.{name}".strip(".") + (".NAME" if many else "")
+            for child in children:
+                inner += describe(child, path)
+        text = (field.description or "See below.").replace("\n", " ").replace("|", "\\|")
+        lines.append(f"| `{name}` | {type_name(field.annotation)} | {default} | {text} |")
+    return [*lines, "", *inner]
+
+
+def reference() -> str:
+    """Return the recipe reference as Markdown."""
+    head = [
+        "# Recipe reference",
+        "",
+        "Every key of a recipe, made from the models in `metaxlm.config` by `make docs`.",
+        "Override any of them on the command line: `--set pretraining.steps=100`.",
+        "",
+    ]
+    return "\n".join([*head, *describe(Recipe, "")]).rstrip() + "\n"
+
+
+def main() -> None:
+    """Write everything, or check the reference."""
+    if "--check" in sys.argv:
+        sys.exit(0 if REFERENCE.read_text(encoding="utf-8") == reference() else 1)
+    REFERENCE.write_text(reference(), encoding="utf-8")
+    import pdoc
+
+    pdoc.render.configure(docformat="google")
+    pdoc.pdoc("metaxlm", "!metaxlm.__main__", output_directory=ROOT / "site")
+    print(f"wrote {REFERENCE.relative_to(ROOT)} and site/index.html")
+
+
+if __name__ == "__main__":
+    main()

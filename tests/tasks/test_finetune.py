@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.model.encoder import Encoder
+from metaxlm.tasks import TASKS
+from metaxlm.tasks.finetune import TransferScores, finetune
+from metaxlm.tasks.task import FinetuneSettings
+from metaxlm.tasks.xnli import XnliTask
+from tests.tasks.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
+
+WORDS = [word for line in TEXT[:6] for word in line.split() if word.isalpha()]
+FAST = FinetuneSettings(epochs=5, learning_rate=2e-3, batch_size=16, length=48)
+KEYWORDS = {"entailment": "house", "neutral": "river", "contradiction": "grünen"}
+
+
+def write_xnli(folder: Path, splits: dict[str, int]) -> Path:
+    """A task that can be learned: one word of the hypothesis gives the label away."""
+    (folder / "xnli").mkdir(parents=True, exist_ok=True)
+    for name, size in splits.items():
+        draw = random.Random(name)
+        lines = []
+        for _ in range(size):
+            label = draw.choice(list(KEYWORDS))
+            first, second = (draw.choices(WORDS[:20], k=draw.randint(1, 6)) for _ in range(2))
+            second.insert(draw.randint(0, len(second)), KEYWORDS[label])
+            lines.append(f"{' '.join(first)}\t{' '.join(second)}\t{label}\n")
+        (folder / "xnli" / f"{name}.tsv").write_text("".join(lines))
+    return folder
+
+
+def write_udpos(folder: Path, splits: dict[str, int]) -> Path:
+    """A task that can be learned: each word has its tag; nouns are the most frequent."""
+    tags = {w: ("NOUN", "VERB", "DET", "NOUN")[k % 4] for k, w in enumerate(sorted(set(WORDS)))}
+    (folder / "udpos").mkdir(parents=True, exist_ok=True)
+    for name, size in splits.items():
+        draw = random.Random(name)
+        sentences = []
+        for _ in range(size):
+            words = draw.choices(sorted(tags), k=draw.randint(2, 12))
+            sentences.append("".join(f"{word}\t{tags[word]}\n" for word in words))
+        (folder / "udpos" / f"{name}.tsv").write_text("\n".join(sentences))
+    return folder
+
+
+SPLITS = {"train-en": 400, "dev-en": 60, "test-en": 90, "dev-de": 40, "test-de": 50}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tasks")
+    write_xnli(folder, SPLITS)
+    return write_udpos(folder, {**SPLITS, "test-yo": 30})
+
+
+class Setting:
+    """One small encoder, and a short way to finetune it."""
+
+    def __init__(self, encoder: Encoder, data_dir: Path) -> None:
+        self.encoder, self.data_dir = encoder, data_dir
+
+    def __call__(
+        self,
+        name: str,
+        languages: tuple[str, ...] = ("en", "de"),
+        seed: int = 1,
+        settings: FinetuneSettings = FAST,
+        **changes: Any,
+    ) -> TransferScores:
+        options = {"data_dir": self.data_dir, "task": TASKS[name], "source": "en", **changes}
+        return finetune(
+            options["task"],
+            self.encoder,
+            make_tokenizer("unigram"),
+            options["data_dir"],
+            languages,
+            settings,
+            seed,
+            CPU,
+            source=options["source"],
+        )
+
+
+@pytest.fixture
+def run(make_encoder: MakeEncoder, data_dir: Path) -> Setting:
+    return Setting(make_encoder(make_tokenizer("unigram")), data_dir)
+
+
+@pytest.mark.parametrize("name", ["xnli", "udpos"])
+def test_learns_a_separable_task_and_repeats_bit_for_bit(run: Setting, name: str) -> None:
+    before = {key: value.clone() for key, value in run.encoder.state_dict().items()}
+    random_state = torch.get_rng_state()
+    scores = run(name)
+    assert (scores.task, scores.seed, scores.source) == (name, 1, "en")
+    assert [(s.language, s.split, s.num_examples) for s in scores.scores] == [
+        ("en", "dev", 60),
+        ("en", "test", 90),
+        ("de", "dev", 40),
+        ("de", "test", 50),
+    ]
+    for score in scores.scores:
+        assert score.values[scores.metric] > 0.9
+        assert score.values[scores.metric] > score.majority[scores.metric]
+    assert scores.epochs[-1].loss < scores.epochs[0].loss / 2
+    # Neither the encoder nor the caller's random numbers are touched.
+    assert torch.equal(random_state, torch.get_rng_state())
+    for key, value in run.encoder.state_dict().items():
+        assert torch.equal(value, before[key])
+    torch.manual_seed(99)
+    assert run(name) == scores
+    assert run(name, seed=2).epochs != scores.epochs
+
+
+def test_best_epoch_is_kept(run: Setting) -> None:
+    scores = run("xnli", settings=replace(FAST, epochs=3))
+    best = max(record.dev for record in scores.epochs)
+    assert scores.best_epoch == next(r.epoch for r in scores.epochs if r.dev == best)
+    assert scores.find("en", "dev").values["accuracy"] == best
+
+
+class Ruined(XnliTask):
+    """Learns for half of the epochs and unlearns in the rest."""
+
+    def __init__(self, good_steps: int) -> None:
+        self.good_steps = good_steps
+
+    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        self.good_steps -= 1
+        loss = super().compute_loss(logits, labels)
+        return loss if self.good_steps >= 0 else -loss
+
+
+def test_weights_of_the_best_epoch_come_back(run: Setting) -> None:
+    scores = run("xnli", task=Ruined(good_steps=3 * 25), settings=replace(FAST, epochs=6))
+    assert scores.best_epoch <= 3
+    assert scores.epochs[-1].dev < 0.5
+    assert scores.find("en").values["accuracy"] > 0.9
+    assert scores.find("en", "dev").values["accuracy"] == max(r.dev for r in scores.epochs)
+
+
+def test_selection_by_all_languages(run: Setting) -> None:
+    settings = replace(FAST, epochs=1)
+    scores = run("xnli", settings=replace(settings, select_by="all"))
+    dev = [scores.find(language, "dev").values["accuracy"] for language in ("en", "de")]
+    assert scores.epochs[0].dev == pytest.approx(sum(dev) / 2)
+    alone = run("xnli", languages=("de",), settings=settings)
+    assert alone.epochs[0].dev == pytest.approx(dev[0])
+    assert [s.language for s in alone.scores] == ["de", "de"]
+
+
+def test_other_source_language(run: Setting, tmp_path: Path) -> None:
+    write_xnli(tmp_path, {"train-de": 40, "dev-de": 20, "test-en": 20})
+    scores = run("xnli", data_dir=tmp_path, source="de", settings=replace(FAST, epochs=1))
+    assert scores.source == "de"
+    assert [(s.language, s.split) for s in scores.scores] == [("en", "test"), ("de", "dev")]
+
+
+def test_majority_comes_from_the_training_set(run: Setting, tmp_path: Path) -> None:
+    write_xnli(tmp_path, {"dev-en": 10, "test-en": 10})
+    folder = tmp_path / "xnli"
+    (folder / "train-en.tsv").write_text("a\tb\tneutral\n" * 3 + "a\tb\tentailment\n" * 2)
+    (folder / "test-en.tsv").write_text("a\tb\tentailment\n" * 3 + "a\tb\tneutral\n")
+    scores = run("xnli", ("en",), data_dir=tmp_path, settings=replace(FAST, epochs=1))
+    assert scores.find("en").majority == {"accuracy": 0.25}
+
+
+def test_dropout_and_training_mode_are_on(make_encoder: MakeEncoder, data_dir: Path) -> None:
+    """Without dropout the loss of the same seed is another one."""
+    settings = replace(FAST, epochs=1)
+    encoder = make_encoder(make_tokenizer("unigram"))
+    still = make_encoder(make_tokenizer("unigram"), dropout=0.0, attention_dropout=0.0)
+    encoder.eval()
+    assert (
+        Setting(encoder, data_dir)("xnli", settings=settings).epochs
+        != Setting(still, data_dir)("xnli", settings=settings).epochs
+    )
+
+
+def test_frozen_encoders_are_trained(run: Setting) -> None:
+    scores = run("xnli", settings=replace(FAST, epochs=1))
+    run.encoder.requires_grad_(False)
+    assert run("xnli", settings=replace(FAST, epochs=1)) == scores
+
+
+def test_bert_knows_the_two_sides(make_encoder: MakeEncoder, data_dir: Path) -> None:
+    """Token types reach an encoder that has two of them."""
+    tokenizer = make_tokenizer("bert")
+    settings = replace(FAST, epochs=1, length=200)
+
+    def tune(encoder: Encoder) -> TransferScores:
+        return finetune(TASKS["xnli"], encoder, tokenizer, data_dir, ["en"], settings, 1, CPU)
+
+    encoder = make_encoder(tokenizer, max_positions=200)
+    usual = tune(encoder)
+    with torch.no_grad():
+        encoder.embeddings.token_types.weight[1] += 1.0
+    assert tune(encoder).epochs != usual.epochs
+
+
+def test_missing_splits_are_said(run: Setting, messages: Callable[[], str]) -> None:
+    scores = run("udpos", ("en", "yo"), settings=replace(FAST, epochs=1))
+    assert [(s.language, s.split) for s in scores.scores][2:] == [("yo", "test")]
+    assert "udpos: no dev file for yo; no dev score there\n" in messages()
+    with pytest.raises(MetaXLMError, match="^udpos: no dev score for yo; it was not evaluated$"):
+        scores.find("yo", "dev")
+
+
+def test_cut_and_split_inputs_are_said(run: Setting, messages: Callable[[], str]) -> None:
+    run("udpos", ("en",), settings=replace(FAST, epochs=1, length=10))
+    said = messages()
+    assert "sentences are longer than 10 tokens; split\n" in said
+    assert "udpos train-en: " in said
+    assert "udpos test-en: " in said
+
+
+def test_languages_without_any_file(run: Setting) -> None:
+    with pytest.raises(
+        MetaXLMError, match=r"udpos: no dev or test file for 'fr'; found here: de en yo$"
+    ):
+        run("udpos", ("en", "fr"))
+
+
+def test_missing_training_or_dev_file(run: Setting, tmp_path: Path) -> None:
+    write_xnli(tmp_path, {"test-en": 5})
+    with pytest.raises(MetaXLMError, match=r"train-en.tsv: no such file; found here: nothing$"):
+        run("xnli", ("en",), data_dir=tmp_path)
+    write_xnli(tmp_path, {"train-en": 5})
+    with pytest.raises(MetaXLMError, match=r"dev-en.tsv: no such file; found here: nothing$"):
+        run("xnli", ("en",), data_dir=tmp_path)
+    with pytest.raises(MetaXLMError, match="^xnli: no dev file in .*; one is needed to pick"):
+        run("xnli", ("en",), data_dir=tmp_path, settings=replace(FAST, select_by="all"))
+
+
+def test_length_that_does_not_fit(run: Setting) -> None:
+    for length in (2, 65):
+        with pytest.raises(
+            MetaXLMError,
+            match=f"^xnli: length {length} does not fit the encoder's 64 positions; choose one",
+        ):
+            run("xnli", settings=replace(FAST, length=length))
+
+
+def test_diverging_is_an_error(run: Setting) -> None:
+    with torch.no_grad():
+        run.encoder.layers[0].ffn_in.weight[0, 0] = float("nan")
+    with pytest.raises(MetaXLMError, match="^xnli: the loss is nan at step .*; lower the learning"):
+        run("xnli")
+
+
+def test_the_papers_hyperparameters() -> None:
+    settings = {name: task.settings for name, task in TASKS.items()}
+    assert settings["xnli"] == FinetuneSettings(6, 1e-5, 32, 0.01, 256, 0.1, "source", 1.0)
+    assert settings["udpos"] == FinetuneSettings(10, 1e-5, 32, 0.0, 128, 0.1, "source", 1.0)
+    assert [len(TASKS[name].languages) for name in ("xnli", "udpos")] == [15, 33]
