@@ -148,7 +148,7 @@ def _execute(
     from metaxlm.experiments.layout import RunLayout
     from metaxlm.experiments.pipeline import (
         build_stages,
-        check_variants,
+        check_recipe,
         collect_results,
         select_stages,
         start_run,
@@ -156,7 +156,7 @@ def _execute(
     from metaxlm.files import exclusive_folder
     from metaxlm.pretraining.device import choose_device
 
-    check_variants(recipe, variants)
+    check_recipe(recipe, variants)
     layout = RunLayout(output / recipe.name)
     stages = build_stages(recipe, layout, choose_device(device))
     with exclusive_folder(layout.root):
@@ -205,7 +205,3 @@ def _print_error(message: str) -> None:
     Console(stderr=True, highlight=False).print(
         f"metaxlm: {one_line}", markup=False, soft_wrap=True
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -41,13 +41,17 @@ class PhrasebookRecipe(Section):
     """How much of the built-in corpus to generate."""
 
     source_sentences: Positive = 60_000
-    """Sentences in the source language: the large monolingual corpus of meta-pretraining."""
+    """Sentences of English: the large monolingual corpus of meta-pretraining."""
     sentences: Positive = 6_000
     """Sentences in each of the other languages."""
     test_pairs: Positive = 500
-    """Sentence pairs a language in the retrieval test; the other test sets follow from it."""
-    train_examples: Positive = 3_000
-    """English training examples for each finetuned task."""
+    """Sentence pairs a language in the retrieval test."""
+    aligned_pairs: Positive = 200
+    """Sentence pairs a language with gold word alignments."""
+    train_examples: Positive = 6_000
+    """English training examples of a finetuned task."""
+    test_examples: Positive = 400
+    """Test examples a language of a finetuned task; the dev sets have half as many."""
 
 
 class CorpusRecipe(Section):
@@ -273,10 +277,18 @@ class Recipe(Section):
     evaluation: EvaluationRecipe = EvaluationRecipe()
     """Phase (c)."""
 
+    @property
+    def measures_anything(self) -> bool:
+        """Whether any task data is needed."""
+        measures = self.evaluation
+        return bool(measures.retrieval or measures.alignment or measures.finetune)
+
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Recipe:
         if self.source_language not in self.languages:
             raise ValueError(f"source_language {self.source_language!r} is not among languages")
+        if self.corpus.source == "phrasebook" and self.source_language != "en":
+            raise ValueError("the built-in corpus is large in English only; set source_language: en")
         if len(set(self.languages)) < len(self.languages):
             raise ValueError("languages names one language twice")
         longest = max(self.meta.length, self.pretraining.length)

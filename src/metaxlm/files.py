@@ -131,9 +131,14 @@ def digest_value(value: Any) -> str:
 @contextmanager
 def exclusive_folder(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; a second process gets a clear error instead of a mess."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock_path = folder / ".lock"
-    with lock_path.open("a+") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a+")
+    except OSError as error:
+        raise MetaXLMError(
+            f"{folder}: cannot be written ({error.strerror}); choose another --output"
+        ) from error
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -161,6 +161,17 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(none.encoder(ids), none.encoder(ids))
 
 
+def test_dropout_follows_the_embeddings_and_both_halves_of_a_layer() -> None:
+    model = make_model(dataclasses.replace(CONFIG, dropout=0.5, attention_dropout=0.0)).train()
+    outputs: list[torch.Tensor] = []
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(lambda _module, _args, output: outputs.append(output))
+    model.logits(draw_ids(4, 16))
+    assert len(outputs) == 1 + 2 * CONFIG.num_layers
+    assert all(0.4 < dropped.eq(0).float().mean().item() < 0.6 for dropped in outputs)
+
+
 def test_token_types_are_added() -> None:
     model = make_model(dataclasses.replace(CONFIG, num_token_types=2))
     ids = draw_ids(1, 6)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -109,6 +110,8 @@ def test_an_export_carries_the_whole_configuration(tmp_path: Path, tokenizer: To
     assert values["type_vocab_size"] == 1
     assert (values["pad_token_id"], values["bos_token_id"], values["eos_token_id"]) == (1, 0, 2)
     assert transformers.AutoConfig.from_pretrained(tmp_path / "model").dtype == torch.float32
+    with safe_open(tmp_path / "model" / "model.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}, "older transformers refuse a file without it"
     assert load_pretrained(tmp_path / "model").model.config == config
 
 
@@ -127,6 +130,8 @@ def test_the_exported_tokenizer_is_the_same_tokenizer(tmp_path: Path, tokenizer:
     texts = [*SENTENCES, "ｔｈｅ cat <mask> a dog", "unseen!"]
     assert loaded(texts)["input_ids"] == tokenizer(texts)["input_ids"]
     assert set(loaded("a", "b")) == {"input_ids", "attention_mask"}
+    settings = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())
+    assert "token_type_ids" not in settings["model_input_names"], "older defaults have it"
 
 
 def test_pairs_work_in_an_exported_bert(
@@ -136,6 +141,7 @@ def test_pairs_work_in_an_exported_bert(
     save_pretrained(loaded.model, loaded.tokenizer, tmp_path / "model", "")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     model = transformers.AutoModel.from_pretrained(tmp_path / "model", add_pooling_layer=False)
+    assert (model.config.bos_token_id, model.config.eos_token_id) == (2, 3)
     batch = tokenizer("the cat", "a dog", return_tensors="pt")
     with torch.no_grad():
         found = loaded.model.encoder(batch["input_ids"])
@@ -170,9 +176,11 @@ def test_exports_are_reproducible_and_replace_the_old_folder(
 def test_a_failed_export_leaves_the_old_folder(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = MaskedLM(EncoderConfig(len(tokenizer), 8, 1, 1, 8))
     save_pretrained(model, tokenizer, tmp_path / "model", "# old\n")
+    before = {path.name: digest_file(path) for path in (tmp_path / "model").iterdir()}
+    other = MaskedLM(EncoderConfig(len(tokenizer), 16, 1, 1, 8))
     with pytest.raises(TypeError):
-        save_pretrained(model, tokenizer, tmp_path / "model", None)  # type: ignore[arg-type]
-    assert (tmp_path / "model" / "README.md").read_text() == "# old\n"
+        save_pretrained(other, tokenizer, tmp_path / "model", None)  # type: ignore[arg-type]
+    assert {path.name: digest_file(path) for path in (tmp_path / "model").iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

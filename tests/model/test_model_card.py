@@ -86,6 +86,16 @@ def test_it_shows_the_recipe(recipe: dict[str, Any]) -> None:
     assert "generated sentences" in card
     assert table_row(card, "`dictionaries`")[1] == "muse"
     assert "secret" not in card
+    assert "log_every" not in card
+
+
+def test_an_existing_model_replaces_the_settings_of_phase_a(recipe: dict[str, Any]) -> None:
+    meta = {**recipe["meta"], "model": "FacebookAI/roberta-base"}
+    card = model_card({**recipe, "meta": meta}, "metaxlm")
+    assert "starts from the existing model `FacebookAI/roberta-base`" in card
+    section = card.split("### Meta-pretraining")[1].split("###")[0]
+    assert "| `model` | FacebookAI/roberta-base |" in section
+    assert "`steps`" not in section
 
 
 def test_the_loading_lines_are_python(recipe: dict[str, Any]) -> None:
@@ -116,7 +126,7 @@ def test_layers_and_steps_are_chosen_by_the_metric(recipe: dict[str, Any]) -> No
     rows = [
         row("xlm", "tatoeba", "accuracy", "de", 0.2, layer=1, step=10),
         row("xlm", "tatoeba", "accuracy", "de", 0.6, layer=2, step=10),
-        row("xlm", "tatoeba", "accuracy", "de", 0.9, layer=1, step=5),
+        row("xlm", "tatoeba", "accuracy", "de", 0.9, layer=2, step=5),
         row("xlm", "tatoeba", "accuracy_to_source", "de", 0.95, layer=1, step=10),
         row("xlm", "alignment", "aer", "de", 0.8, layer=1, step=10),
         row("xlm", "alignment", "aer", "de", 0.3, layer=2, step=10),

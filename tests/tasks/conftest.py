@@ -8,6 +8,7 @@ import json
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -38,6 +39,8 @@ TEXT = [
     "นี่คือบ้านหลังเล็ก",
 ]
 
+WORDS = [word for line in TEXT[:6] for word in line.split() if word.isalpha()]
+
 CPU = torch.device("cpu")
 
 
@@ -63,13 +66,22 @@ def _make_bert() -> PreTrainedTokenizerBase:
     return BertTokenizer(vocab={token: k for k, token in enumerate(tokens)})
 
 
+def _make_words() -> PreTrainedTokenizerBase:
+    """A unigram vocabulary with a piece for each word, so that a tiny model learns fast."""
+    special = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    words = [(f"▁{word}", -2.0) for word in sorted(set(WORDS))]
+    characters = [(c, -9.0) for c in sorted({*"".join(WORDS), "▁"})]
+    return XLMRobertaTokenizer(vocab=[*special, *words, *characters, ("<mask>", 0.0)])
+
+
 @functools.cache
 def make_tokenizer(kind: str) -> PreTrainedTokenizerBase:
     if kind == "unigram":
         return train_unigram(iter(TEXT * 4), 150)
     if kind == "byte_bpe":
         return train_byte_bpe(iter(TEXT * 4), 400)
-    return {"xlmr": _make_xlmr, "roberta": _make_roberta, "bert": _make_bert}[kind]()
+    makers = {"xlmr": _make_xlmr, "roberta": _make_roberta, "bert": _make_bert}
+    return {**makers, "words": _make_words}[kind]()
 
 
 @pytest.fixture(scope="session", params=["unigram", "byte_bpe", "xlmr", "roberta", "bert"])
@@ -91,9 +103,9 @@ MakeEncoder = Callable[..., Encoder]
 def make_encoder() -> MakeEncoder:
     """Return a maker of small random encoders that fit a tokenizer."""
 
-    def make(tokenizer: PreTrainedTokenizerBase, seed: int = 0, **changes: int) -> Encoder:
+    def make(tokenizer: PreTrainedTokenizerBase, scale: float = 10.0, **changes: float) -> Encoder:
         is_bert = tokenizer.pad_token == "[PAD]"
-        sizes = {
+        sizes: dict[str, Any] = {
             "vocab_size": len(tokenizer),
             "pad_id": tokenizer.pad_token_id,
             "position_offset": 0 if is_bert else 2,
@@ -105,14 +117,14 @@ def make_encoder() -> MakeEncoder:
             "max_positions": 64,
         }
         with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            encoder = Encoder(EncoderConfig(**{**sizes, **changes}))
-            # Fresh weights of N(0, 0.02) leave the residual stream almost untouched; larger ones
-            # make the layers differ as they do after training.
+            torch.manual_seed(0)
+            encoder = Encoder(EncoderConfig(**(sizes | changes)))
+            # Fresh weights of N(0, 0.02) leave the residual stream almost untouched; ten times
+            # larger ones make the layers differ as they do after training.
             with torch.no_grad():
                 for parameter in encoder.parameters():
                     if parameter.ndim > 1:
-                        parameter.mul_(10.0)
+                        parameter.mul_(scale)
         return encoder
 
     return make

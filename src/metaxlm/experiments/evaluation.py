@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from metaxlm.config import Recipe
-from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.results import FILE_NAME, Result, write_results
 from metaxlm.files import write_json
@@ -86,22 +85,7 @@ def finetune_task(
 
 def task_data(recipe: Recipe, layout: RunLayout) -> Path:
     """Return the folder with the task data: the recipe's, or the built-in corpus's."""
-    if recipe.evaluation.data is not None:
-        return recipe.evaluation.data
-    if recipe.corpus.source == "phrasebook":
-        return layout.tasks
-    raise MetaXLMError(
-        "evaluation.data is not set; name the folder with tatoeba/, wordalign/, xnli/ and so on"
-    )
-
-
-def check_tasks(recipe: Recipe) -> None:
-    """Refuse a task that does not exist before anything is trained."""
-    for name in recipe.evaluation.finetune:
-        if name not in TASKS:
-            raise MetaXLMError(
-                f"evaluation.finetune.{name}: unknown task; known: {', '.join(TASKS)}"
-            )
+    return recipe.evaluation.data or layout.tasks
 
 
 def _foreign(recipe: Recipe, task: str, available: list[str]) -> list[str]:

@@ -34,6 +34,7 @@ from metaxlm.experiments.training import (
 from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
 from metaxlm.model.card import model_card
 from metaxlm.recipe_file import save_recipe
+from metaxlm.tasks import TASKS
 
 STAGES = (
     "corpus",
@@ -81,7 +82,10 @@ def build_stages(recipe: Recipe, layout: RunLayout, device: torch.device) -> lis
         partial(meta_pretrain, recipe, layout, device),
         work_dir=layout.meta / "checkpoints",
     )
-    stages = [corpus, vocabulary, shards, meta]
+    # An encoder to import is looked at first: a wrong name must not cost hours of preparation.
+    first = [meta, corpus] if recipe.meta.model else [corpus]
+    last = [] if recipe.meta.model else [meta]
+    stages = [*first, vocabulary, shards, *last]
     for name in recipe.variants:
         stages += _variant_stages(recipe, layout, device, name, shards, meta)
     return stages
@@ -188,12 +192,30 @@ def collect_results(
     return rows
 
 
-def check_variants(recipe: Recipe, variants: Sequence[str]) -> None:
-    """Refuse a `--variant` that the recipe does not have."""
+def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
+    """Refuse what cannot work before any time is spent: unknown variants, tasks and folders."""
     for name in variants:
         if name not in recipe.variants:
             known = ", ".join(recipe.variants)
             raise MetaXLMError(f"--variant {name}: not in the recipe, which has {known}")
+    for name in recipe.evaluation.finetune:
+        if name not in TASKS:
+            known = ", ".join(TASKS)
+            raise MetaXLMError(f"evaluation.finetune.{name}: unknown task; known: {known}")
+    if recipe.corpus.source == "phrasebook":
+        return
+    if recipe.evaluation.data is None and recipe.measures_anything:
+        raise MetaXLMError(
+            "evaluation.data is not set; name the folder with tatoeba/, wordalign/, xnli/ and so "
+            "on, or set retrieval and alignment to null"
+        )
+    if recipe.matching.dictionaries is None and any(
+        variant.dictionaries for variant in recipe.variants.values()
+    ):
+        raise MetaXLMError(
+            "a variant has `dictionaries: true`, but matching.dictionaries names no folder; "
+            "set it to a folder of MUSE files such as en-de.txt"
+        )
 
 
 def _text_files(recipe: Recipe) -> list[list[Any]]:

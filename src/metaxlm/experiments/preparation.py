@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.config import Recipe
+from metaxlm.config import PhrasebookRecipe, Recipe
 from metaxlm.corpus.shards import Shard, open_shard, write_shard
 from metaxlm.corpus.text import (
     find_text,
@@ -30,7 +30,7 @@ MONOLINGUAL = "monolingual"
 def prepare_corpus(recipe: Recipe, folder: Path) -> None:
     """Write `text/XX.txt`, a sentence a line, for every language of the recipe."""
     if recipe.corpus.source == "phrasebook":
-        sizes = PhrasebookSizes(**recipe.corpus.phrasebook.model_dump())
+        sizes = _phrasebook_sizes(recipe.corpus.phrasebook)
         write_phrasebook(folder, recipe.languages, recipe.seed, sizes)
         return
     assert recipe.corpus.path is not None  # the recipe checks it
@@ -41,6 +41,22 @@ def prepare_corpus(recipe: Recipe, folder: Path) -> None:
                 documents = split_into_sentences(documents, language)
             write_documents(folder / "text" / f"{language}.txt", documents)
             advance()
+
+
+def _phrasebook_sizes(wishes: PhrasebookRecipe) -> PhrasebookSizes:
+    return PhrasebookSizes(
+        english_sentences=wishes.source_sentences,
+        other_sentences=wishes.sentences,
+        tatoeba=wishes.test_pairs,
+        wordalign=wishes.aligned_pairs,
+        xnli_train=wishes.train_examples,
+        pawsx_train=wishes.train_examples,
+        tagging_train=wishes.train_examples,
+        squad_train=max(1, wishes.train_examples // 6),
+        cls_train=max(1, wishes.train_examples // 10),
+        dev=max(1, wishes.test_examples // 2),
+        test=wishes.test_examples,
+    )
 
 
 def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:

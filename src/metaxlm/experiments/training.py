@@ -94,14 +94,7 @@ def initialize_variant(
 
 def find_dictionaries(recipe: Recipe, layout: RunLayout) -> Dictionaries:
     """Load the recipe's dictionaries, or those of the built-in corpus."""
-    folder = recipe.matching.dictionaries
-    if folder is None and recipe.corpus.source == "phrasebook":
-        folder = layout.tasks / "muse"
-    if folder is None:
-        raise MetaXLMError(
-            "a variant has `dictionaries: true`, but matching.dictionaries names no folder; "
-            "set it to a folder of MUSE files such as en-de.txt"
-        )
+    folder = recipe.matching.dictionaries or layout.tasks / "muse"
     languages = [language for language in recipe.languages if language != recipe.source_language]
     return load_dictionaries(folder, languages, recipe.source_language)
 

@@ -30,6 +30,15 @@ _SECTIONS = {
     "pretraining": "Cross-lingual pretraining, phase (b)",
 }
 _SOURCE_SECTIONS = ("meta", "matching")
+# Settings that leave no trace in the weights.
+_BOOKKEEPING = ("checkpoint_every", "keep_checkpoints", "log_every")
+_PARTS = {
+    "words": "word rows",
+    "positions": "positions",
+    "embedding_norm": "embedding norm",
+    "layers": "layers",
+    "head": "head",
+}
 _HEADLINE_METRICS = ("accuracy", "f1", "exact_match", "aer")
 _LOWER_IS_BETTER = ("aer",)
 _MAJORITY = "majority"
@@ -68,43 +77,41 @@ def _front_matter(languages: Sequence[str], license_id: str) -> str:
     return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
 
 
-def _initialization(recipe: Mapping[str, Any], variant: str) -> tuple[str, bool]:
-    """Say what the variant starts from, and whether that includes the meta-pretrained model."""
-    settings = recipe["variants"][variant]
-    choice = settings["initialize"]
+def _copied_parts(recipe: Mapping[str, Any], variant: str) -> list[str]:
+    """List what the variant takes from the meta-pretrained model."""
+    choice = recipe["variants"][variant]["initialize"]
     if isinstance(choice, Mapping):
-        copied = [part.replace("_", " ") for part, is_copied in choice.items() if is_copied]
-    else:
-        presets = {
-            "none": [],
-            "body": ["layers"],
-            "embeddings": ["word rows"],
-            "both": ["word rows", "positions", "embedding norm", "layers", "head"],
-        }
-        copied = presets[choice]
+        return [_PARTS[part] for part, is_copied in choice.items() if is_copied]
+    presets = {"none": [], "body": ["layers"], "embeddings": ["words"], "both": list(_PARTS)}
+    return [_PARTS[part] for part in presets[choice]]
+
+
+def _describe_start(recipe: Mapping[str, Any], variant: str) -> str:
+    copied = _copied_parts(recipe, variant)
     if not copied:
-        return "It starts from random weights (the XLM baseline of the paper).", False
-    source = language_name(recipe["source_language"])
-    dictionaries = " and bilingual dictionaries" if settings["dictionaries"] else ""
-    matched = (
-        f" Word rows are matched by token{dictionaries}; the others are drawn at random."
-        if {"words", "word rows"} & set(copied)
-        else ""
+        return "It starts from random weights (the XLM baseline of the paper)."
+    existing = recipe["meta"].get("model")
+    source = (
+        f"the existing model `{_show(existing)}`"
+        if existing
+        else f"a masked language model of {language_name(recipe['source_language'])}"
     )
-    return (
-        f"It starts from a masked language model of {source} (meta-pretraining), from which these "
-        f"parts are copied: {', '.join(copied)}.{matched}"
-    ), True
+    text = f"It starts from {source} (meta-pretraining), from which these parts are copied: "
+    text += f"{', '.join(copied)}."
+    if _PARTS["words"] in copied:
+        dictionaries = recipe["variants"][variant]["dictionaries"]
+        means = "token and bilingual dictionaries" if dictionaries else "token"
+        text += f" Word rows are matched by {means}; the others are drawn at random."
+    return text
 
 
 def _describe(recipe: Mapping[str, Any], variant: str) -> str:
     names = ", ".join(language_name(code) for code in recipe["languages"])
-    start, _ = _initialization(recipe, variant)
     return (
-        f"A cross-lingual masked language model of the XLM-RoBERTa architecture for "
-        f"{len(recipe['languages'])} languages: {names}. {start} It was then trained on all these "
-        "languages by masked language modeling, as described in *Cross-Lingual Language Model "
-        "Meta-Pretraining* (Chi et al., 2021)."
+        "A cross-lingual masked language model of the XLM-RoBERTa architecture for "
+        f"{len(recipe['languages'])} languages: {names}. {_describe_start(recipe, variant)} "
+        "It was then trained on all these languages by masked language modeling, as described in "
+        "*Cross-Lingual Language Model Meta-Pretraining* (Chi et al., 2021)."
     )
 
 
@@ -123,11 +130,17 @@ leaves `lm_head` out. No remote code is needed."""
 
 def _training_tables(recipe: Mapping[str, Any], variant: str) -> Iterator[str]:
     """Yield one table for each section of the recipe that had a part in this variant."""
-    _, has_source = _initialization(recipe, variant)
     for section, title in _SECTIONS.items():
-        if section in _SOURCE_SECTIONS and not has_source:
+        if section in _SOURCE_SECTIONS and not _copied_parts(recipe, variant):
             continue
-        rows = [[f"`{key}`", _show(value)] for key, value in _flatten(recipe.get(section) or {})]
+        settings = recipe.get(section) or {}
+        if section == "meta" and settings.get("model"):
+            settings = {"model": settings["model"]}
+        rows = [
+            [f"`{key}`", _show(value)]
+            for key, value in _flatten(settings)
+            if key not in _BOOKKEEPING
+        ]
         if rows:
             yield f"### {title}\n\n{_table(['setting', 'value'], rows)}"
 

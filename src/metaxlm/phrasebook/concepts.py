@@ -16,16 +16,60 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.phrasebook.datafiles import DATA_FOLDER, read_rows
 
 KINDS = frozenset(
-    "pronoun person animal food beverage meal thing place transport nature body adjective verb sport "
-    "relation adverb time day weather number unit tongue name city_name country_name "
-    "organization".split()
+    [
+        "pronoun",
+        "person",
+        "animal",
+        "food",
+        "beverage",
+        "meal",
+        "thing",
+        "place",
+        "transport",
+        "nature",
+        "body",
+        "adjective",
+        "verb",
+        "sport",
+        "relation",
+        "adverb",
+        "time",
+        "day",
+        "weather",
+        "number",
+        "unit",
+        "tongue",
+        "name",
+        "city_name",
+        "country_name",
+        "organization",
+    ]
 )
 NOUN_KINDS = frozenset(
-    "pronoun person animal food beverage meal thing place transport nature body sport day unit tongue "
-    "name city_name country_name organization".split()
+    [
+        "pronoun",
+        "person",
+        "animal",
+        "food",
+        "beverage",
+        "meal",
+        "thing",
+        "place",
+        "transport",
+        "nature",
+        "body",
+        "sport",
+        "day",
+        "unit",
+        "tongue",
+        "name",
+        "city_name",
+        "country_name",
+        "organization",
+    ]
 )
 """Kinds that are said by `Morphology.noun_phrase`."""
-NAME_KINDS = frozenset("name city_name country_name organization".split())
+NAME_KINDS = frozenset(["name", "city_name", "country_name", "organization"])
 ENTITY_TAGS = frozenset({"PER", "LOC", "ORG"})
 
 
@@ -103,7 +147,8 @@ class Concepts:
 
 @cache
 def _split(part: str) -> tuple[frozenset[str], frozenset[str]]:
-    wanted, unwanted = set(), set()
+    wanted: set[str] = set()
+    unwanted: set[str] = set()
     for piece in part.replace("-", "+-").split("+"):
         (unwanted if piece.startswith("-") else wanted).add(piece.lstrip("-"))
     return frozenset(wanted), frozenset(unwanted)
@@ -141,7 +186,7 @@ def read_concepts(path: Path) -> Concepts:
         clash = (concept.labels - {concept.id, concept.kind}) & names
         if clash:
             raise MetaXLMError(
-                f"{places[concept.id]}: tag {sorted(clash)[0]!r} is also a concept or a kind; rename it"
+                f"{places[concept.id]}: tag {min(clash)!r} is also a concept or a kind; rename it"
             )
         for other in (concept.hypernym, concept.antonym):
             if other and other not in concepts:

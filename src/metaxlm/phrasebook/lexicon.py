@@ -17,7 +17,25 @@ from metaxlm.phrasebook.concepts import NAME_KINDS, Concepts, load_concepts
 from metaxlm.phrasebook.datafiles import DATA_FOLDER, read_rows
 
 UPOS = frozenset(
-    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+    [
+        "ADJ",
+        "ADP",
+        "ADV",
+        "AUX",
+        "CCONJ",
+        "DET",
+        "INTJ",
+        "NOUN",
+        "NUM",
+        "PART",
+        "PRON",
+        "PROPN",
+        "PUNCT",
+        "SCONJ",
+        "SYM",
+        "VERB",
+        "X",
+    ]
 )
 _DEFAULT_TAGS = {
     "adjective": "ADJ",

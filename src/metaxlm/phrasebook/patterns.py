@@ -14,8 +14,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.phrasebook.concepts import Concepts, load_concepts
 from metaxlm.phrasebook.datafiles import DATA_FOLDER, Entry, read_entries
 
-GENRES = frozenset("event state place time dialogue person review question".split())
-WHO = frozenset("name kin person i you we".split())
+GENRES = frozenset(["event", "state", "place", "time", "dialogue", "person", "review", "question"])
+WHO = frozenset(["name", "kin", "person", "i", "you", "we"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ def _read_slot(name: str, spec: dict[str, Any], where: str, concepts: Concepts) 
     values["who"] = tuple(str(values.get("who", "")).split())
     if set(values["who"]) - WHO:
         raise MetaXLMError(f"{where}: slot {name}: `who` takes {sorted(WHO)}")
-    values["when"] = {True: "time-season-yearly_span-weekly_span", None: ""}.get(values.get("when"), values.get("when"))
+    values["when"] = {True: "time-season-yearly_span-weekly_span", None: ""}.get(
+        values.get("when"), values.get("when")
+    )
     for key in ("definiteness", "number", "others", "digits"):
         if key in values:
             values[key] = tuple(values[key])

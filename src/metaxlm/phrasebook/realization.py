@@ -128,12 +128,12 @@ def _adapt(phrase: Phrase, item: Element) -> Phrase:
         phrase = phrase._replace(adjective="", numeral="", possessor="")
     if item.pronoun:
         phrase = phrase._replace(pronoun=True)
-    changes = {
-        key: value
-        for key, value in item.options.items()
-        if key in ("number", "definiteness", "possessor")
-    }
-    return phrase._replace(**changes) if changes else phrase
+    options = item.options
+    return phrase._replace(
+        number=options.get("number", phrase.number),
+        definiteness=options.get("definiteness", phrase.definiteness),
+        possessor=options.get("possessor", phrase.possessor),
+    )
 
 
 @cache

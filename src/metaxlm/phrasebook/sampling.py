@@ -20,6 +20,9 @@ _ADJECTIVES_OF_PEOPLE = 0.25
 _OWNABLE = "ownable,wearable,losable,product,needed"
 
 
+_REQUIRED = Slot("")
+
+
 class _DeadEndError(Exception):
     """No concept fits the slots filled so far."""
 
@@ -100,22 +103,40 @@ class Sampler:
         if fronted is None:
             fronted = random.random() < pattern.fronted
         self._check(slots)
-        if polarity == "negative" and "theme" in slots:
-            theme = slots["theme"]
-            if theme.numeral:
-                raise _DeadEndError
-            if theme.definiteness == "indef" and theme.adjective and pattern.genre == "person":
-                slots["theme"] = theme._replace(adjective="")
+        if polarity == "negative":
+            self._simplify(pattern, slots, fixed)
         return Meaning(pattern.id, slots, tense, polarity, fronted and "time" in slots)
 
-    def _check(self, slots: Mapping[str, Phrase]) -> None:
-        """Refuse what no tag of a single slot can refuse: children with wine or a house."""
+    def _simplify(
+        self, pattern: Pattern, slots: dict[str, Phrase], fixed: Mapping[str, Phrase]
+    ) -> None:
+        """Keep a denial natural: no numbers, and no details of what is not the case."""
         theme = slots.get("theme")
-        if theme is None or "adult_only" not in self.concepts[theme.concept].labels:
+        verb = slots.get("verb")
+        if (theme is not None and theme.numeral) or (verb and verb.concept in ("love", "hate")):
+            raise _DeadEndError
+        if pattern.genre != "person":
+            return
+        if theme is not None and theme.definiteness == "indef" and "theme" not in fixed:
+            slots["theme"] = theme._replace(adjective="")
+        for name in ("companion", "time"):
+            if name not in fixed and pattern.slots.get(name, _REQUIRED).optional < 1:
+                slots.pop(name, None)
+
+    def _check(self, slots: Mapping[str, Phrase]) -> None:
+        """Refuse what no single slot can refuse: children with wine, a sofa from the market."""
+        theme = slots.get("theme")
+        if theme is None:
+            return
+        labels = self.concepts[theme.concept].labels
+        place = slots.get("place")
+        if "bulky" in labels and place and self.concepts.fits(place.concept, "shopping"):
+            raise _DeadEndError
+        if "adult_only" not in labels:
             return
         for name in ("agent", "recipient", "source"):
             person = slots.get(name)
-            if person is not None and "youngster" in self.concepts[person.concept].labels:
+            if person is not None and "kid" in self.concepts[person.concept].labels:
                 raise _DeadEndError
 
     def _fill(self, slot: Slot, slots: Mapping[str, Phrase], tense: str) -> Phrase:
@@ -211,12 +232,17 @@ class Sampler:
         if slot.possessive_i:
             values["possessor"] = "1sg"
         labels = info.labels
+        verb = slots.get(slot.object_of)
+        if verb is not None and "one_object" in self.concepts[verb.concept].labels:
+            values["number"] = "sg"
         if "mass" in labels:
             values["number"] = "sg"
         elif "plural_only" in labels:
             values["number"] = "pl"
         if slot.numeral and random.random() < slot.numeral and "mass" not in labels:
-            values["numeral"] = random.choice(self.concepts.members("number+count"))
+            living = info.kind in ("person", "animal")
+            amounts = self.concepts.members("number+few" if living else "number+count")
+            values["numeral"] = random.choice(amounts)
             values["number"] = "pl"
         if slot.possessor and random.random() < slot.possessor:
             self._own(concept, slot, slots, values)
@@ -255,7 +281,9 @@ class Sampler:
         key = (noun, new)
         found = self._adjectives.get(key)
         if found is None:
-            refused = "full,empty,rating,useful,useless,slow,fast" + ("" if new else ",priced")
+            refused = "full,empty,rating,useful,useless,uncomfortable,slow,fast" + (
+                "" if new else ",priced"
+            )
             found = [
                 adjective
                 for adjective in self.concepts.fitting(noun)

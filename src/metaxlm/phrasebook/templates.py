@@ -20,7 +20,9 @@ from metaxlm.phrasebook.meaning import Meaning, Word
 
 PUNCTUATION = frozenset(".,!?;:…。，！？、；：")
 FINAL_PUNCTUATION = frozenset(".!?…。！？")
-_TOKEN = re.compile(r"\[(?:(?P<when>[^\s\[\]{}]+)\?(?=\s))?|\]|\{(?P<element>[^{}]*)\}|[^\s\[\]{}]+")
+_TOKEN = re.compile(
+    r"\[(?:(?P<when>[^\s\[\]{}]+)\?(?=\s))?|\]|\{(?P<element>[^{}]*)\}|[^\s\[\]{}]+"
+)
 _OPTIONS = ("agree", "by", "tense", "polarity", "number", "definiteness", "role", "possessor")
 _TENSES = ("past", "present", "progressive", "future")
 
@@ -124,7 +126,7 @@ class TemplateParser:
         needed = [i.name for i in items if isinstance(i, Element) and i.name in self._slots]
 
         def holds(meaning: Meaning) -> bool:
-            return all([name in meaning.slots for name in needed]) and condition(meaning)
+            return all(name in meaning.slots for name in needed) and condition(meaning)
 
         return Group(holds, tuple(items))
 

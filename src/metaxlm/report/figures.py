@@ -295,14 +295,18 @@ def _make_handles(variants: Iterable[str], looks: Looks, markers: bool) -> list[
 
 def _add_legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
     """Put a legend above the panels, where no curve can be hidden."""
-    figure.legend(handles, labels, loc="outside upper left", ncols=_fit_columns(labels, _WIDTH - 0.4),
-                  columnspacing=1.3, handlelength=2)  # fmt: skip
+    columns = _fit_columns(labels, _WIDTH - 0.4)
+    figure.legend(
+        handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.3, handlelength=2
+    )
 
 
 def _fit_columns(labels: Sequence[str], width: float) -> int:
-    """Return how many legend columns fit; a column is as wide as the longest label."""
-    inches = 0.6 + 0.085 * max(map(len, labels))
-    return max(1, min(len(labels), int(width / inches)))
+    """Return how many legend columns fit: all in one row, or columns as wide as the longest."""
+    widths = [0.5 + 0.075 * len(label) for label in labels]
+    if sum(widths) <= width:
+        return len(labels)
+    return max(1, int(width / max(widths)))
 
 
 def _name(variant: str) -> str:

@@ -143,7 +143,7 @@ def render_page(
         queries=_group_by_language(queries),
         keys=[(Markup(draw_key(kind)), name) for kind, name in LINK_NAMES.items()],
         source=find_source_language(run.rows),
-        random_starts=[variant for variant in run.variants if run.starts_random(variant)],
+        starts=[(v, text) for v in run.variants if (text := run.describe_start(v))],
         facts=_list_facts(run),
         markup=Markup,
     )

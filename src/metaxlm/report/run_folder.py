@@ -25,6 +25,14 @@ Row = Mapping[str, Any]
 _IDENTITY = (
     "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",
 )  # fmt: skip
+_PARTS = {
+    "words": "matched word rows",
+    "positions": "position rows",
+    "embedding_norm": "the LayerNorm of the embeddings",
+    "layers": "the Transformer body",
+    "head": "the prediction head",
+}
+_PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
 # A finished training keeps its log with the model, one under way beside its checkpoints.
 _LOG_PLACES = ("log.jsonl", "model/training_log.jsonl", "checkpoints/log.jsonl")
 _DISPLAY_NAMES = {
@@ -62,12 +70,30 @@ class Run:
         corpus = self.recipe.get("corpus")
         return isinstance(corpus, dict) and corpus.get("source", "phrasebook") == "phrasebook"
 
-    def starts_random(self, variant: str) -> bool:
-        """Whether the recipe says that this variant copies nothing."""
+    def list_copied_parts(self, variant: str) -> list[str]:
+        """List what the recipe has this variant copy from the meta-pretrained model."""
         start = _variant_recipes(self.recipe).get(variant, {}).get("initialize", "both")
         if isinstance(start, dict):
-            return not any(start.values())
-        return bool(start == "none")
+            return [part for part in _PARTS if start.get(part)]
+        return _PRESETS.get(str(start), list(_PARTS))
+
+    def starts_random(self, variant: str) -> bool:
+        """Whether the recipe says that this variant copies nothing."""
+        return not self.list_copied_parts(variant)
+
+    def describe_start(self, variant: str) -> str:
+        """Say what a variant starts with, or nothing when the recipe does not tell."""
+        if variant not in _variant_recipes(self.recipe):
+            return ""
+        copied = self.list_copied_parts(variant)
+        if not copied:
+            return "starts from random values; nothing is copied."
+        text = f"copies {', '.join(_PARTS[part] for part in copied)} from the meta-pretrained model"
+        if "words" not in copied:
+            return f"{text}; its word rows start random."
+        if _variant_recipes(self.recipe)[variant].get("dictionaries"):
+            text += ", matching words through bilingual dictionaries as well"
+        return f"{text}."
 
 
 def display_name(variant: str) -> str:
@@ -96,6 +122,9 @@ def read_run(run_dir: Path) -> Run:
         coverage=coverage,
         missing=[],
     )
+    # A variant that copies no word rows may still have a record of what it could have copied.
+    for variant in [v for v in coverage if "words" not in run.list_copied_parts(v)]:
+        del coverage[variant]
     run.missing.extend(_list_missing(run))
     return run
 
@@ -194,7 +223,7 @@ def _list_missing(run: Run) -> list[str]:
         missing.append(f"There is no training log for {_join(unlogged)}.")
     unmatched = [
         v for v in run.variants
-        if v in evaluated and v not in run.coverage and not run.starts_random(v)
+        if v in evaluated and v not in run.coverage and "words" in run.list_copied_parts(v)
     ]  # fmt: skip
     if unmatched:
         missing.append(f"There is no vocabulary-matching record for {_join(unmatched)}.")

@@ -71,6 +71,7 @@ def render_pdf(figure: Figure) -> bytes:
         FigureCanvasPdf(figure).print_pdf(
             buffer, metadata={"CreationDate": None, "Creator": None, "Producer": None}
         )
+    figure.set_layout_engine("none")  # once laid out, it need not be laid out again
     return buffer.getvalue()
 
 
@@ -81,6 +82,7 @@ def render_svg(figure: Figure) -> str:
         FigureCanvasSVG(figure).print_svg(
             buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
         )
+    figure.set_layout_engine("none")
     return buffer.getvalue().replace("'DejaVu Sans'", FONT_STACK)
 
 

@@ -30,8 +30,26 @@ class English(Morphology):
 
     language: ClassVar[str] = "en"
     flags: ClassVar[frozenset[str]] = frozenset(
-        "subject object no possessive at to from by with for of bare finite infinitive base auxiliary "
-        "comparative oclock years".split()
+        [
+            "subject",
+            "object",
+            "no",
+            "possessive",
+            "at",
+            "to",
+            "from",
+            "by",
+            "with",
+            "for",
+            "of",
+            "bare",
+            "finite",
+            "infinitive",
+            "base",
+            "auxiliary",
+            "comparative",
+            "oclock",
+        ]
     )
 
     def noun_phrase(self, phrase: Phrase, role: str, flags: Flags, clause: Clause) -> Words:  # noqa: ARG002
@@ -142,7 +160,7 @@ class English(Morphology):
         return (Word(_be(clause.subject, clause.tense == "past"), "AUX", (role,)), *negation)
 
     def verb(self, lexeme: Lexeme, role: str, flags: Flags, clause: Clause) -> Words:
-        """`bought`, `does not like`, `is reading`; `auxiliary` and `base` are a question's parts."""
+        """`bought`, `does not like`, `is reading`; a question has `auxiliary` and `base`."""
         tense = clause.tense
         if lexeme.get("stative") and tense == "progressive":
             tense = "present"

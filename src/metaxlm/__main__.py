@@ -1,0 +1,5 @@
+"""`python -m metaxlm` is the command line."""
+
+from metaxlm.cli import main
+
+main()
