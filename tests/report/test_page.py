@@ -110,7 +110,7 @@ def test_foreign_text_is_marked_and_escaped(finished_report: Path) -> None:
     text = (finished_report / "index.html").read_text(encoding="utf-8")
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; gone." in text
-    assert "公共汽车今天是空的。" in text
+    assert '<span lang="zh" dir="auto">公共汽车今天是空的。</span>' in text
 
 
 def test_page_suits_phones_dark_mode_and_print(finished_report: Path) -> None:

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import Encoder
+from metaxlm.model.heads import TaskModel
+from metaxlm.randomness import derive_seed
 from metaxlm.tasks import TASKS
+from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.finetune import TransferScores, finetune
 from metaxlm.tasks.task import FinetuneSettings
 from metaxlm.tasks.xnli import XnliTask
@@ -307,3 +310,44 @@ def test_the_papers_hyperparameters() -> None:
     assert settings["xnli"] == FinetuneSettings(6, 1e-5, 32, 0.01, 256, 0.1, "source", 1.0)
     assert settings["udpos"] == FinetuneSettings(10, 1e-5, 32, 0.0, 128, 0.1, "source", 1.0)
     assert [len(TASKS[name].languages) for name in ("xnli", "udpos")] == [15, 33]
+
+
+def test_steps_are_those_of_adamw_written_out(make_encoder: MakeEncoder, few: Path) -> None:
+    """Clipping, schedule, decay and Adam by hand, on the same batches, give the same losses."""
+    tokenizer, task = make_tokenizer("words"), TASKS["xnli"]
+    encoder = make_encoder(tokenizer, dropout=0.0, attention_dropout=0.0)
+    settings = FinetuneSettings(2, 0.02, 16, 0.5, 48, warmup=0.25, clip=0.3, adam_epsilon=1e-2)
+    records = finetune(task, encoder, tokenizer, few, ["en"], settings, 3, CPU).epochs
+
+    features = task.featurize(task.read(few, "train", "en"), tokenizer, 48).features
+    lengths = [len(sequence.ids) for sequence in features]
+    torch.manual_seed(derive_seed(3, "xnli head"))
+    model = TaskModel(encoder, task.make_head(encoder.config)).train()
+    means, squares = ([torch.zeros_like(p) for p in model.parameters()] for _ in range(2))
+    step = 0
+    for record in records:
+        losses = []
+        for batch in shuffle_batches(lengths, 16, 3, record.epoch):
+            ids = [torch.tensor(features[k].ids) for k in batch]
+            labels = torch.tensor([int(features[k].labels[0]) for k in batch])
+            padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=1)
+            loss = torch.nn.functional.cross_entropy(model(padded.long(), padded != 1), labels)
+            model.zero_grad()
+            loss.backward()
+            losses.append(loss.item())
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            norm = sum(float(g.square().sum()) for g in gradients) ** 0.5
+            step += 1
+            rate = 0.02 * (step / 2 if step <= 2 else (9 - step) / 6)
+            with torch.no_grad():
+                for p, gradient, mean, square in zip(
+                    model.parameters(), gradients, means, squares, strict=True
+                ):
+                    gradient = gradient * min(1.0, 0.3 / norm)
+                    mean += 0.1 * (gradient - mean)
+                    square += 0.001 * (gradient.square() - square)
+                    p -= rate * (0.5 if p.ndim > 1 else 0.0) * p
+                    scale = (square / (1 - 0.999**step)).sqrt() + 1e-2
+                    p -= rate * mean / (1 - 0.9**step) / scale
+        assert record.loss == pytest.approx(sum(losses) / 4, abs=1e-5)
+    assert step == 8

@@ -41,12 +41,12 @@ def evaluate_features(
     results: list[Result] = []
     examples: dict[str, list[dict[str, Any]]] = {"alignment": [], "retrieval": []}
     if recipe.evaluation.retrieval is not None:
-        for outcome in _retrieve(recipe, layout, pretrained, device):
-            results += _retrieval_rows(recipe, variant, outcome)
-            examples["retrieval"] += _retrieval_examples(outcome)
+        for found in _retrieve(recipe, layout, pretrained, device):
+            results += _retrieval_rows(recipe, variant, found)
+            examples["retrieval"] += _retrieval_examples(found)
     if recipe.evaluation.alignment is not None:
-        for outcome, drawn in _align(recipe, layout, pretrained, device):
-            results += _alignment_rows(recipe, variant, outcome)
+        for aligned, drawn in _align(recipe, layout, pretrained, device):
+            results += _alignment_rows(recipe, variant, aligned)
             examples["alignment"] += drawn
     write_results(folder / FILE_NAME, results)
     write_json(folder / EXAMPLES_NAME, examples)
@@ -198,7 +198,9 @@ def _transfer_rows(
     """Give each score its row, and the majority level a row of its own beside it."""
     results = []
     for score in outcome.scores:
-        levels = [(variant, metric, value) for metric, value in score.values.items()]
+        levels: list[tuple[str | None, str, float]] = [
+            (variant, metric, value) for metric, value in score.values.items()
+        ]
         levels.append((None, "majority", score.majority[outcome.metric]))
         for name, metric, value in levels:
             results.append(

@@ -274,7 +274,8 @@ def _draw_rules(axis: Axes, coverage: Coverage, variants: list[str]) -> None:
 
 
 def _name_kind(rule: str) -> str:
-    return "normalized" if rule.startswith("normalized") else rule
+    """Return the family of a rule: `normalized_lower` and `normalized_accents` are one."""
+    return rule.partition("_")[0]
 
 
 def _label(axis: Axes, title: str, x_label: str, y_label: str) -> None:

@@ -125,22 +125,19 @@ def list_strengths(run: Run) -> list[str]:
     strengths = []
     if len(run.variants) > 1 and run.recipe:
         strengths.append(
-            "The variants share corpus, vocabulary, batches and steps. They differ only in what "
-            "they start with, so a difference between them is the start's doing."
+            "The variants share corpus, vocabulary, batches and steps; they differ only in what "
+            "they start with."
         )
     retrieval = collect(run.rows, task="tatoeba", metric="accuracy", scenario="features")
     if retrieval:
         strengths.append(
-            "Retrieval and word alignment use the pretrained model as it is: nothing was trained "
-            f"on translations or alignments. Retrieval is tested on {describe_tests(retrieval)}; "
-            f"guessing would give {_write_chance(retrieval.examples)} percent."
+            "Retrieval and word alignment use the pretrained model as it is, without finetuning. "
+            f"Retrieval is tested on {describe_tests(retrieval)}; guessing would give "
+            f"{_write_chance(retrieval.examples)} percent."
         )
     if list_transfer_metrics(run.rows):
         source = language_name(find_source_language(run.rows))
-        strengths.append(
-            f"Transfer scores come from models finetuned in {source} alone; what they do in other "
-            "languages was never shown to them."
-        )
+        strengths.append(f"Transfer scores come from models finetuned on {source} examples alone.")
     return strengths
 
 
@@ -156,14 +153,15 @@ def list_limits(run: Run) -> list[str]:
     if run.uses_phrasebook:
         limits.append(
             "The corpus is the built-in phrasebook: small, and generated from templates and a word "
-            "list. It shows that the method works as described and how large its effect is in this "
-            "closed world; it says nothing about the scores on natural text."
+            "list. The numbers hold for this closed world; they do not tell how the variants would "
+            "score on natural text."
         )
     limits.extend(_limit_noise(run))
-    limits.append(
-        "The best layer of each variant is picked on the test sentences themselves, as in the "
-        "paper's figures, so the number at the best layer is a little optimistic for all of them."
-    )
+    if any(row.get("scenario") == "features" for row in run.rows):
+        limits.append(
+            "The best layer of each variant is picked on the test sentences themselves, so its "
+            "number is a little optimistic; the figures show all layers, as the paper's do."
+        )
     limits.extend(_limit_majority(run))
     if any(_uses_dictionary(run, variant) for variant in run.variants):
         limits.append(

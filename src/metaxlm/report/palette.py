@@ -83,9 +83,9 @@ def assign_looks(variants: Sequence[str]) -> dict[str, Look]:
     return looks
 
 
-def choose_rule_tone(rule: str) -> Tone:
-    """Return the color of a matching rule; all kinds of normalization share one."""
-    return _RULES.get("normalized" if rule.startswith("normalized") else rule, _OTHER_RULE)
+def choose_rule_tone(kind: str) -> Tone:
+    """Return the color of a kind of matching rule."""
+    return _RULES.get(kind, _OTHER_RULE)
 
 
 def list_tones() -> list[Tone]:

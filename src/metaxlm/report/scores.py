@@ -1,7 +1,7 @@
 """From result rows to the numbers that tables and figures show.
 
 In come the rows of results.jsonl, out come scores: means over languages, taken within each seed
-first and then over the seeds, as the paper does for its tables 1 to 6. Variants are compared on the
+first and then over the seeds, as the paper does for its table 1. Variants are compared on the
 languages that all of them have; the best layer is the one with the best mean over those.
 """
 

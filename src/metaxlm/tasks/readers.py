@@ -104,6 +104,13 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
+def list_tatoeba(data_dir: Path) -> list[str]:
+    """List the languages that have a Tatoeba file."""
+    paths = (data_dir / "tatoeba").glob("tatoeba.*-eng.*")
+    present = {path.name.split(".")[1].split("-")[0] for path in paths}
+    return [code for code, entry in LANGUAGES.items() if entry.iso3 in present]
+
+
 def read_tatoeba(data_dir: Path, language: str) -> ParallelSentences:
     """Read `tatoeba/tatoeba.XXX-eng.XXX` and `.eng`, named by ISO 639-3 codes as in LASER."""
     if language not in LANGUAGES or language == "en":
@@ -113,11 +120,15 @@ def read_tatoeba(data_dir: Path, language: str) -> ParallelSentences:
     foreign_path = folder / f"tatoeba.{code}-eng.{code}"
     english_path = folder / f"tatoeba.{code}-eng.eng"
     if not foreign_path.exists():
-        present = {path.name.split(".")[1].split("-")[0] for path in folder.glob("tatoeba.*-eng.*")}
-        codes = [code for code, entry in LANGUAGES.items() if entry.iso3 in present]
-        raise MetaXLMError(_tell_missing(foreign_path, codes))
+        raise MetaXLMError(_tell_missing(foreign_path, list_tatoeba(data_dir)))
     foreign, english = _read_sides(foreign_path, english_path)
     return ParallelSentences(language, tuple(foreign), tuple(english))
+
+
+def list_word_alignment(data_dir: Path) -> list[str]:
+    """List the languages that have gold alignments with English."""
+    names = sorted(path.name for path in (data_dir / "wordalign").glob("*-*"))
+    return [code for name in names for code in name.split("-") if code != "en"]
 
 
 def read_word_alignment(data_dir: Path, language: str) -> AlignmentSet:

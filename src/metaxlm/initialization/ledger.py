@@ -1,0 +1,157 @@
+"""The ledger: a plan on the disk, and what it covers.
+
+Comes in: a `Plan`. Goes out: a parquet file with one line a target row (id, token, script, rule,
+source ids, source tokens, weights, languages), from which the same plan can be read again; and the
+coverage record that the report draws: how many rows each rule of section 3.2 of the paper filled,
+how much of each script is matched, and what share of each language's running text starts from
+something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import atomic_path
+from metaxlm.initialization.matching import RULES
+from metaxlm.initialization.plan import Filler, Plan
+
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.int32()),
+        ("token", pa.string()),
+        ("script", pa.string()),
+        ("rule", pa.string()),
+        ("source_ids", pa.list_(pa.int32())),
+        ("source_tokens", pa.list_(pa.string())),
+        ("weights", pa.list_(pa.float32())),
+        ("languages", pa.list_(pa.string())),
+    ]
+)
+
+
+def save_ledger(plan: Plan, path: Path) -> None:
+    """Write a plan as parquet."""
+    offsets = pa.array(plan.offsets, pa.int32())
+    language_offsets = pa.array(plan.language_offsets, pa.int32())
+    source_tokens = [plan.source_tokens[row] for row in plan.sources.tolist()]
+    columns = [
+        pa.array(np.arange(len(plan)), pa.int32()),
+        pa.array(plan.tokens, pa.string()),
+        pa.array(plan.scripts, pa.string()),
+        pa.array([RULES[code] for code in plan.rules.tolist()], pa.string()),
+        pa.ListArray.from_arrays(offsets, pa.array(plan.sources)),
+        pa.ListArray.from_arrays(offsets, pa.array(source_tokens, pa.string())),
+        pa.ListArray.from_arrays(offsets, pa.array(plan.weights)),
+        pa.ListArray.from_arrays(language_offsets, pa.array(plan.languages, pa.string())),
+    ]
+    metadata = {"filler": plan.filler, "source_size": str(plan.source_size)}
+    table = pa.Table.from_arrays(columns, schema=_SCHEMA.with_metadata(metadata))
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def load_ledger(path: Path) -> Plan:
+    """Read a plan that `save_ledger` wrote."""
+    table = _read_table(path)
+    rules = table["rule"].to_pylist()
+    unknown = sorted(set(rules) - set(RULES))
+    if unknown:
+        raise MetaXLMError(
+            f"{path}: unknown rule {unknown[0]!r}; the ledger is of another version, match again"
+        )
+    sources = _flatten(table, "source_ids")
+    source_tokens = _flatten(table, "source_tokens").to_pylist()
+    metadata = table.schema.metadata
+    return Plan(
+        tokens=tuple(table["token"].to_pylist()),
+        scripts=tuple(table["script"].to_pylist()),
+        rules=np.array([RULES.index(rule) for rule in rules], np.uint8),
+        offsets=_find_offsets(table, "source_ids"),
+        sources=sources.to_numpy(),
+        weights=_flatten(table, "weights").to_numpy(),
+        language_offsets=_find_offsets(table, "languages"),
+        languages=tuple(_flatten(table, "languages").to_pylist()),
+        source_tokens=dict(zip(sources.to_pylist(), source_tokens, strict=True)),
+        source_size=int(metadata[b"source_size"]),
+        filler=cast("Filler", metadata[b"filler"].decode()),
+    )
+
+
+def _read_table(path: Path) -> Any:
+    if not path.is_file():
+        raise MetaXLMError(f"{path}: no such ledger")
+    try:
+        table = pq.read_table(path).combine_chunks()
+    except pa.ArrowException as error:
+        raise MetaXLMError(
+            f"{path}: not a parquet file that can be read ({str(error).splitlines()[0]}); "
+            "match again to write it anew"
+        ) from error
+    if not table.schema.equals(_SCHEMA) or b"source_size" not in (table.schema.metadata or {}):
+        raise MetaXLMError(
+            f"{path}: not a ledger, its columns are {', '.join(table.column_names)}; "
+            f"a ledger has {', '.join(_SCHEMA.names)}"
+        )
+    return table
+
+
+def _flatten(table: Any, column: str) -> Any:
+    return table[column].combine_chunks().flatten()
+
+
+def _find_offsets(table: Any, column: str) -> NDArray[np.int64]:
+    lengths = table[column].combine_chunks().value_lengths().to_numpy()
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None) -> dict[str, Any]:
+    """Return how much a plan covers, as coverage.json has it.
+
+    `token_counts` has for each language how often each target row occurs in its text.
+    """
+    return {
+        "rows": len(plan),
+        "by_rule": plan.count_rules(),
+        "by_script": _cover_scripts(plan),
+        "by_dictionary": _count_languages(plan),
+        "by_language": {
+            language: _cover_text(plan, language, counts)
+            for language, counts in (token_counts or {}).items()
+        },
+    }
+
+
+def _cover_scripts(plan: Plan) -> dict[str, dict[str, int]]:
+    names, places = np.unique(np.array(plan.scripts, dtype=np.str_), return_inverse=True)
+    rows = np.bincount(places, minlength=len(names))
+    matched = np.bincount(places[plan.is_matched], minlength=len(names))
+    largest_first = sorted(range(len(names)), key=lambda place: (-rows[place], names[place]))
+    return {
+        str(names[place]): {"rows": int(rows[place]), "matched": int(matched[place])}
+        for place in largest_first
+    }
+
+
+def _count_languages(plan: Plan) -> dict[str, int]:
+    """Return how many rows each dictionary language helped to fill."""
+    names, counts = np.unique(np.array(plan.languages, dtype=np.str_), return_counts=True)
+    return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+
+
+def _cover_text(plan: Plan, language: str, counts: NDArray[Any]) -> dict[str, Any]:
+    if len(counts) != len(plan):
+        raise MetaXLMError(
+            f"coverage: {language} has counts for {len(counts)} tokens, the plan has {len(plan)} "
+            "rows; count the text with the plan's own vocabulary"
+        )
+    total = int(counts.sum())
+    matched = int(counts[plan.is_matched].sum())
+    return {"tokens": total, "matched": matched / total if total else 0.0}

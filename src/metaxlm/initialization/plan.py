@@ -1,0 +1,189 @@
+"""The plan: where every row of the new embedding comes from, as data.
+
+Comes in: the tokenizers of both phases, the matching part of the recipe, dictionaries. Goes out: a
+`Plan` that names for each row of the cross-lingual vocabulary exactly one origin: the rule, the
+source rows, their weights, the dictionary languages. Nothing is copied yet: a plan can be counted,
+saved (`ledger.py`) and read before a model is made of it (`apply.py`). Together this is the
+vocabulary matching of section 3.2 of the paper.
+
+Rows have no, one or many source rows, so the plan is columnar: row r owns the slice
+`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and likewise of `languages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaxlm.initialization.canonical import Vocabulary, read_vocabulary
+from metaxlm.initialization.matching import RULES, TEXT_RULES, UNMATCHED, Matches, match_vocabulary
+from metaxlm.initialization.scripts import SPECIAL, find_script
+from metaxlm.initialization.translation import Translated, spell_word, translate_words
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from metaxlm.config import MatchingRecipe
+    from metaxlm.initialization.dictionaries import Dictionaries
+
+Filler = Literal["random", "normal"]
+
+
+class Origin(NamedTuple):
+    """The story of one row."""
+
+    token: str
+    rule: str
+    source_rows: tuple[int, ...]
+    source_tokens: tuple[str, ...]
+    weights: tuple[float, ...]
+    languages: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One origin for every target row, in columns."""
+
+    tokens: tuple[str, ...]
+    """Target tokens as their tokenizer writes them."""
+    scripts: tuple[str, ...]
+    """Script of each target token."""
+    rules: NDArray[np.uint8]
+    """Places in `matching.RULES`."""
+    offsets: NDArray[np.int64]
+    """One more than there are rows."""
+    sources: NDArray[np.int32]
+    """Source rows."""
+    weights: NDArray[np.float32]
+    """Beside each source row its weight; those of one target row sum to one."""
+    language_offsets: NDArray[np.int64]
+    """One more than there are rows."""
+    languages: tuple[str, ...]
+    """Dictionary languages."""
+    source_tokens: Mapping[int, str]
+    """The tokens of all source rows that occur."""
+    source_size: int
+    """Rows of the source vocabulary."""
+    filler: Filler = "random"
+    """How rows without an origin are filled."""
+
+    def __post_init__(self) -> None:
+        assert len(self.tokens) == len(self.scripts) == len(self.rules)
+        assert len(self.offsets) == len(self.language_offsets) == len(self.rules) + 1
+        assert len(self.sources) == len(self.weights) == self.offsets[-1]
+        assert len(self.languages) == self.language_offsets[-1]
+        assert ((np.diff(self.offsets) == 0) == (self.rules == UNMATCHED)).all()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Plan):
+            return NotImplemented
+        pairs = [(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)]
+        return all(
+            np.array_equal(mine, yours) if isinstance(mine, np.ndarray) else mine == yours
+            for mine, yours in pairs
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def is_matched(self) -> NDArray[np.bool_]:
+        """Whether each row starts from something."""
+        matched: NDArray[np.bool_] = self.rules != UNMATCHED
+        return matched
+
+    def count_rules(self) -> dict[str, int]:
+        """Return how many rows each rule filled, in the order the rules are tried."""
+        counts = np.bincount(self.rules, minlength=len(RULES))
+        return {rule: int(count) for rule, count in zip(RULES, counts, strict=True)}
+
+    def origin(self, row: int) -> Origin:
+        """Return the origin of one row."""
+        part = slice(self.offsets[row], self.offsets[row + 1])
+        rows = tuple(self.sources[part].tolist())
+        return Origin(
+            self.tokens[row],
+            RULES[self.rules[row]],
+            rows,
+            tuple(self.source_tokens[source] for source in rows),
+            tuple(self.weights[part].tolist()),
+            self.languages[self.language_offsets[row] : self.language_offsets[row + 1]],
+        )
+
+
+def make_plan(
+    target_tokenizer: PreTrainedTokenizerBase | Vocabulary,
+    source_tokenizer: PreTrainedTokenizerBase | Vocabulary,
+    matching: MatchingRecipe,
+    dictionaries: Dictionaries | None = None,
+) -> Plan:
+    """Decide for every row of the target vocabulary where it comes from."""
+    target, source = _read(target_tokenizer), _read(source_tokenizer)
+    rules = tuple(TEXT_RULES) if matching.normalize else ("direct",)
+    matches = match_vocabulary(target, source, rules)
+    translated: dict[int, Translated] = {}
+    if dictionaries is not None:
+        words = _list_words(target, matches, matching.pieces == "word_start")
+        origins = translate_words(
+            words.values(), dictionaries, source, rules, matching.one_to_many, matching.multi_token
+        )
+        translated = {row: origins[word] for row, word in words.items() if word in origins}
+    return _assemble(target, source, matches, translated, matching.filler)
+
+
+def _read(tokenizer: PreTrainedTokenizerBase | Vocabulary) -> Vocabulary:
+    return tokenizer if isinstance(tokenizer, Vocabulary) else read_vocabulary(tokenizer)
+
+
+def _list_words(target: Vocabulary, matches: Matches, only_word_starts: bool) -> dict[int, str]:
+    """Return the words to look up, by row: what no rule matched and is text."""
+    words = {}
+    for row in np.flatnonzero(matches.rules == UNMATCHED).tolist():
+        form = target.forms[row]
+        if form is not None and (form[1] or not only_word_starts) and (word := spell_word(form[0])):
+            words[row] = word
+    return words
+
+
+def _assemble(
+    target: Vocabulary,
+    source: Vocabulary,
+    matches: Matches,
+    translated: Mapping[int, Translated],
+    filler: Filler,
+) -> Plan:
+    """Lay single matches and translations out in columns."""
+    rules = matches.rules.copy()
+    counts = (matches.sources >= 0).astype(np.int64)
+    language_counts = np.zeros(len(target), np.int64)
+    ordered = sorted(translated.items())
+    for row, origin in ordered:
+        rules[row] = RULES.index(origin.rule)
+        counts[row] = len(origin.sources)
+        language_counts[row] = len(origin.languages)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    sources = np.empty(offsets[-1], np.int32)
+    weights = np.ones(offsets[-1], np.float32)
+    is_single = np.repeat(matches.sources >= 0, counts)
+    sources[is_single] = matches.sources[matches.sources >= 0]
+    sources[~is_single] = [row for _, origin in ordered for row in origin.sources]
+    weights[~is_single] = [weight for _, origin in ordered for weight in origin.weights]
+    return Plan(
+        tokens=target.tokens,
+        scripts=tuple(SPECIAL if form is None else find_script(form[0]) for form in target.forms),
+        rules=rules,
+        offsets=offsets,
+        sources=sources,
+        weights=weights,
+        language_offsets=np.concatenate([[0], np.cumsum(language_counts)]),
+        languages=tuple(language for _, origin in ordered for language in origin.languages),
+        source_tokens={row: source.tokens[row] for row in np.unique(sources).tolist()},
+        source_size=len(source),
+        filler=filler,
+    )
