@@ -8,9 +8,8 @@ import sys
 from enum import StrEnum
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 
@@ -20,6 +19,11 @@ from metaxlm.progress import console, say, set_quiet
 
 if TYPE_CHECKING:
     from metaxlm.config import Recipe
+
+# Newer typers bring their own click, older ones import it: take the class from where it is used.
+_UsageError: type[typer.BadParameter] = next(
+    ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
+)
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 75
@@ -133,13 +137,15 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Draw the report of a run again from its results."""
+    from metaxlm.experiments.results import FILE_NAME, read_results
     from metaxlm.files import exclusive_folder
+    from metaxlm.report import write_report
 
     set_quiet(quiet)
     if not (run_dir / "recipe.yaml").is_file():
         raise MetaXLMError(f"{run_dir}: not a run folder, it has no recipe.yaml")
     with exclusive_folder(run_dir):
-        _report(run_dir)
+        _show_summary(read_results(run_dir / FILE_NAME), write_report(run_dir))
 
 
 def _execute(
@@ -155,6 +161,7 @@ def _execute(
     )
     from metaxlm.files import exclusive_folder
     from metaxlm.pretraining.device import choose_device
+    from metaxlm.report.stage import report_stage
 
     check_recipe(recipe, variants)
     layout = RunLayout(output / recipe.name)
@@ -165,15 +172,14 @@ def _execute(
             selected.run()
         rows = collect_results(recipe, layout, stages)
         if rows and stage in (None, StageName.REPORT):
-            _report(layout.root)
+            report_stage(layout, stages).run()
+            _show_summary(rows, layout.report / "index.html")
 
 
-def _report(run_dir: Path) -> None:
-    from metaxlm.experiments.results import FILE_NAME, read_results
-    from metaxlm.report import summary_table, write_report
+def _show_summary(rows: list[dict[str, Any]], page: Path) -> None:
+    from metaxlm.report import summary_table
 
-    page = write_report(run_dir)
-    console.print(summary_table(read_results(run_dir / FILE_NAME)))
+    console.print(summary_table(rows))
     say(f"report: {page}")
 
 
@@ -183,10 +189,10 @@ def main() -> None:
         code = app(standalone_mode=False)
     except MetaXLMError as error:
         code = _fail(str(error))
-    except click.ClickException as error:
+    except _UsageError as error:
         code = _fail(error.format_message())
-    except (Interrupted, KeyboardInterrupt, click.Abort) as error:
-        _print_error(f"{error or 'stopped'}; the same command continues")
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
+        _print_error(f"{str(error) or 'stopped'}; the same command continues")
         code = EXIT_INTERRUPTED
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):

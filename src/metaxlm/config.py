@@ -288,7 +288,7 @@ class Recipe(Section):
         if self.source_language not in self.languages:
             raise ValueError(f"source_language {self.source_language!r} is not among languages")
         if self.corpus.source == "phrasebook" and self.source_language != "en":
-            raise ValueError("the built-in corpus is large in English only; set source_language: en")
+            raise ValueError("the built-in corpus wants `source_language: en`")
         if len(set(self.languages)) < len(self.languages):
             raise ValueError("languages names one language twice")
         longest = max(self.meta.length, self.pretraining.length)

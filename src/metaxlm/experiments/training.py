@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import PartsRecipe, Recipe, VariantRecipe
 from metaxlm.corpus.shards import open_shard
@@ -23,6 +24,7 @@ from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.initialization.ledger import coverage, save_ledger
 from metaxlm.initialization.plan import make_plan
+from metaxlm.languages import language_name
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
@@ -54,7 +56,8 @@ def meta_pretrain(recipe: Recipe, layout: RunLayout, device: torch.device, folde
     if recipe.meta.model is not None:
         imported = load_pretrained(recipe.meta.model)
         _check_shape(recipe, imported)
-        _save(recipe, "meta", imported.model, imported.tokenizer, folder)
+        card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
+        _save(imported.model, imported.tokenizer, folder, card)
         return
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
@@ -64,7 +67,9 @@ def meta_pretrain(recipe: Recipe, layout: RunLayout, device: torch.device, folde
     batches = BatchSource({recipe.source_language: shard}, tokenizer, recipe.meta, seed)
     work_dir = layout.meta / "checkpoints"
     train(model, batches, recipe.meta, work_dir, seed, device, "meta-pretraining")
-    _save(recipe, "meta", model, tokenizer, folder)
+    language = language_name(recipe.source_language)
+    card = _intermediate_card(recipe, f"{language} encoder after meta-pretraining")
+    _save(model, tokenizer, folder, card)
     shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
 
 
@@ -89,7 +94,8 @@ def initialize_variant(
         model = initialize(config, source.model, plan, _parts(variant), seed)
     else:
         model = initialize(config, None, None, Parts.preset("none"), seed)
-    _save(recipe, "initialization", model, tokenizer, folder / "model")
+    card = _intermediate_card(recipe, "the start of cross-lingual pretraining")
+    _save(model, tokenizer, folder / "model", card)
 
 
 def find_dictionaries(recipe: Recipe, layout: RunLayout) -> Dictionaries:
@@ -110,13 +116,17 @@ def pretrain_variant(
     batches = BatchSource(open_shards(recipe, layout), tokenizer, recipe.pretraining, seed)
     work_dir = layout.variant(name) / "checkpoints"
     train(model, batches, recipe.pretraining, work_dir, seed, device, f"pretraining {name}")
-    _save(recipe, name, model, tokenizer, folder)
+    _save(model, tokenizer, folder, model_card(recipe.model_dump(mode="json"), name))
     shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
 
 
-def _save(recipe: Recipe, name: str, model: MaskedLM, tokenizer: object, folder: Path) -> None:
-    card = model_card(recipe.model_dump(mode="json"), name, [])
+def _save(model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str) -> None:
     save_pretrained(model.cpu().eval(), tokenizer, folder, card)
+
+
+def _intermediate_card(recipe: Recipe, what: str) -> str:
+    """Say what a model is that stands between two phases and is not meant to be published."""
+    return f"# {recipe.name}: {what}\n\nMade by metaxlm; `recipe.yaml` of the run tells how.\n"
 
 
 def _parts(variant: VariantRecipe) -> Parts:

@@ -25,7 +25,8 @@ from metaxlm.phrasebook.morphology.variants import choose_variant
 
 _FLAGS = (
     "subject object clitic at to from of with by for bare neg no finite infinitive imperative "
-    "imperfect ongoing auxiliary participle head tail comparative degree oclock have before after"
+    "imperfect ongoing auxiliary participle head tail comparative degree oclock have before after "
+    "again"
 )
 _SUBJECTS = {
     "1sg": "je",
@@ -220,7 +221,10 @@ class French(Morphology):
         words = self.words_of(lexeme, role)
         if lexeme.get("verb") == "avoir" and clause.polarity == "negative":
             return (words[0]._replace(text="de"), *words[1:])
-        return words
+        # `il y a` in `il y a deux jours` only marks the time
+        return tuple(
+            w._replace(roles=("ago", role)) if w.upos in ("PRON", "VERB") else w for w in words
+        )
 
     def element(self, name: str, role: str, flags: Flags, clause: Clause) -> Words:
         """Say the copula: être, of age avoir, of the weather faire or `y avoir`; or `ne`, `pas`."""
@@ -247,6 +251,8 @@ class French(Morphology):
             clitic = reflexive_pronoun(lexeme, role, clause.subject)
             return (*clitic, Word(lexeme.words[0][0], "VERB", (role,)), *tail)
         words = say_verb(lexeme, role, flags, clause)
+        if "again" in flags:  # `retourner`, `racheter` contain the adverb
+            words = _add_role(words, "VERB", "again")
         return words if "head" in flags else (*words, *tail)
 
     def finish(self, words: list[Word]) -> list[Word]:
@@ -318,6 +324,10 @@ def _elide(before: Word, word: Word) -> str:
     if before.upos == "PROPN" or not starts_with_vowel(word.text):
         return ""
     return _ELIDED.get(before.text, "")
+
+
+def _add_role(words: Words, tag: str, role: str) -> Words:
+    return tuple(w._replace(roles=(*w.roles, role)) if w.upos == tag else w for w in words)
 
 
 def _contract(words: list[Word]) -> list[Word]:

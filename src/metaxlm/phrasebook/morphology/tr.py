@@ -70,8 +70,8 @@ class Turkish(Morphology):
             return phrase, governed or "acc"
         if phrase.number == "pl" and not phrase.numeral:
             denied = clause.polarity == "negative"
-            plural = kind in ("person", "animal") or (phrase.adjective and not denied and not mass)
-            if not plural and governed != "acc":
+            plural = kind in ("person", "animal") or (phrase.adjective and not mass)
+            if (denied or not plural) and governed != "acc":
                 # `kitap okudu` read books: neither number nor article
                 phrase = phrase._replace(number="sg", definiteness="generic")
         return phrase, governed
