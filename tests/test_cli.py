@@ -11,26 +11,38 @@ from pathlib import Path
 import pytest
 
 from metaxlm import __version__
+from metaxlm.cli import main
 
 RECIPE = "name: toy\nlanguages: [en, de]\nvariants: {xlm: {initialize: none}}\n"
 
 
-def metaxlm(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "metaxlm", *map(str, arguments)]
-    environment = os.environ | {"COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
+class Command:
+    """Runs the command line in this process, in a folder of its own."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.capsys = folder, capsys
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setattr(sys, "argv", ["metaxlm", *map(str, arguments)])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        printed = self.capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    def complaint(self, *arguments: str | Path) -> str:
+        """Run a command that must fail with one line on standard error and exit code 2."""
+        code, _, errors = self(*arguments)
+        assert code == 2, errors
+        assert len(errors.splitlines()) == 1, errors
+        assert errors.startswith("metaxlm: ")
+        return errors
 
 
-def complaint(*arguments: str | Path, cwd: Path) -> str:
-    """Run a command that must fail with one line on standard error and exit code 2."""
-    result = metaxlm(*arguments, cwd=cwd)
-    assert result.returncode == 2, result
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("metaxlm: ")
-    return lines[0]
+@pytest.fixture
+def metaxlm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(tmp_path, capsys)
 
 
 @pytest.fixture
@@ -40,12 +52,19 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_version_and_help(tmp_path: Path) -> None:
-    assert metaxlm("--version", cwd=tmp_path).stdout == f"metaxlm {__version__}\n"
-    text = metaxlm("--help", cwd=tmp_path).stdout
+def test_version_and_help(metaxlm: Command) -> None:
+    assert metaxlm("--version") == (0, f"metaxlm {__version__}\n", "")
+    _, text, _ = metaxlm("--help")
     for word in ("run", "demo", "report", "--install-completion"):
         assert word in text
-    assert "--variant" in metaxlm("run", "--help", cwd=tmp_path).stdout
+    assert "--variant" in metaxlm("run", "--help")[1]
+
+
+def test_a_mistake_ends_the_process_with_one_line_and_code_2(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "metaxlm", "run", "absent.yaml"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == "metaxlm: absent.yaml: no such file\n"
 
 
 def test_completion_offers_the_recipes_variants(tmp_path: Path, recipe: Path) -> None:
@@ -65,50 +84,54 @@ def test_completion_offers_the_recipes_variants(tmp_path: Path, recipe: Path) ->
     assert result.stdout.split() == ["xlm"]
 
 
-def test_mistakes_on_the_command_line(tmp_path: Path, recipe: Path) -> None:
-    assert "No such option: --stge" in complaint("run", recipe, "--stge", "x", cwd=tmp_path)
-    assert "no such file" in complaint("run", "absent.yaml", cwd=tmp_path)
-    assert "'trian' is not one of" in complaint("run", recipe, "--stage", "trian", cwd=tmp_path)
-    assert "No such command 'rnu'" in complaint("rnu", cwd=tmp_path)
-    assert "not a run folder" in complaint("report", tmp_path, cwd=tmp_path)
-    message = complaint("run", recipe, "--set", "pretraining.stepps=3", cwd=tmp_path)
+def test_mistakes_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Path) -> None:
+    assert "No such option: --stge" in metaxlm.complaint("run", recipe, "--stge", "x")
+    assert "no such file" in metaxlm.complaint("run", "absent.yaml")
+    assert "'trian' is not one of" in metaxlm.complaint("run", recipe, "--stage", "trian")
+    assert "No such command 'rnu'" in metaxlm.complaint("rnu")
+    assert "not a run folder" in metaxlm.complaint("report", tmp_path)
+    message = metaxlm.complaint("run", recipe, "--set", "pretraining.stepps=3")
     assert "did you mean 'steps'?" in message
-    message = complaint("run", recipe, "--variant", "metaxlm", cwd=tmp_path)
+    message = metaxlm.complaint("run", recipe, "--variant", "metaxlm")
     assert "not in the recipe, which has xlm" in message
-    assert "found 0 CUDA devices" in complaint("run", recipe, "--device", "cuda:9", cwd=tmp_path)
+    assert "found 0 CUDA devices" in metaxlm.complaint("run", recipe, "--device", "cuda:9")
 
 
-def test_mistakes_in_the_recipe_are_found_before_any_work(tmp_path: Path, recipe: Path) -> None:
+def test_mistakes_in_the_recipe_are_found_before_any_work(
+    metaxlm: Command, tmp_path: Path, recipe: Path
+) -> None:
     text = ["--set", "corpus.source=text", "--set"]
-    message = complaint("run", recipe, *text, "corpus.path=absent", cwd=tmp_path)
+    message = metaxlm.complaint("run", recipe, *text, "corpus.path=absent")
     assert "evaluation.data is not set" in message
     data = ["--set", f"evaluation.data={tmp_path}"]
-    message = complaint("run", recipe, *text, "corpus.path=absent", *data, cwd=tmp_path)
+    message = metaxlm.complaint("run", recipe, *text, "corpus.path=absent", *data)
     assert "absent: no such folder" in message
-    message = complaint("run", recipe, "--set", "evaluation.finetune.xnil={}", cwd=tmp_path)
+    message = metaxlm.complaint("run", recipe, "--set", "evaluation.finetune.xnil={}")
     assert "unknown task; known: " in message
     dictionaries = "variants.d.dictionaries=true"
-    message = complaint(
-        *("run", recipe, *text, "corpus.path=.", *data, "--set", dictionaries), cwd=tmp_path
+    message = metaxlm.complaint(
+        *("run", recipe, *text, "corpus.path=.", *data, "--set", dictionaries)
     )
     assert "matching.dictionaries names no folder" in message
-    message = complaint("run", recipe, "--set", "meta.model=absent/folder", cwd=tmp_path)
+    message = metaxlm.complaint("run", recipe, "--set", "meta.model=absent/folder")
     assert "absent/folder" in message
-    assert not list(tmp_path.glob("runs/*/*/*"))
+    assert not list(tmp_path.glob("runs/*/corpus"))
 
 
-def test_an_output_folder_in_use_is_refused(tmp_path: Path, recipe: Path) -> None:
+def test_an_output_folder_in_use_is_refused(metaxlm: Command, tmp_path: Path, recipe: Path) -> None:
     run_dir = tmp_path / "runs" / "toy"
     run_dir.mkdir(parents=True)
     with (run_dir / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write("4242")
         lock.flush()
-        message = complaint("run", recipe, cwd=tmp_path)
+        message = metaxlm.complaint("run", recipe)
     assert "in use by process 4242" in message
 
 
-def test_an_output_folder_that_cannot_be_written(tmp_path: Path, recipe: Path) -> None:
+def test_an_output_folder_that_cannot_be_written(
+    metaxlm: Command, tmp_path: Path, recipe: Path
+) -> None:
     (tmp_path / "runs").write_text("a file", encoding="utf-8")
-    message = complaint("run", recipe, cwd=tmp_path)
+    message = metaxlm.complaint("run", recipe)
     assert "runs" in message

@@ -55,9 +55,11 @@ def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the variants of the recipe that stands on the command line."""
     from metaxlm.recipe_file import load_recipe
 
+    # While an option waits for its value, the parser leaves the arguments before it in `args`.
+    words = [context.params.get("recipe"), *context.args]
     try:
-        recipe = load_recipe(Path(context.params["recipe"]))
-    except (MetaXLMError, KeyError, TypeError):
+        recipe = load_recipe(Path(next(word for word in words if word)))
+    except (MetaXLMError, StopIteration):
         return []
     return [name for name in recipe.variants if name.startswith(incomplete)]
 

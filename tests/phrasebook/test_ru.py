@@ -172,8 +172,8 @@ PINNED = [
         {"agent": TOM, "verb": P("work_for"), "employer": P("world_bank")},
         "Том работает во Всемирном банке.",
     ),
-    # The woman doctor, and the masculine adjective that overrides her.
-    ("encounter", "past", did("call", TOM, P("doctor", gender="f")), "Врач позвонила Тому."),
+    # Nouns with and without a feminine; the subject's own things.
+    ("encounter", "past", did("call", TOM, P("doctor", gender="f")), "Врач позвонил Тому."),
     (
         "encounter",
         "past",
@@ -183,8 +183,14 @@ PINNED = [
     (
         "encounter",
         "past",
-        did("call", TOM, P("doctor", gender="f", adjective="young")),
-        "Молодой врач позвонил Тому.",
+        did("call", TOM, P("colleague", gender="f", possessor="1sg")),
+        "Моя коллега позвонила Тому.",
+    ),
+    (
+        "weather_state",
+        "past",
+        {"weather": P("cold_weather"), "place": P("rome")},
+        "В Риме было холодно.",
     ),
     (
         "forgetting",
@@ -220,7 +226,7 @@ DENIED = [
         {"theme": P("film", definiteness="this"), "adjective": P("bad")},
         "Этот фильм неплохой.",
     ),
-    ("weather_event", "past", {"verb": P("rain"), "place": P("rome")}, "В Риме не было дождя."),
+    ("weather_event", "past", {"verb": P("rain"), "place": P("rome")}, "В Риме дождя не было."),
     (
         "profession",
         "present",
@@ -298,3 +304,12 @@ def test_words_link_to_their_english_counterparts() -> None:
     possible = {(english.words[a], russian.words[b]) for a, b, certain in links if not certain}
     assert ("she", "была") in possible
     assert russian.entities[0] == "B-PER" and russian.tags[-2:] == ["ADJ", "PUNCT"]
+
+
+def test_a_verb_stands_for_the_subject_it_drops() -> None:
+    slots = did("eat", P("soup"), verb2=P("write"), theme2=some("letter"))
+    meaning = Meaning("sequence", slots, "past")
+    english, russian = realize(meaning, "en"), realize(meaning, "ru")
+    assert russian.text == "Сначала Анна съела суп, а потом написала письмо."
+    links = {(english.words[a], russian.words[b]) for a, b, _ in align(english, russian)}
+    assert {("she", "написала"), ("wrote", "написала"), ("then", "потом")} <= links

@@ -10,7 +10,7 @@ with several translations stands on several lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,20 +22,29 @@ from metaxlm.progress import say
 _FILE_NAME = re.compile(r"([A-Za-z]{2,8}(?:_[A-Za-z]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z]+)?)\.txt")
 # A whole file of this shape need not be taken apart line by line; possessive, so it cannot stall.
 _PLAIN_FILE = re.compile(r"(?:\S++[ \t]\S++\n)*+")
+# An error message stays readable when ninety languages are wanted.
+_MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
 class Dictionary:
-    """The word pairs of one language."""
+    """The word pairs of one language.
+
+    Both columns are kept as text, an entry a line: millions of small strings would take ten times
+    the memory.
+    """
 
     language: str
-    words: Sequence[str]
+    words: str
     """Words in lower case, as in MUSE; one with several translations stands here several times."""
-    translations: Sequence[str]
+    translations: str
     """Beside each word a translation into the source language, as the file writes it."""
 
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return zip(self.words.split("\n"), self.translations.split("\n"), strict=True)
+
     def __len__(self) -> int:
-        return len(self.words)
+        return self.words.count("\n") + 1
 
 
 @dataclass(frozen=True)
@@ -80,10 +89,10 @@ def load_dictionaries(
         translations: list[str] = []
         for file in files[language]:
             pairs = _read_pairs(file, file.name.startswith(f"{source_language}-"))
-            words.extend(pairs.words)
-            translations.extend(pairs.translations)
+            words.append(pairs.words)
+            translations.append(pairs.translations)
             broken.extend(pairs.broken)
-        by_language[language] = Dictionary(language, words, translations)
+        by_language[language] = Dictionary(language, "\n".join(words), "\n".join(translations))
     for fault in broken:
         say(fault.describe())
     missing = tuple(language for language in wanted if language not in files)
@@ -118,14 +127,15 @@ def _complain_about_folder(
     path: Path, wanted: Sequence[str], found: Sequence[str], source: str
 ) -> None:
     names = [f"{source}-{language}.txt or {language}-{source}.txt" for language in wanted]
-    looked_for = "; ".join(names) if names else f"{source}-XX.txt or XX-{source}.txt"
+    more = f"; and so on for {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    looked_for = "; ".join(names[:_MOST_NAMES]) or f"{source}-XX.txt or XX-{source}.txt"
     has = f"it has dictionaries for {', '.join(found)}" if found else "it has no dictionary at all"
-    raise MetaXLMError(f"{path}: no dictionary; looked for {looked_for}; {has}")
+    raise MetaXLMError(f"{path}: no dictionary; looked for {looked_for}{more}; {has}")
 
 
 class _Pairs(NamedTuple):
-    words: Iterable[str]
-    translations: Iterable[str]
+    words: str
+    translations: str
     broken: list[BrokenLines]
 
 
@@ -144,7 +154,7 @@ def _read_pairs(path: Path, from_source: bool) -> _Pairs:
         found = broken[0].describe() if broken else f"{path}: an empty dictionary"
         raise MetaXLMError(f"{found}; a line is `word translation`")
     words, translations = (second, first) if from_source else (first, second)
-    return _Pairs(map(str.lower, words), translations, broken)
+    return _Pairs("\n".join(words).lower(), "\n".join(translations), broken)
 
 
 def _read_lines(path: Path, text: str) -> tuple[list[str], list[str], list[BrokenLines]]:

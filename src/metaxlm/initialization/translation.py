@@ -41,8 +41,7 @@ def find_translations(words: Iterable[str], dictionaries: Dictionaries) -> dict[
     wanted = frozenset(words)
     found: dict[str, ByLanguage] = {}
     for language in sorted(dictionaries.by_language):
-        dictionary = dictionaries.by_language[language]
-        for word, translation in zip(dictionary.words, dictionary.translations, strict=True):
+        for word, translation in dictionaries.by_language[language]:
             if word in wanted:
                 found.setdefault(word, {}).setdefault(language, {})[translation] = None
     return found

@@ -220,7 +220,7 @@ def _negate(clause: Clause) -> list[Word]:
 
 
 def _say_precipitation(lexeme: Lexeme, role: str, clause: Clause) -> Words:
-    """`шёл дождь`, `не будет снега`: in the latter the noun alone says what the weather is."""
+    """`шёл дождь`, `снега не будет`: in the latter the noun alone says what the weather is."""
     tense = "present" if clause.tense == "progressive" else clause.tense
     denied = clause.polarity == "negative"
     words = []

@@ -53,17 +53,16 @@ class RussianNouns(Morphology):
     """The part of Russian that says nouns, names and pronouns."""
 
     def agreement(self, phrase: Phrase) -> Agreement:
-        """Return what the verb sees: `часы` plural, `пять кошек` neuter, `врач` man or woman."""
+        """Return what the verb sees: `часы` are plural, `пять кошек` neuter.
+
+        A noun that has no feminine, such as `врач`, takes the masculine of any person.
+        """
         if self.concepts[phrase.concept].kind == "pronoun":
             return super().agreement(phrase)
-        lexeme = self.lexicon[phrase.concept]
         if phrase.numeral:
             return Agreement("3", "sg", "n")
-        noun = self._shape(phrase, lexeme, counted=False)
-        gender = lexeme.get("agree") or phrase.gender or noun.gender
-        if phrase.adjective and noun.gender == "m":
-            gender = "m"  # `молодой врач` takes the masculine even of a woman
-        return Agreement("3", noun.number, gender)
+        noun = self._shape(phrase, self.lexicon[phrase.concept], counted=False)
+        return Agreement("3", noun.number, noun.gender)
 
     def noun_phrase(self, phrase: Phrase, role: str, flags: Flags, clause: Clause) -> Words:
         """Say a noun phrase in the case its flags ask for, with its preposition."""

@@ -71,11 +71,9 @@ class Chinese(Morphology):
             localizer = lexeme.get("loc")
             return [noun, Word(localizer, "ADP", (role,))] if localizer else [noun]
         front = self._determiner(phrase, lexeme, role, flags, clause)
-        adjective = self._attribute(phrase, role) if phrase.adjective else []
-        owned = bool(front) and front[-1].text == "的"
-        if owned and adjective and adjective[0].text.endswith("色"):
-            adjective = adjective[:1]  # 自己的红色雨伞
-        return [*front, *adjective, *self._noun(phrase, lexeme, role, clause)]
+        noun = self._noun(phrase, lexeme, role, clause)
+        adjective = self._attribute(phrase, role, noun[0].text) if phrase.adjective else []
+        return [*front, *adjective, *noun]
 
     def _noun(self, phrase: Phrase, lexeme: Lexeme, role: str, clause: Clause) -> list[Word]:
         words = list(self.words_of(lexeme, role))
@@ -111,7 +109,9 @@ class Chinese(Morphology):
         kind = self.concepts[phrase.concept].kind
         if phrase.definiteness == "def":
             person = kind == "person" and plural
-            if person or lexeme.get("def") == "bare" or ("known" in flags and not plural):
+            if person or lexeme.get("def") == "bare":
+                return []
+            if "known" in flags and not plural and not self._is_heavy(phrase):
                 return []
             if mass and "object" not in flags:
                 return []
@@ -128,8 +128,8 @@ class Chinese(Morphology):
         return [Word(text, "DET", (role,)), *_classifier(lexeme, role, role)]
 
     def _possessor(self, phrase: Phrase, lexeme: Lexeme, role: str) -> list[Word]:
-        person, _, reflexive = phrase.possessor.partition(".refl")
-        own = phrase.possessor != person + reflexive and person.startswith("3")
+        person = phrase.possessor.removesuffix(".refl")
+        own = person != phrase.possessor and person.startswith("3")
         text = "自己" if own else _PRONOUNS[person]
         words = [Word(text, "PRON", (f"{role}.possessor",))]
         body = self.concepts[phrase.concept].kind == "body"
@@ -137,12 +137,17 @@ class Chinese(Morphology):
             words.append(Word("的", "PART", (f"{role}.possessor",)))
         return words
 
-    def _attribute(self, phrase: Phrase, role: str) -> list[Word]:
+    def _attribute(self, phrase: Phrase, role: str, noun: str) -> list[Word]:
+        """Return an adjective before its noun: 新, 美丽的, 很长的, 红色 or 红色的."""
         lexeme = self.lexicon[phrase.adjective]
-        key = "altattr" if self._alternative(lexeme, phrase.concept) else "attr"
+        parts = lexeme.get(self._attribute_key(lexeme, phrase.concept)).split()
+        if parts[0] in ("大", "小") and noun.startswith(("大", "学校")):
+            parts = ["很", *parts, "的"]  # not 大大象, nor 大学校 which begins like 大学
+        elif parts[0].endswith("色") and len(noun) > 1:
+            parts = parts[:1]
         role = f"{role}.adjective"
         words = []
-        for text in lexeme.get(key).split():
+        for text in parts:
             if text == "的":
                 words.append(Word(text, "PART", (role,)))
             elif text == "很":
@@ -150,6 +155,16 @@ class Chinese(Morphology):
             else:
                 words.append(Word(text, "ADJ", (role,)))
         return words
+
+    def _is_heavy(self, phrase: Phrase) -> bool:
+        """Say whether an adjective asks for 那: 那个很轻的盒子, but 大盒子."""
+        if not phrase.adjective:
+            return False
+        lexeme = self.lexicon[phrase.adjective]
+        return lexeme.get(self._attribute_key(lexeme, phrase.concept)).endswith("的")
+
+    def _attribute_key(self, lexeme: Lexeme, noun: str) -> str:
+        return "altattr" if self._alternative(lexeme, noun) else "attr"
 
     def _pronoun(self, phrase: Phrase, role: str) -> Word:
         person, number, gender = self.agreement(phrase)
