@@ -228,6 +228,11 @@ def test_comparatives_and_stems() -> None:
     )
 
 
+def test_plural_of_the_simple_past() -> None:
+    want = {"agent": WE, "verb": "want", "verb2": "visit", "theme": Phrase("castle")}
+    assert say("want_do", PAST, **want) == "Wir wollten das Schloss besuchen."
+
+
 def test_vegetables_are_a_mass() -> None:
     theme = Phrase("vegetable", "pl", "indef", adjective="delicious")
     assert say("transitive", PAST, agent=ANNA, verb="eat", theme=theme) == (

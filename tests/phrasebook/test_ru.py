@@ -164,13 +164,13 @@ PINNED = [
         "works_for",
         "present",
         {"agent": TOM, "verb": P("work_for"), "employer": P("orion")},
-        "Том работает в «Орионе».",
+        "Том работает на «Орион».",
     ),
     (
         "works_for",
         "present",
-        {"agent": TOM, "verb": P("work_for"), "employer": P("world_bank")},
-        "Том работает во Всемирном банке.",
+        {"agent": TOM, "verb": P("work_for"), "employer": P("nova")},
+        "Том работает на «Нову».",
     ),
     # Nouns with and without a feminine; the subject's own things.
     ("encounter", "past", did("call", TOM, P("doctor", gender="f")), "Врач позвонил Тому."),
@@ -225,6 +225,12 @@ DENIED = [
         "present",
         {"theme": P("film", definiteness="this"), "adjective": P("bad")},
         "Этот фильм неплохой.",
+    ),
+    (
+        "review_verdict",
+        "present",
+        {"theme": P("book", definiteness="this"), "adjective": P("good")},
+        "Эта книга не хороша.",
     ),
     ("weather_event", "past", {"verb": P("rain"), "place": P("rome")}, "В Риме дождя не было."),
     (

@@ -52,9 +52,7 @@ class Parts:
                 return cls(words=True)
             case "both":
                 return cls(*[True] * len(fields(cls)))
-        raise MetaXLMError(
-            f"initialize: no preset {name!r}; there are none, body, embeddings, both"
-        )
+        raise MetaXLMError(f"initialize: no preset {name!r}; choose none, body, embeddings or both")
 
     def list_names(self) -> list[str]:
         """Return the names of the switches that are on."""

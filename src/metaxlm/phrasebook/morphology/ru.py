@@ -145,8 +145,11 @@ class Russian(RussianNouns):
             return Word(choose_person(lexeme.get("present"), person, number), "VERB", (role,))
         if lexeme.get("now") and not past:
             return Word(choose_past(lexeme.get("now"), gender, number), "VERB", (role,))
-        if lexeme.get("short"):
-            return Word(choose_past(lexeme.get("short"), gender, number), "ADJ", (role,))
+        short = lexeme.get("short")
+        if clause.polarity == "negative" and clause.tense == "present":
+            short = lexeme.get("negated.short", short)  # `не хороша`; `нехорошая` is wicked
+        if short:
+            return Word(choose_past(short, gender, number), "ADJ", (role,))
         case = "ins" if clause.tense in ("past", "future") else "nom"
         return Word(decline_adjective(lexeme.text, case, _shape(clause)), "ADJ", (role,))
 

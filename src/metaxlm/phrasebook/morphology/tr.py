@@ -1,8 +1,9 @@
 """Turkish: cases, possessives, the forms of the verb, predicates without a verb, subjects unsaid.
 
-In: phrases and lexicon entries with the features `soft front iz aorist object alt altsoft habit past
-intr short raw`. Out: words. Personal pronouns that are subjects or owners are left unsaid; an empty word
-stands for them until `finish` gives their role to the next word that shows their person.
+In: phrases and lexicon entries with the features `soft front iz raw` (nouns) and `soft aorist
+object alt altsoft habit past intr short broken` (verbs). Out: words. Personal pronouns that are
+subjects or owners are left unsaid; an empty word stands for them until `finish` gives their role
+to the next word that shows their person.
 """
 
 from __future__ import annotations
@@ -19,26 +20,30 @@ _SHOWS_PERSON = "&"
 """Role of words that show the person of their subject; removed in the end."""
 _CASE_FLAGS = ("acc", "dat", "loc", "abl", "gen", "ins")
 _COPULA_FLAGS = ("predicate", "predicate2")
+_FLAGS = (
+    "subject overt object bare owned compound acc dat loc abl gen ins predicate predicate2 "
+    "comparative finite iyor iyordu infinitive pastime able must command lets because when "
+    "short question oclock broken"
+)
 
 
 class Turkish(Morphology):
     """Inflection of Turkish."""
 
     language: ClassVar[str] = "tr"
-    flags: ClassVar[frozenset[str]] = frozenset(
-        "subject object single bare owned compound acc dat loc abl gen ins predicate predicate2 "
-        "comparative finite iyor iyordu infinitive pastime able must command lets because when "
-        "short question oclock broken".split()
-    )
-    elements: ClassVar[frozenset[str]] = frozenset("exist being aged pleased will_be".split())
+    flags: ClassVar[frozenset[str]] = frozenset(_FLAGS.split())
+    elements: ClassVar[frozenset[str]] = frozenset({"exist", "being", "aged", "pleased", "will_be"})
 
-    # ---- nouns ----------------------------------------------------------------------------------
+    # ---- nouns -------------------------------------------------------------------------------
 
     def noun_phrase(self, phrase: Phrase, role: str, flags: Flags, clause: Clause) -> Words:
         """`yeni bir araba`, `arabasını`, `Anna'ya`, `üç elma`; an empty word for `she`."""
         kind = self.concepts[phrase.concept].kind
         case = next((flag for flag in flags if flag in _CASE_FLAGS), "")
         if phrase.pronoun or kind == "pronoun":
+            if "overt" in flags:
+                text = "o" if kind != "pronoun" else self.lexicon[phrase.concept].text
+                return (Word(text, "PRON", (role,)),)
             if "subject" in flags or case == "gen":
                 return (Word("", "PRON", (role,)),)
             return (Word(self._pronoun(phrase, case or "acc"), "PRON", (role,)),)
@@ -58,7 +63,7 @@ class Turkish(Morphology):
         return tuple(words)
 
     def _as_object(self, phrase: Phrase, clause: Clause, asked: str) -> tuple[Phrase, str]:
-        """Return what an object looks like, and its case: bare where nothing particular is meant."""
+        """Return what an object looks like, and its case; bare if nothing particular is meant."""
         verb = self.lexicon.get(clause.governor)
         governed = asked or (verb.get("object") if verb else "")
         kind = self.concepts[phrase.concept].kind
@@ -89,8 +94,6 @@ class Turkish(Morphology):
         if phrase.numeral:
             numeral = f"{role}.numeral"
             words.extend(self.words_of(self.lexicon[phrase.numeral], numeral))
-            phrase = phrase._replace(number="sg")
-        if "single" in flags:
             phrase = phrase._replace(number="sg")
         if phrase.adjective:
             words.extend(self.words_of(self.lexicon[phrase.adjective], f"{role}.adjective"))
@@ -136,7 +139,7 @@ class Turkish(Morphology):
             "ins": "onunla",
         }[case]
 
-    # ---- predicates without a verb ----------------------------------------------------------------
+    # ---- predicates without a verb -----------------------------------------------------------
 
     def _predicate(
         self, words: list[Word], clause: Clause, role: str, front: bool = False
@@ -166,7 +169,7 @@ class Turkish(Morphology):
         return tuple(words)
 
     def other(self, lexeme: Lexeme, role: str, flags: Flags, clause: Clause) -> Words:
-        """Say times (`sabahları` of a habit), hours (`saat sekizde`), relations, kinds of weather."""
+        """Say times (`sabahları` of a habit), hours (`saat sekizde`), relations, weather."""
         words = list(self.words_of(lexeme, role))
         if lexeme.get("habit") and clause.tense == "present":
             words[-1] = words[-1]._replace(text=lexeme.get("habit"))
@@ -196,7 +199,7 @@ class Turkish(Morphology):
         text = forms.future(VerbStem(Stem("ol")), denied, person)
         return (Word(text, "AUX", (role, *negation, _SHOWS_PERSON)),)
 
-    # ---- verbs ------------------------------------------------------------------------------------
+    # ---- verbs -------------------------------------------------------------------------------
 
     def verb(self, lexeme: Lexeme, role: str, flags: Flags, clause: Clause) -> Words:
         """`aldı`, `gitmeyecek`, `tamir ediyorum`; flags give infinitives and participles."""
@@ -266,7 +269,7 @@ class Turkish(Morphology):
         text = forms.copula("yok" if denied else "var", "", clause.tense == "past")
         return (*words, Word(text, "NOUN", roles))
 
-    # ---- the whole sentence -----------------------------------------------------------------------
+    # ---- the whole sentence ------------------------------------------------------------------
 
     def finish(self, words: list[Word]) -> list[Word]:
         """Let the words that show the person stand for the pronouns left unsaid."""

@@ -1,7 +1,7 @@
 """Turkish suffixes: vowel harmony, buffer letters, devoicing, and the forms of nouns and verbs.
 
-In: stems and suffix patterns such as `(y)I`, `DAn`, `lAr`. Out: written forms. In a pattern `A` is a
-or e, `I` is ı i u ü, `D` is d or t; a letter in parentheses stands only where two vowels or two
+In: stems and suffix patterns such as `(y)I`, `DAn`, `lAr`. Out: written forms. In a pattern `A` is
+a or e, `I` is ı i u ü, `D` is d or t; a letter in parentheses stands only where two vowels or two
 consonants would meet.
 """
 

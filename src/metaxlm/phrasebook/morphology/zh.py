@@ -1,8 +1,8 @@
 """Chinese: classifiers, 了 过 着 在, 的, 很 and 是...的, places with localizers; no spaces.
 
 In: phrases and lexicon entries with the features `cl loc at def counted near raw attr type pre alt
-altattr split intr short to aspect thing`. Out: words. What goes before the coverbs (没有, 会, 正在) is
-an element of its own, `mood`, because 在厨房里 stands between it and the verb.
+altattr split intr short to aspect thing`. Out: words. What goes before the coverbs (没有, 会,
+正在) is an element of its own, `mood`, because 在厨房里 stands between it and the verb.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ _PRONOUNS = {
     "1pl": "我们",
     "3pl": "它们",
 }
+_FLAGS = (
+    "subject object bare known at loc be_at from from_person with counted state finite base exp "
+    "zhe lasting pastime thing to predicate predicate2 very oclock again"
+)
+_PORTIONING = ("eat", "drink", "cook")
+"""Verbs whose object is a cup, a bowl or a piece: 那杯茶, but one buys 那些茶."""
 _PAST_WORDS = {"then": "当时", "before": "以前"}
 
 
@@ -30,13 +36,10 @@ class Chinese(Morphology):
 
     language: ClassVar[str] = "zh"
     spaced: ClassVar[bool] = False
-    flags: ClassVar[frozenset[str]] = frozenset(
-        "subject object bare known at loc be_at from from_person with counted state finite base exp "
-        "zhe lasting pastime thing to predicate predicate2 very oclock again".split()
-    )
+    flags: ClassVar[frozenset[str]] = frozenset(_FLAGS.split())
     elements: ClassVar[frozenset[str]] = frozenset({"mood", "le", "not", *_PAST_WORDS})
 
-    # ---- nouns ----------------------------------------------------------------------------------
+    # ---- nouns -------------------------------------------------------------------------------
 
     def noun_phrase(self, phrase: Phrase, role: str, flags: Flags, clause: Clause) -> Words:
         """`一本新书`, `那把椅子`, `在公园里`, `从彼得那里`, `和安娜一起`."""
@@ -67,12 +70,14 @@ class Chinese(Morphology):
             return [*_classifier(lexeme, role, "unit"), *self.words_of(lexeme, role)]
         located = "at" in flags or "be_at" in flags or "loc" in flags
         if located and phrase.definiteness == "def":
-            noun = Word(lexeme.get("at") or lexeme.text, "NOUN", (role,))
+            located_noun = Word(lexeme.get("at") or lexeme.text, "NOUN", (role,))
             localizer = lexeme.get("loc")
-            return [noun, Word(localizer, "ADP", (role,))] if localizer else [noun]
+            return [located_noun, *([Word(localizer, "ADP", (role,))] if localizer else [])]
         front = self._determiner(phrase, lexeme, role, flags, clause)
         noun = self._noun(phrase, lexeme, role, clause)
         adjective = self._attribute(phrase, role, noun[0].text) if phrase.adjective else []
+        if adjective and adjective[-1].text == "的" and front and front[-1].text == "的":
+            front = [*front[:-1], *self._pointing("那", False, lexeme, role)]  # 我那把昂贵的雨伞
         return [*front, *adjective, *noun]
 
     def _noun(self, phrase: Phrase, lexeme: Lexeme, role: str, clause: Clause) -> list[Word]:
@@ -92,7 +97,7 @@ class Chinese(Morphology):
     def _determiner(
         self, phrase: Phrase, lexeme: Lexeme, role: str, flags: Flags, clause: Clause
     ) -> list[Word]:
-        """Return what stands before adjective and noun: 三个, 这本, 那些, 一只, 我的, or nothing."""
+        """Return what stands before adjective and noun: 三个, 这本, 那些, 一只, 我的."""
         if phrase.possessor:
             return self._possessor(phrase, lexeme, role)
         if phrase.numeral:
@@ -109,13 +114,14 @@ class Chinese(Morphology):
         kind = self.concepts[phrase.concept].kind
         if phrase.definiteness == "def":
             person = kind == "person" and plural
-            if person or lexeme.get("def") == "bare":
+            if person or (lexeme.get("def") == "bare" and not plural):
                 return []
             if "known" in flags and not plural and not self._is_heavy(phrase):
                 return []
             if mass and "object" not in flags:
                 return []
-            return self._pointing("那", plural or mass, lexeme, role)
+            portion = clause.governor in _PORTIONING and lexeme.get("def") != "some"
+            return self._pointing("那", plural or (mass and not portion), lexeme, role)
         if mass or clause.polarity == "negative":
             return []
         if plural:
@@ -179,7 +185,7 @@ class Chinese(Morphology):
                 return word
         return ""
 
-    # ---- predicates without a verb ----------------------------------------------------------------
+    # ---- predicates without a verb -----------------------------------------------------------
 
     def adjective(self, lexeme: Lexeme, role: str, flags: Flags, clause: Clause) -> Words:
         """`很大`, `不大`, `非常大`, `是红色的`, `生病了`; without a flag only the word."""
@@ -227,7 +233,7 @@ class Chinese(Morphology):
         words = self.words_of(lexeme, role)
         return (*words, Word("点", "NOUN", (role,))) if "oclock" in flags else words
 
-    # ---- verbs ------------------------------------------------------------------------------------
+    # ---- verbs -------------------------------------------------------------------------------
 
     def element(self, name: str, role: str, flags: Flags, clause: Clause) -> Words:  # noqa: ARG002
         """Say `mood` (没有, 不, 会, 正在), `not`, the 了 that ends a sentence, 当时 and 以前."""
@@ -289,7 +295,7 @@ class Chinese(Morphology):
             return ""
         return lexeme.get(noun) or lexeme.get(kind)
 
-    # ---- the whole sentence -----------------------------------------------------------------------
+    # ---- the whole sentence ------------------------------------------------------------------
 
     def finish(self, words: list[Word]) -> list[Word]:
         """Let one 在 stand for two: 正在 and 在公园里 give 正在公园里."""
@@ -321,9 +327,10 @@ def _aspect(lexeme: Lexeme, flags: Flags, clause: Clause) -> str:
         return ""
     if "exp" in flags:
         return "过"
-    if clause.polarity == "negative" or (lexeme.get("aspect") and "lasting" not in flags):
+    if clause.polarity == "negative":
         return ""
-    return "了"
+    own = "" if "lasting" in flags else lexeme.get("aspect")
+    return {"": "了", "none": ""}.get(own, own)
 
 
 MORPHOLOGY = Chinese

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.config import MatchingRecipe
+from metaxlm.errors import MetaXLMError
+from metaxlm.initialization.ledger import coverage, load_ledger, save_ledger
+from metaxlm.initialization.plan import Plan, make_plan
+
+
+def test_round_trip_is_exact(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.parquet"
+    save_ledger(plan, path)
+    loaded = load_ledger(path)
+    assert loaded == plan
+    assert loaded.offsets.dtype == plan.offsets.dtype
+    assert loaded.sources.dtype == plan.sources.dtype
+    assert loaded.weights.dtype == plan.weights.dtype
+
+
+def test_round_trip_keeps_the_filler_and_plans_without_dictionaries(
+    pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    plan = make_plan(pieces, byte_bpe, MatchingRecipe(filler="normal"), None)
+    save_ledger(plan, tmp_path / "ledger.parquet")
+    loaded = load_ledger(tmp_path / "ledger.parquet")
+    assert loaded == plan
+    assert loaded.filler == "normal"
+
+
+def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.parquet"
+    save_ledger(plan, path)
+    rows = {row["token"]: row for row in pq.read_table(path).to_pylist()}
+    row = plan.tokens.index("▁любит")
+    origin = plan.origin(row)
+    assert rows["▁любит"] == {
+        "id": row,
+        "token": "▁любит",
+        "script": "Cyrillic",
+        "rule": "dictionary",
+        "source_ids": list(origin.source_rows),
+        "source_tokens": ["Ġloves", "Ġlove"],
+        "weights": [0.5, 0.5],
+        "languages": ["ru"],
+    }
+    assert rows["ш"]["source_ids"] == rows["ш"]["languages"] == []
+
+
+def test_missing_and_broken_ledgers(tmp_path: Path) -> None:
+    with pytest.raises(MetaXLMError, match=r"none\.parquet: no such ledger"):
+        load_ledger(tmp_path / "none.parquet")
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 and then nothing of the kind")
+    with pytest.raises(MetaXLMError, match=r"broken\.parquet: not a parquet file"):
+        load_ledger(broken)
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"a": [1], "b": [2]}), other)
+    with pytest.raises(MetaXLMError, match=r"other\.parquet: not a ledger, its columns are a, b"):
+        load_ledger(other)
+
+
+def test_ledger_with_an_unknown_rule(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.parquet"
+    save_ledger(plan, path)
+    table = pq.read_table(path)
+    rules = pa.array(["guess", *table["rule"].to_pylist()[1:]])
+    pq.write_table(table.set_column(3, "rule", rules), path)
+    with pytest.raises(MetaXLMError, match="unknown rule 'guess'"):
+        load_ledger(path)
+
+
+def test_coverage_counts_rows(plan: Plan) -> None:
+    found = coverage(plan)
+    assert found["rows"] == len(plan)
+    assert found["by_rule"] == plan.count_rules()
+    assert sum(script["rows"] for script in found["by_script"].values()) == len(plan)
+    matched = sum(script["matched"] for script in found["by_script"].values())
+    assert matched == int(plan.is_matched.sum())
+    assert found["by_script"]["Special"] == {"rows": 5, "matched": 5}
+    # кошка, дом and любит, each once; ru knows no other piece.
+    assert found["by_script"]["Cyrillic"]["matched"] == 3
+    assert found["by_dictionary"]["ru"] == 3
+    assert found["by_language"] == {}
+
+
+def test_coverage_of_running_text(plan: Plan, pieces: PreTrainedTokenizerBase) -> None:
+    # Three tokens that start from something, one that does not.
+    counts = np.zeros(len(plan), np.int64)
+    for token, count in {"▁Katze": 2, "▁London": 1, "ш": 1}.items():
+        counts[plan.tokens.index(token)] = count
+    found = coverage(plan, {"de": counts, "fr": np.zeros_like(counts)})
+    assert found["by_language"] == {
+        "de": {"tokens": 4, "matched": 0.75},
+        "fr": {"tokens": 0, "matched": 0.0},
+    }
+
+
+def test_coverage_refuses_counts_of_another_vocabulary(plan: Plan) -> None:
+    with pytest.raises(MetaXLMError, match="de has counts for 3 tokens"):
+        coverage(plan, {"de": np.zeros(3, np.int64)})

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.initialization.canonical import Vocabulary, read_vocabulary
+from metaxlm.initialization.dictionaries import Dictionaries, Dictionary
+from metaxlm.initialization.matching import TEXT_RULES
+from metaxlm.initialization.translation import OneToMany, find_translations, translate_words
+
+
+@pytest.fixture(scope="module")
+def source(byte_bpe: PreTrainedTokenizerBase) -> Vocabulary:
+    return read_vocabulary(byte_bpe)
+
+
+def _make(**pairs: list[tuple[str, str]]) -> Dictionaries:
+    return Dictionaries(
+        "en",
+        {
+            language: Dictionary(
+                language,
+                "\n".join(word for word, _ in entries),
+                "\n".join(translation for _, translation in entries),
+            )
+            for language, entries in pairs.items()
+        },
+    )
+
+
+def _translate(
+    dictionaries: Dictionaries,
+    source: Vocabulary,
+    word: str,
+    one_to_many: OneToMany = "mean_per_language",
+    multi_token: bool = True,
+) -> tuple[str, dict[str, float], tuple[str, ...]] | None:
+    rules = tuple(TEXT_RULES)
+    found = translate_words([word], dictionaries, source, rules, one_to_many, multi_token)
+    if word not in found:
+        return None
+    rule, rows, weights, languages = found[word]
+    tokens = [source.tokens[row] for row in rows]
+    return rule, dict(zip(tokens, weights, strict=True)), languages
+
+
+MANY = _make(
+    nl=[("arm", "cat")],
+    de=[("arm", "dog"), ("arm", "house"), ("arm", "dog"), ("arm", "unknownword")],
+)
+
+
+@pytest.mark.parametrize(
+    ("one_to_many", "weights", "languages"),
+    [
+        ("first", {"Ġdog": 1.0}, ("de",)),
+        ("mean", {"Ġdog": 1 / 3, "Ġhouse": 1 / 3, "Ġcat": 1 / 3}, ("de", "nl")),
+        ("mean_per_language", {"Ġdog": 0.25, "Ġhouse": 0.25, "Ġcat": 0.5}, ("de", "nl")),
+    ],
+)
+def test_one_to_many(
+    source: Vocabulary, one_to_many: OneToMany, weights: dict[str, float], languages: tuple[str]
+) -> None:
+    found = _translate(MANY, source, "arm", one_to_many)
+    assert found == ("dictionary", pytest.approx(weights), languages)
+
+
+def test_a_translation_that_languages_agree_on_weighs_more(source: Vocabulary) -> None:
+    agreed = _make(de=[("arm", "cat")], fr=[("arm", "cat"), ("arm", "dog")])
+    found = _translate(agreed, source, "arm", "mean")
+    assert found == ("dictionary", pytest.approx({"Ġcat": 2 / 3, "Ġdog": 1 / 3}), ("de", "fr"))
+
+
+def test_translations_follow_the_matching_rules(source: Vocabulary) -> None:
+    found = _translate(_make(de=[("x", "paris")]), source, "x", multi_token=False)
+    assert found == ("dictionary", {"ĠParis": 1.0}, ("de",))
+    # Accents belong to the spelling of a translation and are not stripped.
+    assert _translate(_make(de=[("x", "café")]), source, "x", multi_token=False) is None
+
+
+def test_only_enabled_rules_match_translations(source: Vocabulary) -> None:
+    paris = _make(de=[("x", "paris")])
+    assert translate_words(["x"], paris, source, ("direct",), "mean", False) == {}
+
+
+def test_translations_of_several_tokens_are_the_mean_of_their_rows(source: Vocabulary) -> None:
+    phrase = _make(de=[("x", "red dog")])
+    found = _translate(phrase, source, "x")
+    assert found == ("dictionary_multi_token", {"Ġred": 0.5, "Ġdog": 0.5}, ("de",))
+    assert _translate(phrase, source, "x", multi_token=False) is None
+
+
+def test_tokens_of_several_phrases_share_their_weights(source: Vocabulary) -> None:
+    phrases = _make(de=[("x", "red dog"), ("x", "red cat")], fr=[("x", "dog house")])
+    found = _translate(phrases, source, "x")
+    weights = {"Ġred": 0.25, "Ġdog": 0.125 + 0.25, "Ġcat": 0.125, "Ġhouse": 0.25}
+    assert found == ("dictionary_multi_token", pytest.approx(weights), ("de", "fr"))
+
+
+def test_single_tokens_go_before_several(source: Vocabulary) -> None:
+    mixed = _make(de=[("x", "red dog")], fr=[("x", "cat")])
+    assert _translate(mixed, source, "x") == ("dictionary", {"Ġcat": 1.0}, ("fr",))
+
+
+def test_several_tokens_need_a_tokenizer(source: Vocabulary) -> None:
+    plain = replace(source, cut=None)
+    with pytest.raises(MetaXLMError, match="multi_token: a plain list of tokens cannot cut"):
+        _translate(MANY, plain, "arm")
+    assert _translate(MANY, plain, "arm", multi_token=False) is not None
+
+
+def test_translation_the_source_cannot_spell(wordpiece: PreTrainedTokenizerBase) -> None:
+    unspeakable = _make(de=[("x", "猫")])
+    assert _translate(unspeakable, read_vocabulary(wordpiece), "x") is None
+
+
+def test_lookup_keeps_the_order_of_the_file_and_each_pair_once() -> None:
+    assert find_translations(["arm", "other"], MANY) == {
+        "arm": {"de": {"dog": None, "house": None, "unknownword": None}, "nl": {"cat": None}}
+    }
+    assert list(find_translations(["arm"], MANY)["arm"]) == ["de", "nl"]
