@@ -148,6 +148,12 @@ def test_cutting_words_as_inside_a_sentence(
         return [[vocabulary.tokens[row] for row in rows] for rows in vocabulary.cut(words)]
 
     assert cut(byte_bpe, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
+    # RoBERTa's own tokenizer puts no space before the first word.
+    backend = Tokenizer.from_str(byte_bpe.backend_tokenizer.to_str())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    roberta = PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>")
+    assert roberta.tokenize("cat") != ["Ġcat"]
+    assert cut(roberta, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
     assert cut(pieces, "Katze", "дом дом") == [["▁Katze"], ["▁дом", "▁дом"]]
     # The tokenizer lower-cases; a character it has never seen leaves nothing.
     assert cut(wordpiece, "London", "猫") == [["london"], []]

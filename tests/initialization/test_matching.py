@@ -76,10 +76,11 @@ def test_normalization() -> None:
     assert strip_accents("Éтёс̌ø") == "Eтесø"
 
 
-def test_broken_bytes_match_only_within_one_kind() -> None:
+def test_broken_bytes_match_by_name() -> None:
     source = list_vocabulary(SOURCE, Kind.BYTE_BPE)
     same = match_vocabulary(list_vocabulary(["Ã", "Â"], Kind.BYTE_BPE), source)
     assert _pairs(same) == [(RULES.index("direct"), 8), (RULES.index("filler"), -1)]
+    # In SentencePiece the same letter is the letter itself.
     other = match_vocabulary(list_vocabulary(["Ã"], Kind.SENTENCEPIECE), source)
     assert other.sources.tolist() == [-1]
 

@@ -141,7 +141,7 @@ class _Pairs(NamedTuple):
 
 def _read_pairs(path: Path, from_source: bool) -> _Pairs:
     """Read one file; `from_source` says that the translation stands first."""
-    text = read_text(path).removeprefix("\ufeff").replace("\r\n", "\n")
+    text = read_text(path).removeprefix("\ufeff")
     if not text.endswith("\n"):
         text += "\n"
     broken: list[BrokenLines] = []

@@ -129,16 +129,12 @@ def _match_identical(
 ) -> None:
     """Match what has no text of its own by its name: broken-off bytes, extra special tokens.
 
-    Bytes are the same only between tokenizers of one kind; an extra special token such as a
-    language tag may be written alike in all.
+    Bytes have no text in one notation only, so they never meet those of another; an extra special
+    token such as a language tag may be written alike in all.
     """
     row_of = {token: row for row, token in enumerate(source.tokens) if source.forms[row] is None}
     for row, token in enumerate(target.tokens):
         found = row_of.get(token) if token and target.forms[row] is None else None
-        if found is None:
-            continue
-        both_special = row in target.specials and found in source.specials
-        both_bytes = row not in target.specials and found not in source.specials
-        if both_special or (both_bytes and target.kind is source.kind):
-            codes[row] = RULES.index("special" if both_special else "direct")
+        if found is not None:
+            codes[row] = RULES.index("special" if row in target.specials else "direct")
             sources[row] = found
