@@ -25,6 +25,9 @@ _UsageError: type[typer.BadParameter] = next(
     ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
 )
 
+# Threads that spin while they wait slow torch down many times when anything else uses the machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 75
 """The system's code for "try again later": the same command continues."""

@@ -56,6 +56,7 @@ def _phrasebook_sizes(wishes: PhrasebookRecipe) -> PhrasebookSizes:
         cls_train=max(1, wishes.train_examples // 10),
         dev=max(1, wishes.test_examples // 2),
         test=wishes.test_examples,
+        dictionary_sentences=max(200, wishes.source_sentences // 5),
     )
 
 

@@ -118,7 +118,7 @@ class Stage:
         marker_path = work_dir / MARKER
         earlier = _read_marker(work_dir).get("fingerprint")
         if earlier is not None and earlier != self.fingerprint:
-            say(f"{self.title}: discarding unfinished work of another recipe in {work_dir}")
+            say(f"{self.title}: clearing {work_dir}, made with another recipe")
         if earlier != self.fingerprint:
             remove(work_dir)
             write_json(marker_path, {"fingerprint": self.fingerprint})

@@ -15,7 +15,7 @@ from metaxlm.phrasebook import formats
 from metaxlm.phrasebook.meaning import Sentence
 from metaxlm.phrasebook.sampling import Sampler
 from metaxlm.phrasebook.splits import PhrasebookSizes, Splits
-from metaxlm.progress import track
+from metaxlm.progress import Advance, track
 
 
 def write_phrasebook(
@@ -29,9 +29,12 @@ def write_phrasebook(
     splits = Splits(languages, seed)
     with atomic_path(folder) as temporary:
         writer = _Writer(temporary, splits, sizes)
-        writer.write_tests()  # before any training data, which must avoid them all
-        writer.write_training()
-        writer.write_dictionaries()
+        with track("phrasebook tasks", writer.count_task_files(), "files") as advance:
+            writer.on_file = advance
+            writer.write_tests()  # before any training data, which must avoid them all
+            writer.write_training()
+            writer.write_dictionaries()
+            writer.on_file = None
         writer.write_text()
 
 
@@ -42,6 +45,12 @@ class _Writer:
         self._sizes = sizes
         self._realizers = splits.realizers
         self._foreign = [code for code in splits.languages if code != "en"]
+        self.on_file: Advance | None = None
+        """Told of every file that is written."""
+
+    def count_task_files(self) -> int:
+        """Count what the three methods below write: files a language, a language pair, and once."""
+        return 11 * len(self._realizers) + 6 * len(self._foreign) + 6
 
     def write_tests(self) -> None:
         """Write everything models are judged by, and reserve its sentences."""
@@ -123,7 +132,7 @@ class _Writer:
             sizes = self._sizes
             count = sizes.english_sentences if code == "en" else sizes.other_sentences
             blocks = []
-            with track(f"Phrasebook text, {code}", count, "sentences") as advance:
+            with track(f"phrasebook text {code}", count, "sentences") as advance:
                 for lines in self._splits.text(code, count):
                     blocks.append("\n".join(lines) + "\n")
                     advance(len(lines))
@@ -133,6 +142,8 @@ class _Writer:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        if self.on_file is not None:
+            self.on_file()
 
     def _put_json(self, name: str, value: object) -> None:
         self._put(name, json.dumps(value, ensure_ascii=False) + "\n")

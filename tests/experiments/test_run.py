@@ -1,0 +1,221 @@
+"""Whole runs at toy size: every stage for real, twice, changed, killed, interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import PARTS, sentences
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
+
+from metaxlm.cli import main
+from metaxlm.files import digest_file
+from metaxlm.model.hugging_face import load_pretrained
+
+RECIPE = """\
+name: toy
+languages: [en, de, zh]
+corpus:
+  phrasebook:
+    {source_sentences: 1200, sentences: 400, test_pairs: 30, aligned_pairs: 20,
+     train_examples: 100, test_examples: 20}
+vocabulary: {size: 700, monolingual_size: 500}
+model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 64}
+meta: &training
+  {steps: 60, batch_size: 8, length: 32, learning_rate: 3e-3, warmup_steps: 6,
+   checkpoint_every: 20, log_every: 10}
+pretraining: *training
+variants:
+  xlm: {initialize: none}
+  metaxlm+dict: {initialize: both, dictionaries: true}
+evaluation:
+  finetune:
+    udpos: {epochs: 1, learning_rate: 1e-3, length: 32}
+"""
+VARIANTS = ("xlm", "metaxlm+dict")
+
+
+def write_recipe(folder: Path, text: str = RECIPE) -> Path:
+    path = folder / "toy.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    recipe = str(folder / "toy.yaml")
+    return ["metaxlm", "run", recipe, "--output", str(folder / "runs"), "--device", "cpu", *more]
+
+
+def run(folder: Path, *more: str) -> int:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", command(folder, *more))
+        main()
+    return int(ended.value.code or 0)
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the same run in a process of its own, one thread as here."""
+    return subprocess.Popen(
+        [sys.executable, "-m", *command(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def model_digests(folder: Path) -> dict[str, str]:
+    root = folder / "runs" / "toy"
+    paths = [root / "meta" / "model", *(root / "variants" / name / "model" for name in VARIANTS)]
+    return {str(path.relative_to(root)): digest_file(path / "model.safetensors") for path in paths}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One undisturbed run that the tests below look at."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_recipe(folder)
+    assert run(folder) == 0
+    return folder
+
+
+def test_a_run_leaves_everything_in_its_place(finished: Path) -> None:
+    root = finished / "runs" / "toy"
+    names = {path.name for path in root.iterdir()} - {".lock"}
+    folders = {"corpus", "vocabulary", "shards", "meta", "variants", "report"}
+    assert names == folders | {"recipe.yaml", "results.jsonl"}
+    assert not list(root.rglob(".tmp-*"))
+    assert (root / "report" / "index.html").stat().st_size > 10_000
+    for name in VARIANTS:
+        assert "toy" in (root / "variants" / name / "model" / "README.md").read_text("utf-8")
+
+
+def test_every_score_is_a_row(finished: Path) -> None:
+    lines = (finished / "runs/toy/results.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    found = {(row["variant"], row["task"], row["language"], row["layer"]) for row in rows}
+    for variant in VARIANTS:
+        for language in ("de", "zh"):
+            for layer in range(3):
+                assert (variant, "tatoeba", language, layer) in found
+                assert (variant, "alignment", language, layer) in found
+        for language in ("en", "de", "zh"):
+            assert (variant, "udpos", language, None) in found
+    assert all(0 <= row["value"] <= 1 for row in rows)
+    assert {row["examples"] for row in rows if row["task"] == "tatoeba"} == {30}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_models_load_in_transformers_and_give_the_same_vectors(finished: Path) -> None:
+    for name in VARIANTS:
+        folder = finished / "runs" / "toy" / "variants" / name / "model"
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        texts = [
+            "Anna lives in Paris.",
+            "Anna wohnt in Paris und liest ein Buch.",
+            "安娜住在巴黎。",
+        ]
+        batch = tokenizer(texts, padding=True, return_tensors="pt")
+        theirs = AutoModel.from_pretrained(folder).eval()(**batch).last_hidden_state
+        mask = batch["attention_mask"].bool()
+        ours = load_pretrained(folder).model.encoder.eval()(batch["input_ids"], mask)
+        assert torch.allclose(ours[mask], theirs[mask], atol=1e-5)
+
+
+def test_a_second_start_does_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = model_digests(finished)
+    assert run(finished) == 0
+    output = capsys.readouterr().out
+    assert "running" not in output
+    assert output.count("up to date") == 4 + 2 * 4 + 1
+    assert model_digests(finished) == before
+
+
+def test_a_change_repeats_what_depends_on_it_and_undoes_itself(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = model_digests(finished)
+    change = ["--set", "pretraining.steps=40", "--variant", "xlm"]
+    assert run(finished, *change, "--stage", "pretrain") == 0
+    output = capsys.readouterr().out
+    assert "pretrain xlm: running again, changed: pretraining.steps: 60 -> 40" in output
+    assert "initialize xlm: up to date" in output
+    assert "metaxlm+dict" not in output
+    assert model_digests(finished) != before
+    assert run(finished, "--quiet") == 0
+    assert capsys.readouterr().out == ""
+    assert model_digests(finished) == before
+
+
+def test_killed_runs_end_with_the_same_models(finished: Path, tmp_path: Path) -> None:
+    write_recipe(tmp_path)
+    moments = random.Random(7)
+    kills = 0
+    for _ in range(5):
+        process = start(tmp_path)
+        time.sleep(moments.uniform(2.0, 6.0))
+        kills += process.poll() is None
+        process.kill()
+        process.communicate()
+    assert kills >= 2
+    assert run(tmp_path) == 0
+    assert model_digests(tmp_path) == model_digests(finished)
+
+
+def test_ctrl_c_saves_and_exits_75(finished: Path, tmp_path: Path) -> None:
+    write_recipe(tmp_path, RECIPE.replace("steps: 60", "steps: 4000"))
+    assert run(tmp_path, "--stage", "shards", "--quiet") == 0
+    process = start(tmp_path)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if b"meta: running" in line:
+            break
+    checkpoints = tmp_path / "runs/toy/meta/checkpoints"
+    while not list(checkpoints.glob("step-*")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert b"the same command continues" in output
+    assert write_recipe(tmp_path)
+    assert run(tmp_path, "--stage", "meta", "--quiet") == 0
+    expected = digest_file(finished / "runs/toy/meta/model/model.safetensors")
+    assert digest_file(tmp_path / "runs/toy/meta/model/model.safetensors") == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_own_text_with_an_imported_encoder(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    for language in PARTS:
+        (text / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
+    words = sorted({word.strip(".") for line in sentences("en") for word in line.split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(vocabulary), intermediate_size=64, **sizes)
+    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
+    write_recipe(tmp_path, RECIPE.replace("languages: [en, de, zh]", "languages: [en, de, ru]"))
+    own = [
+        *("--set", "corpus={source: text, path: " + str(text) + "}"),
+        *("--set", f"meta={{model: {tmp_path / 'bert'}, length: 32}}"),
+        *("--set", "variants={metaxlm: {initialize: both}}", "--set", "vocabulary.size=110"),
+        *("--set", "evaluation={retrieval: null, alignment: null}"),
+    ]
+    assert run(tmp_path, *own) == 0
+    ledger = json.loads(
+        (tmp_path / "runs/toy/variants/metaxlm/initialization/coverage.json").read_text("utf-8")
+    )
+    assert ledger["by_rule"]["direct"] > 5
+    assert (tmp_path / "runs/toy/variants/metaxlm/model/model.safetensors").is_file()
+    wrong = [*own, "--set", "model.hidden=64"]
+    assert run(tmp_path, *wrong) == 2

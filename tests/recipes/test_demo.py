@@ -1,0 +1,36 @@
+"""The demo as shipped: what the README claims of it holds for three seeds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from metaxlm.cli import main
+
+
+def retrieval(run_dir: Path, variant: str) -> float:
+    """Return the accuracy of a variant's best layer, averaged over languages."""
+    lines = (run_dir / "results.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    by_layer: dict[int, list[float]] = {}
+    for row in rows:
+        if (row["variant"], row["task"], row["metric"]) == (variant, "tatoeba", "accuracy"):
+            by_layer.setdefault(row["layer"], []).append(row["value"])
+    return max(sum(values) / len(values) for values in by_layer.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_method_shows_itself(seed: int, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        arguments = ["demo", "--quiet", "--output", str(tmp_path), "--set", f"seed={seed}"]
+        patch.setattr(sys, "argv", ["metaxlm", *arguments])
+        main()
+    assert not ended.value.code
+    xlm, metaxlm, with_dictionaries = (
+        retrieval(tmp_path / "demo", name) for name in ("xlm", "metaxlm", "metaxlm+dict")
+    )
+    assert xlm < metaxlm < with_dictionaries
