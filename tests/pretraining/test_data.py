@@ -134,7 +134,7 @@ def test_masking_chooses_and_hides_as_fairseq_does() -> None:
 
 
 def test_masking_positions_are_uniform() -> None:
-    ids, real, masked = mask_many()
+    _, real, masked = mask_many()
     columns = np.bincount(masked.rows % 40, minlength=40) / real.sum(0)
     assert columns[:5] == pytest.approx(np.full(5, columns[0]), abs=0.03)
 
