@@ -112,7 +112,8 @@ def test_only_the_first_sentences_of_a_language_at_the_best_layer() -> None:
     assert [d.drawings[0].layer for d in collect_drawings(examples, {}, ["xlm"], 3)] == [1, 1, 1]
 
 
-def test_long_sentences_are_stacked() -> None:
+def test_a_sentence_asks_for_the_width_of_its_drawing() -> None:
     stored = [example("de", ["Wort"] * count, 1, []) for count in (3, 30)]
-    drawn = collect_drawings({"xlm": {"alignment": stored}}, {}, ["xlm"], 2)
-    assert [sentence.is_long for sentence in drawn] == [False, True]
+    for sentence in collect_drawings({"xlm": {"alignment": stored}}, {}, ["xlm"], 2):
+        drawn = float(re.findall(r'width="(\d+)"', sentence.drawings[0].svg)[0])
+        assert drawn <= sentence.width <= drawn + 1

@@ -8,6 +8,7 @@ are those that the alignment error rate of the paper's figure 4 counts.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ _RIGHT_TO_LEFT = frozenset({"Arabic", "Hebrew"})
 
 _FONT_SIZE = 15
 _GAP = 13
-_LONG = 480
 _MARGIN = 8
 _TOP, _BOTTOM, _HEIGHT = 18, 104, 116
 
@@ -54,8 +54,8 @@ class DrawnSentence:
 
     language: str
     drawings: tuple[Drawing, ...]
-    is_long: bool
-    """Too wide for drawings side by side; they stand one above the other."""
+    width: int
+    """Pixels that each drawing needs; as many stand side by side as fit."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def collect_drawings(
         DrawnSentence(
             language,
             tuple(_draw(variant, found[variant]) for variant in found),
-            max(_measure_row(source), _measure_row(target)) > _LONG,
+            math.ceil(max(_measure_row(source), _measure_row(target))),
         )
         for (language, source, target), found in sentences.items()
     ]

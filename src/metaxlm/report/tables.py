@@ -7,7 +7,7 @@ side; the others show one task by language.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from metaxlm.languages import language_name
 from metaxlm.report.cells import (
@@ -121,7 +121,18 @@ def _note_summary(rows: Sequence[Row]) -> list[str]:
             "of the others, and smaller is better. Majority label: the score of always giving the "
             "most frequent one."
         )
+    notes += _note_spans(task for task, _ in list_transfer_metrics(rows))
     return notes
+
+
+def _note_spans(tasks: Iterable[str]) -> list[str]:
+    """Explain the majority level of XTREME's part-of-speech score, which looks like a mistake."""
+    if "udpos" not in tasks:
+        return []
+    return [
+        "POS tagging F1 is XTREME's: neighboring words of one tag count as one span, so a single "
+        "tag for everything scores near zero."
+    ]
 
 
 def describe_tests(scores: Scores) -> str:
@@ -235,7 +246,8 @@ def _make_transfer_table(
         Column("Others", "mean", better),
         Column("Gap", "", "lower"),
     )
-    notes = (f"Finetuned in {language_name(source)} only; {describe_tests(scores)}.",)
+    finetuned = f"Finetuned in {language_name(source)} only; {describe_tests(scores)}."
+    notes = (finetuned, *_note_spans([task]))
     title = f"Transfer by language: {name_task(task)} ({name_metric(metric)})"
     groups = (Group(tuple(lines)),)
     return mark_best(Table(f"transfer-{task}-{metric}", title, columns, groups, notes))
