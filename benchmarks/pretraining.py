@@ -142,7 +142,7 @@ def count_flops(options: argparse.Namespace, sequences: int, length: int, masked
     body = options.layers * 12 * options.hidden**2
     attention = options.layers * 2 * length * options.hidden
     head = options.hidden * (options.vocabulary + options.hidden)
-    return 6 * (sequences * length * (body + attention) + masked * head)
+    return float(6 * (sequences * length * (body + attention) + masked * head))
 
 
 def synchronize(device: torch.device) -> None:

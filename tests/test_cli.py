@@ -115,6 +115,9 @@ def test_mistakes_in_the_recipe_are_found_before_any_work(
     assert "matching.dictionaries names no folder" in message
     message = metaxlm.complaint("run", recipe, "--set", "meta.model=absent/folder")
     assert "absent/folder" in message
+    message = metaxlm.complaint("run", recipe, "--set", f"meta.model={tmp_path}")
+    assert f"{tmp_path}: " in message
+    assert "config.json" in message
     assert not list(tmp_path.glob("runs/*/corpus"))
 
 

@@ -98,7 +98,7 @@ def test_the_sample_is_rebalanced_and_repeats_nothing() -> None:
     assert wanted["sw"] == 100
     assert sum(sample_counts(counts, 0.5, 110).values()) == 110
     texts = {code: [f"{code} {i}" for i in range(n)] for code, n in counts.items()}
-    sample = list(sample_sentences(texts, counts, 0.5, 10**9, seed=1))
+    sample = list(sample_sentences(texts, counts, wanted, seed=1))
     assert len(sample) == len(set(sample)) == sum(wanted.values())
-    assert sample == list(sample_sentences(texts, counts, 0.5, 10**9, seed=1))
-    assert sample != list(sample_sentences(texts, counts, 0.5, 10**9, seed=2))
+    assert sample == list(sample_sentences(texts, counts, wanted, seed=1))
+    assert sample != list(sample_sentences(texts, counts, wanted, seed=2))

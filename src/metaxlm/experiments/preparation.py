@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -18,9 +18,9 @@ from metaxlm.corpus.text import (
 )
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
-from metaxlm.progress import track
+from metaxlm.progress import Advance, track
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
-from metaxlm.vocabulary.sample import sample_sentences
+from metaxlm.vocabulary.sample import sample_counts, sample_sentences
 from metaxlm.vocabulary.unigram import train_unigram
 
 MULTILINGUAL = "multilingual"
@@ -66,15 +66,25 @@ def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> Non
     paths = {language: layout.text(language) for language in recipe.languages}
     counts = {language: sum(1 for _ in read_sentences(path)) for language, path in paths.items()}
     texts = {language: read_sentences(path) for language, path in paths.items()}
-    sample = sample_sentences(texts, counts, settings.alpha, settings.sample_sentences, recipe.seed)
-    tokenizer = train_unigram(sample, settings.size)
+    wanted = sample_counts(counts, settings.alpha, settings.sample_sentences)
+    sample = sample_sentences(texts, counts, wanted, recipe.seed)
+    with track("shared vocabulary", sum(wanted.values()), "sentences") as advance:
+        tokenizer = train_unigram(_count_off(sample, advance), settings.size)
     tokenizer.model_max_length = recipe.model.max_positions
     tokenizer.save_pretrained(folder / MULTILINGUAL)
     if recipe.meta.model is None:
         sentences = read_sentences(layout.text(recipe.source_language))
-        tokenizer = train_byte_bpe(sentences, settings.monolingual_size)
+        total = counts[recipe.source_language]
+        with track("monolingual vocabulary", total, "sentences") as advance:
+            tokenizer = train_byte_bpe(_count_off(sentences, advance), settings.monolingual_size)
         tokenizer.model_max_length = recipe.model.max_positions
         tokenizer.save_pretrained(folder / MONOLINGUAL)
+
+
+def _count_off(sentences: Iterable[str], advance: Advance) -> Iterator[str]:
+    for sentence in sentences:
+        advance()
+        yield sentence
 
 
 def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:

@@ -36,6 +36,7 @@ from metaxlm.pretraining.optimizer import (
     import_moments,
     learning_rate,
     make_optimizer,
+    set_rate,
 )
 from metaxlm.progress import say, track
 from metaxlm.randomness import derive_seed
@@ -56,7 +57,14 @@ def train(
 ) -> TrainingState:
     """Train to the recipe's last step, from the newest checkpoint in the folder if there is one."""
     model.to(device).train()
-    optimizer = make_optimizer(model, recipe)
+    first, second = recipe.adam_betas
+    optimizer = make_optimizer(
+        model,
+        learning_rate=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        betas=(first, second),
+        epsilon=recipe.adam_epsilon,
+    )
     state = _resume(model, optimizer, folder, title)
     log = _Log(folder / LOG_NAME, state.step)
     bfloat16 = uses_bfloat16(recipe, device)
@@ -126,8 +134,7 @@ def _step(
             f"the loss is {value} and the gradient's norm {float(norm)}; lower learning_rate, or "
             f"lengthen warmup_steps; blocks of this step: {batch.samples[:4]} ..."
         )
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+    set_rate(optimizer, rate)
     optimizer.step()
     return value, float(norm)
 

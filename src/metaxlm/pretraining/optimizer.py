@@ -1,15 +1,14 @@
-"""AdamW with the paper's settings, and the linear schedule with warm-up (appendix, Table 7).
+"""AdamW and the linear schedule with warm-up, for pretraining and finetuning alike.
 
 Weight decay is decoupled and spares biases and LayerNorms. The learning rate is a pure function of
-the step. Moments go in and out by parameter name, so that a checkpoint needs no pickle.
+the step. Moments go in and out by parameter name, so that a checkpoint needs no pickle. The paper's
+settings (its appendix tables) come from the recipe.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-
-from metaxlm.config import TrainingRecipe
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -21,21 +20,27 @@ def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int) -> 
     return peak * max(0.0, (num_steps - step) / max(1, num_steps - warmup_steps))
 
 
-def make_optimizer(model: nn.Module, recipe: TrainingRecipe) -> torch.optim.AdamW:
+def make_optimizer(
+    model: nn.Module,
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    epsilon: float,
+) -> torch.optim.AdamW:
     """Return AdamW over the model's trainable parameters, with and without weight decay."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    first, second = recipe.adam_betas
-    return torch.optim.AdamW(
-        groups,
-        lr=recipe.learning_rate,
-        betas=(first, second),
-        eps=recipe.adam_epsilon,
-        fused=True,
-    )
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, eps=epsilon, fused=True)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of every parameter."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:

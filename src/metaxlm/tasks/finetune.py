@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
+from metaxlm.pretraining.optimizer import learning_rate, make_optimizer, set_rate
 from metaxlm.progress import say, track
 from metaxlm.randomness import derive_seed
 from metaxlm.tasks.batches import (
@@ -33,11 +34,13 @@ from metaxlm.tasks.batches import (
     shuffle_batches,
 )
 from metaxlm.tasks.encoding import check_tokenizer
-from metaxlm.tasks.optimization import make_optimizer, schedule_rate, set_rate
 from metaxlm.tasks.task import IGNORED, Features, FinetuneSettings, Logits, Split, Task
 
 EVALUATION_TOKENS = 16_384
 """Tokens, padding included, in one forward pass of evaluation."""
+
+ADAM_BETAS = (0.9, 0.999)
+"""The paper gives none for finetuning; these are XTREME's."""
 
 NOTE_EVERY = 20
 """Steps between two looks at the loss; each look waits for the device."""
@@ -193,10 +196,17 @@ def _train(
     device: torch.device,
 ) -> tuple[int, tuple[EpochRecord, ...]]:
     """Train all epochs and leave the best one's weights in the model."""
-    optimizer = make_optimizer(model, settings, device)
+    optimizer = make_optimizer(
+        model,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        betas=ADAM_BETAS,
+        epsilon=settings.adam_epsilon,
+    )
     lengths = [len(sequence.ids) for sequence in train.features]
     steps_per_epoch = math.ceil(len(lengths) / settings.batch_size)
     total = settings.epochs * steps_per_epoch
+    warmup_steps = int(total * settings.warmup)
     best_value, best_epoch, best_weights = -math.inf, 0, {}
     records: list[EpochRecord] = []
     step = 0
@@ -205,8 +215,8 @@ def _train(
             losses = torch.zeros((), device=device)
             model.train()
             for batch in shuffle_batches(lengths, settings.batch_size, seed, epoch):
-                share = schedule_rate(step, total, settings.warmup)
-                set_rate(optimizer, settings.learning_rate * share)
+                rate = learning_rate(step, settings.learning_rate, total, warmup_steps)
+                set_rate(optimizer, rate)
                 torch.manual_seed(derive_seed(seed, f"{task.name} dropout", step))
                 loss = _take_step(
                     task, model, optimizer, [train.features[k] for k in batch], settings, device

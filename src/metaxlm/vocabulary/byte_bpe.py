@@ -13,18 +13,17 @@ from collections.abc import Iterator
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.vocabulary.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
-_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
-_MASK = "<mask>"
 _NUM_BYTES = 256
 
 
 def train_byte_bpe(sentences: Iterator[str], size: int) -> PreTrainedTokenizerBase:
     """Train a byte-level BPE vocabulary of at most `size` rows, special tokens included."""
-    smallest = _NUM_BYTES + len(_SPECIALS) + 1
+    smallest = _NUM_BYTES + len(FIRST_TOKENS) + 1
     if size < smallest:
         raise MetaXLMError(
             f"vocabulary.monolingual_size {size}: bytes and special tokens need {smallest} rows"
@@ -33,24 +32,14 @@ def train_byte_bpe(sentences: Iterator[str], size: int) -> PreTrainedTokenizerBa
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     trainer = BpeTrainer(
         vocab_size=size - 1,
-        special_tokens=_SPECIALS,
+        special_tokens=list(FIRST_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(sentences, trainer)
-    tokenizer.add_special_tokens([_MASK])
+    tokenizer.add_special_tokens([MASK_TOKEN])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=True
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        cls_token="<s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token=_MASK,
-        add_prefix_space=True,
-    )
+    return wrap_tokenizer(tokenizer, add_prefix_space=True)

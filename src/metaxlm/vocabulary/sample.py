@@ -30,12 +30,10 @@ def sample_counts(sentences: Mapping[str, int], alpha: float, limit: int) -> dic
 def sample_sentences(
     texts: Mapping[str, Iterable[str]],
     counts: Mapping[str, int],
-    alpha: float,
-    limit: int,
+    wanted: Mapping[str, int],
     seed: int,
 ) -> Iterator[str]:
-    """Yield the sample from each language's sentences, language by language, in their order."""
-    wanted = sample_counts(counts, alpha, limit)
+    """Yield `wanted` of each language's `counts` sentences, in the order of the text."""
     for language in sorted(texts):
         random = generator(seed, f"vocabulary-sample-{language}")
         keep = np.zeros(counts[language], bool)

@@ -15,14 +15,13 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.vocabulary.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
 # The number of threads decides the order of float additions, so it is fixed, not the machine's.
 _NUM_THREADS = 4
-_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
-_MASK = "<mask>"
 # SentencePiece brings three special tokens of its own where we have five.
 _MORE_SPECIALS = 2
 
@@ -53,8 +52,8 @@ def fast_tokenizer(model_bytes: bytes) -> PreTrainedTokenizerBase:
     proto.ParseFromString(model_bytes)
     pieces = [(piece.piece, piece.score) for piece in proto.pieces if piece.type == piece.NORMAL]
     lowest = min(score for _, score in pieces)
-    vocabulary = [(token, 0.0) for token in _SPECIALS[:3]] + [("<unk>", lowest - 10.0)]
-    tokenizer = Tokenizer(Unigram([*vocabulary, *pieces, (_MASK, 0.0)], unk_id=3))
+    vocabulary = [(token, 0.0) for token in FIRST_TOKENS[:3]] + [("<unk>", lowest - 10.0)]
+    tokenizer = Tokenizer(Unigram([*vocabulary, *pieces, (MASK_TOKEN, 0.0)], unk_id=3))
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap),
@@ -69,16 +68,7 @@ def fast_tokenizer(model_bytes: bytes) -> PreTrainedTokenizerBase:
         pair="<s> $A </s> </s> $B </s>",
         special_tokens=[("<s>", 0), ("</s>", 2)],
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        cls_token="<s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token=_MASK,
-    )
+    return wrap_tokenizer(tokenizer)
 
 
 def _explain(reason: str) -> str:

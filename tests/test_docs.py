@@ -1,0 +1,35 @@
+"""Documentation that is made from the code, or speaks of it, stays true."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+from metaxlm.recipe_file import load_recipe
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_recipe_reference_is_up_to_date() -> None:
+    build = runpy.run_path(str(ROOT / "docs" / "build.py"))
+    text = (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8")
+    assert text == build["reference"](), "run `make docs`"
+
+
+def test_the_readme_names_what_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / target).exists(), target
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`?make ([a-z-]+)", text)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for recipe in set(re.findall(r"recipes/\w+\.yaml", text)):
+        load_recipe(ROOT / recipe)
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split()
+    for target in targets:
+        assert re.search(rf"^{target}:.*## ", makefile, re.MULTILINE), target
