@@ -132,14 +132,20 @@ class Concepts:
         return found
 
     def fitting(self, other: str) -> list[str]:
-        """Return the concepts whose attribute `of:` admits another: mostly a noun's adjectives."""
+        """Return the concepts whose attribute `of:` admits another: mostly a noun's adjectives.
+
+        The other's own attribute `unfit:` takes some of them away (no modern castle).
+        """
         key = f"fitting {other}"
         found = self._classes.get(key)
         if found is None:
+            unfit = self[other].attribute("unfit")
             found = [
                 concept.id
                 for concept in self
-                if concept.attribute("of") and self.fits(other, concept.attribute("of"))
+                if concept.attribute("of")
+                and self.fits(other, concept.attribute("of"))
+                and not (unfit and self.fits(concept.id, unfit))
             ]
             self._classes[key] = found
         return found

@@ -33,10 +33,12 @@ class Slot:
     takes: str = ""
     when: str = ""
     digits: tuple[int, int] | None = None
+    narrowed: str = ""
     optional: float = 1.0
     definiteness: tuple[str, ...] = ("def",)
     number: tuple[str, ...] = ("sg",)
     adjective: float = 0.0
+    unsaid: str = ""
     numeral: float = 0.0
     possessor: float = 0.0
     possessive_i: bool = False

@@ -14,6 +14,7 @@ from typing import Any
 from metaxlm.phrasebook.concepts import load_concepts
 from metaxlm.phrasebook.meaning import Meaning, Phrase
 from metaxlm.phrasebook.patterns import Pattern, Slot, load_patterns
+from metaxlm.phrasebook.sense import clashing, is_odd, read_range
 
 _MAX_TRIES = 200
 _ADJECTIVES_OF_PEOPLE = 0.25
@@ -35,7 +36,7 @@ class Sampler:
         self.concepts = load_concepts()
         self.patterns = load_patterns()
         self._pairs: dict[tuple[str, str, str], list[str]] = {}
-        self._adjectives: dict[tuple[str, bool], list[str]] = {}
+        self._adjectives: dict[tuple[str, bool, str], list[str]] = {}
         drawn = [pattern for pattern in self.patterns.values() if pattern.weight > 0]
         self._drawn = [pattern.id for pattern in drawn]
         self._weights = list(accumulate(pattern.weight for pattern in drawn))
@@ -102,7 +103,8 @@ class Sampler:
             polarity = "negative" if negative else "affirmative"
         if fronted is None:
             fronted = random.random() < pattern.fronted
-        self._check(slots)
+        if is_odd(self.concepts, slots, polarity):
+            raise _DeadEndError
         if polarity == "negative":
             self._simplify(pattern, slots, fixed)
         return Meaning(pattern.id, slots, tense, polarity, fronted and "time" in slots)
@@ -123,30 +125,17 @@ class Sampler:
             if name not in fixed and pattern.slots.get(name, _REQUIRED).optional < 1:
                 slots.pop(name, None)
 
-    def _check(self, slots: Mapping[str, Phrase]) -> None:
-        """Refuse what no single slot can refuse: children with wine, a sofa from the market."""
-        theme = slots.get("theme")
-        if theme is None:
-            return
-        labels = self.concepts[theme.concept].labels
-        place = slots.get("place")
-        if "bulky" in labels and place and self.concepts.fits(place.concept, "shopping"):
-            raise _DeadEndError
-        if "adult_only" not in labels:
-            return
-        for name in ("agent", "recipient", "source"):
-            person = slots.get(name)
-            if person is not None and "kid" in self.concepts[person.concept].labels:
-                raise _DeadEndError
-
     def _fill(self, slot: Slot, slots: Mapping[str, Phrase], tense: str) -> Phrase:
         if slot.who:
             return self._person(slot, slots)
         if slot.digits:
-            return Phrase(f"#{self.random.randint(*slot.digits)}")
+            return self._digits(slot, slots)
         candidates = self._candidates(slot, slots, tense)
         if slot.others:
             taken = {slots[name].concept for name in slot.others if name in slots}
+            for concept in list(taken):
+                if self.concepts[concept].kind == "adjective":
+                    taken |= clashing(self.concepts, concept)
             candidates = [concept for concept in candidates if concept not in taken]
         if not candidates:
             raise _DeadEndError
@@ -155,6 +144,17 @@ class Sampler:
         if kind in ("verb", "adjective", "adverb", "time", "relation", "weather", "number"):
             return Phrase(concept)
         return self._noun(concept, slot, slots)
+
+    def _digits(self, slot: Slot, slots: Mapping[str, Phrase]) -> Phrase:
+        """Draw a number from the slot's range, or from the one that the other filler asks for."""
+        assert slot.digits
+        first, last = slot.digits
+        numbers = range(first, last + 1)
+        if slot.narrowed:
+            name, _, attribute = slot.narrowed.partition(".")
+            own = self.concepts[slots[name].concept].attribute(attribute)
+            numbers = read_range(own) if own else numbers
+        return Phrase(f"#{self.random.choice(numbers)}")
 
     def _candidates(self, slot: Slot, slots: Mapping[str, Phrase], tense: str) -> list[str]:
         if slot.object_of:
@@ -247,10 +247,17 @@ class Sampler:
         if slot.possessor and random.random() < slot.possessor:
             self._own(concept, slot, slots, values)
         if slot.adjective and random.random() < slot.adjective:
-            values["adjective"] = self.attributive(concept, values["definiteness"] == "indef")
+            values["adjective"] = self.attributive(
+                concept,
+                values["definiteness"] == "indef",
+                ",".join(filter(None, (slot.unsaid, self._unsaid_of(verb)))),
+            )
         if info.kind == "person":
             values["gender"] = self._gender(concept, slot, slots)
         return Phrase(concept, **values)
+
+    def _unsaid_of(self, verb: Phrase | None) -> str:
+        return self.concepts[verb.concept].attribute("unsaid") if verb else ""
 
     def _own(
         self, concept: str, slot: Slot, slots: Mapping[str, Phrase], values: dict[str, Any]
@@ -273,17 +280,20 @@ class Sampler:
             return self.random.choice("mf")
         return "m" if "male" in labels else "f"
 
-    def attributive(self, noun: str, new: bool) -> str:
+    def attributive(self, noun: str, new: bool, unsaid: str = "") -> str:
         """Return an adjective that may stand before a noun, or nothing.
 
-        What something costs is said of things that are new to the hearer (`a cheap car`).
+        What something costs is said of things that are new to the hearer (`a cheap car`);
+        `unsaid` is a class of adjectives that would be odd here (washing a clean cup).
         """
-        key = (noun, new)
+        key = (noun, new, unsaid)
         found = self._adjectives.get(key)
         if found is None:
             refused = "full,empty,rating,useful,useless,uncomfortable,slow,fast" + (
                 "" if new else ",priced"
             )
+            if unsaid:
+                refused += f",{unsaid}"
             found = [
                 adjective
                 for adjective in self.concepts.fitting(noun)
