@@ -38,6 +38,17 @@ def test_a_folder_replaces_the_old_folder_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
+def test_outputs_have_the_modes_of_the_umask(tmp_path: Path) -> None:
+    usual = tmp_path / "usual"
+    usual.touch()
+    with atomic_path(tmp_path / "folder") as temporary:
+        (temporary / "inner").mkdir(parents=True)
+        private = temporary / "inner" / "private"
+        private.touch(mode=0o600)
+    private = tmp_path / "folder" / "inner" / "private"
+    assert private.stat().st_mode == usual.stat().st_mode
+
+
 def test_digests_ignore_the_order_of_keys_only() -> None:
     assert digest_value({"a": 1, "b": [1, 2]}) == digest_value({"b": [1, 2], "a": 1})
     assert digest_value({"a": [1, 2]}) != digest_value({"a": [2, 1]})

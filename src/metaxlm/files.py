@@ -20,6 +20,8 @@ from typing import Any
 from metaxlm.errors import MetaXLMError
 
 TEMPORARY_PREFIX = ".tmp-"
+_UMASK = os.umask(0)  # it can only be read by setting it
+os.umask(_UMASK)
 
 
 def sync_tree(path: Path) -> None:
@@ -31,6 +33,13 @@ def sync_tree(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _set_usual_modes(path: Path) -> None:
+    """Give files the modes of the user's umask; safetensors keeps its own from everybody else."""
+    files = [child for child in path.rglob("*") if child.is_file()] if path.is_dir() else [path]
+    for file in files:
+        file.chmod(0o666 & ~_UMASK)
 
 
 def _rename_into_place(temporary: Path, final: Path) -> None:
@@ -62,6 +71,7 @@ def atomic_path(final: Path) -> Iterator[Path]:
     remove(temporary)
     try:
         yield temporary
+        _set_usual_modes(temporary)
         sync_tree(temporary)
         _rename_into_place(temporary, final)
     finally:
