@@ -57,6 +57,7 @@ def recipe(tmp_path: Path) -> Path:
 def test_version_and_help(metaxlm: Command) -> None:
     assert metaxlm("--version") == (0, f"metaxlm {__version__}\n", "")
     _, text, _ = metaxlm("--help")
+    assert metaxlm() == (0, text, "")
     for word in ("run", "demo", "report", "--install-completion"):
         assert word in text
     assert "--variant" in metaxlm("run", "--help")[1]

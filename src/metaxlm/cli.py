@@ -34,7 +34,6 @@ EXIT_INTERRUPTED = 75
 
 app = typer.Typer(
     help="Turn a strong monolingual encoder into a cross-lingual one, and prove what it gained.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -87,20 +86,17 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Answer what stands before any command; the app's help is the text shown."""
+    if version:
         typer.echo(f"metaxlm {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """Hold the options that stand before any command."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command()
