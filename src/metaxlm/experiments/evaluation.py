@@ -31,6 +31,8 @@ from metaxlm.tasks.readers import (
 from metaxlm.tasks.retrieval import RetrievalOutcome, measure_retrieval
 
 EXAMPLES_NAME = "examples.json"
+PIVOT = "en"
+"""Tatoeba and the gold alignments pair every language with English."""
 
 
 def evaluate_features(
@@ -90,7 +92,7 @@ def task_data(recipe: Recipe, layout: RunLayout) -> Path:
 
 def _foreign(recipe: Recipe, task: str, available: list[str]) -> list[str]:
     """Return the languages to test, and say which have no data."""
-    foreign = [language for language in recipe.languages if language != recipe.source_language]
+    foreign = [language for language in recipe.languages if language != PIVOT]
     if missing := [language for language in foreign if language not in available]:
         say(f"{task}: no test data for {', '.join(missing)}")
     return [language for language in foreign if language in available]
@@ -137,7 +139,6 @@ def _row(recipe: Recipe, variant: str | None, task: str, language: str, **values
         variant=variant,
         step=recipe.pretraining.steps if variant else None,
         task=task,
-        source=recipe.source_language,
         language=language,
         **values,
     )
@@ -152,6 +153,7 @@ def _retrieval_rows(recipe: Recipe, variant: str, outcome: RetrievalOutcome) -> 
             "tatoeba",
             outcome.language,
             scenario="features",
+            source=PIVOT,
             layer=layer.layer,
             metric=metric,
             value=getattr(layer, metric),
@@ -180,6 +182,7 @@ def _alignment_rows(recipe: Recipe, variant: str, outcome: AlignmentOutcome) -> 
             "alignment",
             outcome.language,
             scenario="features",
+            source=PIVOT,
             layer=layer.layer,
             metric=metric,
             value=getattr(layer.scores, metric),
@@ -210,6 +213,7 @@ def _transfer_rows(
                     outcome.task,
                     score.language,
                     scenario="transfer",
+                    source=outcome.source,
                     layer=None,
                     metric=metric,
                     value=value,
