@@ -70,14 +70,12 @@ def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> Non
     sample = sample_sentences(texts, counts, wanted, recipe.seed)
     with track("shared vocabulary", sum(wanted.values()), "sentences") as advance:
         tokenizer = train_unigram(_count_off(sample, advance), settings.size)
-    tokenizer.model_max_length = recipe.model.max_positions
     tokenizer.save_pretrained(folder / MULTILINGUAL)
     if recipe.meta.model is None:
         sentences = read_sentences(layout.text(recipe.source_language))
         total = counts[recipe.source_language]
         with track("monolingual vocabulary", total, "sentences") as advance:
             tokenizer = train_byte_bpe(_count_off(sentences, advance), settings.monolingual_size)
-        tokenizer.model_max_length = recipe.model.max_positions
         tokenizer.save_pretrained(folder / MONOLINGUAL)
 
 
