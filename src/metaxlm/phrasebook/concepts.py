@@ -15,36 +15,6 @@ from pathlib import Path
 from metaxlm.errors import MetaXLMError
 from metaxlm.phrasebook.datafiles import DATA_FOLDER, read_rows
 
-KINDS = frozenset(
-    [
-        "pronoun",
-        "person",
-        "animal",
-        "food",
-        "beverage",
-        "meal",
-        "thing",
-        "place",
-        "transport",
-        "nature",
-        "body",
-        "adjective",
-        "verb",
-        "sport",
-        "relation",
-        "adverb",
-        "time",
-        "day",
-        "weather",
-        "number",
-        "unit",
-        "tongue",
-        "name",
-        "city_name",
-        "country_name",
-        "organization",
-    ]
-)
 NOUN_KINDS = frozenset(
     [
         "pronoun",
@@ -69,6 +39,7 @@ NOUN_KINDS = frozenset(
     ]
 )
 """Kinds that are said by `Morphology.noun_phrase`."""
+KINDS = NOUN_KINDS | {"adjective", "verb", "relation", "adverb", "time", "weather", "number"}
 NAME_KINDS = frozenset(["name", "city_name", "country_name", "organization"])
 ENTITY_TAGS = frozenset({"PER", "LOC", "ORG"})
 

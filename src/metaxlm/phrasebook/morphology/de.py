@@ -14,6 +14,7 @@ from typing import ClassVar
 from metaxlm.phrasebook.lexicon import Lexeme
 from metaxlm.phrasebook.meaning import Agreement, Clause, Phrase, Word
 from metaxlm.phrasebook.morphology.base import Flags, Morphology, Words
+from metaxlm.phrasebook.morphology.contraction import contract
 from metaxlm.phrasebook.morphology.variants import choose_variant
 
 _FLAGS = (
@@ -270,17 +271,7 @@ class German(Morphology):
 
     def finish(self, words: list[Word]) -> list[Word]:
         """Contract preposition and article: `in dem` -> `im`."""
-        result: list[Word] = []
-        for word in words:
-            if word.upos == "DET" and result and result[-1].upos == "ADP":
-                before = result[-1]
-                short = _CONTRACTIONS.get((before.text, word.text))
-                if short:
-                    roles = tuple(dict.fromkeys(before.roles + word.roles))
-                    result[-1] = before._replace(text=short, roles=roles)
-                    continue
-            result.append(word)
-        return result
+        return contract(words, _CONTRACTIONS)
 
 
 def _gender(phrase: Phrase, lexeme: Lexeme) -> str:

@@ -15,6 +15,7 @@ from typing import ClassVar
 from metaxlm.phrasebook.lexicon import Lexeme, parse_words
 from metaxlm.phrasebook.meaning import Agreement, Clause, Phrase, Word
 from metaxlm.phrasebook.morphology.base import Flags, Morphology, Words
+from metaxlm.phrasebook.morphology.contraction import contract
 from metaxlm.phrasebook.morphology.fr_verbs import (
     conjugate_auxiliary,
     negate,
@@ -266,7 +267,7 @@ class French(Morphology):
                     result[-1] = before._replace(text=short)
                     word = word._replace(glue=True)
             result.append(word)
-        return _contract(result)
+        return contract(result, _CONTRACTIONS)
 
 
 def _definite(this: bool, agreement: Agreement, vowel: bool) -> str:
@@ -328,20 +329,6 @@ def _elide(before: Word, word: Word) -> str:
 
 def _add_role(words: Words, tag: str, role: str) -> Words:
     return tuple(w._replace(roles=(*w.roles, role)) if w.upos == tag else w for w in words)
-
-
-def _contract(words: list[Word]) -> list[Word]:
-    result: list[Word] = []
-    for word in words:
-        if word.upos == "DET" and result and result[-1].upos == "ADP":
-            before = result[-1]
-            short = _CONTRACTIONS.get((before.text, word.text))
-            if short:
-                roles = tuple(dict.fromkeys(before.roles + word.roles))
-                result[-1] = before._replace(text=short, roles=roles)
-                continue
-        result.append(word)
-    return result
 
 
 MORPHOLOGY = French
