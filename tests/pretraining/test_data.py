@@ -155,7 +155,20 @@ def test_batches_are_functions_of_the_step(
         assert first.samples == second.samples
         assert torch.equal(first.ids_BL, second.ids_BL)
         assert torch.equal(first.rows_M, second.rows_M)
-    assert not torch.equal(source.batch(1).rows_M, source.batch(2).rows_M)
+
+
+def test_a_block_is_masked_anew_each_time(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    recipe = TrainingRecipe(batch_size=1, length=256)
+    source = BatchSource({"de": shards["de"]}, multilingual_tokenizer, recipe, 1)
+    masks: dict[tuple[str, int], list[list[int]]] = {}
+    for step in range(12):
+        batch = source.batch(step)
+        masks.setdefault(batch.samples[0], []).append(batch.rows_M.tolist())
+    repeated = [rows for rows in masks.values() if len(rows) > 1]
+    assert repeated
+    assert all(rows[0] != rows[1] for rows in repeated)
 
 
 def test_a_batch_restores_the_text_it_was_made_from(
