@@ -1,4 +1,4 @@
-"""The languages metaxlm knows by name: code, English name, ISO 639-3 code, script.
+"""The languages metaxlm knows by name, and how often each is drawn.
 
 The two-letter codes are the ones the paper's tables use; the three-letter ones name Tatoeba's
 files. A corpus may use any other code: it is then shown as the code itself.
@@ -6,6 +6,7 @@ files. A corpus may use any other code: it is then shown as the code itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -73,3 +74,10 @@ def language_name(code: str) -> str:
     """Return the English name of a language, or its code when the table does not have it."""
     known = LANGUAGES.get(code)
     return known.name if known else code
+
+
+def rebalance(sizes: Mapping[str, float], alpha: float) -> dict[str, float]:
+    """Return the rebalanced distribution over languages, p_i = N_i^alpha / sum_j N_j^alpha."""
+    weights = {language: size**alpha for language, size in sizes.items()}
+    total = sum(weights.values())
+    return {language: weight / total for language, weight in weights.items()}

@@ -11,10 +11,11 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
+from metaxlm.languages import rebalance
 from metaxlm.pretraining.batches import BatchSource
 from metaxlm.pretraining.masking import mask_tokens
 from metaxlm.pretraining.packing import Blocks, pack
-from metaxlm.pretraining.sampling import Schedule, rebalance
+from metaxlm.pretraining.sampling import Schedule
 from metaxlm.randomness import generator
 
 

@@ -36,19 +36,6 @@ from metaxlm.model.card import model_card
 from metaxlm.recipe_file import save_recipe
 from metaxlm.tasks import TASKS
 
-STAGES = (
-    "corpus",
-    "vocabulary",
-    "shards",
-    "meta",
-    "initialize",
-    "pretrain",
-    "evaluate",
-    "finetune",
-    "report",
-)
-"""What `--stage` can name, in order."""
-
 
 def build_stages(recipe: Recipe, layout: RunLayout, device: torch.device) -> list[Stage]:
     """Return all stages of a recipe but the report, each after those it needs."""

@@ -20,9 +20,10 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
+from metaxlm.languages import rebalance
 from metaxlm.pretraining.masking import mask_tokens
 from metaxlm.pretraining.packing import Blocks
-from metaxlm.pretraining.sampling import Schedule, rebalance
+from metaxlm.pretraining.sampling import Schedule
 from metaxlm.randomness import generator
 
 _MULTIPLE = 8

@@ -18,6 +18,7 @@ def pack(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
 
     `lengths` counts each sentence with its `</s>`; none may exceed `capacity`.
     """
+    assert lengths.max(initial=0) <= capacity, "a sentence that fits no block would never be placed"
     ends = np.cumsum(lengths)
     starts = [0]
     while starts[-1] < len(lengths):

@@ -20,13 +20,6 @@ _CHUNK = 256
 """Steps whose languages are drawn together."""
 
 
-def rebalance(sizes: Mapping[str, float], alpha: float) -> dict[str, float]:
-    """Return the rebalanced distribution over languages, p_i = N_i^alpha / sum_j N_j^alpha."""
-    weights = {language: size**alpha for language, size in sizes.items()}
-    total = sum(weights.values())
-    return {language: weight / total for language, weight in weights.items()}
-
-
 class Schedule:
     """Says for every step which (language, block) fills each row of the batch."""
 

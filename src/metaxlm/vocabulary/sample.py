@@ -12,14 +12,13 @@ from itertools import compress
 
 import numpy as np
 
+from metaxlm.languages import rebalance
 from metaxlm.randomness import generator
 
 
 def sample_counts(sentences: Mapping[str, int], alpha: float, limit: int) -> dict[str, int]:
     """Return how many sentences of each language to draw without repeating any."""
-    weights = {language: count**alpha for language, count in sentences.items()}
-    total = sum(weights.values())
-    shares = {language: weight / total for language, weight in weights.items()}
+    shares = rebalance(sentences, alpha)
     largest = min([limit, *(sentences[language] / share for language, share in shares.items())])
     return {
         language: min(sentences[language], max(1, round(largest * share)))
