@@ -38,6 +38,19 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+corpus_app = typer.Typer(help="Look at a prepared corpus.", no_args_is_help=True)
+data_app = typer.Typer(help="Look at folders of task data.", no_args_is_help=True)
+app.add_typer(corpus_app, name="corpus")
+app.add_typer(data_app, name="data")
+
+
+class SizeUnitName(StrEnum):
+    """What the size of a language counts."""
+
+    BYTES = "bytes"
+    CHARACTERS = "characters"
+    TOKENS = "tokens"
+
 
 class StageName(StrEnum):
     """The stages of a run, in order."""
@@ -147,6 +160,71 @@ def report(
         raise MetaXLMError(f"{run_dir}: not a run folder, it has no recipe.yaml")
     with exclusive_folder(run_dir):
         _show_summary(read_results(run_dir / FILE_NAME), write_report(run_dir))
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A run, shards, checkpoints, or part of them.")],
+    quiet: Quiet = False,
+) -> None:
+    """Compare every byte with the digests written beside it; name each damaged file."""
+    from metaxlm.experiments.verification import verify as verify_folder
+
+    set_quiet(quiet)
+    result = verify_folder(folder)
+    for path, problem in sorted(result.problems.items()):
+        _print_error(f"{path}: {problem}")
+    checked = f"{result.files:,} files, {result.bytes / 1e6:,.1f} MB"
+    if result.problems:
+        _print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")
+        raise typer.Exit(1)
+    say(f"{folder}: {checked}, all as they were written")
+
+
+@corpus_app.command("stats")
+def corpus_stats(
+    folder: Annotated[Path, typer.Argument(help="A run, a folder of shards, or prepared text.")],
+    alpha: Annotated[
+        float, typer.Option(min=0, max=1, help="Exponent of the rebalanced distribution.")
+    ] = 0.7,
+    unit: Annotated[SizeUnitName, typer.Option(help="What N_i counts.")] = SizeUnitName.BYTES,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the table (md) and the figure (svg, pdf).")
+    ] = None,
+) -> None:
+    """Show size, documents, sentences, tokens and sampling probability of each language."""
+    from metaxlm.corpus.statistics import collect_losses, collect_statistics
+    from metaxlm.report.corpus_statistics import (
+        describe_losses,
+        statistics_table,
+        write_statistics,
+    )
+
+    rows = collect_statistics(folder, alpha, unit.value)
+    losses = collect_losses(folder)
+    console.print(statistics_table(rows, alpha))
+    for line in describe_losses(losses) if losses else ():
+        say(line)
+    if output is not None:
+        write_statistics(output, rows, alpha, losses)
+        say(f"table and figure: {output}")
+
+
+@data_app.command("check")
+def data_check(
+    folder: Annotated[Path, typer.Argument(help="Folder with the data sets, in any layout.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say for every data set what is there, what is missing, and where its home is."""
+    import json
+
+    from metaxlm.tasks.data_folder import check_data, render
+
+    found = check_data(folder)
+    if as_json:
+        typer.echo(json.dumps(found.describe(), indent=2, ensure_ascii=False))
+    else:
+        console.print(render(found))
 
 
 def _execute(

@@ -86,15 +86,37 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def link(source: Path, target: Path) -> None:
+    """Give a finished file a second name; where the file system cannot, copy it."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Give all files of a finished folder a second name below another folder."""
+    shutil.copytree(source, target, copy_function=_link_entry, dirs_exist_ok=True)
+
+
+def _link_entry(source: str, target: str) -> None:
+    link(Path(source), Path(target))
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
+def dump_json(value: Any) -> str:
+    """Return a value as JSON that a person can read."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically, readable by a person."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, dump_json(value))
 
 
 def read_json(path: Path) -> Any:

@@ -1,79 +1,140 @@
-"""The languages metaxlm knows by name, and how often each is drawn.
+"""The languages metaxlm knows by name, what is known about each, and how often each is drawn.
 
-The two-letter codes are the ones the paper's tables use; the three-letter ones name Tatoeba's
-files. A corpus may use any other code: it is then shown as the code itself.
+The table is `languages.tsv`: the 94 languages of XLM-R's list (its 100 codes less five romanized
+ones and Burmese in the Zawgyi encoding), which is the paper's line of 94 languages; the six codes
+that only the paper's appendix table has (ba, ckb, mt, nn, tg, tt); and Yoruba, which two of its
+tasks test. A corpus may use any other code: it is then shown as the code itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import resources
+
+TASKS = (
+    "udpos", "panx", "xquad", "mlqa", "tydiqa", "xnli", "pawsx", "cls", "tatoeba", "wordalign",
+)  # fmt: skip
+"""The paper's ten tasks, by the names of their folders."""
 
 
 @dataclass(frozen=True)
 class Language:
-    """One row of the table below."""
+    """One row of the table."""
 
     code: str
     name: str
     iso3: str
-    script: str
+    """The code in Tatoeba's file names; no two languages share one."""
+    scripts: tuple[str, ...]
+    """Scripts it is written in today, the usual one first; names as in `metaxlm.scripts`."""
+    family: str
+    """Language family; `IE` is Indo-European, which is told apart by branches."""
+    paper_gb: float | None
+    """GB of text in the paper's appendix table; None if it is not there."""
+    in_xlmr: bool
+    """Whether it is among the 94 of XLM-R's list."""
+    wiki: str
+    """Wikipedia's code, as in `XXwiki` dumps and in Hugging Face's `20231101.XX`."""
+    has_dictionary: bool
+    """Whether MUSE has an English dictionary of it."""
+    tasks: tuple[str, ...]
+    """Which of `TASKS` have test data in it (besides English, for pairs with English)."""
+
+    @property
+    def script(self) -> str:
+        """The usual script."""
+        return self.scripts[0]
 
 
-_TABLE = """
-af  Afrikaans   afr Latin
-ar  Arabic      ara Arabic
-bg  Bulgarian   bul Cyrillic
-bn  Bengali     ben Bengali
-de  German      deu Latin
-el  Greek       ell Greek
-en  English     eng Latin
-es  Spanish     spa Latin
-et  Estonian    est Latin
-eu  Basque      eus Latin
-fa  Persian     pes Arabic
-fi  Finnish     fin Latin
-fr  French      fra Latin
-he  Hebrew      heb Hebrew
-hi  Hindi       hin Devanagari
-hu  Hungarian   hun Latin
-id  Indonesian  ind Latin
-it  Italian     ita Latin
-ja  Japanese    jpn Japanese
-jv  Javanese    jav Latin
-ka  Georgian    kat Georgian
-kk  Kazakh      kaz Cyrillic
-ko  Korean      kor Hangul
-ml  Malayalam   mal Malayalam
-mr  Marathi     mar Devanagari
-ms  Malay       zsm Latin
-my  Burmese     mya Myanmar
-nl  Dutch       nld Latin
-pt  Portuguese  por Latin
-ro  Romanian    ron Latin
-ru  Russian     rus Cyrillic
-sw  Swahili     swh Latin
-ta  Tamil       tam Tamil
-te  Telugu      tel Telugu
-th  Thai        tha Thai
-tl  Tagalog     tgl Latin
-tr  Turkish     tur Latin
-ur  Urdu        urd Arabic
-vi  Vietnamese  vie Latin
-yo  Yoruba      yor Latin
-zh  Chinese     cmn Han
-"""
+def _read_table() -> dict[str, Language]:
+    text = resources.files("metaxlm").joinpath("languages.tsv").read_text(encoding="utf-8")
+    header, *rows = text.splitlines()
+    table: dict[str, Language] = {}
+    for row in rows:
+        fields = dict(zip(header.split("\t"), row.split("\t"), strict=True))
+        table[fields["code"]] = Language(
+            code=fields["code"],
+            name=fields["name"],
+            iso3=fields["iso3"],
+            scripts=tuple(fields["scripts"].split()),
+            family=fields["family"],
+            paper_gb=None if fields["paper_gb"] == "-" else float(fields["paper_gb"]),
+            in_xlmr=fields["xlmr"] == "yes",
+            wiki=fields["wiki"],
+            has_dictionary=fields["muse"] == "yes",
+            tasks=() if fields["tasks"] == "-" else tuple(fields["tasks"].split()),
+        )
+    return table
 
-LANGUAGES: dict[str, Language] = {
-    fields[0]: Language(*fields) for fields in map(str.split, _TABLE.strip().splitlines())
-}
-"""All known languages by their two-letter code."""
+
+LANGUAGES: dict[str, Language] = _read_table()
+"""All known languages by their code, in alphabetical order."""
+
+# What people write for a language when it is not its code in the table: retired and country codes,
+# the bibliographic three-letter codes, and parts of macrolanguages.
+_ALIASES = {
+    "alb": "sq", "arm": "hy", "baq": "eu", "bur": "my", "chi": "zh", "cn": "zh", "cz": "cs",
+    "cze": "cs", "dk": "da", "dut": "nl", "fas": "fa", "farsi": "fa", "fil": "tl", "fre": "fr",
+    "geo": "ka", "ger": "de", "gr": "el", "gre": "el", "ice": "is", "in": "id", "iw": "he",
+    "ji": "yi", "jp": "ja", "jw": "jv", "kmr": "ku", "kr": "ko", "lav": "lv", "mac": "mk",
+    "may": "ms", "mo": "ro", "msa": "ms", "nb": "no", "nep": "ne", "nor": "no", "ory": "or",
+    "per": "fa", "rum": "ro", "se": "sv", "sh": "sr", "slo": "sk", "swa": "sw", "ua": "uk",
+    "vn": "vi", "wel": "cy", "zho": "zh", "zh-hk": "zh-Hant", "zh-mo": "zh-Hant",
+    "zh-tw": "zh-Hant", "zht": "zh-Hant",
+}  # fmt: skip
 
 
 def language_name(code: str) -> str:
     """Return the English name of a language, or its code when the table does not have it."""
     known = LANGUAGES.get(code)
     return known.name if known else code
+
+
+def wiki_code(code: str) -> str:
+    """Return Wikipedia's code of a language; one that the table does not have is its own."""
+    known = LANGUAGES.get(code)
+    return known.wiki if known else code
+
+
+def task_languages(task: str) -> tuple[str, ...]:
+    """Return the languages that one of `TASKS` tests in the paper, in alphabetical order."""
+    assert task in TASKS, task
+    return tuple(code for code, known in LANGUAGES.items() if task in known.tasks)
+
+
+def suggest_code(code: str) -> str | None:
+    """Return the table's code for what is most likely meant by another one, or None."""
+    wanted = code.strip().lower().replace("_", "-")
+    known = {c.lower(): c for c in LANGUAGES}
+    known |= {entry.iso3.lower(): entry.code for entry in LANGUAGES.values()}
+    known |= {entry.name.lower(): entry.code for entry in LANGUAGES.values()}
+    known |= _ALIASES
+    while wanted:
+        if wanted in known:
+            return known[wanted]
+        wanted = wanted.rpartition("-")[0]
+    # Names may be misspelled; codes are too short for their neighbors to mean anything.
+    names = [name for name in known if len(name) > 3]
+    close = difflib.get_close_matches(code.strip().lower(), names, n=1, cutoff=0.8)
+    return known[close[0]] if close else None
+
+
+def explain_unknown(codes: Iterable[str]) -> list[str]:
+    """Return one line for the user about each code that the table does not have.
+
+    Such a code is no error: a corpus may be in any language. But a mistyped one would silently get
+    no checks of script and language and no tasks, so it has to be said.
+    """
+    lines = []
+    for code in dict.fromkeys(codes):
+        if code in LANGUAGES:
+            continue
+        meant = suggest_code(code)
+        advice = f"did you mean {meant}?" if meant else "its text is used as it is"
+        lines.append(f"{code}: not in the language table; {advice}")
+    return lines
 
 
 def rebalance(sizes: Mapping[str, float], alpha: float) -> dict[str, float]:

@@ -76,7 +76,7 @@ def answers(path: Path) -> list[tuple[str, str, int, str]]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_text_has_the_asked_size_and_documents(folder: Path, language: str) -> None:
-    text = lines(folder / f"text/{language}.txt")
+    text = lines(folder / f"text/{language}/00000.txt")
     size = SIZES.english_sentences if language == "en" else SIZES.other_sentences
     assert sum(bool(line) for line in text) == size
     assert text[0] and text[-1] and 0.1 < text.count("") / size < 0.5
@@ -85,7 +85,7 @@ def test_text_has_the_asked_size_and_documents(folder: Path, language: str) -> N
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_test_sentence_is_in_the_text(folder: Path, language: str) -> None:
-    text = set(lines(folder / f"text/{language}.txt"))
+    text = set(lines(folder / f"text/{language}/00000.txt"))
     tasks = folder / "tasks"
     for split in ("dev", "test"):
         for first, second, _ in rows(tasks / f"xnli/{split}-{language}.tsv"):

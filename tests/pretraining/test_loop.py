@@ -14,9 +14,10 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
 from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.manifest import find_damage
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretraining.batches import Batch, BatchSource
-from metaxlm.pretraining.checkpoint import find_damage, list_checkpoints, load_newest
+from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.loop import train
 
@@ -114,7 +115,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert find_damage(newest) == "optimizer.safetensors does not match its digest"
+    assert find_damage(newest) == [f"{path}: changed, its digest does not fit"]
     assert same(training.run(tmp_path), whole)
     assert "passed over" in capsys.readouterr().out
     for name in ("state.json", "manifest.json"):

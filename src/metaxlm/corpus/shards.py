@@ -1,37 +1,58 @@
 """Token shards: the sentences of one language as a flat, memory-mapped file of token ids.
 
-Comes in: sentences and a tokenizer. Goes out: a folder with `tokens.bin` (little-endian uint16, or
-uint32 above 65,536 rows), `offsets.bin` (uint64, where each sentence starts, plus the end), and
-`manifest.json` with counts and digests. Special tokens are not stored; packing adds them.
+Comes in: prepared text and a tokenizer. Goes out: a folder with `tokens.bin` (little-endian uint16,
+or uint32 above 65,536 rows), `offsets.bin` (uint64, where each sentence starts, plus the end), and
+`manifest.json` with counts, versions and digests. Special tokens are not stored; packing adds them.
+
+The text of a language is tokenized part by part, by whoever is free; the parts are then joined in
+order, so that the shard is the same whoever did what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import islice
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
+from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, digest_file, read_json, write_json
+from metaxlm.files import TEMPORARY_PREFIX, atomic_path, digest_value, read_json, write_json
+from metaxlm.manifest import read_manifest, write_manifest
 
-_BATCH = 4_096
-_FILES = ("tokens.bin", "offsets.bin")
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+# Characters that are encoded at once: the larger, the more often a word is met again.
+_BATCH_CHARACTERS = 8_000_000
+_COPY_BYTES = 1 << 24
+_TOKENS, _OFFSETS, _LENGTHS, _COUNTS = "tokens.bin", "offsets.bin", "lengths.bin", "counts.json"
 
 
 @dataclass(frozen=True)
 class ShardCounts:
     """How much text a shard holds; language sampling takes its N_i from here."""
 
-    sentences: int
-    tokens: int
-    characters: int
-    bytes: int
-    unknown: int
+    documents: int = 0
+    sentences: int = 0
+    words: int = 0
+    tokens: int = 0
+    characters: int = 0
+    bytes: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: ShardCounts) -> ShardCounts:
+        return ShardCounts(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
 
 
 @dataclass(frozen=True)
@@ -52,63 +73,142 @@ def token_dtype(vocab_size: int) -> str:
     return "<u2" if vocab_size <= 1 << 16 else "<u4"
 
 
-def write_shard(
-    folder: Path, sentences: Iterable[str], tokenizer: PreTrainedTokenizerBase
-) -> ShardCounts:
-    """Tokenize sentences into a shard folder; sentences without a token are left out."""
-    dtype = token_dtype(len(tokenizer))
-    num_characters = num_bytes = num_unknown = 0
-    lengths: list[int] = []
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
-        with (temporary / "tokens.bin").open("wb") as file:
-            for batch in _batches(sentences):
-                num_characters += sum(map(len, batch))
-                num_bytes += sum(len(sentence.encode()) for sentence in batch)
-                encodings = tokenizer.backend_tokenizer.encode_batch_fast(
-                    batch, add_special_tokens=False
-                )
-                rows = [np.array(encoding.ids, dtype) for encoding in encodings if encoding.ids]
-                lengths.extend(map(len, rows))
-                flat = np.concatenate(rows) if rows else np.array([], dtype)
-                num_unknown += int((flat == tokenizer.unk_token_id).sum())
-                file.write(flat.tobytes())
-        offsets = np.concatenate([[0], np.cumsum(lengths, dtype="<u8")]).astype("<u8")
-        offsets.tofile(temporary / "offsets.bin")
-        counts = ShardCounts(len(lengths), int(offsets[-1]), num_characters, num_bytes, num_unknown)
-        manifest = {
-            "dtype": dtype,
-            "counts": asdict(counts),
-            "sha256": {name: digest_file(temporary / name) for name in _FILES},
+class ShardWriter:
+    """Tokenizes parts of a language's text and joins them."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        from metaxlm.corpus.encoding import SentenceEncoder
+
+        description = json.loads(tokenizer.to_str())
+        self._encoder = SentenceEncoder(tokenizer)
+        self._unknown_id = _unknown_id(description["model"])
+        self._facts = {
+            "dtype": token_dtype(max(tokenizer.get_vocab().values()) + 1),
+            "metaxlm": __version__,
+            "tokenizers": version("tokenizers"),
+            "tokenizer": digest_value(description),
         }
-        write_json(temporary / "manifest.json", manifest)
-    return counts
+
+    def write_part(
+        self,
+        folder: Path,
+        lines: Iterable[str],
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Tokenize lines (blank ones separate documents) into a part folder.
+
+        `advance` is told how many bytes of text were done.
+        """
+        counts = ShardCounts()
+        dtype = self._facts["dtype"]
+        with atomic_path(folder) as temporary:
+            temporary.mkdir()
+            with (
+                (temporary / _TOKENS).open("wb") as tokens,
+                (temporary / _LENGTHS).open("wb") as lengths,
+            ):
+                for num_documents, batch in _batches(lines):
+                    encoded = self._encoder.encode(batch)
+                    tokens.write(encoded.ids.astype(dtype).tobytes())
+                    full = encoded.lengths[encoded.lengths > 0]
+                    lengths.write(full.astype("<u4").tobytes())
+                    num_bytes = sum(len(line.encode()) for line in batch)
+                    counts += ShardCounts(
+                        num_documents,
+                        len(full),
+                        encoded.num_words,
+                        len(encoded.ids),
+                        sum(map(len, batch)),
+                        num_bytes,
+                        int((encoded.ids == self._unknown_id).sum()),
+                    )
+                    advance(num_bytes)
+            write_json(temporary / _COUNTS, self._facts | {"counts": asdict(counts)})
+
+    @staticmethod
+    def join(folder: Path, parts: Sequence[Path]) -> ShardCounts:
+        """Join the parts of a language, in the given order, to its shard."""
+        facts = [read_json(part / _COUNTS) for part in parts]
+        counts = sum((ShardCounts(**fact.pop("counts")) for fact in facts), ShardCounts())
+        assert all(fact == facts[0] for fact in facts), "parts of different tokenizers"
+        with atomic_path(folder) as temporary:
+            temporary.mkdir()
+            with (temporary / _TOKENS).open("wb") as joined:
+                for part in parts:
+                    with (part / _TOKENS).open("rb") as file:
+                        shutil.copyfileobj(file, joined, _COPY_BYTES)
+            with (temporary / _OFFSETS).open("wb") as file:
+                for offsets in _offsets(part / _LENGTHS for part in parts):
+                    file.write(offsets.tobytes())
+            write_manifest(temporary, facts[0] | {"counts": asdict(counts)})
+        return counts
+
+
+def write_shard(
+    folder: Path, lines: Iterable[str], tokenizer: PreTrainedTokenizerBase
+) -> ShardCounts:
+    """Tokenize lines (blank ones separate documents) into a shard, in one go."""
+    writer = ShardWriter(tokenizer.backend_tokenizer)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=folder.parent) as work:
+        part = Path(work) / "part"
+        writer.write_part(part, lines)
+        return writer.join(folder, [part])
 
 
 def open_shard(folder: Path) -> Shard:
     """Open a shard as memory maps; sizes are checked against the manifest."""
-    manifest = read_json(folder / "manifest.json")
+    manifest: dict[str, Any] = read_manifest(folder)
     counts = ShardCounts(**manifest["counts"])
-    dtype = np.dtype(manifest["dtype"])
-    expected = {
-        "tokens.bin": counts.tokens * dtype.itemsize,
-        "offsets.bin": (counts.sentences + 1) * 8,
-    }
-    for name, size in expected.items():
+    for name, facts in manifest["files"].items():
         path = folder / name
         found = path.stat().st_size if path.is_file() else None
-        if found != size:
+        if found != facts["bytes"]:
             raise MetaXLMError(
-                f"{path}: found {found} bytes, the manifest says {size}; "
+                f"{path}: found {found} bytes, the manifest says {facts['bytes']}; "
                 f"delete {folder} and run again"
             )
     if not counts.tokens:
         raise MetaXLMError(f"{folder}: the shard holds no tokens; the language's text is empty")
-    tokens = np.memmap(folder / "tokens.bin", dtype, mode="r")
-    return Shard(tokens, np.memmap(folder / "offsets.bin", "<u8", mode="r"), counts)
+    tokens = np.memmap(folder / _TOKENS, np.dtype(manifest["dtype"]), mode="r")
+    return Shard(tokens, np.memmap(folder / _OFFSETS, "<u8", mode="r"), counts)
 
 
-def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
-    iterator = iter(sentences)
-    while batch := list(islice(iterator, _BATCH)):
-        yield batch
+def _unknown_id(model: dict[str, Any]) -> int:
+    """Return the id of unknown text, or -1 where everything has a token (byte-level BPE)."""
+    if model["type"] == "Unigram":
+        return -1 if model["unk_id"] is None else int(model["unk_id"])
+    token = model.get("unk_token")
+    return -1 if token is None else int(model["vocab"][token])
+
+
+def _batches(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield batches of sentences with the number of documents that start in them."""
+    batch: list[str] = []
+    num_documents = num_characters = 0
+    inside = False
+    for line in lines:
+        if not line:
+            inside = False
+            continue
+        num_documents += not inside
+        inside = True
+        batch.append(line)
+        num_characters += len(line)
+        if num_characters >= _BATCH_CHARACTERS:
+            yield num_documents, batch
+            batch, num_documents, num_characters = [], 0, 0
+    if batch:
+        yield num_documents, batch
+
+
+def _offsets(paths: Iterable[Path]) -> Iterator[NDArray[np.uint64]]:
+    """Turn sentence lengths into where each sentence starts, a piece of the file at a time."""
+    total = np.uint64(0)
+    yield np.array([total], "<u8")
+    for path in paths:
+        lengths = np.fromfile(path, "<u4")
+        ends = np.cumsum(lengths, dtype="<u8") + total
+        if len(ends):
+            total = ends[-1]
+            yield ends

@@ -1,94 +1,127 @@
-"""Plain text of one language becomes documents of sentences.
+"""Prepared text: a line a sentence (or paragraph), a blank line between documents, in parts.
 
-Comes in: a folder with `XX.txt`, `XX.txt.gz` or `XX.txt.xz` a language, a paragraph or sentence a
-line, blank lines between documents. Goes out: `XX.txt` with exactly one sentence a line and one
-blank line between documents, which is what everything downstream reads.
+This is what every step after reading takes and gives. The prepared text of a language is the folder
+`text/XX` with the parts `00000.txt`, `00001.txt`, ... and a manifest with digests and counts.
 """
 
 from __future__ import annotations
 
-import gzip
-import lzma
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, cast
+from typing import Any
 
+from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path
+from metaxlm.manifest import read_manifest, write_manifest
 
-_OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {
-    ".txt": lambda path: path.open("rb"),
-    ".txt.gz": lambda path: cast(IO[bytes], gzip.GzipFile(path, "rb")),
-    ".txt.xz": lambda path: cast(IO[bytes], lzma.LZMAFile(path)),  # noqa: SIM115
-}
-
-Document = list[str]
-"""The sentences of one document."""
+Lines = list[str]
+"""The lines of one document."""
 
 
-def find_text(folder: Path, language: str) -> Path:
-    """Return the one text file of a language in a folder."""
-    if not folder.is_dir():
-        raise MetaXLMError(f"{folder}: no such folder; corpus.path holds files like en.txt")
-    found = [folder / f"{language}{ending}" for ending in _OPENERS]
-    present = [path for path in found if path.is_file()]
-    if len(present) == 1:
-        return present[0]
-    names = ", ".join(path.name for path in present or found)
-    problem = "several files" if present else "no file"
-    raise MetaXLMError(f"{folder}: {problem} for language {language!r} ({names}); keep exactly one")
+@dataclass
+class TextCounts:
+    """How much prepared text there is."""
+
+    documents: int = 0
+    sentences: int = 0
+    words: int = 0
+    """Between spaces; languages written without them have few and long ones."""
+    characters: int = 0
+    bytes: int = 0
+    """Of the sentences in UTF-8, without line ends."""
+
+    def add_document(self, lines: Lines) -> None:
+        """Count one more document."""
+        self.documents += 1
+        self.sentences += len(lines)
+        for line in lines:
+            self.words += line.count(" ") + 1
+            self.characters += len(line)
+            self.bytes += len(line) if line.isascii() else len(line.encode())
+
+    def __add__(self, other: TextCounts) -> TextCounts:
+        return TextCounts(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
 
 
-def read_documents(path: Path) -> Iterator[Document]:
-    """Yield the documents of a text file, line by line, without holding the file in memory."""
-    ending = path.name[path.name.index(".") :]
-    document: Document = []
-    number = 0
-    try:
-        with _OPENERS[ending](path) as file:
-            for raw in file:
-                number += 1
-                line = " ".join(raw.decode("utf-8").split())
-                if line:
-                    document.append(line)
-                elif document:
-                    yield document
-                    document = []
-    except UnicodeDecodeError as error:
-        raise MetaXLMError(f"{path}:{number}: not UTF-8; convert the file with iconv") from error
-    except (EOFError, OSError, lzma.LZMAError) as error:
-        raise MetaXLMError(
-            f"{path}:{number + 1}: cannot be read on ({error}); the file is damaged or cut short"
-        ) from error
-    if document:
-        yield document
+@dataclass(frozen=True)
+class CorpusCounts:
+    """What became of a language's raw text."""
+
+    text: TextCounts
+    records: int = 0
+    """Records of the input: pages, rows, lines."""
+    rejected: Mapping[str, int] | None = None
+    """Records that did not become documents, by reason."""
+    dropped: Mapping[str, int] | None = None
+    """Paragraphs that were left out, by reason."""
+    examples: Mapping[str, str] | None = None
+    """The first place of each reason."""
 
 
-def split_into_sentences(documents: Iterable[Document], language: str) -> Iterator[Document]:
-    """Split every line of every document into sentences with sentencex."""
-    # Imported here: a training machine that gets finished shards does not need it.
-    from sentencex import segment
-
-    for document in documents:
-        sentences = [s.strip() for line in document for s in segment(language, line)]
-        kept = [sentence for sentence in sentences if sentence]
-        if kept:
-            yield kept
-
-
-def write_documents(path: Path, documents: Iterable[Document]) -> int:
-    """Write documents, a sentence a line; return how many. An empty corpus is refused."""
-    num_sentences = 0
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for index, document in enumerate(documents):
-            file.write("\n" * (index > 0) + "".join(f"{sentence}\n" for sentence in document))
-            num_sentences += len(document)
-        if not num_sentences:
-            raise MetaXLMError(f"{path}: the corpus of this language is empty; nothing to train on")
-    return num_sentences
+def write_lines(path: Path, documents: Iterable[Lines]) -> TextCounts:
+    """Write documents to a text file; the caller answers for the name being temporary."""
+    counts = TextCounts()
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for lines in documents:
+            file.write("\n" if counts.documents else "")
+            file.writelines(f"{line}\n" for line in lines)
+            counts.add_document(lines)
+    return counts
 
 
-def read_sentences(path: Path) -> Iterator[str]:
-    """Yield the sentences of a prepared file, document boundaries left out."""
-    for document in read_documents(path):
-        yield from document
+def read_lines(path: Path) -> Iterator[Lines]:
+    """Yield the documents of one part."""
+    lines: Lines = []
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            if line != "\n":
+                lines.append(line.removesuffix("\n"))
+            elif lines:
+                yield lines
+                lines = []
+    if lines:
+        yield lines
+
+
+def list_parts(folder: Path) -> list[Path]:
+    """Return the parts of a language's prepared text, in order."""
+    parts = sorted(folder.glob("*.txt"))
+    if not parts:
+        raise MetaXLMError(f"{folder}: no prepared text; run the corpus stage again")
+    return parts
+
+
+def read_sentences(folder: Path) -> Iterator[str]:
+    """Yield the sentences of a language's prepared text, document boundaries left out."""
+    for part in list_parts(folder):
+        for lines in read_lines(part):
+            yield from lines
+
+
+def seal_text(folder: Path, counts: CorpusCounts | None = None) -> None:
+    """Write the manifest of a language's prepared text; without counts the text is counted."""
+    if counts is None:
+        text = TextCounts()
+        for part in list_parts(folder):
+            for lines in read_lines(part):
+                text.add_document(lines)
+        counts = CorpusCounts(text, text.documents)
+    write_manifest(folder, {"metaxlm": __version__, "counts": asdict(counts)})
+
+
+def read_counts(folder: Path) -> CorpusCounts:
+    """Return what the manifest of a language's prepared text says."""
+    facts: dict[str, Any] = read_manifest(folder)["counts"]
+    return CorpusCounts(**facts | {"text": TextCounts(**facts["text"])})
+
+
+def merge_reasons(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add up counts by reason, most frequent first."""
+    total: Counter[str] = Counter()
+    for part in counts:
+        total.update(part)
+    return dict(total.most_common())

@@ -26,8 +26,12 @@ class RunLayout:
         return self.root / "corpus"
 
     def text(self, language: str) -> Path:
-        """The prepared sentences of a language."""
-        return self.corpus / "text" / f"{language}.txt"
+        """The prepared sentences of a language, in parts."""
+        return self.corpus / "text" / language
+
+    def work(self, stage: str) -> Path:
+        """What a stage has done so far; gone when it is complete."""
+        return self.root / "work" / stage
 
     @property
     def tasks(self) -> Path:

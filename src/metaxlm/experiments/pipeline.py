@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from metaxlm.config import Recipe
-from metaxlm.corpus.text import find_text
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.evaluation import evaluate_features, finetune_task
 from metaxlm.experiments.layout import RunLayout
@@ -49,22 +48,36 @@ def build_stages(recipe: Recipe, layout: RunLayout, device: torch.device) -> lis
         layout.corpus,
         parts("languages", "source_language", "corpus") | {"files": _text_files(recipe)},
         (),
-        partial(prepare_corpus, recipe),
+        partial(prepare_corpus, recipe, layout),
+        work_dir=layout.work("corpus"),
+        keeps_work=False,
+        version=2,
     )
     vocabulary = Stage(
         "vocabulary",
         layout.vocabulary,
-        parts("vocabulary") | {"imports_encoder": recipe.meta.model is not None},
+        parts("vocabulary")
+        | {
+            "imports_encoder": recipe.meta.model is not None,
+            "files": _local_files(recipe.vocabulary.model),
+        },
         (corpus,),
         partial(prepare_vocabularies, recipe, layout),
     )
     shards = Stage(
-        "shards", layout.shards, {}, (vocabulary,), partial(prepare_shards, recipe, layout)
+        "shards",
+        layout.shards,
+        {},
+        (vocabulary,),
+        partial(prepare_shards, recipe, layout),
+        work_dir=layout.work("shards"),
+        keeps_work=False,
+        version=2,
     )
     meta = Stage(
         "meta",
         layout.meta / "model",
-        parts("model", "meta") | {"files": _encoder_files(recipe)},
+        parts("model", "meta") | {"files": _local_files(recipe.meta.model)},
         () if recipe.meta.model else (shards,),
         partial(meta_pretrain, recipe, layout, device),
         work_dir=layout.meta / "checkpoints",
@@ -206,15 +219,21 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
 
 
 def _text_files(recipe: Recipe) -> list[list[Any]]:
-    if recipe.corpus.source != "text":
+    if recipe.corpus.source == "phrasebook":
         return []
+    from metaxlm.corpus.readers.inputs import find_inputs
+
     assert recipe.corpus.path is not None  # the recipe checks it
-    return [_identify(find_text(recipe.corpus.path, language)) for language in recipe.languages]
+    return [
+        _identify(path)
+        for language in recipe.languages
+        for path in find_inputs(recipe.corpus.path, recipe.corpus.source, language)
+    ]
 
 
-def _encoder_files(recipe: Recipe) -> list[list[Any]]:
-    folder = Path(recipe.meta.model) if recipe.meta.model else None
-    return _list_files(folder) if folder is not None and folder.is_dir() else []
+def _local_files(model: str | None) -> list[list[Any]]:
+    """Identify the files of a model or tokenizer, if it is a folder and not a name on the hub."""
+    return _list_files(Path(model)) if model and Path(model).is_dir() else []
 
 
 def _list_files(folder: Path | None) -> list[list[Any]]:

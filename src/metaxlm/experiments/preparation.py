@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from metaxlm import __version__
 from metaxlm.config import PhrasebookRecipe, Recipe
-from metaxlm.corpus.shards import Shard, open_shard, write_shard
-from metaxlm.corpus.text import (
-    find_text,
-    read_documents,
-    read_sentences,
-    split_into_sentences,
-    write_documents,
-)
+from metaxlm.corpus.shards import Shard, open_shard
+from metaxlm.corpus.text import read_counts, read_sentences, seal_text
 from metaxlm.experiments.layout import RunLayout
+from metaxlm.languages import explain_unknown
+from metaxlm.manifest import write_manifest
 from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
-from metaxlm.progress import Advance, track
+from metaxlm.progress import say
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
+from metaxlm.vocabulary.loading import load_tokenizer
 from metaxlm.vocabulary.sample import sample_counts, sample_sentences
 from metaxlm.vocabulary.unigram import train_unigram
 
@@ -27,20 +25,21 @@ MULTILINGUAL = "multilingual"
 MONOLINGUAL = "monolingual"
 
 
-def prepare_corpus(recipe: Recipe, folder: Path) -> None:
-    """Write `text/XX.txt`, a sentence a line, for every language of the recipe."""
+def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
+    """Write `text/XX/`, a sentence a line, for every language of the recipe."""
     if recipe.corpus.source == "phrasebook":
         sizes = _phrasebook_sizes(recipe.corpus.phrasebook)
         write_phrasebook(folder, recipe.languages, recipe.seed, sizes)
-        return
-    assert recipe.corpus.path is not None  # the recipe checks it
-    with track("corpus", len(recipe.languages), "languages") as advance:
         for language in recipe.languages:
-            documents = read_documents(find_text(recipe.corpus.path, language))
-            if recipe.corpus.split_sentences:
-                documents = split_into_sentences(documents, language)
-            write_documents(folder / "text" / f"{language}.txt", documents)
-            advance()
+            seal_text(folder / "text" / language)
+        return
+    # Imported here: a machine that gets finished shards does not need what reads raw text.
+    from metaxlm.corpus.preparation import prepare_text
+
+    for line in explain_unknown(recipe.languages):
+        say(line)
+    work_dir = layout.work("corpus")
+    prepare_text(recipe.corpus, recipe.languages, recipe.engine, folder / "text", work_dir)
 
 
 def _phrasebook_sizes(wishes: PhrasebookRecipe) -> PhrasebookSizes:
@@ -61,28 +60,32 @@ def _phrasebook_sizes(wishes: PhrasebookRecipe) -> PhrasebookSizes:
 
 
 def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
-    """Train the shared vocabulary, and the monolingual one unless an encoder is imported."""
-    settings = recipe.vocabulary
-    paths = {language: layout.text(language) for language in recipe.languages}
-    counts = {language: sum(1 for _ in read_sentences(path)) for language, path in paths.items()}
-    texts = {language: read_sentences(path) for language, path in paths.items()}
-    wanted = sample_counts(counts, settings.alpha, settings.sample_sentences)
-    sample = sample_sentences(texts, counts, wanted, recipe.seed)
-    with track("shared vocabulary", sum(wanted.values()), "sentences") as advance:
-        tokenizer = train_unigram(_count_off(sample, advance), settings.size)
-    tokenizer.save_pretrained(folder / MULTILINGUAL)
+    """Train or load the shared vocabulary; train the monolingual one unless one is imported."""
+    if recipe.vocabulary.model is None:
+        tokenizer = _train_shared(recipe, layout)
+    else:
+        tokenizer = load_tokenizer(recipe.vocabulary.model)
+    _save(tokenizer, folder / MULTILINGUAL)
     if recipe.meta.model is None:
-        sentences = read_sentences(layout.text(recipe.source_language))
-        total = counts[recipe.source_language]
-        with track("monolingual vocabulary", total, "sentences") as advance:
-            tokenizer = train_byte_bpe(_count_off(sentences, advance), settings.monolingual_size)
-        tokenizer.save_pretrained(folder / MONOLINGUAL)
+        text = layout.text(recipe.source_language)
+        total = read_counts(text).text.sentences
+        size = recipe.vocabulary.monolingual_size
+        _save(train_byte_bpe(read_sentences(text), size, total), folder / MONOLINGUAL)
 
 
-def _count_off(sentences: Iterable[str], advance: Advance) -> Iterator[str]:
-    for sentence in sentences:
-        advance()
-        yield sentence
+def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
+    settings = recipe.vocabulary
+    folders = {language: layout.text(language) for language in recipe.languages}
+    counts = {name: read_counts(folder).text.sentences for name, folder in folders.items()}
+    wanted = sample_counts(counts, settings.alpha, settings.sample_sentences)
+    texts = {language: read_sentences(folder) for language, folder in folders.items()}
+    sample = sample_sentences(texts, counts, wanted, recipe.seed)
+    return train_unigram(sample, settings.size, sum(wanted.values()))
+
+
+def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    tokenizer.save_pretrained(folder)
+    write_manifest(folder, {"metaxlm": __version__, "rows": len(tokenizer)})
 
 
 def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
@@ -93,15 +96,19 @@ def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
 
 def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
     """Tokenize every language with the shared vocabulary, the source also with its own."""
+    from metaxlm.corpus.preparation import tokenize_text
+
     work = [(MULTILINGUAL, language) for language in recipe.languages]
     if recipe.meta.model is None:
         work.append((MONOLINGUAL, recipe.source_language))
-    with track("shards", len(work), "languages") as advance:
-        for vocabulary, language in work:
-            tokenizer = load_vocabulary(layout, vocabulary)
-            sentences = read_sentences(layout.text(language))
-            write_shard(folder / vocabulary / language, sentences, tokenizer)
-            advance()
+    shards = {
+        f"{vocabulary}/{language}": (
+            layout.vocabulary / vocabulary / "tokenizer.json",
+            layout.text(language),
+        )
+        for vocabulary, language in work
+    }
+    tokenize_text(shards, recipe.engine, folder, layout.work("shards"))
 
 
 def open_shards(recipe: Recipe, layout: RunLayout) -> Mapping[str, Shard]:

@@ -2,9 +2,10 @@
 
 Comes in: what a stage depends on (recipe values, files of the user, earlier stages) and a function
 that fills a folder. Goes out: the filled folder with a `.stage.json` inside that holds the
-fingerprint of all inputs. The folder appears under its final name only when it is complete, so a
-killed run never leaves a half stage behind; a stage that keeps work of its own (training) finds it
-again in `work_dir`, which is cleared only when the fingerprint changes.
+fingerprint of all inputs and the digests of all files. The folder appears under its final name only
+when it is complete, so a killed run never leaves a half stage behind; a stage that keeps work of
+its own (training, corpus preparation) finds it again in `work_dir`, which is cleared only when the
+fingerprint changes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm import __version__
-from metaxlm.files import atomic_path, digest_value, read_json, remove, write_json
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import atomic_path, digest_value, remove
+from metaxlm.manifest import describe_files, list_files, read_sealed, write_sealed
 from metaxlm.progress import say
 
 MARKER = ".stage.json"
@@ -43,6 +46,8 @@ class Stage:
     """The variant it belongs to, or None for stages that all variants share."""
     work_dir: Path | None = None
     """Folder whose content outlives an interruption, such as checkpoints."""
+    keeps_work: bool = True
+    """Whether that folder stays when the stage is complete."""
     version: int = 1
     """Raised when a change of the code makes earlier outputs wrong."""
 
@@ -67,8 +72,8 @@ class Stage:
         """Say whether the output is there, whole, and made from the present inputs."""
         marker = _read_marker(self.output)
         return marker.get("fingerprint") == self.fingerprint and all(
-            (self.output / name).is_file() and (self.output / name).stat().st_size == size
-            for name, size in marker.get("files", {}).items()
+            (self.output / name).is_file() and (self.output / name).stat().st_size == facts["bytes"]
+            for name, facts in marker.get("files", {}).items()
         )
 
     def run(self) -> None:
@@ -84,19 +89,16 @@ class Stage:
             temporary.mkdir()
             self.fill(temporary)
             seconds = round(time.monotonic() - start, 1)
-            write_json(temporary / MARKER, self._marker(temporary, seconds))
+            write_sealed(temporary / MARKER, self._marker(temporary, seconds))
+        if self.work_dir is not None and not self.keeps_work:
+            remove(self.work_dir)
         say(f"{self.title}: done in {seconds:.1f} s")
 
     def _marker(self, folder: Path, seconds: float) -> dict[str, Any]:
-        files = {
-            str(path.relative_to(folder)): path.stat().st_size
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name not in _REWRITTEN
-        }
         return {
             "fingerprint": self.fingerprint,
             "inputs": self.inputs,
-            "files": files,
+            "files": describe_files(folder, stage_files(folder)),
             "seconds": seconds,
             "metaxlm": __version__,
         }
@@ -121,15 +123,20 @@ class Stage:
             say(f"{self.title}: clearing {work_dir}, made with another recipe")
         if earlier != self.fingerprint:
             remove(work_dir)
-            write_json(marker_path, {"fingerprint": self.fingerprint})
+            write_sealed(marker_path, {"fingerprint": self.fingerprint})
+
+
+def stage_files(folder: Path) -> list[str]:
+    """Return the files that a stage's marker answers for, the marker itself left out."""
+    return [name for name in list_files(folder, nested=True) if Path(name).name not in _REWRITTEN]
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:
-    path = folder / MARKER
-    if not path.is_file():
+    """Return the marker of a folder; one that is missing or damaged says nothing."""
+    try:
+        return read_sealed(folder / MARKER)
+    except MetaXLMError:
         return {}
-    marker = read_json(path)
-    return marker if isinstance(marker, dict) else {}
 
 
 def _changes(before: Any, after: Any, place: str = "") -> list[str]:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from metaxlm.initialization.canonical import Vocabulary, read_vocabulary
 from metaxlm.initialization.matching import RULES, TEXT_RULES, UNMATCHED, Matches, match_vocabulary
-from metaxlm.initialization.scripts import SPECIAL, find_script
 from metaxlm.initialization.translation import Translated, spell_word, translate_words
+from metaxlm.scripts import SPECIAL, find_script
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

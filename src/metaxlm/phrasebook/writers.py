@@ -1,6 +1,6 @@
 """The built-in corpus on disk: text for pretraining, and data for every task.
 
-In: a folder, languages, a seed, sizes. Out: `text/XX.txt` (a sentence a line, a blank line between
+In: a folder, languages, a seed, sizes. Out: `text/XX/00000.txt` (a sentence a line, a blank line between
 documents) and `tasks/` in the published formats. The same arguments give the same bytes.
 """
 
@@ -136,7 +136,7 @@ class _Writer:
                 for lines in self._splits.text(code, count):
                     blocks.append("\n".join(lines) + "\n")
                     advance(len(lines))
-            self._put(f"text/{code}.txt", "\n".join(blocks))
+            self._put(f"text/{code}/00000.txt", "\n".join(blocks))
 
     def _put(self, name: str, text: str) -> None:
         path = self._folder / name

@@ -15,10 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, digest_file, read_json, remove, write_json
+from metaxlm.files import atomic_path, read_json, remove, write_json
+from metaxlm.manifest import find_damage, write_manifest
 from metaxlm.progress import say
-
-_FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
 @dataclass
@@ -54,8 +53,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         save_file(_contiguous(checkpoint.model), temporary / "model.safetensors")
         save_file(_contiguous(checkpoint.moments), temporary / "optimizer.safetensors")
         write_json(temporary / "state.json", asdict(checkpoint.state))
-        digests = {name: digest_file(temporary / name) for name in _FILES}
-        write_json(temporary / "manifest.json", {"sha256": digests})
+        write_manifest(temporary, {"step": checkpoint.state.step})
     for old in list_checkpoints(folder)[:-keep]:
         remove(old)
     return final
@@ -66,28 +64,13 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if path.is_dir())
 
 
-def find_damage(checkpoint_dir: Path) -> str | None:
-    """Return what is wrong with a checkpoint on the disk, or None."""
-    try:
-        digests = read_json(checkpoint_dir / "manifest.json")["sha256"]
-        for name in _FILES:
-            path = checkpoint_dir / name
-            if not path.is_file():
-                return f"{name} is missing"
-            if digest_file(path) != digests[name]:
-                return f"{name} does not match its digest"
-    except (MetaXLMError, KeyError, TypeError) as error:
-        return f"manifest.json is unreadable ({error})"
-    return None
-
-
 def load_newest(folder: Path) -> Checkpoint | None:
     """Return the newest checkpoint that verifies, or None when there is none."""
     for path in reversed(list_checkpoints(folder)):
         damage = find_damage(path)
-        if damage is None:
+        if not damage:
             return _load(path)
-        say(f"{path}: passed over, {damage}")
+        say(f"passed over a checkpoint: {damage[0]}")
     return None
 
 

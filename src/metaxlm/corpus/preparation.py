@@ -1,0 +1,221 @@
+"""From the user's files to prepared text, and from prepared text to token shards.
+
+Both are a few rounds of tasks on an engine (`steps.py` says which). What is done stays in the work
+folder until everything is complete, so a run that was stopped, or of which a task failed, goes on
+where it was. The paper's counterpart is section 4.1: Wikipedia dumps in 94 languages, sentences cut
+into XLM-R's subwords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metaxlm.config import CorpusRecipe, EngineRecipe
+from metaxlm.corpus.engines import run_tasks
+from metaxlm.corpus.readers.inputs import find_inputs, split_input
+from metaxlm.corpus.steps import (
+    COUNTS,
+    PARAGRAPHS,
+    SENTENCES,
+    TALLY,
+    FilterParagraphs,
+    FindDuplicates,
+    Input,
+    JoinTokens,
+    Part,
+    ReadDocuments,
+    ReadParagraphs,
+    SplitSentences,
+    Tally,
+    TokenizeText,
+    WriteParagraphs,
+    WriteSentences,
+    duplicates_path,
+    task_folder,
+)
+from metaxlm.corpus.text import CorpusCounts, TextCounts, list_parts, merge_reasons, seal_text
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import link, link_tree, read_json
+
+_WANTED_REJECTIONS = frozenset({"redirect", "namespace", "disambiguation", "empty", "not_wikitext"})
+"""Records that are left out on purpose; all other rejections are damage."""
+
+
+@dataclass(frozen=True)
+class _Extracted:
+    """What extraction left of one language."""
+
+    tally: Mapping[str, Any]
+    parts: Sequence[Path]
+
+
+def prepare_text(
+    recipe: CorpusRecipe,
+    languages: Sequence[str],
+    engine: EngineRecipe,
+    folder: Path,
+    work_dir: Path,
+) -> None:
+    """Read, clean, deduplicate and split the files of every language into `folder/XX`."""
+    work_dir = work_dir.absolute()
+    extracted = _extract(recipe, languages, engine, work_dir)
+    for language, found in extracted.items():
+        _check_rejections(language, found.tally, recipe.max_rejected)
+    parts = _deduplicate(recipe, extracted, engine, work_dir)
+    done = _split(recipe, parts, engine, work_dir)
+    for language, found in extracted.items():
+        mine = [task for task, part in zip(done, parts, strict=True) if part.language == language]
+        _assemble(folder / language, language, found.tally, mine)
+
+
+def _extract(
+    recipe: CorpusRecipe, languages: Sequence[str], engine: EngineRecipe, work_dir: Path
+) -> dict[str, _Extracted]:
+    """Run the reading tasks; return what they left, by language."""
+    assert recipe.path is not None, "the recipe checks it"
+    assert recipe.source != "phrasebook", "the built-in corpus is generated"
+    part_bytes = recipe.task_mb * 1_000_000
+    inputs = [
+        Input(language, split)
+        for language in languages
+        for path in find_inputs(recipe.path.absolute(), recipe.source, language)
+        for split in split_input(path, recipe.source, part_bytes)
+    ]
+    tally = Tally()
+    output = work_dir / "paragraphs"
+    steps = [
+        ReadDocuments(inputs, recipe, tally),
+        FilterParagraphs(recipe.cleaning, tally),
+        # Only files that could not be split are worth cutting, so there is room for a whole split.
+        WriteParagraphs(output, 2 * part_bytes, tally),
+    ]
+    weights = [task.split.size for task in inputs]
+    run_tasks(steps, weights, work_dir / "extract", engine, "corpus: read and clean")
+    found = {}
+    for language in languages:
+        folders = [
+            task_folder(output, rank)
+            for rank, task in enumerate(inputs)
+            if task.language == language
+        ]
+        parts = [path for task in folders for path in sorted(task.glob(f"*{PARAGRAPHS}"))]
+        found[language] = _Extracted(_merge([read_json(task / TALLY) for task in folders]), parts)
+    return found
+
+
+def _merge(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    examples: dict[str, str] = {}
+    for tally in tallies:
+        examples = tally["examples"] | examples
+    return {
+        "records": sum(tally["records"] for tally in tallies),
+        "rejected": merge_reasons(tally["rejected"] for tally in tallies),
+        "dropped": merge_reasons(tally["dropped"] for tally in tallies),
+        "examples": examples,
+    }
+
+
+def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> None:
+    """Refuse a corpus of which too much could not be read."""
+    damaged = {
+        reason: count
+        for reason, count in tally["rejected"].items()
+        if reason not in _WANTED_REJECTIONS
+    }
+    if sum(damaged.values()) > limit * tally["records"]:
+        reason = max(damaged, key=lambda name: damaged[name])
+        raise MetaXLMError(
+            f"{tally['examples'][reason]}: {reason}, one of {damaged[reason]:,} such among "
+            f"{tally['records']:,} records of language {language!r}; mend the files, or raise "
+            f"corpus.max_rejected (now {limit})"
+        )
+
+
+def _deduplicate(
+    recipe: CorpusRecipe,
+    extracted: Mapping[str, _Extracted],
+    engine: EngineRecipe,
+    work_dir: Path,
+) -> list[Part]:
+    """Find repeated paragraphs; return all parts with where their repeated ones are marked."""
+    full = {language: found for language, found in extracted.items() if found.parts}
+    output = work_dir / "duplicates"
+    if recipe.cleaning.deduplicate:
+        step = FindDuplicates(output, [found.parts for found in full.values()])
+        sizes = [
+            sum(path.with_suffix(".hashes").stat().st_size // 8 for path in found.parts)
+            for found in full.values()
+        ]
+        title = "corpus: find duplicates"
+        run_tasks([step], sizes, work_dir / "deduplicate", engine, title, "paragraphs")
+    return [
+        Part(
+            language,
+            path,
+            duplicates_path(task_folder(output, rank), number)
+            if recipe.cleaning.deduplicate
+            else None,
+        )
+        for rank, (language, found) in enumerate(full.items())
+        for number, path in enumerate(found.parts)
+    ]
+
+
+def _split(
+    recipe: CorpusRecipe, parts: Sequence[Part], engine: EngineRecipe, work_dir: Path
+) -> list[Path]:
+    """Split the parts into sentences; return the folder of each."""
+    tally = Tally()
+    output = work_dir / "sentences"
+    steps = [ReadParagraphs(parts, tally), WriteSentences(output, tally)]
+    if recipe.split_sentences:
+        steps.insert(1, SplitSentences())
+    weights = [part.path.stat().st_size for part in parts]
+    run_tasks(steps, weights, work_dir / "split", engine, "corpus: split sentences")
+    return [task_folder(output, rank) for rank in range(len(parts))]
+
+
+def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequence[Path]) -> None:
+    """Put the prepared text of a language in its place, with its manifest."""
+    facts = [read_json(task / COUNTS) for task in tasks]
+    counts = sum((TextCounts(**fact["text"]) for fact in facts), TextCounts())
+    dropped = merge_reasons([tally["dropped"], *(fact["dropped"] for fact in facts)])
+    if not counts.sentences:
+        reasons = ", ".join(f"{n:,} {why}" for why, n in (tally["rejected"] | dropped).items())
+        raise MetaXLMError(
+            f"corpus of language {language!r}: no text is left of {tally['records']:,} records "
+            f"({reasons or 'the files are empty'}); add text or take the language out"
+        )
+    folder.mkdir(parents=True)
+    full = [task for task, fact in zip(tasks, facts, strict=True) if fact["text"]["sentences"]]
+    for number, task in enumerate(full):
+        link(task / SENTENCES, folder / f"{number:05d}.txt")
+    dropped = {reason: count for reason, count in dropped.items() if count}
+    seal_text(
+        folder,
+        CorpusCounts(counts, tally["records"], tally["rejected"], dropped, tally["examples"]),
+    )
+
+
+def tokenize_text(
+    shards: Mapping[str, tuple[Path, Path]], engine: EngineRecipe, folder: Path, work_dir: Path
+) -> None:
+    """Make shards `folder/NAME`, given for each its tokenizer file and prepared text."""
+    work_dir = work_dir.absolute()
+    texts = {name: list_parts(text.absolute()) for name, (_, text) in shards.items()}
+    tasks = [(shards[name][0].absolute(), part) for name, parts in texts.items() for part in parts]
+    output = work_dir / "parts"
+    weights = [part.stat().st_size for _, part in tasks]
+    steps = [TokenizeText(output, tasks)]
+    run_tasks(steps, weights, work_dir / "tokenize", engine, "tokenize")
+    joins, rank = [], 0
+    for name, parts in texts.items():
+        mine = [task_folder(output, rank + number) for number in range(len(parts))]
+        joins.append((work_dir / "shards" / name, mine))
+        rank += len(parts)
+    step = JoinTokens(joins)
+    run_tasks([step], [1] * len(joins), work_dir / "join", engine, "join shards", "shards")
+    link_tree(work_dir / "shards", folder)

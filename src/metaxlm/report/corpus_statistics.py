@@ -1,0 +1,127 @@
+"""The corpus in a table and a figure: the paper's appendix table, for the user's own data.
+
+In come rows of `corpus.statistics`; out come a table for the terminal, Markdown, and a figure of
+sizes and of how the rebalanced distribution lifts the small languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from metaxlm.corpus.statistics import LanguageStatistics, Losses
+from metaxlm.files import atomic_path, write_text
+from metaxlm.languages import language_name
+from metaxlm.report.palette import GRID, INK
+from metaxlm.report.vector import drawing_style, render_pdf, render_svg
+
+_HEADINGS = (
+    "language", "MB", "documents", "sentences", "tokens", "tokens/word", "unknown", "drawn",
+)  # fmt: skip
+_SIZE_COLOR = "#0b6fad"
+_DRAWN_COLOR = "#c8500a"
+
+
+def _cells(row: LanguageStatistics) -> list[str]:
+    per_word, unknown = row.tokens_per_word, row.unknown_rate
+    return [
+        f"{row.language} {language_name(row.language)}",
+        f"{row.bytes / 1e6:,.1f}",
+        f"{row.documents:,}",
+        f"{row.sentences:,}",
+        "–" if row.tokens is None else f"{row.tokens:,}",
+        "–" if per_word is None else f"{per_word:.2f}",
+        "–" if unknown is None else f"{100 * unknown:.3f} %",
+        f"{100 * row.probability:.2f} %",
+    ]
+
+
+def _total(rows: Sequence[LanguageStatistics]) -> list[str]:
+    tokens = None if rows[0].tokens is None else sum(row.tokens or 0 for row in rows)
+    unknown = sum(row.unknown or 0 for row in rows)
+    return [
+        f"{len(rows)} languages",
+        f"{sum(row.bytes for row in rows) / 1e6:,.1f}",
+        f"{sum(row.documents for row in rows):,}",
+        f"{sum(row.sentences for row in rows):,}",
+        "–" if tokens is None else f"{tokens:,}",
+        "",
+        "–" if tokens is None else f"{100 * unknown / max(1, tokens):.3f} %",
+        "100 %",
+    ]
+
+
+def statistics_table(rows: Sequence[LanguageStatistics], alpha: float) -> Table:
+    """Return the table for the terminal."""
+    table = Table(title=f"Corpus, drawn at alpha = {alpha:g}", show_footer=True)
+    for place, (heading, total) in enumerate(zip(_HEADINGS, _total(rows), strict=True)):
+        table.add_column(heading, total, justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def describe_losses(losses: Losses) -> list[str]:
+    """Say what corpus preparation left out, a line for records and one for paragraphs."""
+    return [
+        f"{title}: " + (", ".join(f"{count:,} {name}" for name, count in reasons.items()) or "none")
+        for title, reasons in (
+            (f"rejected of {losses.records:,} records", losses.rejected),
+            ("dropped paragraphs", losses.dropped),
+        )
+    ]
+
+
+def statistics_markdown(
+    rows: Sequence[LanguageStatistics], alpha: float, losses: Losses | None
+) -> str:
+    """Return the table as Markdown."""
+    lines = [
+        f"Drawn at alpha = {alpha:g}.",
+        "",
+        "| " + " | ".join(_HEADINGS) + " |",
+        "|---" + "|---:" * (len(_HEADINGS) - 1) + "|",
+        *("| " + " | ".join(_cells(row)) + " |" for row in rows),
+        "| " + " | ".join(f"**{cell}**" if cell else "" for cell in _total(rows)) + " |",
+    ]
+    if losses is not None:
+        lines += ["", *(f"{line[0].upper()}{line[1:]}." for line in describe_losses(losses))]
+    return "\n".join(lines) + "\n"
+
+
+def draw_statistics(rows: Sequence[LanguageStatistics], alpha: float) -> Figure:
+    """Draw each language's share of the text beside its share of the training."""
+    with drawing_style():
+        figure = Figure(figsize=(5.7, 0.7 + 0.2 * len(rows)))
+        axis = figure.add_subplot()
+        total = sum(row.bytes for row in rows)
+        places = range(len(rows))
+        natural = [100 * row.bytes / total for row in rows]
+        drawn = [100 * row.probability for row in rows]
+        axis.hlines(places, natural, drawn, color=GRID.light, linewidth=3, zorder=1)
+        axis.scatter(natural, places, 22, _SIZE_COLOR, label="share of the text", zorder=2)
+        axis.scatter(
+            drawn, places, 22, _DRAWN_COLOR, marker="D", label=f"drawn at alpha = {alpha:g}",
+            zorder=3,
+        )  # fmt: skip
+        axis.set_yticks(places, [language_name(row.language) for row in rows])
+        axis.set_ylim(len(rows) - 0.4, -0.6)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+        axis.tick_params(colors=INK.light)
+        axis.legend(loc="lower right")
+    return figure
+
+
+def write_statistics(
+    folder: Path, rows: Sequence[LanguageStatistics], alpha: float, losses: Losses | None
+) -> None:
+    """Write the table as Markdown and the figure as SVG and PDF."""
+    figure = draw_statistics(rows, alpha)
+    write_text(folder / "corpus.md", statistics_markdown(rows, alpha, losses))
+    write_text(folder / "corpus.svg", render_svg(figure))
+    with atomic_path(folder / "corpus.pdf") as temporary:
+        temporary.write_bytes(render_pdf(figure))

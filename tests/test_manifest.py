@@ -1,0 +1,93 @@
+"""A manifest notices every changed bit of its files and of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.manifest import (
+    MANIFEST,
+    describe_files,
+    find_damage,
+    list_files,
+    read_manifest,
+    read_sealed,
+    write_manifest,
+    write_sealed,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.bin").write_bytes(b"some bytes")
+    (tmp_path / "inner" / "b.txt").write_text("Wörter")
+    (tmp_path / "empty").touch()
+    write_manifest(tmp_path, {"counts": {"tokens": 7}, "größe": [1, 2.5]})
+    return tmp_path
+
+
+def test_an_untouched_folder_is_whole(folder: Path) -> None:
+    assert find_damage(folder) == []
+    manifest = read_manifest(folder)
+    assert manifest["counts"] == {"tokens": 7}
+    assert list(manifest["files"]) == ["a.bin", "empty", "inner/b.txt"]
+
+
+@pytest.mark.parametrize("name", ["a.bin", "inner/b.txt"])
+def test_every_flipped_bit_of_a_file_is_found(folder: Path, name: str) -> None:
+    path = folder / name
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        assert find_damage(folder) == [f"{path}: changed, its digest does not fit"]
+
+
+def test_every_flipped_bit_of_the_manifest_is_found(folder: Path) -> None:
+    path = folder / MANIFEST
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        (problem,) = find_damage(folder)
+        assert problem.startswith(f"{path}")
+
+
+def test_missing_extra_and_truncated_files_are_named(folder: Path) -> None:
+    (folder / "a.bin").write_bytes(b"some byte")
+    (folder / "empty").unlink()
+    (folder / "inner" / "new").touch()
+    assert find_damage(folder) == [
+        f"{folder}/inner/new: extra, nothing lists it",
+        f"{folder}/a.bin: 9 bytes, should be 10",
+        f"{folder}/empty: missing",
+    ]
+    (folder / MANIFEST).unlink()
+    assert find_damage(folder) == [f"{folder}/{MANIFEST}: no such file"]
+
+
+def test_a_folder_with_its_own_manifest_answers_for_itself(folder: Path) -> None:
+    write_manifest(folder / "inner", {})
+    assert list_files(folder) == ["a.bin", "empty"]
+    assert f"{folder}/inner/b.txt: missing" not in find_damage(folder)
+    sizes = describe_files(folder, list_files(folder, nested=True))
+    assert "sha256" in sizes["a.bin"]
+    assert sizes["inner/b.txt"] == {"bytes": 7}
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"seal": "0"}', "{", "null"])
+def test_what_is_not_sealed_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(MetaXLMError, match=r"x\.json:"):
+        read_sealed(tmp_path / "x.json")
+
+
+def test_sealed_content_comes_back(tmp_path: Path) -> None:
+    value = {"b": 1, "a": {"z": None, "y": [True, "ü"]}}
+    write_sealed(tmp_path / "x.json", value)
+    assert read_sealed(tmp_path / "x.json") == value
