@@ -24,13 +24,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from metaxlm.config import CorpusRecipe, EngineRecipe
-from metaxlm.corpus import preparation
-from metaxlm.corpus.preparation import prepare_text, tokenize_text
+from metaxlm.corpus.preparation import Seconds, prepare_text, tokenize_text
 from metaxlm.corpus.readers.inputs import find_inputs
 from metaxlm.corpus.readers.streams import open_stream
 from metaxlm.corpus.text import list_parts, read_counts
-
-Times = dict[str, float]
 
 
 def list_languages(folder: Path) -> list[str]:
@@ -50,26 +47,13 @@ def cut(source: Path, target: Path, languages: list[str], share: float) -> int:
     return sum(path.stat().st_size for path in target.iterdir())
 
 
-def prepare(text: Path, languages: list[str], workers: int, tokenizer: Path, work: Path) -> Times:
+def prepare(text: Path, languages: list[str], workers: int, tokenizer: Path, work: Path) -> Seconds:
     """Run the whole path; return the seconds of each step."""
-    times: Times = {}
-    run = preparation.run_tasks
-
-    def timed(*arguments: object) -> None:
-        start = time.perf_counter()
-        run(*arguments)  # type: ignore[arg-type]
-        times[str(arguments[4])] = time.perf_counter() - start
-
-    preparation.run_tasks = timed  # type: ignore[assignment]
-    try:
-        recipe = CorpusRecipe(source="text", path=text)
-        engine = EngineRecipe(workers=workers)
-        prepare_text(recipe, languages, engine, work / "text", work / "corpus")
-        shards = {name: (tokenizer / "tokenizer.json", work / "text" / name) for name in languages}
-        tokenize_text(shards, engine, work / "shards", work / "tokens")
-    finally:
-        preparation.run_tasks = run
-    return times
+    recipe = CorpusRecipe(source="text", path=text)
+    engine = EngineRecipe(workers=workers)
+    times = prepare_text(recipe, languages, engine, work / "text", work / "corpus")
+    shards = {name: (tokenizer / "tokenizer.json", work / "text" / name) for name in languages}
+    return times | tokenize_text(shards, engine, work / "shards", work / "tokens")
 
 
 def run_peer(text: Path, workers: int, tokenizer: Path, work: Path) -> float:
@@ -99,7 +83,7 @@ def compare(arguments: argparse.Namespace, work: Path) -> None:
     workers = arguments.workers
     times = prepare(work / "raw", languages, workers, arguments.tokenizer, work)
     size = sum(read_counts(work / "text" / name).text.bytes for name in languages)
-    ours = times["tokenize"] + times["join shards"]
+    ours = times["tokenize"] + times["join"]
     theirs = run_peer(work / "text", workers, arguments.tokenizer, work / "peer")
     print(f"sentences to token shards, {len(languages)} languages, {size / 1e6:.0f} MB, "
           f"{workers} processes each")  # fmt: skip

@@ -1,7 +1,7 @@
-"""Build the documentation: the recipe reference (Markdown, kept in git) and API pages (HTML).
+"""Build the documentation: two references (Markdown, kept in git) and API pages (HTML).
 
-`python docs/build.py` writes `docs/recipe.md` and `site/`; `--check` only says whether the
-reference is up to date, which the tests use.
+`python docs/build.py` writes `docs/recipe.md`, `docs/languages.md` and `site/`; `--check` only says
+whether the references are up to date, which the tests use.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from pathlib import Path
 from pydantic_core import PydanticUndefined
 
 from metaxlm.config import Recipe, Section
+from metaxlm.languages import LANGUAGES
 
 ROOT = Path(__file__).parent.parent
-REFERENCE = ROOT / "docs" / "recipe.md"
+LANGUAGE_HEADINGS = (
+    "code", "name", "scripts", "family", "Wikipedia", "paper's GB", "XLM-R", "MUSE", "tasks",
+)  # fmt: skip
 
 
 def sections_of(annotation: object) -> list[type[Section]]:
@@ -81,16 +84,55 @@ def reference() -> str:
     return "\n".join([*head, *describe(Recipe, "")]).rstrip() + "\n"
 
 
+def language_table() -> str:
+    """Return the table of languages as Markdown."""
+    rows = [
+        (
+            f"`{known.code}`",
+            known.name,
+            ", ".join(known.scripts),
+            known.family,
+            known.wiki,
+            "" if known.paper_gb is None else f"{known.paper_gb:.2f}",
+            "yes" if known.in_xlmr else "",
+            "yes" if known.has_dictionary else "",
+            ", ".join(known.tasks),
+        )
+        for known in LANGUAGES.values()
+    ]
+    in_xlmr = sum(known.in_xlmr for known in LANGUAGES.values())
+    in_paper = [known.paper_gb for known in LANGUAGES.values() if known.paper_gb is not None]
+    head = [
+        "# Languages",
+        "",
+        f"The {len(rows)} languages of `languages.tsv`, written here by `make docs`: {in_xlmr} of "
+        f"XLM-R's list, {len(in_paper)} of the paper's appendix table ({sum(in_paper):.2f} GB of "
+        "Wikipedia). A corpus may use any other code.",
+        "",
+    ]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (LANGUAGE_HEADINGS, *rows)]
+    lines.insert(1, "|---" * len(LANGUAGE_HEADINGS) + "|")
+    return "\n".join([*head, *lines]) + "\n"
+
+
+PAGES = {
+    ROOT / "docs" / "recipe.md": reference,
+    ROOT / "docs" / "languages.md": language_table,
+}
+"""What is made from the code and kept in git."""
+
+
 def main() -> None:
-    """Write everything, or check the reference."""
+    """Write everything, or check the references."""
     if "--check" in sys.argv:
-        sys.exit(0 if REFERENCE.read_text(encoding="utf-8") == reference() else 1)
-    REFERENCE.write_text(reference(), encoding="utf-8")
+        sys.exit(any(path.read_text(encoding="utf-8") != make() for path, make in PAGES.items()))
+    for path, make in PAGES.items():
+        path.write_text(make(), encoding="utf-8")
     import pdoc
 
     pdoc.render.configure(docformat="google")
     pdoc.pdoc("metaxlm", "!metaxlm.__main__", output_directory=ROOT / "site")
-    print(f"wrote {REFERENCE.relative_to(ROOT)} and site/index.html")
+    print(f"wrote {', '.join(str(path.relative_to(ROOT)) for path in PAGES)} and site/index.html")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ from metaxlm.recipe_file import load_recipe
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_recipe_reference_is_up_to_date() -> None:
-    build = runpy.run_path(str(ROOT / "docs" / "build.py"))
-    text = (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8")
-    assert text == build["reference"](), "run `make docs`"
+def test_the_references_are_up_to_date() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "build.py"))["PAGES"]
+    assert len(pages) == 2
+    for path, make in pages.items():
+        assert path.read_text(encoding="utf-8") == make(), f"{path.name}: run `make docs`"
 
 
 def test_the_readme_names_what_exists() -> None:

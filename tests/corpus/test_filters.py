@@ -92,6 +92,7 @@ def test_close_relatives_are_kept() -> None:
         assert judge(language, croatian, BOTH) is None
     assert judge("sl", croatian, LANGUAGE) == "wrong_language"
     assert judge("zh-Hant", TEXTS["zh"], LANGUAGE) is None
+    assert judge("zh-Hant", TEXTS["en"], LANGUAGE) == "wrong_language"
 
 
 def test_languages_that_py3langid_does_not_know_are_never_dropped_by_it() -> None:

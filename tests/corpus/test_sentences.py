@@ -107,10 +107,10 @@ def test_thai_and_lao_are_split_at_spaces() -> None:
 
 
 def test_thai_spaces_around_other_letters_and_repetition_are_no_ends() -> None:
-    repeated = "เร็ว ๆ "
-    found = split_sentences(repeated * 100, "th")
-    assert len(found) > 2
-    assert not any(sentence.startswith("ๆ") for sentence in found)
+    for times in range(100, 130):
+        found = split_sentences("เร็ว ๆ " * times, "th")
+        assert len(found) > 2
+        assert not any(sentence.startswith("ๆ") for sentence in found)
     assert len(split_sentences("ภาษา 2540 " * 30, "th")) == 1
 
 
@@ -136,12 +136,18 @@ def test_an_opening_quotation_mark_goes_with_what_it_opens() -> None:
 
 def test_long_sentences_are_cut_at_clauses_and_then_at_spaces() -> None:
     clause = "und so ging es immer weiter und weiter fort; "
-    found = split_sentences("A" + clause * 60, "de")
+    found = split_sentences("Wirklich wahr: " + clause * 57, "de")
     assert len(found) == 3
     assert all(part.endswith(";") and 500 <= len(part) <= MAX_CHARACTERS for part in found)
     found = split_sentences("wort " * 500, "de")
     assert all(part.split() == ["wort"] * len(part.split()) for part in found)
     assert [len(part) for part in split_sentences("e\u0301" * 1_000, "de")] == [1_000, 1_000]
+    assert max(map(len, split_sentences("中" * 1_000 + "：" + "中" * 300, "zh"))) <= MAX_CHARACTERS
+
+
+def test_a_paragraph_longer_than_sentencex_gets_to_see_is_split_as_a_short_one() -> None:
+    expected = [f"Sentence number {n} is here." for n in range(1_000)]
+    assert split_sentences(" ".join(expected), "en") == expected
 
 
 @pytest.mark.parametrize("pattern", ["「あ。", "“a. ", '"a. ', "(a. ", "a", "1. ", "»a. "])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaxlm.tasks import TASKS
 from metaxlm.tasks.alignment import align_words
 from metaxlm.tasks.embedding import embed_texts
 from metaxlm.tasks.finetune import finetune
 from metaxlm.tasks.readers import ParallelSentences
+from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.retrieval import measure_retrieval
 from tests.tasks.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
 from tests.tasks.test_alignment import PAIRS

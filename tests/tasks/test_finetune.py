@@ -14,9 +14,9 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.randomness import derive_seed
-from metaxlm.tasks import TASKS
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.finetune import TransferScores, finetune
+from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.task import FinetuneSettings
 from metaxlm.tasks.xnli import XnliTask
 from tests.tasks.conftest import CPU, WORDS, MakeEncoder, make_tokenizer

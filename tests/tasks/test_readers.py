@@ -67,7 +67,7 @@ class TestTatoeba:
         assert sentences.english == ("hello", "goodbye")
 
     def test_unknown_language(self, tmp_path: Path) -> None:
-        with pytest.raises(MetaXLMError, match=r"^tatoeba: unknown language 'xx'; known: af ar bg"):
+        with pytest.raises(MetaXLMError, match=r"^tatoeba: unknown language 'xx'; known: af am ar"):
             read_tatoeba(tmp_path, "xx")
         with pytest.raises(MetaXLMError, match="unknown language 'en'"):
             read_tatoeba(tmp_path, "en")

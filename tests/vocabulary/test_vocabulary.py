@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
+import json
 from pathlib import Path
 
 import pytest
-import sentencepiece
 from tests.conftest import PARTS, sentences
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, RobertaTokenizer
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
-from metaxlm.vocabulary.sample import sample_counts, sample_sentences
-from metaxlm.vocabulary.unigram import fast_tokenizer, train_unigram
+from metaxlm.vocabulary.unigram import train_unigram
 
 LINES = [
     "the cat sees a house.",
@@ -57,23 +56,6 @@ def test_a_saved_tokenizer_gives_the_same_ids(
     assert loaded.all_special_ids == tokenizer.all_special_ids
 
 
-def test_ids_follow_sentencepieces_own() -> None:
-    writer = io.BytesIO()
-    lines = [line for language in PARTS for line in sentences(language)]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=writer, vocab_size=110, minloglevel=2
-    )
-    oracle = sentencepiece.SentencePieceProcessor(model_proto=writer.getvalue())
-    tokenizer = fast_tokenizer(writer.getvalue())
-    for line in [*lines, *LINES]:
-        pieces = tokenizer.convert_ids_to_tokens(
-            tokenizer(line, add_special_tokens=False).input_ids
-        )
-        ids = tokenizer(line, add_special_tokens=False)["input_ids"]
-        # SentencePiece has <unk> <s> </s> first, XLM-R's layout one more.
-        assert [3 if i == 0 else i + 1 for i in oracle.encode(line)] == ids, (line, pieces)
-
-
 def test_training_twice_gives_the_same_vocabulary() -> None:
     lines = [line for language in PARTS for line in sentences(language)]
     first, second = (train_unigram(iter(lines), 100).get_vocab() for _ in range(2))
@@ -91,14 +73,39 @@ def test_sizes_that_cannot_be_are_refused() -> None:
         train_byte_bpe(iter(sentences("en")), 200)
 
 
-def test_the_sample_is_rebalanced_and_repeats_nothing() -> None:
-    counts = {"en": 10_000, "sw": 100}
-    wanted = sample_counts(counts, 0.5, 10**9)
-    assert wanted["en"] / wanted["sw"] == pytest.approx(10, rel=0.02)
-    assert wanted["sw"] == 100
-    assert sum(sample_counts(counts, 0.5, 110).values()) == 110
-    texts = {code: [f"{code} {i}" for i in range(n)] for code, n in counts.items()}
-    sample = list(sample_sentences(texts, counts, wanted, seed=1))
-    assert len(sample) == len(set(sample)) == sum(wanted.values())
-    assert sample == list(sample_sentences(texts, counts, wanted, seed=1))
-    assert sample != list(sample_sentences(texts, counts, wanted, seed=2))
+def test_byte_bpe_is_robertas(monolingual_tokenizer: PreTrainedTokenizerBase) -> None:
+    model = json.loads(monolingual_tokenizer.backend_tokenizer.to_str())["model"]
+    roberta = RobertaTokenizer(
+        vocab=monolingual_tokenizer.get_vocab(),
+        merges=[tuple(merge) for merge in model["merges"]],
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),  # as its published files say
+        add_prefix_space=True,
+    )
+    for line in [*LINES, "a <mask> house", "naïve 🙂 \u0301", ""]:
+        assert monolingual_tokenizer(line)["input_ids"] == roberta(line)["input_ids"]
+        pair = monolingual_tokenizer(line, "a cat")["input_ids"]
+        assert pair == roberta(line, "a cat")["input_ids"]
+        if "<mask>" not in line:
+            ids = monolingual_tokenizer(line, add_special_tokens=False)["input_ids"]
+            assert monolingual_tokenizer.decode(ids).strip() == line.strip()
+
+
+def test_a_mask_takes_the_space_before_it(
+    monolingual_tokenizer: PreTrainedTokenizerBase,
+    multilingual_tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    for tokenizer in (monolingual_tokenizer, multilingual_tokenizer):
+        ids = tokenizer("the cat <mask>", add_special_tokens=False)["input_ids"]
+        assert ids == [*tokenizer("the cat", add_special_tokens=False)["input_ids"], ids[-1]]
+        assert ids[-1] == tokenizer.mask_token_id
+
+
+def test_training_shows_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sentences("en")
+    train_unigram(iter(lines), 45, len(lines), "pieces of text")
+    shown = capsys.readouterr().out
+    assert "pieces of text: 64/64 sentences" in shown
+    assert "collecting substrings" in shown
+    assert " rounds" in shown
+    train_byte_bpe(iter(lines), 300, len(lines), "merges")
+    assert "merges: 64/64 sentences" in capsys.readouterr().out

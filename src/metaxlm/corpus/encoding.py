@@ -11,20 +11,32 @@ Text never becomes a special token: a literal `<s>` or `<mask>` in a corpus is s
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from tokenizers import Tokenizer
 
 WordMode = Literal["alone", "spaced", "sentence"]
 """How a word is encoded: by itself, with a space before it unless it is first, or not by words."""
 
+EncodeTexts = Callable[[list[str]], Iterable[Sequence[int]]]
+
+# The first words of a text are its frequent ones; so many of them, at some 150 bytes each.
+_KNOWN_WORDS = 1 << 18
+_LONGEST_KNOWN = 24
+_ID_BYTES = array("I").itemsize
+# A noncharacter that only normalizers of `metaxlm.vocabulary.charsmap` name.
+_EXACT_MARK = "\U0001fffe"
 # Stands before a special token's name in a Unigram model: no text has NUL, so none matches it.
 _UNWRITABLE = "\0"
 
@@ -42,26 +54,29 @@ class Encoded:
 
 
 class SentenceEncoder:
-    """Encodes batches of sentences with one tokenizer."""
+    """Encodes batches of sentences with one tokenizer; remembers the first words it meets."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         description = json.loads(tokenizer.to_str())
         self.mode = word_mode(description)
-        self._tokenizer = _without_special_tokens(description)
+        self._encode: EncodeTexts = choose_backend(description)
+        self._known: dict[str, bytes] = {}
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
         """Encode sentences whose words are separated by single spaces."""
-        texts = pa.array(sentences, pa.large_string())
-        words = pc.split_pattern(texts, " ")
-        num_words = np.diff(words.offsets.to_numpy())
+        words = pc.split_pattern(pa.array(sentences, pa.large_string()), " ")
+        offsets = words.offsets.to_numpy()
         flat = words.flatten()
         if self.mode == "sentence":
-            ids, lengths = self._encode_texts(list(sentences))
-            return Encoded(ids, lengths, len(flat))
+            rows = [_pack(ids) for ids in self._encode(list(sentences))]
+            lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // _ID_BYTES
+            return Encoded(_unpack(rows), lengths, len(flat))
         if self.mode == "spaced":
-            flat = _put_spaces(flat, words.offsets.to_numpy()[:-1])
+            flat = _put_spaces(flat, offsets[:-1])
         distinct = flat.dictionary_encode()
-        store, sizes = self._encode_texts(distinct.dictionary.to_pylist())
+        rows = self._encode_words(distinct.dictionary.to_pylist())
+        store = _unpack(rows)
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows)) // _ID_BYTES
         chosen = distinct.indices.to_numpy()
         word_lengths = sizes[chosen]
         word_ends = np.cumsum(word_lengths)
@@ -69,16 +84,82 @@ class SentenceEncoder:
         # Where each id stands in the store: its word's start, plus its place within the word.
         places = np.repeat(starts - (word_ends - word_lengths), word_lengths)
         places += np.arange(len(places))
-        ends = np.concatenate([[0], word_ends])[np.cumsum(num_words)]
+        ends = np.concatenate([[0], word_ends])[offsets[1:]]
         return Encoded(store[places], np.diff(ends, prepend=0), len(flat))
 
-    def _encode_texts(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        rows = [encoding.ids for encoding in encodings]
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        total = int(lengths.sum())
-        ids = np.fromiter((i for row in rows for i in row), np.uint32, total)
-        return ids, lengths
+    def _encode_words(self, words: list[str]) -> list[bytes]:
+        """Return the packed ids of each word; only unknown ones are encoded."""
+        known = self._known
+        rows = [known.get(word) for word in words]
+        missing = [place for place, row in enumerate(rows) if row is None]
+        new = [words[place] for place in missing]
+        packed = map(_pack, self._encode(new))
+        for place, word, row in zip(missing, new, packed, strict=True):
+            rows[place] = row
+            if len(known) < _KNOWN_WORDS and len(word) <= _LONGEST_KNOWN:
+                known[word] = row
+        return [row for row in rows if row is not None]
+
+
+def choose_backend(description: dict[str, Any]) -> EncodeTexts:
+    """Return what turns texts into ids: SentencePiece, being faster, where it gives the same."""
+    charsmap = _exact_charsmap(description)
+    if charsmap is not None:
+        processor = _make_processor(description, charsmap)
+        return partial(processor.encode, out_type=int, num_threads=1)
+    tokenizer = _without_special_tokens(description)
+
+    def encode(texts: list[str]) -> Iterable[Sequence[int]]:
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return (encoding.ids for encoding in encodings)
+
+    return encode
+
+
+def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
+    """Return SentencePiece's character map if the tokenizer normalizes text exactly by it.
+
+    Tokenizers of `metaxlm.vocabulary` do; others may treat accents in another way.
+    """
+    if description["model"]["type"] != "Unigram":
+        return None
+    steps = list(_flatten(description["normalizer"]))
+    maps = [step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"]
+    marks = [step for step in steps if step.get("pattern") == {"String": _EXACT_MARK}]
+    return base64.b64decode(maps[0]) if len(maps) == 1 and marks else None
+
+
+def _flatten(normalizer: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
+    if normalizer is None:
+        return
+    if normalizer["type"] != "Sequence":
+        yield normalizer
+    for step in normalizer.get("normalizers", ()):
+        yield from _flatten(step)
+
+
+def _make_processor(description: dict[str, Any], charsmap: bytes) -> SentencePieceProcessor:
+    """Build the SentencePiece model of a fast tokenizer, with the same ids."""
+    model, special = description["model"], _special_tokens(description)
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
+    proto.normalizer_spec.precompiled_charsmap = charsmap
+    for index, (piece, score) in enumerate(model["vocab"]):
+        kind = proto.SentencePiece.NORMAL
+        if index == model["unk_id"]:
+            kind = proto.SentencePiece.UNKNOWN
+        elif piece in special:
+            kind = proto.SentencePiece.CONTROL
+        proto.pieces.add(piece=piece, score=score, type=kind)
+    return SentencePieceProcessor(model_proto=proto.SerializeToString())
+
+
+def _pack(ids: Sequence[int]) -> bytes:
+    return array("I", ids).tobytes()
+
+
+def _unpack(rows: Iterable[bytes]) -> NDArray[np.uint32]:
+    return np.frombuffer(b"".join(rows), np.uint32)
 
 
 def word_mode(description: dict[str, Any]) -> WordMode:
@@ -99,10 +180,13 @@ def word_mode(description: dict[str, Any]) -> WordMode:
     return "sentence"
 
 
+def _special_tokens(description: dict[str, Any]) -> set[str]:
+    return {token["content"] for token in description["added_tokens"] if token["special"]}
+
+
 def _without_special_tokens(description: dict[str, Any]) -> Tokenizer:
     """Return the tokenizer with its special tokens taken out of what text can become."""
-    special = {token["content"] for token in description["added_tokens"] if token["special"]}
-    model = description["model"]
+    model, special = description["model"], _special_tokens(description)
     if model["type"] == "Unigram":
         for entry in model["vocab"]:
             if entry[0] in special:

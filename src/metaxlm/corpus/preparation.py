@@ -8,10 +8,13 @@ into XLM-R's subwords.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from datatrove.pipeline.base import PipelineStep
 
 from metaxlm.config import CorpusRecipe, EngineRecipe
 from metaxlm.corpus.engines import run_tasks
@@ -44,6 +47,31 @@ _WANTED_REJECTIONS = frozenset({"redirect", "namespace", "disambiguation", "empt
 """Records that are left out on purpose; all other rejections are damage."""
 
 
+Seconds = dict[str, float]
+"""How long each round of tasks took."""
+
+
+class _Rounds:
+    """Runs one round of tasks after another on the same engine."""
+
+    def __init__(self, engine: EngineRecipe, work_dir: Path) -> None:
+        self.engine = engine
+        self.work_dir = work_dir
+        self.seconds: Seconds = {}
+
+    def run(
+        self,
+        name: str,
+        title: str,
+        steps: Sequence[PipelineStep],
+        weights: Sequence[int],
+        unit: str = "MB",
+    ) -> None:
+        start = time.monotonic()
+        run_tasks(steps, weights, self.work_dir / name, self.engine, title, unit)
+        self.seconds[name] = time.monotonic() - start
+
+
 @dataclass(frozen=True)
 class _Extracted:
     """What extraction left of one language."""
@@ -58,21 +86,22 @@ def prepare_text(
     engine: EngineRecipe,
     folder: Path,
     work_dir: Path,
-) -> None:
+) -> Seconds:
     """Read, clean, deduplicate and split the files of every language into `folder/XX`."""
-    work_dir = work_dir.absolute()
-    extracted = _extract(recipe, languages, engine, work_dir)
+    rounds = _Rounds(engine, work_dir.absolute())
+    extracted = _extract(recipe, languages, rounds)
     for language, found in extracted.items():
         _check_rejections(language, found.tally, recipe.max_rejected)
-    parts = _deduplicate(recipe, extracted, engine, work_dir)
-    done = _split(recipe, parts, engine, work_dir)
+    parts = _deduplicate(recipe, extracted, rounds)
+    done = _split(recipe, parts, rounds)
     for language, found in extracted.items():
         mine = [task for task, part in zip(done, parts, strict=True) if part.language == language]
         _assemble(folder / language, language, found.tally, mine)
+    return rounds.seconds
 
 
 def _extract(
-    recipe: CorpusRecipe, languages: Sequence[str], engine: EngineRecipe, work_dir: Path
+    recipe: CorpusRecipe, languages: Sequence[str], rounds: _Rounds
 ) -> dict[str, _Extracted]:
     """Run the reading tasks; return what they left, by language."""
     assert recipe.path is not None, "the recipe checks it"
@@ -85,7 +114,7 @@ def _extract(
         for split in split_input(path, recipe.source, part_bytes)
     ]
     tally = Tally()
-    output = work_dir / "paragraphs"
+    output = rounds.work_dir / "paragraphs"
     steps = [
         ReadDocuments(inputs, recipe, tally),
         FilterParagraphs(recipe.cleaning, tally),
@@ -93,7 +122,7 @@ def _extract(
         WriteParagraphs(output, 2 * part_bytes, tally),
     ]
     weights = [task.split.size for task in inputs]
-    run_tasks(steps, weights, work_dir / "extract", engine, "corpus: read and clean")
+    rounds.run("extract", "corpus: read and clean", steps, weights)
     found = {}
     for language in languages:
         folders = [
@@ -135,22 +164,18 @@ def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> 
 
 
 def _deduplicate(
-    recipe: CorpusRecipe,
-    extracted: Mapping[str, _Extracted],
-    engine: EngineRecipe,
-    work_dir: Path,
+    recipe: CorpusRecipe, extracted: Mapping[str, _Extracted], rounds: _Rounds
 ) -> list[Part]:
     """Find repeated paragraphs; return all parts with where their repeated ones are marked."""
     full = {language: found for language, found in extracted.items() if found.parts}
-    output = work_dir / "duplicates"
+    output = rounds.work_dir / "duplicates"
     if recipe.cleaning.deduplicate:
         step = FindDuplicates(output, [found.parts for found in full.values()])
         sizes = [
             sum(path.with_suffix(".hashes").stat().st_size // 8 for path in found.parts)
             for found in full.values()
         ]
-        title = "corpus: find duplicates"
-        run_tasks([step], sizes, work_dir / "deduplicate", engine, title, "paragraphs")
+        rounds.run("deduplicate", "corpus: find duplicates", [step], sizes, "paragraphs")
     return [
         Part(
             language,
@@ -164,17 +189,15 @@ def _deduplicate(
     ]
 
 
-def _split(
-    recipe: CorpusRecipe, parts: Sequence[Part], engine: EngineRecipe, work_dir: Path
-) -> list[Path]:
+def _split(recipe: CorpusRecipe, parts: Sequence[Part], rounds: _Rounds) -> list[Path]:
     """Split the parts into sentences; return the folder of each."""
     tally = Tally()
-    output = work_dir / "sentences"
+    output = rounds.work_dir / "sentences"
     steps = [ReadParagraphs(parts, tally), WriteSentences(output, tally)]
     if recipe.split_sentences:
         steps.insert(1, SplitSentences())
     weights = [part.path.stat().st_size for part in parts]
-    run_tasks(steps, weights, work_dir / "split", engine, "corpus: split sentences")
+    rounds.run("split", "corpus: split sentences", steps, weights)
     return [task_folder(output, rank) for rank in range(len(parts))]
 
 
@@ -202,20 +225,19 @@ def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequ
 
 def tokenize_text(
     shards: Mapping[str, tuple[Path, Path]], engine: EngineRecipe, folder: Path, work_dir: Path
-) -> None:
+) -> Seconds:
     """Make shards `folder/NAME`, given for each its tokenizer file and prepared text."""
-    work_dir = work_dir.absolute()
+    rounds = _Rounds(engine, work_dir.absolute())
     texts = {name: list_parts(text.absolute()) for name, (_, text) in shards.items()}
     tasks = [(shards[name][0].absolute(), part) for name, parts in texts.items() for part in parts]
-    output = work_dir / "parts"
+    output = rounds.work_dir / "parts"
     weights = [part.stat().st_size for _, part in tasks]
-    steps = [TokenizeText(output, tasks)]
-    run_tasks(steps, weights, work_dir / "tokenize", engine, "tokenize")
+    rounds.run("tokenize", "tokenize", [TokenizeText(output, tasks)], weights)
     joins, rank = [], 0
     for name, parts in texts.items():
         mine = [task_folder(output, rank + number) for number in range(len(parts))]
-        joins.append((work_dir / "shards" / name, mine))
+        joins.append((rounds.work_dir / "shards" / name, mine))
         rank += len(parts)
-    step = JoinTokens(joins)
-    run_tasks([step], [1] * len(joins), work_dir / "join", engine, "join shards", "shards")
-    link_tree(work_dir / "shards", folder)
+    rounds.run("join", "join shards", [JoinTokens(joins)], [1] * len(joins), "shards")
+    link_tree(rounds.work_dir / "shards", folder)
+    return rounds.seconds

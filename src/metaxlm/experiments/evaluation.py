@@ -19,7 +19,6 @@ from metaxlm.files import write_json
 from metaxlm.model.hugging_face import Pretrained, load_pretrained
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
-from metaxlm.tasks import TASKS
 from metaxlm.tasks.alignment import AlignmentOutcome, draw_examples, measure_alignment
 from metaxlm.tasks.finetune import TransferScores, finetune
 from metaxlm.tasks.readers import (
@@ -28,6 +27,7 @@ from metaxlm.tasks.readers import (
     read_tatoeba,
     read_word_alignment,
 )
+from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.retrieval import RetrievalOutcome, measure_retrieval
 
 EXAMPLES_NAME = "examples.json"

@@ -33,7 +33,7 @@ from metaxlm.experiments.training import (
 from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
 from metaxlm.model.card import model_card
 from metaxlm.recipe_file import save_recipe
-from metaxlm.tasks import TASKS
+from metaxlm.tasks.registry import TASKS
 
 
 def build_stages(recipe: Recipe, layout: RunLayout, device: torch.device) -> list[Stage]:

@@ -1,7 +1,7 @@
 """The built-in corpus on disk: text for pretraining, and data for every task.
 
-In: a folder, languages, a seed, sizes. Out: `text/XX/00000.txt` (a sentence a line, a blank line between
-documents) and `tasks/` in the published formats. The same arguments give the same bytes.
+In: a folder, languages, a seed, sizes. Out: `text/XX/00000.txt` (a sentence a line, a blank line
+between documents) and `tasks/` in the published formats. The same arguments give the same bytes.
 """
 
 from __future__ import annotations

@@ -65,8 +65,9 @@ class BatchSource:
         self._mask_id = tokenizer.mask_token_id
         self._special_ids = np.array(sorted(tokenizer.all_special_ids))
         self._ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), self._special_ids)
+        first, last = _boundary_ids(tokenizer)
         self._blocks = {
-            language: Blocks(shard, recipe.length, tokenizer.bos_token_id, tokenizer.eos_token_id)
+            language: Blocks(shard, recipe.length, first, last)
             for language, shard in shards.items()
         }
         sizes = {name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()}
@@ -104,3 +105,12 @@ class BatchSource:
             int(real.sum()),
             samples,
         )
+
+
+def _boundary_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+    """Return the ids of `<s>` and `</s>`; BERT's vocabularies call them `[CLS]` and `[SEP]`."""
+    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
+    return (
+        tokenizer.cls_token_id if first is None else first,
+        tokenizer.sep_token_id if last is None else last,
+    )

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -40,10 +37,10 @@ from metaxlm.pretraining.optimizer import (
 )
 from metaxlm.progress import say, track
 from metaxlm.randomness import derive_seed
+from metaxlm.stopping import stop_requests
 
 LOG_NAME = "log.jsonl"
 """The training log beside the checkpoints: one row every `log_every` steps."""
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def train(
@@ -77,7 +74,7 @@ def train(
         save_checkpoint(folder, checkpoint, recipe.keep_checkpoints)
 
     with (
-        _stop_requests() as stop_requested,
+        stop_requests() as stop_requested,
         track(title, recipe.steps, "steps", completed=state.step) as advance,
     ):
         while state.step < recipe.steps:
@@ -178,22 +175,3 @@ def _row_step(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError):
         return math.inf
-
-
-@contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a request that is honored between two steps."""
-    requested = False
-
-    def request(*_: object) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
-        requested = True
-
-    previous = {number: signal.signal(number, request) for number in _STOP_SIGNALS}
-    try:
-        yield lambda: requested
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -8,7 +8,7 @@ same word inside a sentence (and with SentencePiece's `▁word`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
@@ -16,13 +16,22 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocabulary.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
+from metaxlm.progress import Advance, track
+from metaxlm.vocabulary.special_tokens import FIRST_TOKENS, mask_token, wrap_tokenizer
 
 _NUM_BYTES = 256
 
 
-def train_byte_bpe(sentences: Iterator[str], size: int) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE vocabulary of at most `size` rows, special tokens included."""
+def train_byte_bpe(
+    sentences: Iterable[str],
+    size: int,
+    total: int | None = None,
+    title: str = "monolingual vocabulary",
+) -> PreTrainedTokenizerBase:
+    """Train a byte-level BPE vocabulary of at most `size` rows, special tokens included.
+
+    `total`, the number of sentences, and `title` are for the display; None shows nothing.
+    """
     smallest = _NUM_BYTES + len(FIRST_TOKENS) + 1
     if size < smallest:
         raise MetaXLMError(
@@ -36,10 +45,22 @@ def train_byte_bpe(sentences: Iterator[str], size: int) -> PreTrainedTokenizerBa
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(sentences, trainer)
-    tokenizer.add_special_tokens([MASK_TOKEN])
+    if total is None:
+        tokenizer.train_from_iterator(sentences, trainer)
+    else:
+        with track(title, total, "sentences") as advance:
+            tokenizer.train_from_iterator(_count(sentences, advance), trainer)
+    tokenizer.add_special_tokens([mask_token()])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=True
     )
     return wrap_tokenizer(tokenizer, add_prefix_space=True)
+
+
+def _count(sentences: Iterable[str], advance: Advance) -> Iterator[str]:
+    """Pass sentences on; when all are read, merging begins, of which the library tells nothing."""
+    for sentence in sentences:
+        advance()
+        yield sentence
+    advance(0, note="merging")

@@ -7,18 +7,25 @@ grapheme clusters: it leaves long ones uncomposed (Tamil `ெ` + `ா`) and lose
 (decomposed Vietnamese `ậ` becomes `ạ`). Here it only ever sees single characters, and Unicode's NFC
 composes them. Separators stand wherever NFC would compose or reorder what SentencePiece does not:
 between the vowel signs of Arabic and Hebrew, between a composed letter and another accent.
+What still differs: scripts that came with Unicode 16, later than the library's tables; U+1FFFE,
+which is dropped; and, in models that fold case, `İ` and Greek iota subscripts that are written as
+two characters.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from tokenizers import Regex, normalizers
 
-# Stays through the character map and is then removed; a noncharacter, so no text has it.
-_SEPARATOR = "\U0001fffe"
+# A barrier keeps NFC from composing over it: a noncharacter, which no text should have.
+_BARRIER = "\U0001fffe"
+# A divider breaks clusters for `Precompiled`: this, or better a character that the map deletes.
+_DIVIDER = "\U0002fffe"
+_SPACES = "^ +| +$| +(?= )"
 # What Unicode counts to the cluster of the character before it, marks apart.
 _JOINERS = "\u0e33\u0eb3\u200c\u200d"
 
@@ -46,20 +53,33 @@ def decode_charsmap(blob: bytes) -> dict[str, str]:
 
 
 def charsmap_normalizer(blob: bytes) -> normalizers.Normalizer:
-    """Return the steps that rewrite text as SentencePiece does with this map, spaces apart."""
-    if not blob:
-        return normalizers.Sequence([])
-    rewrites = decode_charsmap(blob)
-    steps = [normalizers.Precompiled(blob)]
-    if any(len(key) > 1 for key in rewrites):
-        steps = [
-            normalizers.Replace(Regex(_find_barriers(rewrites)), _SEPARATOR),
-            *_isolate_marks(rewrites),
-            *steps,
+    """Return the steps that rewrite text as SentencePiece does with this map, and trim spaces."""
+    places = _find_places(blob) if blob else None
+    if places is None:
+        own = [normalizers.Precompiled(blob)] if blob else []
+        return normalizers.Sequence([*own, normalizers.Replace(Regex(_SPACES), "")])
+    barriers, clusters, divider = places
+    return normalizers.Sequence(
+        [
+            normalizers.Replace(Regex(barriers), _BARRIER),
+            normalizers.Replace(Regex(clusters), divider),
+            normalizers.Precompiled(blob),
+            *([normalizers.Replace(divider, "")] if divider == _DIVIDER else []),
             normalizers.NFC(),
-            normalizers.Replace(_SEPARATOR, ""),
+            normalizers.Replace(Regex(f"{_BARRIER}|{_SPACES}"), ""),
         ]
-    return normalizers.Sequence(steps)
+    )
+
+
+@lru_cache(maxsize=2)  # all models trained here have the same map, and decoding takes a second
+def _find_places(blob: bytes) -> tuple[str, str, str] | None:
+    """Return patterns of where barriers and dividers go, and the divider; None without any."""
+    rewrites = decode_charsmap(blob)
+    if rewrites.get("e\u0301") != "é":  # a map of somebody's own that does not compose
+        return None
+    deleted = [key for key, value in rewrites.items() if len(key) == 1 and not value]
+    divider = min(deleted, default=_DIVIDER)
+    return _find_barriers(rewrites), _find_short_clusters(rewrites), divider
 
 
 def _find_barriers(rewrites: dict[str, str]) -> str:
@@ -73,7 +93,9 @@ def _find_barriers(rewrites: dict[str, str]) -> str:
     compositions = [key for key in rewrites if len(key) > 1]
     first = {key[0] for key in compositions}
     later = {character for key in compositions for character in key[1:]}
-    closed = {key for key in rewrites if len(key) == 1} | {rewrites[key][-1] for key in compositions}
+    closed = {key for key in rewrites if len(key) == 1} | {
+        rewrites[key][-1] for key in compositions
+    }
     closed -= first
     barred = closed | _select_marks(first | later)
     inside = [
@@ -86,23 +108,22 @@ def _find_barriers(rewrites: dict[str, str]) -> str:
     return rf"{after}(?!{'|'.join(inside)})|(?!\A)(?=[{_ranges(opening)}])"
 
 
-def _isolate_marks(rewrites: dict[str, str]) -> Iterator[normalizers.Normalizer]:
-    """Yield a step that makes `Precompiled` see the parts of a composition one by one.
+def _find_short_clusters(rewrites: dict[str, str]) -> str:
+    """Return a pattern of the places where `Precompiled` must see two characters apart.
 
-    It puts before them a control character that the map deletes. Only clusters below six bytes
-    need it: marks of two bytes, and whatever joins a character that is rewritten itself.
+    It takes clusters below six bytes as one: marks of two bytes, and whatever joins a character
+    that is rewritten itself.
     """
     alone = {key for key in rewrites if len(key) == 1}
-    deleted = sorted(key for key in alone if not rewrites[key])
     first = {key[0] for key in rewrites if len(key) > 1} & alone
     marks = {mark for key in rewrites for mark in filter(_is_short, key[1:])}
-    if deleted:
-        places = [
+    return "|".join(
+        [
             rf"(?!\A)(?=[{_ranges(marks)}])",
             rf"(?=\p{{M}})(?<=[{_ranges(first)}])",
             rf"(?=[{_ranges(_JOINERS)}])(?<=[{_ranges(filter(_is_short, alone))}])",
         ]
-        yield normalizers.Replace(Regex("|".join(places)), deleted[0])
+    )
 
 
 def _is_short(character: str) -> bool:

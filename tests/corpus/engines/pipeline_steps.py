@@ -109,8 +109,8 @@ class WaitForFile(PipelineStep):
             write_text(self.folder / f"pid-{rank}", str(os.getpid()))
             if self.holding_gil:
                 pow(7, 1 << 33)  # minutes inside one call, during which no thread runs
-            while not (self.folder / "go").exists():
-                time.sleep(0.02)
+            # Not forever: a test that fails leaves nobody to make the file.
+            wait_until((self.folder / "go").exists, timeout_s=60)
         write_text(self.folder / f"{rank}.txt", f"{rank} of {world_size}\n")
 
 

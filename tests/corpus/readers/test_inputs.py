@@ -26,6 +26,7 @@ def make(folder: Path, *names: str) -> None:
         ("text", ["en.txt.xz"]),
         ("text", ["en-00000.txt.gz", "en-00001.txt.gz"]),
         ("text", ["en/a.txt", "en/deeper/b.txt.zst"]),
+        ("text", ["en/a.txt", "en/b-00001.txt"]),
         ("jsonl", ["en.jsonl.gz"]),
         ("jsonl", ["en.ndjson"]),
         ("jsonl", ["en/anything.jsonl", "en/c4.jsonl.zst"]),
@@ -47,9 +48,8 @@ def test_layouts_that_people_have_are_found(
 ) -> None:
     make(tmp_path, *names)
     make(tmp_path, "eng.txt", "eng/a.txt", "eng.jsonl", "e/en.txt", "en-US.txt", "en-US.jsonl")
-    make(
-        tmp_path, "en.tsv", "men.txt", "xen/a.jsonl", "20231101.simple/a.parquet", ".hidden/en.txt"
-    )
+    make(tmp_path, "en.tsv", "men.txt", "xen/a.jsonl", "en.txt.old.txt", ".hidden/en.txt")
+    make(tmp_path, "20231101.simple/a.parquet")
     make(tmp_path, f"simple{DUMP}.xml.bz2", f"simplewiki/simple{DUMP}.xml.bz2", "eng.xml", "en.md")
     make(tmp_path, "enwiktionary-20240101-pages-articles.xml.bz2", f"ben{DUMP}.xml.bz2")
     make(tmp_path, "enwiki-20240101-pages-articles-multistream-index.txt.bz2")

@@ -31,10 +31,10 @@ from metaxlm.corpus.engines.supervision import (
     Work,
     WorkBar,
     describe_death,
-    stop_requests,
 )
 from metaxlm.corpus.engines.tasks import Outcome, record_failure
 from metaxlm.files import atomic_path
+from metaxlm.stopping import interruptible
 
 _POLL_S = 0.1
 
@@ -54,7 +54,7 @@ class LocalExecutor(Supervised, PipelineExecutor):  # type: ignore[misc]
             temporary.write_bytes(pickle.dumps(self.work.pipeline))
         crew = _Crew(self.work, pipeline_file, ranks, bar)
         try:
-            with stop_requests(self.work.title) as check_stop:
+            with interruptible(self.work.title) as check_stop:
                 crew.run(self.workers, check_stop)
         finally:
             crew.end()

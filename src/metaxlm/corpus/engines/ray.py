@@ -24,10 +24,10 @@ from metaxlm.corpus.engines.supervision import (
     Work,
     WorkBar,
     describe_death,
-    stop_requests,
 )
 from metaxlm.corpus.engines.tasks import Outcome, record_failure, run_pickled
 from metaxlm.errors import MetaXLMError
+from metaxlm.stopping import interruptible
 
 # Nothing about the user's work leaves his machines; and dead workers are our business, not news.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -55,7 +55,7 @@ class RayExecutor(Supervised, PipelineExecutor):  # type: ignore[misc]
 
     def complete(self, ranks: list[int], bar: WorkBar) -> list[Outcome]:
         """Submit the ranks, and those again whose worker died, until each has an outcome."""
-        with _cluster(self.address, self.workers), stop_requests(self.work.title) as check_stop:
+        with _cluster(self.address, self.workers), interruptible(self.work.title) as check_stop:
             crew = _Submissions(self.work, ranks, bar)
             try:
                 crew.run(self.workers or len(ranks), check_stop)

@@ -22,11 +22,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import dill  # type: ignore[import-untyped]
+import dill
 from datatrove.executor.slurm import SlurmPipelineExecutor
 
 from metaxlm.config import SlurmRecipe
-from metaxlm.corpus.engines.supervision import Supervised, Work, WorkBar, stop_requests
+from metaxlm.corpus.engines.supervision import Supervised, Work, WorkBar
 from metaxlm.corpus.engines.tasks import (
     THREAD_LIMITS,
     Outcome,
@@ -36,6 +36,7 @@ from metaxlm.corpus.engines.tasks import (
 )
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_path, read_json, write_json, write_text
+from metaxlm.stopping import interruptible
 
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.5, 15.0
 _GRACE_S = 20.0  # files of other machines appear late on network file systems
@@ -80,7 +81,7 @@ class SlurmExecutor(Supervised, SlurmPipelineExecutor):  # type: ignore[misc]
 
     def complete(self, ranks: list[int], bar: WorkBar) -> list[Outcome]:
         """Submit the ranks that no earlier job still works on, and wait for all."""
-        with stop_requests(self.work.title) as check_stop:
+        with interruptible(self.work.title) as check_stop:
             jobs = self._find_earlier_jobs()
             try:
                 if jobs:

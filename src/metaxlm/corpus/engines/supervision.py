@@ -7,8 +7,6 @@ it reaches it when the last task is complete.
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from loguru import logger
 
 from metaxlm.corpus.engines.tasks import Outcome, failure_path, log_path, run_task
-from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.errors import MetaXLMError
 from metaxlm.progress import Advance, track
 
 if TYPE_CHECKING:
@@ -172,37 +170,3 @@ def describe_death(work: Work, rank: int, how: str) -> Outcome:
         f"task {rank}: its worker {how}, {MAX_ATTEMPTS} times; lower engine.workers or "
         f"corpus.task_mb if memory is short; see {work.work_dir / 'logs'}",
     )
-
-
-@contextmanager
-def stop_requests(title: str) -> Iterator[Callable[[], None]]:
-    """Turn Ctrl-C and SIGTERM into `Interrupted`, raised when the loop next asks.
-
-    A second one does not wait for the loop. Only the main thread gets signals; elsewhere nothing
-    changes.
-    """
-    requested = False
-
-    def request(*_: object) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
-        requested = True
-
-    def check() -> None:
-        if requested:
-            raise Interrupted(f"{title}: stopped")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield check
-        return
-    previous = {
-        number: signal.signal(number, request)
-        for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield check
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

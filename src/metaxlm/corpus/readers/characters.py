@@ -27,9 +27,7 @@ _SEVERAL_BREAKS = re.compile("\n\n+")
 _SPACE_AT_LINE_END = re.compile("\n(?<= \n)")
 _SPACE_OR_BREAK_AFTER_BREAK = re.compile("\n[ \n]")
 
-BLANK_LINES = re.compile(
-    f"\n[ {_SPACES}{_BREAKS}{_REMOVED}]*+\n[\n {_SPACES}{_BREAKS}{_REMOVED}]*+"
-)
+BLANK_LINES = re.compile(f"\n(?:[ {_SPACES}{_BREAKS}{_REMOVED}]*+\n)++")
 """The end of a line and all lines after it that have no visible character."""
 
 

@@ -18,7 +18,7 @@ from typing import IO
 from xml.etree import ElementTree
 
 from metaxlm.corpus.documents import Advance, Document, Record, Rejection, Split
-from metaxlm.corpus.readers.streams import Meter, find_compression, open_stream
+from metaxlm.corpus.readers.streams import find_compression, open_stream
 from metaxlm.corpus.wikitext import Site, clean_page, is_disambiguation, is_redirect, read_site
 from metaxlm.errors import MetaXLMError
 
@@ -43,10 +43,8 @@ _FIRST_STREAM_BYTES = 16 << 20
 def read_dump(split: Split, advance: Advance) -> Iterator[Record]:
     """Yield a document for each article that starts in a split, a rejection for each other page."""
     site = _read_head(split.path)
-    meter = Meter(advance, split.size)
-    for page in _find_pages(split, meter):
+    for page in _find_pages(split, advance):
         yield _read_page(page, split.path, site)
-    meter.finish()
 
 
 def split_dump(path: Path, target: int) -> list[Split]:
@@ -120,7 +118,6 @@ def _read_head(path: Path) -> Site:
             if not chunk:
                 break
             head += chunk
-    head = head.partition(b"<page>")[0]
     if b"<mediawiki" not in head:
         raise MetaXLMError(
             f"{path}: no <mediawiki> element at its start; give a MediaWiki export such as "
@@ -137,10 +134,10 @@ class _Page:
     problem: str | None = None
 
 
-def _find_pages(split: Split, meter: Meter) -> Iterator[_Page]:
+def _find_pages(split: Split, advance: Advance) -> Iterator[_Page]:
     """Yield the pages that start in a split, the last one read to its end beyond the split."""
     is_last = split.stop is None or split.stop >= split.path.stat().st_size
-    window = _Window(split, meter, is_last)
+    window = _Window(split, advance, is_last)
     while window.seek_page():
         yield window.take_page()
     if is_last and not window.is_whole():
@@ -150,10 +147,10 @@ def _find_pages(split: Split, meter: Meter) -> Iterator[_Page]:
 class _Window:
     """The part of a split's uncompressed bytes that is in memory."""
 
-    def __init__(self, split: Split, meter: Meter, is_last: bool) -> None:
+    def __init__(self, split: Split, advance: Advance, is_last: bool) -> None:
         self._path = split.path
         self._start, self._stop = split.start, split.stop
-        self._stream = open_stream(split.path, meter.add, split.start, split.stop)
+        self._stream = open_stream(split.path, advance, split.start, split.stop)
         self._is_last = is_last
         self._data = bytearray()
         self._offset = 0  # of the window's first byte
@@ -190,7 +187,7 @@ class _Window:
                 self._drop(len(data))
                 if head:
                     return _Page(head, "page_too_large")
-                return _Page(data, None if is_closed else "invalid_xml")
+                return _Page(data)
             if len(self._data) > MAX_PAGE_BYTES:
                 head = head or bytes(self._data[:_CHUNK_BYTES])
                 self._keep_last(_TAG_BYTES)

@@ -35,7 +35,6 @@ def read_jsonl(split: Split, advance: Advance, text_key: str = "text") -> Iterat
             offset += len(line) + 1
         if window.too_long is not None:
             yield Rejection("line_too_long", f"{split.path.name}, byte {window.too_long}")
-    meter.finish()
 
 
 def _parse_line(line: bytes, text_key: str, where: str) -> Record:

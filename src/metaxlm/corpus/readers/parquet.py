@@ -52,7 +52,7 @@ def read_parquet(split: Split, advance: Advance) -> Iterator[Record]:
         for group in range(split.start, stop):
             row = sum(num_rows[:group])
             done = 0
-            for batch in _read_batches(file, group):
+            for batch in _read_batches(split.path, file, group):
                 yield from _read_rows(batch, row, split.path.name)
                 row += len(batch)
                 read = sizes[group] * len(batch) // num_rows[group]
@@ -62,9 +62,15 @@ def read_parquet(split: Split, advance: Advance) -> Iterator[Record]:
     meter.finish()
 
 
-def _read_batches(file: ParquetFile, group: int) -> Iterator[Any]:
+def _read_batches(path: Path, file: ParquetFile, group: int) -> Iterator[Any]:
     columns = [name for name in (_TEXT, *NAME_KEYS) if name in file.schema_arrow.names]
-    return iter(file.iter_batches(_BATCH_ROWS, [group], columns, use_threads=False))
+    batches = file.iter_batches(_BATCH_ROWS, [group], columns, use_threads=False)
+    while True:
+        with _clear_errors(path):
+            batch = next(batches, None)
+        if batch is None:
+            break
+        yield batch
 
 
 def _read_rows(batch: Any, row: int, file_name: str) -> Iterator[Record]:
@@ -82,8 +88,6 @@ def _read_rows(batch: Any, row: int, file_name: str) -> Iterator[Record]:
 
 def _as_bytes(column: Any) -> Any:
     """Return strings as bytes: parquet does not promise that they are UTF-8."""
-    if pyarrow.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     return column.cast(pyarrow.large_binary()) if _is_text(column.type) else column
 
 
@@ -95,8 +99,8 @@ def _is_text(kind: Any) -> bool:
     types = pyarrow.types
     if types.is_dictionary(kind):
         kind = kind.value_type
-    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return any(check(kind) for check in checks)
+    strings = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(is_kind(kind) for is_kind in (*strings, types.is_binary, types.is_large_binary))
 
 
 def _check_columns(path: Path, schema: Any) -> None:
@@ -120,14 +124,19 @@ def _group_sizes(file: ParquetFile) -> list[int]:
     return sizes
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[ParquetFile]:
-    """Open a file so that it streams; what arrow cannot read is a clear error."""
-    try:
-        with ParquetFile(
+def _open(path: Path) -> ParquetFile:
+    """Open a file so that it streams."""
+    with _clear_errors(path):
+        return ParquetFile(
             path, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
-        ) as file:
-            yield file
+        )
+
+
+@contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    """Say what arrow cannot read."""
+    try:
+        yield
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise MetaXLMError(

@@ -58,7 +58,6 @@ def read_text(split: Split, advance: Advance) -> Iterator[Record]:
     else:
         if carried is not None and carried.offset >= split.start:
             yield from _cut(carried, split.path.name)
-    meter.finish()
 
 
 def _cut(section: _Section, file_name: str) -> Iterator[Document]:
@@ -92,8 +91,9 @@ def _parse_window(window: Window, file_name: str) -> tuple[list[_Section], list[
     sections = _split_sections(text, window.offset)
     if window.too_long is not None:
         rejections.append(Rejection("line_too_long", f"{file_name}, byte {window.too_long}"))
-    # A line that covers all of the next window hides from it what the document before was.
-    if window.too_long is not None or _covers_next(window):
+    # A line that covers all of the next window hides from it what the document before was; so does
+    # every line that is too long.
+    if _covers_next(window):
         sections.append(_Section(window.stop, ""))
     return sections, rejections
 

@@ -114,6 +114,7 @@ def _close_templates(out: list[str], frames: list[_Frame], braces: int) -> None:
             frames.pop()
             out.append("{" * frame.braces)
         out.append(shown or HOLE)
+    out.append("}" * braces)  # `{{!}}}` is the end of a table
 
 
 def _show(out: list[str], index: int) -> str:

@@ -16,7 +16,7 @@ import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
 
-from metaxlm.corpus.wikitext.marks import HOLE
+from metaxlm.corpus.wikitext.marks import HOLE, protect, remove_marks
 from metaxlm.corpus.wikitext.site import Site, Target
 
 MAX_OPEN = 30
@@ -30,9 +30,11 @@ _PLAIN_EXTERNAL = re.compile(
 )
 _HARD = re.compile(r"\[\[|\]\]|\[[a-z]*:|\[//", re.IGNORECASE)
 _OPENER = re.compile(r"\[|://")
-_BRACKETS = re.compile(r"\[\[|\]\]|\{\||\|\}|\{\{|\}\}")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31}|רלמ|رلم);")
 _QUOTES = re.compile(r"'{2,}")
+# Only links are left to find: tags and templates are gone, and what looks like one is text.
+_SHIELD = str.maketrans("<&={}*#;", "\ufde8\ufde9\ufdea\ufdeb\ufdec\ufded\ufdee\ufdef")
+_UNSHIELD = {mark: sign for sign, mark in _SHIELD.items()}
 _PIPE_TRICK = re.compile(r"^:?(?:[^:]*:)?|\s*[(（][^()（）]*[)）]$|,\s.*$")
 
 
@@ -50,7 +52,7 @@ def _render_links(line: str, site: Site) -> str:
     line = _PLAIN_EXTERNAL.sub(lambda match: match[1] or HOLE, line)
     if _HARD.search(line):
         line = render_with_parser(line, site)
-    return _BRACKETS.sub("", line)
+    return line
 
 
 def show_link(target: str, label: str | None, site: Site) -> str:
@@ -71,8 +73,8 @@ def render_with_parser(line: str, site: Site) -> str:
     """Return the text of a line as mwparserfromhell reads it."""
     if len(line) > MAX_LENGTH or len(_OPENER.findall(line)) > MAX_OPEN:
         return line
-    code = mwparserfromhell.parse(protect_others(line), skip_style_tags=True)
-    return unprotect_others(_show_nodes(code, site))
+    code = mwparserfromhell.parse(line.translate(_SHIELD), skip_style_tags=True)
+    return _show_nodes(code, site).translate(_UNSHIELD)
 
 
 def _show_nodes(code: Wikicode, site: Site) -> str:
@@ -84,11 +86,12 @@ def _show_node(node: object, site: Site) -> str:
         return str(node.value)
     if isinstance(node, Wikilink):
         label = None if node.text is None else _show_nodes(node.text, site)
-        return show_link(_show_nodes(node.title, site), label, site)
+        return show_link(str(node.title).translate(_UNSHIELD), label, site)
     if isinstance(node, ExternalLink):
         if not node.brackets:
             return str(node.url)
-        return _show_nodes(node.title, site) if node.title is not None else HOLE
+        label = _show_nodes(node.title, site) if node.title is not None else ""
+        return label.lstrip() or HOLE
     return str(node)
 
 
@@ -97,7 +100,7 @@ def _decode(match: re.Match[str]) -> str:
     if ord(entity[1]) > 0x7F:
         return ""  # Hebrew and Arabic names of the right-to-left mark
     shown = unescape(entity)
-    return "" if len(shown) == 1 and (shown < " " or "\ufdd0" <= shown <= "\ufdef") else shown
+    return protect(remove_marks(shown))  # what an entity stands for is never markup
 
 
 def _drop_quotes(line: str) -> str:
@@ -128,7 +131,7 @@ def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -
 
     def rank(index: int) -> int:
         before = line[max(0, runs[index].start() - 2) : runs[index].start()]
-        if before.endswith(" "):
+        if not before or before.endswith(" "):
             return 2
         return 0 if len(before) < 2 or before[0] == " " else 1
 

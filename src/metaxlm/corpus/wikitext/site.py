@@ -70,7 +70,7 @@ class Site:
     def classify(self, target: str) -> Target:
         """Say what the target of a link is; a leading colon makes any target a plain page."""
         prefix, colon, _ = target.partition(":")
-        if not colon or not prefix:
+        if not colon:
             return Target.PAGE
         name = words.fold(prefix)
         number = self._number(name)
@@ -78,9 +78,11 @@ class Site:
             return Target.FILE
         if number == _CATEGORY:
             return Target.CATEGORY
-        if number is None and name in words.LANGUAGES and name != self.language:
+        if number is not None:
+            return Target.PAGE
+        if name in words.LANGUAGES and name != self.language:
             return Target.LANGUAGE
-        return Target.SISTER if number is None and name in words.SISTERS else Target.PAGE
+        return Target.SISTER if name in words.SISTERS else Target.PAGE
 
     def _number(self, name: str) -> int | None:
         """Return the number of a namespace by its folded name, in the wiki's language or others."""

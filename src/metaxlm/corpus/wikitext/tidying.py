@@ -28,6 +28,10 @@ _PAIRS = {"(": ")", "（": "）", "[": "]"}
 _CLOSING = tuple(_PAIRS.values())
 # What stands close after a word in every language; French spaces the rest.
 _CLOSE = tuple(",.。，、،؛।۔»”") + _CLOSING
+_REACH = 200  # how far back from a hole punctuation is looked for
+_MAX_NESTING = 10
+# What is left of links and templates that were never closed, or closed twice.
+_BRACKETS = re.compile(r"\[\[+|\]\]+|\{[{|]+|[}|]*\}\}+|\|\}")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -35,7 +39,7 @@ def tidy(text: str) -> str:
     """Return plain text with single spaces; nothing when no letter is left."""
     if HOLE in text:
         text = _close_holes(text)
-    text = " ".join(text.split())
+    text = " ".join(_BRACKETS.sub("", text).split())
     if not text.isprintable():
         text = _ZERO_WIDTH_SPACE.sub("", _INVISIBLE.sub("", unprotect(text)))
         text = " ".join(text.split())
@@ -48,7 +52,9 @@ def _close_holes(text: str) -> str:
     left, *rest = " ".join(text.split()).split(HOLE)
     for right in rest:
         while done and not left.strip(_SEPARATORS):
-            left = done.pop() + left
+            before = done.pop()
+            done += [before[:-_REACH]] if len(before) > _REACH else []
+            left = before[-_REACH:] + left
         left, right = _close_hole(left, right)
         done.append(left)
         left = right
@@ -58,7 +64,9 @@ def _close_holes(text: str) -> str:
 def _close_hole(left: str, right: str) -> tuple[str, str]:
     """Return what is left of the text on either side of a hole."""
     before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
-    while before and _PAIRS.get(before[-1]) == after[:1]:
+    for _ in range(_MAX_NESTING):
+        if not before or _PAIRS.get(before[-1]) != after[:1]:
+            break
         left, right = before[:-1], after[1:]
         before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
     if before[-1:] in _PAIRS:
@@ -68,8 +76,7 @@ def _close_hole(left: str, right: str) -> tuple[str, str]:
     if not before:
         return "", right.lstrip(f" {_COMMAS}:")
     left_end, right_start = left.rstrip(), right.lstrip()
-    if left_end.endswith(tuple(_COMMAS)) and right_start[:1] == left_end[-1]:
-        return left_end, right_start[1:]
-    if right_start.startswith(_CLOSE):
-        return left_end, right_start
+    follows_comma = left_end.endswith(tuple(_COMMAS)) and right_start.startswith(tuple(_COMMAS))
+    if follows_comma or right_start.startswith(_CLOSE):
+        return left_end.rstrip(f" {_COMMAS}"), right_start
     return left, right_start if left.endswith(" ") else right
