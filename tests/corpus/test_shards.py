@@ -27,6 +27,8 @@ def test_shards_hold_the_tokenizers_ids(
     assert counts.bytes == sum(len(line.encode()) for line in LINES)
     assert counts.characters == sum(map(len, LINES))
     assert counts.tokens == len(shard.tokens)
+    frequencies = shard.count_tokens(len(multilingual_tokenizer))
+    assert frequencies.tolist() == np.bincount(shard.tokens, minlength=110).tolist()
     for index, line in enumerate(line for line in LINES if line):
         expected = multilingual_tokenizer(line, add_special_tokens=False)["input_ids"]
         assert shard.sentence(index).tolist() == expected

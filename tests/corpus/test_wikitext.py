@@ -159,6 +159,7 @@ CASES = {
     "bold and italic": ("'''''A''' b'' ''c'' '''d'''.", "A b c d."),
     "apostrophe before bold": ("L''''eau''' est.", "L'eau est."),
     "apostrophe before italic": ("L'''Odissea'' di.", "L'Odissea di."),
+    "apostrophe after one letter": ("'''A''' e l'''Odissea''.", "A e l'Odissea."),
     "apostrophe of a longer word": ("Dell'''Odissea'' and '''b''' c.", "Dell'Odissea and b c."),
     "six": ("A ''''''b'''''.", "A 'b."),
     # entities and characters

@@ -77,6 +77,7 @@ SLOW = {
     "crossed": "[[a|{{b|" * N + "]]}}" * N,
     "open web links": "[http://a " * N,
     "open web links in many lines": ("[http://a " * 5 + "\n\n") * (N // 20),
+    "unknown tags beside a link": "[[a|b [c] d]]" + "<x>" * 5_000,
     "open references": "a<ref>b\n\n" * N,
     "references and one end": "a<ref>b\n\n" * N + "</ref>",
     "open tags": "<b><div><td>" * N,

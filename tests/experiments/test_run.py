@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.conftest import PARTS, sentences
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from metaxlm.cli import main
+from metaxlm.corpus.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.hugging_face import load_pretrained
 
@@ -219,3 +221,84 @@ def test_own_text_with_an_imported_encoder(tmp_path: Path) -> None:
     assert (tmp_path / "runs/toy/variants/metaxlm/model/model.safetensors").is_file()
     wrong = [*own, "--set", "model.hidden=64"]
     assert run(tmp_path, *wrong) == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_loaded_vocabulary_serves_as_the_shared_one(finished: Path, tmp_path: Path) -> None:
+    """The words of three languages as BERT has them: other special tokens, no `<s>`."""
+    words = sorted(
+        {w.strip(".") for name in PARTS for line in sentences(name) for w in line.split()}
+    )
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    BertTokenizerFast(str(tmp_path / "vocab.txt"), do_lower_case=False).save_pretrained(
+        tmp_path / "tokenizer"
+    )
+    text = tmp_path / "text"
+    text.mkdir()
+    for language in PARTS:
+        (text / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
+    write_recipe(tmp_path, RECIPE.replace("languages: [en, de, zh]", "languages: [en, de, ru]"))
+    own = [
+        *("--set", "corpus={source: text, path: " + str(text) + "}"),
+        *("--set", f"vocabulary.model={tmp_path / 'tokenizer'}"),
+        *(
+            "--set",
+            "vocabulary.monolingual_size=300",
+            "--set",
+            "variants={xlm: {initialize: none}}",
+        ),
+        *("--set", "evaluation={retrieval: null, alignment: null}"),
+    ]
+    assert run(tmp_path, *own) == 0
+    shard = open_shard(tmp_path / "runs/toy/shards/multilingual/de")
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    assert loaded.decode(shard.sentence(0)) == "die Katze sieht ein Haus."
+    assert shard.counts.unknown == 0
+    model = AutoModel.from_pretrained(tmp_path / "runs/toy/variants/xlm/model")
+    assert model.config.vocab_size >= len(vocabulary)
+
+
+def test_a_finished_run_verifies_and_any_flip_is_found(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def verify() -> int:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setattr(sys, "argv", ["metaxlm", "verify", str(tmp_path / "toy")])
+            main()
+        return int(ended.value.code or 0)
+
+    shutil.copytree(finished / "runs" / "toy", tmp_path / "toy")
+    assert verify() == 0
+    assert "all as they were written" in capsys.readouterr().out
+    path = tmp_path / "toy" / "variants" / VARIANTS[0] / "model" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+    assert verify() == 1
+    assert f"{path}: changed, its digest does not fit" in capsys.readouterr().err
+
+
+def test_the_corpus_of_a_run_in_numbers(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["metaxlm", "corpus", "stats", str(finished / "runs" / "toy"), "--alpha", "0.3"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", [*arguments, "--output", str(tmp_path / "out")])
+        main()
+    assert not ended.value.code
+    shown = capsys.readouterr().out
+    assert "en English" in shown
+    table = (tmp_path / "out" / "corpus.md").read_text("utf-8")
+    shards = {n: open_shard(finished / f"runs/toy/shards/multilingual/{n}") for n in ("en", "zh")}
+    english = next(line for line in table.splitlines() if line.startswith("| en English"))
+    cells = [cell.strip() for cell in english.split("|")[1:-1]]
+    counts = shards["en"].counts
+    assert cells[2:5] == [f"{counts.documents:,}", f"{counts.sentences:,}", f"{counts.tokens:,}"]
+    assert cells[5] == f"{counts.tokens / counts.words:.2f}"
+    chinese = next(line for line in table.splitlines() if line.startswith("| zh Chinese"))
+    assert chinese.split("|")[6].strip() == "–"
+    shares = [float(line.split("|")[-2].strip(" %*")) for line in table.splitlines()[4:7]]
+    assert abs(sum(shares) - 100) < 0.05
+    for name in ("corpus.svg", "corpus.pdf"):
+        assert (tmp_path / "out" / name).stat().st_size > 3_000

@@ -133,5 +133,5 @@ def test_the_marker_tells_how_the_output_was_made(tmp_path: Path) -> None:
     stage.run()
     marker = json.loads((stage.output / ".stage.json").read_text(encoding="utf-8"))
     assert marker["inputs"] == {"a": 1}
-    assert marker["files"] == {"a.txt": 7}
+    assert marker["files"]["a.txt"]["bytes"] == 7
     assert marker["fingerprint"] == stage.fingerprint

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # Characters that are encoded at once: the larger, the more often a word is met again.
 _BATCH_CHARACTERS = 8_000_000
 _COPY_BYTES = 1 << 24
+_COUNTED_AT_ONCE = 1 << 22
 _TOKENS, _OFFSETS, _LENGTHS, _COUNTS = "tokens.bin", "offsets.bin", "lengths.bin", "counts.json"
 
 
@@ -66,6 +67,14 @@ class Shard:
     def sentence(self, index: int) -> NDArray[np.uint16] | NDArray[np.uint32]:
         """Return the token ids of one sentence."""
         return self.tokens[int(self.offsets[index]) : int(self.offsets[index + 1])]
+
+    def count_tokens(self, vocab_size: int) -> NDArray[np.int64]:
+        """Return how often each token occurs, without holding the shard in memory."""
+        counts = np.zeros(vocab_size, np.int64)
+        for start in range(0, len(self.tokens), _COUNTED_AT_ONCE):
+            part = self.tokens[start : start + _COUNTED_AT_ONCE]
+            counts += np.bincount(part, minlength=vocab_size)
+        return counts
 
 
 def token_dtype(vocab_size: int) -> str:

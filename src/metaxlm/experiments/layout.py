@@ -31,7 +31,7 @@ class RunLayout:
 
     def work(self, stage: str) -> Path:
         """What a stage has done so far; gone when it is complete."""
-        return self.root / "work" / stage
+        return self.root / f"work-{stage}"
 
     @property
     def tasks(self) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -37,10 +36,12 @@ TRAINING_LOG = "training_log.jsonl"
 """The log of a finished training, kept in the model's folder."""
 
 
-def encoder_config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
+def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderConfig:
     """Return the recipe's encoder shape for a vocabulary."""
     return EncoderConfig(
         vocab_size=vocab_size,
+        pad_id=pad_id,
+        position_offset=pad_id + 1,
         hidden_size=recipe.model.hidden,
         num_layers=recipe.model.layers,
         num_heads=recipe.model.heads,
@@ -78,7 +79,7 @@ def initialize_variant(
 ) -> None:
     """Match the vocabularies, write the ledger, and make the model that pretraining starts from."""
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
-    config = encoder_config(recipe, len(tokenizer))
+    config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
     # One seed for all variants: they differ in what is copied, not in what is drawn.
     seed = derive_seed(recipe.seed, "initialization")
     if variant.needs_source:
@@ -87,7 +88,7 @@ def initialize_variant(
         plan = make_plan(tokenizer, source.tokenizer, recipe.matching, dictionaries)
         save_ledger(plan, folder / "ledger.parquet")
         counts = {
-            language: np.bincount(shard.tokens, minlength=len(tokenizer))
+            language: shard.count_tokens(len(tokenizer))
             for language, shard in open_shards(recipe, layout).items()
         }
         write_json(folder / "coverage.json", coverage(plan, counts))

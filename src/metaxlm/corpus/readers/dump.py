@@ -188,7 +188,7 @@ class _Window:
                 if head:
                     return _Page(head, "page_too_large")
                 return _Page(data)
-            if len(self._data) > MAX_PAGE_BYTES:
+            if head or len(self._data) > MAX_PAGE_BYTES:
                 head = head or bytes(self._data[:_CHUNK_BYTES])
                 self._keep_last(_TAG_BYTES)
             position = max(1 if not head else 0, len(self._data) - _TAG_BYTES + 1)

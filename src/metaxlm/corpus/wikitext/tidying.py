@@ -31,7 +31,8 @@ _CLOSE = tuple(",.。，、،؛।۔»”") + _CLOSING
 _REACH = 200  # how far back from a hole punctuation is looked for
 _MAX_NESTING = 10
 # What is left of links and templates that were never closed, or closed twice.
-_BRACKETS = re.compile(r"\[\[+|\]\]+|\{[{|]+|[}|]*\}\}+|\|\}")
+_BRACKETS = re.compile(r"[\[\]{}|]{2,}")
+_PAIRED = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -39,11 +40,15 @@ def tidy(text: str) -> str:
     """Return plain text with single spaces; nothing when no letter is left."""
     if HOLE in text:
         text = _close_holes(text)
-    text = " ".join(_BRACKETS.sub("", text).split())
+    text = " ".join(_BRACKETS.sub(_drop_brackets, text).split())
     if not text.isprintable():
         text = _ZERO_WIDTH_SPACE.sub("", _INVISIBLE.sub("", unprotect(text)))
         text = " ".join(text.split())
     return text if _LETTER.search(text) else ""
+
+
+def _drop_brackets(run: re.Match[str]) -> str:
+    return "" if _PAIRED.search(run[0]) else run[0]
 
 
 def _close_holes(text: str) -> str:
@@ -79,4 +84,4 @@ def _close_hole(left: str, right: str) -> tuple[str, str]:
     follows_comma = left_end.endswith(tuple(_COMMAS)) and right_start.startswith(tuple(_COMMAS))
     if follows_comma or right_start.startswith(_CLOSE):
         return left_end.rstrip(f" {_COMMAS}"), right_start
-    return left, right_start if left.endswith(" ") else right
+    return left, right
