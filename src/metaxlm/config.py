@@ -18,6 +18,10 @@ Count = Annotated[int, Field(ge=0)]
 Location = Annotated[Path, BeforeValidator(lambda v: Path(v) if isinstance(v, str) else v)]
 
 
+# YAML 1.1 reads an unquoted `no`, which is Norwegian, as false.
+LanguageCode = Annotated[str, BeforeValidator(lambda v: "no" if v is False else v)]
+
+
 def _parse_exponent(value: object) -> object:
     """YAML 1.1 reads `1e-4` as text because it wants `1.0e-4`; people write the former."""
     try:
@@ -326,9 +330,9 @@ class Recipe(Section):
     """Names the run folder."""
     seed: Count = 1
     """Everything random follows from it."""
-    languages: Annotated[list[str], Field(min_length=2)]
+    languages: Annotated[list[LanguageCode], Field(min_length=2)]
     """Languages of cross-lingual pretraining."""
-    source_language: str = "en"
+    source_language: LanguageCode = "en"
     """Language of meta-pretraining and of the finetuning data."""
     corpus: CorpusRecipe = CorpusRecipe()
     engine: Annotated[EngineRecipe, BeforeValidator(_parse_engine)] = EngineRecipe()

@@ -1,18 +1,19 @@
 """The program of the process in which SentencePiece trains; nothing of metaxlm is imported here.
 
-Comes in: sentences, a line each, on standard input; on the command line the model's file and
-SentencePiece's options as JSON. Goes out: the model in that file, and SentencePiece's log on
-standard error. If it refuses, its reason is on standard output and the exit code is `REFUSED`.
+Comes in: sentences, a line each, on standard input; on the command line the descriptor of the
+model's file and SentencePiece's options as JSON. Goes out: the model in that file, and the log on
+standard error. If SentencePiece refuses, its reason is on standard output and the exit code is
+`REFUSED`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 REFUSED = 3
 _PR_SET_PDEATHSIG = 1
@@ -25,9 +26,9 @@ def main() -> int:
     _end_with_parent()
     import sentencepiece
 
-    path, options = sys.argv[1:]
+    file, options = sys.argv[1:]
     try:
-        with Path(path).open("wb") as writer:
+        with os.fdopen(int(file), "wb") as writer:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=_read_lines(), model_writer=writer, **json.loads(options)
             )

@@ -24,6 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from sentencepiece import sentencepiece_model_pb2
+
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import Advance, track
 from metaxlm.vocabulary.sentencepiece_child import REFUSED
@@ -33,6 +35,8 @@ _NUM_THREADS = 4
 # SentencePiece leaves out longer lines, which would cost the languages with the longest most.
 _MAX_BYTES = 4_192
 _BATCH = 1_000
+# Scores are multiples of one over this.
+_SCORE_STEPS = 1_024
 # SentencePiece keeps this share of the pieces in a round, down to a little more than it needs.
 _KEPT = 0.75
 _SPARE = 1.1
@@ -50,9 +54,9 @@ class TrainingRefused(Exception):
 
 def train_model(sentences: Iterable[str], num_pieces: int, total: int | None, title: str) -> bytes:
     """Train a unigram model; `total` is the number of sentences, None shows nothing of reading."""
-    with tempfile.TemporaryDirectory(prefix="metaxlm-") as folder:
-        path = Path(folder) / "unigram.model"
-        with _start_process(path, num_pieces) as (process, log):
+    # A file without a name: nothing stays behind if this process is killed.
+    with tempfile.TemporaryFile() as model:
+        with _start_process(model.fileno(), num_pieces) as (process, log):
             reading = (
                 nullcontext(_show_nothing) if total is None else track(title, total, "sentences")
             )
@@ -61,9 +65,23 @@ def train_model(sentences: Iterable[str], num_pieces: int, total: int | None, ti
                 seeds = _wait_for_seeds(log, advance)
             if seeds is not None:
                 _show_rounds(log, seeds, num_pieces, title)
-            tail = deque(log, maxlen=5)
-            _check_end(process, tail)
-        return path.read_bytes()
+            _check_end(process, deque(log, maxlen=5))
+        model.seek(0)
+        return round_scores(model.read())
+
+
+def round_scores(model: bytes) -> bytes:
+    """Round the pieces' scores so that their sums are exact in 32 bits.
+
+    SentencePiece adds scores up in 32 bits, fast tokenizers in 64. Where two ways to cut a word are
+    equally good, the rounding of sums would decide, differently in the two. Multiples of 1/1024 add
+    up exactly to 16,384, so that both take the same way; a score moves by at most 0.0005.
+    """
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model)
+    for piece in proto.pieces:
+        piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS
+    return bytes(proto.SerializeToString())
 
 
 def _show_nothing(amount: int = 1, note: str | None = None) -> None:
@@ -72,7 +90,7 @@ def _show_nothing(amount: int = 1, note: str | None = None) -> None:
 
 @contextmanager
 def _start_process(
-    path: Path, num_pieces: int
+    model: int, num_pieces: int
 ) -> Iterator[tuple[subprocess.Popen[bytes], Iterator[str]]]:
     """Start the training; yield its process and its log. At the end the process is gone."""
     options = {
@@ -84,10 +102,12 @@ def _start_process(
         "minloglevel": 0,
     }
     program = Path(__file__).with_name("sentencepiece_child.py")
-    command = [sys.executable, "-P", str(program), str(path), json.dumps(options)]
+    command = [sys.executable, "-P", str(program), str(model), json.dumps(options)]
     pipe = subprocess.PIPE
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[model]
+    ) as process:
         reader = threading.Thread(target=_read_log, args=(process.stderr, lines), daemon=True)
         reader.start()
         try:
