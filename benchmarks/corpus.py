@@ -7,7 +7,8 @@
 token shards twice in one run: by metaxlm, and by `datasets.map` with the same tokenizer (fast, in
 batches of 1,000, attention masks off), two processes each. Reading the text into the peer's own
 format is not counted against it. Then every step of the path from the raw files is timed. `scale`
-runs the whole path on 1/16, 1/8, ... of the text, and prints time and peak memory.
+runs the whole path on 1/16, 1/8, ... of the text, and prints time and peak memory. Without `--text`
+the built-in corpus serves, whose few words flatter whoever remembers words.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from metaxlm.config import CorpusRecipe, EngineRecipe
 from metaxlm.corpus.preparation import Seconds, prepare_text, tokenize_text
 from metaxlm.corpus.readers.inputs import find_inputs
 from metaxlm.corpus.readers.streams import open_stream
-from metaxlm.corpus.text import list_parts, read_counts
+from metaxlm.corpus.text import list_parts, read_counts, read_sentences
+from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
+from metaxlm.progress import set_quiet
+from metaxlm.vocabulary.unigram import train_unigram
 
 
 def list_languages(folder: Path) -> list[str]:
@@ -123,26 +127,39 @@ def scale(arguments: argparse.Namespace) -> None:
         subprocess.run(command, check=True)
 
 
+def make_text(folder: Path) -> tuple[Path, Path]:
+    """Generate text and a tokenizer for those who named none; return their folders."""
+    languages = ["en", "de", "fr", "ru", "tr", "zh"]
+    sizes = PhrasebookSizes(english_sentences=60_000, other_sentences=20_000)
+    write_phrasebook(folder / "phrasebook", languages, 1, sizes)
+    (folder / "made").mkdir()
+    for language in languages:
+        written = folder / "phrasebook" / "text" / language / "00000.txt"
+        shutil.copy(written, folder / "made" / f"{language}.txt")
+    sentences = (s for name in languages for s in read_sentences(folder / "phrasebook/text" / name))
+    train_unigram(sentences, 8_000).save_pretrained(folder / "tokenizer")
+    return folder / "made", folder / "tokenizer"
+
+
 def main() -> None:
     """Parse the command line and run one comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("what", choices=["peer", "scale", "share"])
-    parser.add_argument("--text", type=Path, required=True, help="folder of XX.txt[.gz|.xz]")
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer")
+    parser.add_argument("--text", type=Path, help="folder of XX.txt[.gz|.xz]")
+    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0, help="of each language's lines")
     arguments = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    from metaxlm.progress import set_quiet
-
     set_quiet(True)
-    if arguments.what == "scale":
-        scale(arguments)
-        return
     with TemporaryDirectory(prefix="metaxlm-bench-") as folder:
-        run = compare if arguments.what == "peer" else measure_share
-        run(arguments, Path(folder))
-        shutil.rmtree(folder, ignore_errors=True)
+        if arguments.text is None or arguments.tokenizer is None:
+            arguments.text, arguments.tokenizer = make_text(Path(folder))
+        if arguments.what == "scale":
+            scale(arguments)
+        else:
+            run = compare if arguments.what == "peer" else measure_share
+            run(arguments, Path(folder))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sentencepiece
 from hypothesis import given, settings
@@ -42,21 +41,10 @@ class Pair:
         encodings = backend.encode_batch_fast(list(lines), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
-    def count_ties(self, lines: Sequence[str]) -> int:
-        """Compare all lines; return in how many SentencePiece's rounding took an equal cut."""
-        ties = 0
-        for line, ours, theirs in zip(lines, self.found(lines), self.expected(lines), strict=True):
-            if ours != theirs:
-                better = self.score(ours) - self.score(theirs)
-                rounding = len(theirs) * np.spacing(np.float32(abs(self.score(theirs))))
-                assert 0 <= better <= rounding, (line, ascii(line))
-                assert ours.count(3) == theirs.count(3), (line, ascii(line))
-                ties += 1
-        return ties
-
-    def score(self, ids: Sequence[int]) -> float:
-        """Return the sum of the pieces' scores; these 32-bit numbers add up exactly in 64 bits."""
-        return sum(self.oracle.get_score(i - 1) for i in ids if i > 3)
+    def differing(self, lines: Sequence[str]) -> list[str]:
+        """Return the lines whose ids differ."""
+        both = zip(lines, self.found(lines), self.expected(lines), strict=True)
+        return [line for line, ours, theirs in both if ours != theirs]
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +77,7 @@ HARD = [
     "▁a▁▁b",
     "\r\n a\r\nb\n",
     "२\u0e33 ²\u0e33 \xa8\u0301",
+    "0000 30000 10000000 0000000",  # cuts that are equally good
     "\ud55c \u1112\u1161\u11ab ㅎㅏㄴ \uffb0\uffc2 가\u11a8",
 ]
 
@@ -187,7 +176,7 @@ def test_ids_are_sentencepieces_on_real_lines(test_sets: dict[str, list[str]]) -
     assert len(wanted) == 15 + len(MORE_LANGUAGES)
     lines = [line for rows in wanted.values() for line in rows[:: max(1, len(rows) // 300)]]
     pair = Pair(lines[::3], 4_000)
-    assert pair.count_ties(lines) <= len(lines) // 1_000
+    assert pair.differing(lines) == []
 
 
 @pytest.mark.slow
@@ -196,4 +185,4 @@ def test_ids_are_sentencepieces_on_every_line(test_sets: dict[str, list[str]]) -
     assert len(test_sets) == 15 + 36
     pair = Pair([line for rows in test_sets.values() for line in rows[::5]], 8_000)
     for name, rows in test_sets.items():
-        assert pair.count_ties(rows) <= 1 + len(rows) // 1_000, name
+        assert pair.differing(rows) == [], name

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from tests.conftest import sentences
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocabulary.sentencepiece_training import _cut, _feed, train_model
+from metaxlm.vocabulary.sentencepiece_training import _cut, _feed, round_scores, train_model
 from metaxlm.vocabulary.unigram import train_unigram
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -67,9 +68,22 @@ def test_the_model_is_the_one_sentencepiece_trains_itself() -> None:
         num_threads=4,
         minloglevel=2,
     )
-    expected = sentencepiece.SentencePieceProcessor(model_proto=writer.getvalue())
+    expected = sentencepiece.SentencePieceProcessor(model_proto=round_scores(writer.getvalue()))
     found = sentencepiece.SentencePieceProcessor(model_proto=train_model(lines, 80, None, "test"))
     assert _pieces(found) == _pieces(expected)
+
+
+def test_scores_add_up_exactly_in_32_bits() -> None:
+    model = train_model(sentences("en"), 45, None, "test")
+    scores = [
+        score for _, score in _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
+    ]
+    total = np.float32(0)
+    for score in scores * 30:
+        total += np.float32(score)
+    assert total == np.sum(np.array(scores * 30, np.float64))
+    assert len(set(scores)) > 20
+    assert -16_384 < total < -5_000
 
 
 def _pieces(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:

@@ -107,10 +107,13 @@ def _extract(
     assert recipe.path is not None, "the recipe checks it"
     assert recipe.source != "phrasebook", "the built-in corpus is generated"
     part_bytes = recipe.task_mb * 1_000_000
+    folder = recipe.path.absolute()
+    files = {language: find_inputs(folder, recipe.source, language) for language in languages}
+    _check_shared(files)
     inputs = [
         Input(language, split)
-        for language in languages
-        for path in find_inputs(recipe.path.absolute(), recipe.source, language)
+        for language, paths in files.items()
+        for path in paths
         for split in split_input(path, recipe.source, part_bytes)
     ]
     tally = Tally()
@@ -133,6 +136,19 @@ def _extract(
         parts = [path for task in folders for path in sorted(task.glob(f"*{PARAGRAPHS}"))]
         found[language] = _Extracted(_merge([read_json(task / TALLY) for task in folders]), parts)
     return found
+
+
+def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
+    """Refuse a file that is read for two languages, as Wikipedia's `zh` for both Chinese codes."""
+    owners: dict[Path, str] = {}
+    for language, paths in files.items():
+        for path in paths:
+            other = owners.setdefault(path, language)
+            if other != language:
+                raise MetaXLMError(
+                    f"{path}: read for both {other!r} and {language!r}; keep one of them, or put "
+                    f"the text of {language!r} into a folder {language}/"
+                )
 
 
 def _merge(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 from rich.table import Table
 
 from metaxlm.corpus.statistics import LanguageStatistics, Losses
@@ -110,9 +111,11 @@ def draw_statistics(rows: Sequence[LanguageStatistics], alpha: float) -> Figure:
         axis.set_yticks(places, [language_name(row.language) for row in rows])
         axis.set_ylim(len(rows) - 0.4, -0.6)
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+        axis.xaxis.set_minor_locator(NullLocator())
         axis.tick_params(colors=INK.light)
-        axis.legend(loc="lower right")
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return figure
 
 

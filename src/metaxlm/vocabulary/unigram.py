@@ -3,9 +3,9 @@
 Comes in: sentences, already rebalanced. Goes out: a fast tokenizer whose ids are XLM-R's way:
 `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the pieces in SentencePiece's order, `<mask>` last.
 The paper (section 4.1) takes XLM-R's own 250K pieces; this trains smaller ones of the same kind.
-Its ids are SentencePiece's own, one higher. Where the scores of two ways to cut a word are equal to
-within 32 bits, as in one line of 20,000, the rounding of SentencePiece's sums picks one; here it is
-always the better one, and of equal ones the one with the longer last piece.
+Its ids are SentencePiece's own, one higher, because scores of trained models add up exactly. For
+models from elsewhere, SentencePiece's rounding decides between ways to cut a word whose scores are
+equal to within 32 bits, in about one line of 10,000; there the better one comes out here.
 """
 
 from __future__ import annotations
