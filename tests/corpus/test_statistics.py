@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.conftest import sentences
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.corpus.shards import write_shard
 from metaxlm.corpus.statistics import collect_losses, collect_statistics
 from metaxlm.corpus.text import CorpusCounts, TextCounts, seal_text, write_lines
 from metaxlm.errors import MetaXLMError
-from tests.conftest import sentences
 
 
 @pytest.fixture

@@ -82,8 +82,8 @@ def test_scores_add_up_exactly_in_32_bits() -> None:
     for score in scores * 30:
         total += np.float32(score)
     assert total == np.sum(np.array(scores * 30, np.float64))
-    assert len(set(scores)) > 20
-    assert -16_384 < total < -5_000
+    assert len(set(scores)) > 10
+    assert -16_384 < total < -4_000
 
 
 def _pieces(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
