@@ -118,8 +118,8 @@ class SlurmRecipe(Section):
     max_jobs: Positive | None = None
     """At most so many tasks at once; null leaves it to the scheduler."""
     setup: str = ""
-    """Shell command before each task, such as `source .venv/bin/activate`; tasks then call `python`,
-    without it the interpreter that runs metaxlm."""
+    """Shell command before each task, such as `source .venv/bin/activate`; tasks then call
+    `python`, without it the interpreter that runs metaxlm."""
     options: dict[str, str] = {}
     """Further options of sbatch, such as `account: nlp`."""
 
