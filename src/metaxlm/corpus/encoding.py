@@ -35,7 +35,7 @@ EncodeTexts = Callable[[list[str]], Iterable[Sequence[int]]]
 _KNOWN_WORDS = 1 << 18
 _LONGEST_KNOWN = 24
 _ID_BYTES = array("I").itemsize
-# A noncharacter that only normalizers of `metaxlm.vocabulary.charsmap` name.
+# A noncharacter that only normalizers of `metaxlm.vocabulary.charsmap` put into text.
 _EXACT_MARK = "\U0001fffe"
 # Stands before a special token's name in a Unigram model: no text has NUL, so none matches it.
 _UNWRITABLE = "\0"
@@ -125,8 +125,8 @@ def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
         return None
     steps = list(_flatten(description["normalizer"]))
     maps = [step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"]
-    marks = [step for step in steps if step.get("pattern") == {"String": _EXACT_MARK}]
-    return base64.b64decode(maps[0]) if len(maps) == 1 and marks else None
+    is_exact = any(step.get("content") == _EXACT_MARK for step in steps)
+    return base64.b64decode(maps[0]) if len(maps) == 1 and is_exact else None
 
 
 def _flatten(normalizer: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
