@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-# Characters that are encoded at once: the larger, the more often a word is met again.
-_BATCH_CHARACTERS = 8_000_000
+# Characters that are encoded at once: enough to meet words again, little enough for any memory.
+_BATCH_CHARACTERS = 1_000_000
 _COPY_BYTES = 1 << 24
 _COUNTED_AT_ONCE = 1 << 22
 _TOKENS, _OFFSETS, _LENGTHS, _COUNTS = "tokens.bin", "offsets.bin", "lengths.bin", "counts.json"
