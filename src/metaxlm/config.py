@@ -152,6 +152,9 @@ class VocabularyRecipe(Section):
     """Exponent that rebalances the languages in the vocabulary's training sample."""
     sample_sentences: Positive = 1_000_000
     """At most so many sentences train the vocabulary."""
+    character_coverage: Annotated[float, Field(ge=0.9, le=1)] = 0.9995
+    """Share of the sample whose characters become pieces; the rarest ones are unknown. Raise it for
+    Chinese and Japanese if there are rows to spare."""
     model: str | None = None
     """Folder or hub id of an existing tokenizer, such as `xlm-roberta-base`; then no shared
     vocabulary is trained."""

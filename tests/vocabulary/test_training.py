@@ -169,3 +169,9 @@ def test_feeding_needs_no_memory() -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 3 << 20
+
+
+def test_coverage_decides_which_characters_are_known() -> None:
+    lines = [*sentences("en") * 4, "ψ"]
+    assert "ψ" not in train_unigram(lines, 40, coverage=0.999).get_vocab()
+    assert "ψ" in train_unigram(lines, 40, coverage=1.0).get_vocab()

@@ -62,6 +62,10 @@ class SentenceEncoder:
         self._encode: EncodeTexts = choose_backend(description)
         self._known: dict[str, bytes] = {}
 
+    def forget(self) -> None:
+        """Make room for the words of another text."""
+        self._known.clear()
+
     def encode(self, sentences: Sequence[str]) -> Encoded:
         """Encode sentences whose words are separated by single spaces."""
         words = pc.split_pattern(pa.array(sentences, pa.large_string()), " ")

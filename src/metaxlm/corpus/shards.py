@@ -110,6 +110,7 @@ class ShardWriter:
         """
         counts = ShardCounts()
         dtype = self._facts["dtype"]
+        self._encoder.forget()
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             with (

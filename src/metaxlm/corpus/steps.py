@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import compress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from datatrove.data import Document as Flowing
@@ -32,6 +32,9 @@ from metaxlm.corpus.documents import Reader, Rejection, Split
 from metaxlm.corpus.engines.tasks import advance
 from metaxlm.corpus.text import TextCounts, read_lines, write_lines
 from metaxlm.files import atomic_path, remove, write_json
+
+if TYPE_CHECKING:
+    from metaxlm.corpus.shards import ShardWriter
 
 PARAGRAPHS, HASHES, TALLY = ".txt", ".hashes", "tally.json"
 SENTENCES, COUNTS, DUPLICATES = "text.txt", "counts.json", "duplicates"
@@ -265,13 +268,9 @@ class TokenizeText(PipelineStep):  # type: ignore[misc]
 
     def run(self, data: DocumentsPipeline = None, rank: int = 0, world_size: int = 1) -> None:
         """Write the tokens of the task's part with the task's tokenizer file."""
-        from tokenizers import Tokenizer
-
-        from metaxlm.corpus.shards import ShardWriter
-
         del data, world_size
         tokenizer_file, text = self.tasks[rank]
-        writer = ShardWriter(Tokenizer.from_file(str(tokenizer_file)))
+        writer = _open_writer(tokenizer_file)
         with text.open(encoding="utf-8", newline="\n") as file:
             lines = (line.removesuffix("\n") for line in file)
             writer.write_part(task_folder(self.folder, rank), lines, advance)
@@ -297,6 +296,16 @@ class JoinTokens(PipelineStep):  # type: ignore[misc]
         for part in parts:
             remove(part)
         advance(1)
+
+
+@lru_cache(maxsize=2)
+def _open_writer(tokenizer_file: Path) -> ShardWriter:
+    """Load a tokenizer once for all tasks of a worker."""
+    from tokenizers import Tokenizer
+
+    from metaxlm.corpus.shards import ShardWriter
+
+    return ShardWriter(Tokenizer.from_file(str(tokenizer_file)))
 
 
 def choose_reader(recipe: CorpusRecipe) -> Reader:

@@ -80,7 +80,8 @@ def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
     wanted = sample_counts(counts, settings.alpha, settings.sample_sentences)
     texts = {language: read_sentences(folder) for language, folder in folders.items()}
     sample = sample_sentences(texts, counts, wanted, recipe.seed)
-    return train_unigram(sample, settings.size, sum(wanted.values()))
+    total = sum(wanted.values())
+    return train_unigram(sample, settings.size, total, coverage=settings.character_coverage)
 
 
 def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -52,11 +52,17 @@ class TrainingRefused(Exception):
     """SentencePiece cannot train what was asked for; the message is its own."""
 
 
-def train_model(sentences: Iterable[str], num_pieces: int, total: int | None, title: str) -> bytes:
+def train_model(
+    sentences: Iterable[str],
+    num_pieces: int,
+    total: int | None,
+    title: str,
+    coverage: float = 0.9995,
+) -> bytes:
     """Train a unigram model; `total` is the number of sentences, None shows nothing of reading."""
     # A file without a name: nothing stays behind if this process is killed.
     with tempfile.TemporaryFile() as model:
-        with _start_process(model.fileno(), num_pieces) as (process, log):
+        with _start_process(model.fileno(), num_pieces, coverage) as (process, log):
             reading = (
                 nullcontext(_show_nothing) if total is None else track(title, total, "sentences")
             )
@@ -90,13 +96,13 @@ def _show_nothing(amount: int = 1, note: str | None = None) -> None:
 
 @contextmanager
 def _start_process(
-    model: int, num_pieces: int
+    model: int, num_pieces: int, coverage: float
 ) -> Iterator[tuple[subprocess.Popen[bytes], Iterator[str]]]:
     """Start the training; yield its process and its log. At the end the process is gone."""
     options = {
         "model_type": "unigram",
         "vocab_size": num_pieces,
-        "character_coverage": 0.9995,
+        "character_coverage": coverage,
         "num_threads": _NUM_THREADS,
         "max_sentence_length": _MAX_BYTES,
         "minloglevel": 0,

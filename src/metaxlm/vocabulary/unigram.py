@@ -35,14 +35,16 @@ def train_unigram(
     size: int,
     total: int | None = None,
     title: str = "shared vocabulary",
+    coverage: float = 0.9995,
 ) -> PreTrainedTokenizerBase:
     """Train a SentencePiece unigram vocabulary of `size` rows, special tokens included.
 
-    `total`, the number of sentences, and `title` are for the display. Sentences are streamed into
+    `total`, the number of sentences, and `title` are for the display; `coverage` is the share of
+    the text whose characters become pieces, the rarest ones left out. Sentences are streamed into
     another process; those above 4,192 bytes are cut at spaces.
     """
     try:
-        model = train_model(sentences, size - _MORE_SPECIALS, total, title)
+        model = train_model(sentences, size - _MORE_SPECIALS, total, title, coverage)
     except TrainingRefused as error:
         raise MetaXLMError(f"vocabulary.size {size}: {_explain(str(error))}") from error
     return fast_tokenizer(model)
