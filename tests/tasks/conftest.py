@@ -134,7 +134,8 @@ def make_encoder() -> MakeEncoder:
 def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
     """Capture what the user is told; long lines stay in one piece."""
     sink = io.StringIO()
-    monkeypatch.setattr(console, "file", sink)
+    # Not `file`: undoing that would pin the console to the standard output of this test.
+    monkeypatch.setattr(console, "_file", sink)
     yield sink.getvalue
 
 
