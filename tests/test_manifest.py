@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def test_every_flipped_bit_of_the_manifest_is_found(folder: Path) -> None:
         path.write_bytes(damaged)
         (problem,) = find_damage(folder)
         assert problem.startswith(f"{path}")
+
+
+def test_a_manifest_written_in_another_way_is_not_ours(folder: Path) -> None:
+    path = folder / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert find_damage(folder) == [f"{path}: damaged, its content does not fit its seal"]
 
 
 def test_missing_extra_and_truncated_files_are_named(folder: Path) -> None:

@@ -204,6 +204,15 @@ def test_too_much_damage_stops_and_names_the_place(tmp_path: Path) -> None:
     assert rejected == {"invalid_utf8": 1}
 
 
+def test_records_left_out_on_purpose_are_no_damage(tmp_path: Path) -> None:
+    write_source(tmp_path / "raw", "dump")
+    path = tmp_path / "raw" / "dewiki-20240101-pages-articles.xml.bz2"
+    path.write_bytes(bz2.compress(make_dump([*GERMAN, "#REDIRECT [[Haus]]"]).encode()))
+    assert prepare(tmp_path / "raw", tmp_path, "dump")["de"] == EXPECTED["de"]
+    counts = read_counts(tmp_path / "text" / "de")
+    assert (counts.records, counts.rejected) == (3, {"redirect": 1})
+
+
 @pytest.mark.parametrize("content", ["", "\n\n \n"])
 def test_an_empty_language_is_named(tmp_path: Path, content: str) -> None:
     write_source(tmp_path / "raw", "text")

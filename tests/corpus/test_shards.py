@@ -35,6 +35,16 @@ def test_shards_hold_the_tokenizers_ids(
     assert [path.name for path in tmp_path.iterdir()] == ["en"]
 
 
+def test_sentences_without_a_token_are_left_out(
+    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    lines = ["the cat", "\u200b", "a dog"]  # a zero-width space is normalized away
+    assert write_shard(tmp_path / "en", lines, multilingual_tokenizer).sentences == 2
+    offsets = open_shard(tmp_path / "en").offsets
+    assert len(offsets) == 3
+    assert (np.diff(offsets.astype(np.int64)) > 0).all()
+
+
 def test_byte_level_bpe_has_no_unknown_text(
     tmp_path: Path, monolingual_tokenizer: PreTrainedTokenizerBase
 ) -> None:
