@@ -8,7 +8,7 @@ token shards twice in one run: by metaxlm, and by `datasets.map` with the same t
 batches of 1,000, attention masks off), two processes each. Reading the text into the peer's own
 format is not counted against it. Then every step of the path from the raw files is timed. `scale`
 runs the whole path on 1/16, 1/8, ... of the text, and prints time and peak memory. Without `--text`
-the built-in corpus serves, whose few words flatter whoever remembers words.
+the built-in corpus serves, which is so small that the start of the workers is most of what is seen.
 """
 
 from __future__ import annotations
