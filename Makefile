@@ -37,6 +37,7 @@ bench: $(READY)  ## Measure ours and the peers side by side
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/pretraining.py
 	$(BIN)/python benchmarks/corpus.py peer
+	$(BIN)/python benchmarks/wikitext.py
 
 docs: $(READY)  ## Write the recipe reference and the API pages into site/
 	$(BIN)/python docs/build.py
