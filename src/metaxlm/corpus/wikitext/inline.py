@@ -2,9 +2,9 @@
 
 Comes in: one line of wikitext. Goes out: the text a reader sees. Almost all links are of the plain
 kinds `[[target|label]]` and `[http://... label]` and are replaced by patterns; whatever is left
-with the bracket of a link goes to mwparserfromhell, which costs ten times as much and knows the
-rest: brackets in labels, links in links, all schemes. It takes minutes for thousands of unclosed
-brackets, so a line with more than a few of them only loses its brackets.
+with the bracket of a link goes to mwparserfromhell, which costs more and knows the rest: brackets
+in labels, links in links, all schemes. It takes quadratic time for links that are not closed, so a
+line with more than a few of them only loses its brackets.
 """
 
 from __future__ import annotations
