@@ -232,18 +232,25 @@ class MetaRecipe(TrainingRecipe):
 class MatchingRecipe(Section):
     """How rows of the shared vocabulary find their start in the monolingual one (section 3.2)."""
 
-    normalize: bool = True
-    """Try the normalized token after the token itself."""
+    rules: list[Literal["direct", "nfkc", "lower", "capitalized", "word_start", "accents"]] = [
+        "direct", "nfkc", "lower", "capitalized", "word_start", "accents",
+    ]  # fmt: skip
+    """Which rules compare texts; they are tried in this order, whatever order the list has."""
     dictionaries: Location | None = None
-    """Folder of MUSE dictionaries `en-XX.txt`; the built-in corpus brings its own."""
+    """Folder of dictionaries such as MUSE's `en-de.txt`; the built-in corpus brings its own."""
     pieces: Literal["any", "word_start"] = "any"
     """Which pieces are looked up in the dictionaries: all, or only those that start a word."""
-    one_to_many: Literal["first", "mean", "mean_per_language"] = "mean_per_language"
-    """What several translations of one piece become."""
+    one_to_many: Literal["first", "mean", "frequency", "mean_per_language"] = "mean_per_language"
+    """What several translations of one piece become: the first; their mean; a mean weighted by how
+    often the source language uses them; or the mean of each language, then of the languages."""
     multi_token: bool = True
-    """A translation of several tokens counts as the mean of their rows."""
-    filler: Literal["random", "normal"] = "random"
-    """Rows without a match: N(0, 0.02), or the source rows' mean and deviation."""
+    """A translation of several words or tokens counts as the mean of their rows."""
+    split_words: Literal["none", "first", "all"] = "none"
+    """Dictionary words that are several pieces here lend their translation to none of these pieces,
+    to the first, or to all, where a piece has no other match."""
+    filler: Literal["random", "normal", "subwords"] = "random"
+    """Rows without a match: N(0, 0.02); the source rows' mean and deviation; or the mean of the
+    source's own tokens for that text, and random where it has none."""
 
 
 class PartsRecipe(Section):

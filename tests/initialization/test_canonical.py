@@ -145,7 +145,7 @@ def test_cutting_words_as_inside_a_sentence(
     def cut(tokenizer: PreTrainedTokenizerBase, *words: str) -> list[list[str]]:
         vocabulary = read_vocabulary(tokenizer)
         assert vocabulary.cut is not None
-        return [[vocabulary.tokens[row] for row in rows] for rows in vocabulary.cut(words)]
+        return [[vocabulary.tokens[row] for row in rows] for rows in vocabulary.cut(words, True)]
 
     assert cut(byte_bpe, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
     # RoBERTa's own tokenizer puts no space before the first word.
@@ -159,6 +159,24 @@ def test_cutting_words_as_inside_a_sentence(
     assert cut(wordpiece, "London", "猫") == [["london"], []]
 
 
+def test_cutting_continuations(
+    byte_bpe: PreTrainedTokenizerBase,
+    wordpiece: PreTrainedTokenizerBase,
+    pieces: PreTrainedTokenizerBase,
+) -> None:
+    def cut(tokenizer: PreTrainedTokenizerBase, word: str) -> list[str]:
+        vocabulary = read_vocabulary(tokenizer)
+        assert vocabulary.cut is not None
+        [rows] = vocabulary.cut([word], False)
+        return [vocabulary.tokens[row] for row in rows]
+
+    # No twin of the whole word inside words: it stays. A bare word start goes, others change.
+    assert cut(byte_bpe, "cat") == ["Ġcat"]
+    assert cut(wordpiece, "catd") == ["cat", "##d"]
+    assert cut(wordpiece, "ddog")[0] == "##d"
+    assert cut(pieces, "ш") == ["ш"]
+
+
 def test_cutting_ignores_padding_and_truncation_of_the_tokenizer_file(
     byte_bpe: PreTrainedTokenizerBase,
 ) -> None:
@@ -168,4 +186,4 @@ def test_cutting_ignores_padding_and_truncation_of_the_tokenizer_file(
     copy = PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>")
     vocabulary = read_vocabulary(copy)
     assert vocabulary.cut is not None
-    assert [len(rows) for rows in vocabulary.cut(["cat", "red dog"])] == [1, 2]
+    assert [len(rows) for rows in vocabulary.cut(["cat", "red dog"], True)] == [1, 2]

@@ -31,7 +31,7 @@ def test_round_trip_keeps_the_filler_and_plans_without_dictionaries(
     save_ledger(plan, tmp_path / "ledger.parquet")
     loaded = load_ledger(tmp_path / "ledger.parquet")
     assert loaded == plan
-    assert loaded.filler == "normal"
+    assert loaded.recipe.filler == "normal"
 
 
 def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:
@@ -48,7 +48,8 @@ def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:
         "source_ids": list(origin.source_rows),
         "source_tokens": ["Ġloves", "Ġlove"],
         "weights": [0.5, 0.5],
-        "languages": ["ru"],
+        "languages": ["ru", "ru"],
+        "translations": ["loves", "love"],
     }
     assert rows["ш"]["source_ids"] == rows["ш"]["languages"] == []
 
@@ -96,10 +97,12 @@ def test_coverage_of_running_text(plan: Plan, pieces: PreTrainedTokenizerBase) -
     for token, count in {"▁Katze": 2, "▁London": 1, "ш": 1}.items():
         counts[plan.tokens.index(token)] = count
     found = coverage(plan, {"de": counts, "fr": np.zeros_like(counts)})
-    assert found["by_language"] == {
-        "de": {"tokens": 4, "matched": 0.75},
-        "fr": {"tokens": 0, "matched": 0.0},
-    }
+    german, french = found["by_language"]["de"], found["by_language"]["fr"]
+    shares = {rule: share for rule, share in german.pop("by_rule").items() if share}
+    assert shares == {"dictionary": 0.5, "direct": 0.25, "filler": 0.25}
+    assert german == {"tokens": 4, "matched": 0.75, "rows": 3, "matched_rows": 2}
+    assert not any(french.pop("by_rule").values())
+    assert french == {"tokens": 0, "matched": 0.0, "rows": 0, "matched_rows": 0}
 
 
 def test_coverage_refuses_counts_of_another_vocabulary(plan: Plan) -> None:

@@ -37,16 +37,16 @@ def _pairs(found: Matches) -> list[tuple[int, int]]:
         ("▁cat", "direct", "Ġcat"),
         ("cat", "direct", "cat"),
         ("▁", "direct", "Ġ"),
-        ("▁Hotel", "normalized_lower", "Ġhotel"),
-        ("▁ﬁ", "normalized_lower", "Ġfi"),
-        ("▁paris", "normalized_case", "ĠParis"),
-        ("▁PARIS", "normalized_case", "ĠParis"),
-        ("▁dog", "normalized_case", "dog"),
-        ("▁Dog", "normalized_case", "dog"),
-        ("hotel", "normalized_case", "Ġhotel"),
-        ("▁Café", "normalized_accents", "Ġcafe"),
-        ("café", "normalized_accents", "Ġcafe"),
-        ("ï", "normalized_accents", "i"),
+        ("▁Hotel", "lower", "Ġhotel"),
+        ("▁ﬁ", "nfkc", "Ġfi"),
+        ("▁paris", "capitalized", "ĠParis"),
+        ("▁PARIS", "capitalized", "ĠParis"),
+        ("▁dog", "word_start", "dog"),
+        ("▁Dog", "word_start", "dog"),
+        ("hotel", "word_start", "Ġhotel"),
+        ("▁Café", "accents", "Ġcafe"),
+        ("café", "accents", "Ġcafe"),
+        ("ï", "accents", "i"),
         ("▁ï", "filler", ""),
         ("▁nato", "filler", ""),
         ("▁кот", "filler", ""),
@@ -59,16 +59,17 @@ def test_first_rule_that_finds_the_piece(piece: str, rule: str, token: str) -> N
 
 
 def test_each_rule_is_optional() -> None:
-    pieces = ["▁cat", "▁Hotel", "▁paris", "▁Café"]
+    pieces = ["▁cat", "▁ﬁ", "▁Hotel", "▁paris", "▁dog", "▁Café"]
+    assert [rule for rule, _ in _match(pieces)] == list(TEXT_RULES)
     for left_out in TEXT_RULES:
         rules = [rule for rule in TEXT_RULES if rule != left_out]
         assert left_out not in [rule for rule, _ in _match(pieces, *rules)]
-    assert _match(pieces, "direct") == [("direct", "Ġcat"), *[("filler", "")] * 3]
+    assert _match(pieces, "direct") == [("direct", "Ġcat"), *[("filler", "")] * 5]
 
 
 def test_white_space_and_marks_alone_are_the_bare_word_start() -> None:
-    assert _match(["\x85"]) == [("normalized_case", "Ġ")]
-    assert _match(["\u0301"]) == [("normalized_accents", "Ġ")]
+    assert _match(["\x85"]) == [("word_start", "Ġ")]
+    assert _match(["\u0301"]) == [("accents", "Ġ")]
 
 
 def test_normalization() -> None:
@@ -83,6 +84,14 @@ def test_broken_bytes_match_by_name() -> None:
     # In SentencePiece the same letter is the letter itself.
     other = match_vocabulary(list_vocabulary(["Ã"], Kind.SENTENCEPIECE), source)
     assert other.sources.tolist() == [-1]
+
+
+def test_bytes_meet_across_notations() -> None:
+    source = list_vocabulary(SOURCE, Kind.BYTE_BPE)
+    fallback = list_vocabulary(["<0xC3>", "<0xC2>"], Kind.SENTENCEPIECE)
+    assert _pairs(match_vocabulary(fallback, source))[0] == (RULES.index("direct"), 8)
+    assert match_vocabulary(fallback, source).sources.tolist() == [8, -1]
+    assert match_vocabulary(fallback, source, ["lower"]).sources.tolist() == [-1, -1]
 
 
 def test_special_tokens_match_by_role_across_roberta_and_bert(
@@ -128,4 +137,4 @@ def test_wordpiece_word_starts_meet_byte_level_ones(
         return RULES[found.rules[row]], source.tokens[found.sources[row]]
 
     assert partner("Ġcat") == ("direct", "cat")
-    assert partner("ĠLondon") == ("normalized_lower", "london")
+    assert partner("ĠLondon") == ("lower", "london")

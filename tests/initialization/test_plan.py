@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import MatchingRecipe
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
-from metaxlm.initialization.matching import RULES
+from metaxlm.initialization.matching import RULES, TEXT_RULES
 from metaxlm.initialization.plan import Plan, make_plan
 from tests.initialization.conftest import DICTIONARIES, WriteDictionaries
 
@@ -25,9 +25,9 @@ def _describe(plan: Plan, token: str) -> tuple[str, dict[str, float], tuple[str,
     ("token", "rule", "weights", "languages"),
     [
         ("▁London", "direct", {"ĠLondon": 1}, ()),
-        ("▁Hotel", "normalized_lower", {"Ġhotel": 1}, ()),
-        ("▁paris", "normalized_case", {"ĠParis": 1}, ()),
-        ("▁café", "normalized_accents", {"Ġcafe": 1}, ()),
+        ("▁Hotel", "lower", {"Ġhotel": 1}, ()),
+        ("▁paris", "capitalized", {"ĠParis": 1}, ()),
+        ("▁café", "accents", {"Ġcafe": 1}, ()),
         ("▁Katze", "dictionary", {"Ġcat": 1}, ("de",)),
         ("▁Hund", "dictionary", {"Ġdog": 1}, ("de",)),
         ("▁Mädchen", "dictionary", {"Ġgirl": 1}, ("de",)),
@@ -85,9 +85,9 @@ def test_only_word_starts(
 def test_without_normalization(
     pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase, dictionaries: Dictionaries
 ) -> None:
-    found = make_plan(pieces, byte_bpe, MatchingRecipe(normalize=False), dictionaries)
+    found = make_plan(pieces, byte_bpe, MatchingRecipe(rules=["direct"]), dictionaries)
     counts = found.count_rules()
-    assert [rule for rule in counts if rule.startswith("normalized") and counts[rule]] == []
+    assert [rule for rule in list(TEXT_RULES)[1:] if counts[rule]] == []
     assert _describe(found, "▁London")[0] == "direct"
     assert _describe(found, "▁Hotel")[0] == "filler"
     assert _describe(found, "▁Katze")[0] == "dictionary"
@@ -99,7 +99,7 @@ def test_without_dictionaries(
     found = make_plan(pieces, byte_bpe, MatchingRecipe(), None)
     assert _describe(found, "▁Katze")[0] == "filler"
     assert not found.languages
-    assert found.filler == "random"
+    assert found.recipe.filler == "random"
 
 
 def test_translation_of_several_tokens(
@@ -110,12 +110,12 @@ def test_translation_of_several_tokens(
     loaded = load_dictionaries(write({"en-de.txt": "red house\tHaus\n"}))
     weights = {"Ġred": 0.5, "Ġhouse": 0.5}
     found = make_plan(pieces, byte_bpe, MatchingRecipe(), loaded)
-    assert _describe(found, "▁Haus") == ("dictionary_multi_token", weights, ("de",))
+    assert _describe(found, "▁Haus") == ("dictionary_tokens", weights, ("de",))
     found = make_plan(pieces, byte_bpe, MatchingRecipe(multi_token=False), loaded)
     assert _describe(found, "▁Haus")[0] == "filler"
 
 
-@pytest.mark.parametrize("one_to_many", ["first", "mean", "mean_per_language"])
+@pytest.mark.parametrize("one_to_many", ["first", "mean", "frequency", "mean_per_language"])
 def test_order_of_dictionary_files_does_not_matter(
     tmp_path: Path,
     pieces: PreTrainedTokenizerBase,
@@ -139,8 +139,12 @@ def test_order_of_dictionary_files_does_not_matter(
         shuffled = Dictionaries("en", {key: loaded.by_language[key] for key in languages})
         plans.append(make_plan(pieces, byte_bpe, recipe, shuffled))
     assert plans[0] == plans[1]
+    rows, chosen = byte_bpe.get_vocab(), plans[0].origin(plans[0].tokens.index("▁chat"))[3]
+    total = sum(1 / (rows[token] + 1) for token in chosen)
     expected = {
         "first": {"Ġgirl": 1},
+        # The position in the source vocabulary stands in for the frequency.
+        "frequency": {token: 1 / (rows[token] + 1) / total for token in chosen},
         "mean": {
             "Ġgirl": 1 / 7, "Ġred": 1 / 7, "Ġcat": 1 / 7, "Ġhouse": 1 / 7, "Ġcity": 1 / 7,
             "Ġdog": 1 / 7, "Ġriver": 1 / 7,
@@ -157,7 +161,7 @@ def test_order_of_dictionary_files_does_not_matter(
 
 def test_plans_that_differ_are_not_equal(plan: Plan) -> None:
     assert plan == replace(plan)
-    assert plan != replace(plan, filler="normal")
+    assert plan != replace(plan, recipe=MatchingRecipe(filler="normal"))
     assert plan != replace(plan, weights=plan.weights * np.float32(0.5))
     assert plan != "a plan"
 

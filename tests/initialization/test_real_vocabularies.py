@@ -57,9 +57,10 @@ def test_counts_of_the_rules(xlmr: Vocabulary, roberta: Vocabulary) -> None:
     plan = make_plan(xlmr, roberta, MatchingRecipe())
     counts = plan.count_rules()
     assert counts["direct"] == 17_580
-    assert counts["normalized_lower"] == 19_018 - 17_580
-    assert counts["normalized_case"] == 21_954 - 19_018
-    assert counts["normalized_accents"] == 26_819 - 21_954
+    assert counts["nfkc"] == 2
+    assert counts["nfkc"] + counts["lower"] == 19_018 - 17_580
+    assert counts["capitalized"] + counts["word_start"] == 21_954 - 19_018
+    assert counts["accents"] == 26_819 - 21_954
     assert int(plan.is_matched.sum()) == 26_819
     scripts = coverage(plan)["by_script"]
     shares = {name: one["matched"] / one["rows"] for name, one in scripts.items()}

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.initialization.canonical import Vocabulary, read_vocabulary
-from metaxlm.initialization.dictionaries import Dictionaries, Dictionary
-from metaxlm.initialization.matching import TEXT_RULES
-from metaxlm.initialization.translation import OneToMany, find_translations, translate_words
+from metaxlm.initialization.dictionaries import Dictionaries, Dictionary, WordPairs
+from metaxlm.initialization.matching import TEXT_RULES, Finder
+from metaxlm.initialization.translation import (
+    OneToMany,
+    Translator,
+    find_translations,
+    guess_frequencies,
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +31,13 @@ def _make(**pairs: list[tuple[str, str]]) -> Dictionaries:
         {
             language: Dictionary(
                 language,
-                "\n".join(word for word, _ in entries),
-                "\n".join(translation for _, translation in entries),
+                (
+                    WordPairs(
+                        f"{language}-en.txt",
+                        "\n".join(word for word, _ in entries),
+                        "\n".join(translation for _, translation in entries),
+                    ),
+                ),
             )
             for language, entries in pairs.items()
         },
@@ -37,13 +50,20 @@ def _translate(
     word: str,
     one_to_many: OneToMany = "mean_per_language",
     multi_token: bool = True,
+    rules: Sequence[str] = tuple(TEXT_RULES),
+    frequencies: NDArray[np.float64] | None = None,
 ) -> tuple[str, dict[str, float], tuple[str, ...]] | None:
-    rules = tuple(TEXT_RULES)
-    found = translate_words([word], dictionaries, source, rules, one_to_many, multi_token)
+    if frequencies is None:
+        frequencies = guess_frequencies(len(source))
+    translator = Translator(
+        dictionaries, source, Finder(source), rules, one_to_many, multi_token, frequencies
+    )
+    found = translator.translate([word])
     if word not in found:
         return None
-    rule, rows, weights, languages = found[word]
+    rule, rows, weights, entries = found[word]
     tokens = [source.tokens[row] for row in rows]
+    languages = tuple(dict.fromkeys(language for language, _ in entries))
     return rule, dict(zip(tokens, weights, strict=True)), languages
 
 
@@ -83,13 +103,13 @@ def test_translations_follow_the_matching_rules(source: Vocabulary) -> None:
 
 def test_only_enabled_rules_match_translations(source: Vocabulary) -> None:
     paris = _make(de=[("x", "paris")])
-    assert translate_words(["x"], paris, source, ("direct",), "mean", False) == {}
+    assert _translate(paris, source, "x", multi_token=False, rules=["direct"]) is None
 
 
 def test_translations_of_several_tokens_are_the_mean_of_their_rows(source: Vocabulary) -> None:
     phrase = _make(de=[("x", "red dog")])
     found = _translate(phrase, source, "x")
-    assert found == ("dictionary_multi_token", {"Ġred": 0.5, "Ġdog": 0.5}, ("de",))
+    assert found == ("dictionary_tokens", {"Ġred": 0.5, "Ġdog": 0.5}, ("de",))
     assert _translate(phrase, source, "x", multi_token=False) is None
 
 
@@ -97,7 +117,7 @@ def test_tokens_of_several_phrases_share_their_weights(source: Vocabulary) -> No
     phrases = _make(de=[("x", "red dog"), ("x", "red cat")], fr=[("x", "dog house")])
     found = _translate(phrases, source, "x")
     weights = {"Ġred": 0.25, "Ġdog": 0.125 + 0.25, "Ġcat": 0.125, "Ġhouse": 0.25}
-    assert found == ("dictionary_multi_token", pytest.approx(weights), ("de", "fr"))
+    assert found == ("dictionary_tokens", pytest.approx(weights), ("de", "fr"))
 
 
 def test_single_tokens_go_before_several(source: Vocabulary) -> None:

@@ -23,6 +23,12 @@ SIZES = {
     "intermediate_size": 48,
     "max_position_embeddings": 40,
 }
+DISTILBERT_KEYS = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+}
 
 
 def make_unigram_tokenizer() -> PreTrainedTokenizerBase:
@@ -89,9 +95,12 @@ def write_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
 
     def write(class_name: str, **changes: object) -> Path:
         model_class = getattr(transformers, class_name)
-        is_bert = class_name.startswith("Bert")
+        is_bert = class_name.startswith(("Bert", "DistilBert"))
         tokenizer = make_wordpiece_tokenizer() if is_bert else make_unigram_tokenizer()
         values = {**SIZES, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        if class_name.startswith("DistilBert"):
+            values = {DISTILBERT_KEYS.get(key, key): value for key, value in values.items()}
+            tokenizer.model_input_names = ["input_ids", "attention_mask"]
         model = model_class(model_class.config_class(**{**values, **changes}))
         # Off their initial values, so that swapped norms or biases show.
         generator = torch.Generator().manual_seed(0)

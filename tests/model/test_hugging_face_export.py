@@ -29,6 +29,7 @@ FAMILIES = [
     ("CamembertForMaskedLM", {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}),
     ("BertForMaskedLM", {"type_vocab_size": 2}),
     ("BertForMaskedLM", {"type_vocab_size": 1, "layer_norm_eps": 1e-3}),
+    ("DistilBertForMaskedLM", {"dropout": 0.2, "attention_dropout": 0.3, "n_layers": 3}),
 ]
 
 
@@ -70,7 +71,9 @@ def test_import_then_export_keeps_every_logit(
     assert again.model.config.max_positions == loaded.model.config.max_positions
 
 
-@pytest.mark.parametrize("class_name", ["RobertaForMaskedLM", "BertForMaskedLM"])
+@pytest.mark.parametrize(
+    "class_name", ["RobertaForMaskedLM", "BertForMaskedLM", "DistilBertForMaskedLM"]
+)
 def test_transformers_misses_nothing_in_an_export(
     class_name: str, write_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
+from transformers import CONFIG_MAPPING, AutoConfig
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.model import families
 from metaxlm.model.hugging_face import load_pretrained
 
 Tensors = dict[str, torch.Tensor]
@@ -79,8 +81,12 @@ def test_weights_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'; metaxlm reads bert, camembert, roberta"),
-        ({"model_type": None}, "model_type is None"),
+        (
+            {"model_type": "a-new-one"},
+            "model_type is 'a-new-one'; metaxlm reads bert, camembert, distilbert, roberta, xlm-r",
+        ),
+        ({"model_type": None}, "model_type is None; metaxlm reads"),
+        ({"model_type": ["bert"]}, r"model_type is \['bert'\]; metaxlm reads"),
         ({"architectures": ["RobertaForCausalLM"]}, r"architecture \['RobertaForCausalLM'\]"),
         ({"architectures": ["JinaBertModel"]}, r"architecture \['JinaBertModel'\]"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu'; metaxlm computes only 'gelu'"),
@@ -104,6 +110,47 @@ def test_a_configuration_that_does_not_fit_is_refused(
     assert str(caught.value).startswith(f"{folder / 'config.json'}: ")
     assert str(caught.value).count("config.json: ") == 1
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "reason"),
+    [
+        ("albert", "shares one layer and factorizes its embeddings"),
+        ("electra", "its discriminator has no MLM head"),
+        ("deberta-v2", "relative positions"),
+        ("mpnet", "relative positions"),
+        ("modernbert", "rotates its queries and keys"),
+        ("xlm-roberta-xl", "normalizes before each layer"),
+        ("xlm", "no transform in its MLM head"),
+        ("longformer", "attends to a part"),
+        ("t5", "a decoder of its own"),
+        ("gpt2", "from left to right"),
+    ],
+)
+def test_a_related_family_is_refused_with_the_reason(
+    model_type: str, reason: str, tmp_path: Path
+) -> None:
+    AutoConfig.for_model(model_type).save_pretrained(tmp_path)
+    with pytest.raises(MetaXLMError) as caught:
+        load_pretrained(tmp_path)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'config.json'}: model_type is '{model_type}', which ")
+    assert reason in message
+    assert message.endswith("; metaxlm reads bert, camembert, distilbert, roberta, xlm-roberta")
+    assert "\n" not in message
+
+
+def test_every_reason_is_for_a_family_that_exists() -> None:
+    assert set(families._REASON_OF) <= set(CONFIG_MAPPING.keys())
+    assert not set(families._REASON_OF) & set(families.FAMILIES)
+
+
+def test_an_activation_that_distilbert_does_not_share_is_refused(
+    write_checkpoint: Callable[..., Path],
+) -> None:
+    folder = write_checkpoint("DistilBertForMaskedLM", activation="relu")
+    with pytest.raises(MetaXLMError, match="activation is 'relu'; metaxlm computes only 'gelu'"):
+        load_pretrained(folder)
 
 
 def test_folders_that_are_no_models_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -161,6 +208,22 @@ def test_tokenizers_that_do_not_fit_are_refused(
     (folder / "tokenizer.json").unlink()
     with pytest.raises(MetaXLMError, match=r"has no tokenizer; put its tokenizer.json there"):
         load_pretrained(folder)
+
+
+def test_a_tokenizer_with_code_of_its_own_is_not_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "auto_map": {"AutoTokenizer": ["mine.Mine", "mine.Mine"]},
+        "tokenizer_class": "Mine",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "mine.py").write_text("raise SystemExit('it ran')")
+    # transformers would ask, and a run on a cluster has nobody to answer.
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    with pytest.raises(MetaXLMError, match="its tokenizer cannot be loaded") as caught:
+        load_pretrained(folder)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model"])

@@ -53,29 +53,51 @@ def test_shards_are_read(folder: Path) -> None:
         load_pretrained(folder)
 
 
-@pytest.mark.parametrize(
-    "class_name", ["RobertaModel", "XLMRobertaModel", "CamembertModel", "BertModel"]
-)
+BASES = ["RobertaModel", "XLMRobertaModel", "CamembertModel", "BertModel", "DistilBertModel"]
+
+
+@pytest.mark.parametrize("class_name", BASES)
 def test_a_base_model_gets_a_fresh_head(
     class_name: str, write_checkpoint: Callable[..., Path]
 ) -> None:
     folder = write_checkpoint(class_name)
-    torch.manual_seed(5)
-    first = load_pretrained(folder)
-    torch.manual_seed(5)
-    second = load_pretrained(folder)
-    assert set(first.missing) == HEAD
-    assert first.architecture == class_name
-    state, same = first.model.state_dict(), second.model.state_dict()
-    assert all(torch.equal(state[name], same[name]) for name in state)
+    loaded = load_pretrained(folder)
+    assert set(loaded.missing) == HEAD
+    assert loaded.architecture == class_name
+    state = loaded.model.state_dict()
     assert state["head.dense.weight"].std().item() == pytest.approx(0.02, rel=0.2)
+    assert state["head.dense.bias"].eq(0).all()
     assert state["head.norm.weight"].eq(1).all()
     assert state["head.bias"].eq(0).all()
     theirs = transformers.AutoModel.from_pretrained(folder)
     ids = torch.arange(5, 15)[None]
     with torch.no_grad():
-        difference = theirs(ids).last_hidden_state - first.model.encoder(ids)
+        difference = theirs(ids).last_hidden_state - loaded.model.encoder(ids)
     assert difference.abs().max() < 1e-5
+
+
+def test_a_fresh_head_depends_on_nothing_but_its_size(
+    write_checkpoint: Callable[..., Path],
+) -> None:
+    folder, other = write_checkpoint("BertModel"), write_checkpoint("RobertaModel")
+    torch.manual_seed(1)
+    first = load_pretrained(folder).model.head.state_dict()
+    torch.manual_seed(2)
+    load_pretrained(other)
+    with torch.device("meta"):
+        second = load_pretrained(folder).model.head.state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_only_the_lost_part_of_a_head_is_fresh(
+    folder: Path, edit_tensors: Callable[[Edit], None]
+) -> None:
+    whole = load_pretrained(folder).model.state_dict()
+    edit_tensors(lambda tensors: tensors.pop("lm_head.layer_norm.bias") and None)
+    loaded = load_pretrained(folder)
+    assert loaded.missing == ("head.norm.bias",)
+    for name, value in loaded.model.state_dict().items():
+        assert torch.equal(value, whole[name]) == (name not in loaded.missing), name
 
 
 @pytest.mark.parametrize(
@@ -85,6 +107,7 @@ def test_a_base_model_gets_a_fresh_head(
         ("RobertaForSequenceClassification", True),
         ("XLMRobertaForTokenClassification", True),
         ("BertForQuestionAnswering", True),
+        ("DistilBertForSequenceClassification", True),
     ],
 )
 def test_other_heads_are_left_behind(
@@ -94,7 +117,11 @@ def test_other_heads_are_left_behind(
     assert set(loaded.missing) == (HEAD if lacks_head else set())
 
 
-def test_loading_leaves_the_random_generator_alone(folder: Path) -> None:
+@pytest.mark.parametrize("class_name", ["RobertaModel", "DistilBertForMaskedLM"])
+def test_loading_leaves_the_random_generator_alone(
+    class_name: str, write_checkpoint: Callable[..., Path]
+) -> None:
+    folder = write_checkpoint(class_name)
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.errors import MetaXLMError
+from metaxlm.model.encoder import MaskedLM
+from metaxlm.model.families import translate_config
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaggingHead, TaskModel
-from metaxlm.model.names import BERT_HEAD, ROBERTA_HEAD, import_tensors
+from metaxlm.model.names import ROBERTA, import_tensors
 
 TOLERANCE = 1e-5
 VOCAB_SIZE = 77
@@ -30,28 +33,43 @@ class Case:
     token_types: int = 1
     eps: float = 1e-5
     pad_id: int = 1
+    rows: int = field(default=30, kw_only=True)
     attention: str = field(default="sdpa", kw_only=True)
 
     @property
-    def is_bert(self) -> bool:
-        return self.family == "Bert"
+    def counts_from_pad(self) -> bool:
+        return "oberta" in self.family or self.family == "Camembert"
+
+    @property
+    def max_positions(self) -> int:
+        return self.rows - (self.pad_id + 1 if self.counts_from_pad else 0)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what makes the family's configuration, under its own names."""
+        common = {
+            "vocab_size": VOCAB_SIZE,
+            "max_position_embeddings": self.rows,
+            "pad_token_id": self.pad_id,
+            "attn_implementation": self.attention,
+        }
+        if self.family == "DistilBert":
+            sizes = {"dim": self.hidden, "n_layers": self.layers, "n_heads": self.heads}
+            return {**common, **sizes, "hidden_dim": self.ffn}
+        return {
+            **common,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.ffn,
+            "type_vocab_size": self.token_types,
+            "layer_norm_eps": self.eps,
+        }
 
     def build(self, suffix: str, **extra: Any) -> Any:
         """Return a transformers model with weights off their initial values."""
         torch.manual_seed(3)
-        config = getattr(transformers, f"{self.family}Config")(
-            vocab_size=VOCAB_SIZE,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            intermediate_size=self.ffn,
-            max_position_embeddings=30,
-            type_vocab_size=self.token_types,
-            layer_norm_eps=self.eps,
-            pad_token_id=self.pad_id,
-            attn_implementation=self.attention,
-            **extra,
-        )
+        config = getattr(transformers, f"{self.family}Config")(**{**self.settings, **extra})
         model = getattr(transformers, f"{self.family}{suffix}")(config)
         with torch.no_grad():
             for parameter in model.parameters():
@@ -60,21 +78,8 @@ class Case:
 
     def translate(self, theirs: nn.Module) -> MaskedLM:
         """Return our model with the weights of theirs."""
-        offset = 0 if self.is_bert else self.pad_id + 1
-        config = EncoderConfig(
-            vocab_size=VOCAB_SIZE,
-            hidden_size=self.hidden,
-            num_layers=self.layers,
-            num_heads=self.heads,
-            ffn_size=self.ffn,
-            max_positions=30 - offset,
-            pad_id=self.pad_id,
-            position_offset=offset,
-            num_token_types=self.token_types,
-            norm_eps=self.eps,
-        )
-        head = BERT_HEAD if self.is_bert else ROBERTA_HEAD
-        state, _ = import_tensors(theirs.state_dict(), config, head)
+        config, names = translate_config(theirs.config.to_dict(), Path("config.json"))
+        state, _ = import_tensors(theirs.state_dict(), config, names)
         ours = MaskedLM(config)
         ours.load_state_dict(state)
         return ours.eval()
@@ -89,6 +94,8 @@ CASES = [
     Case("Bert", token_types=2, eps=1e-12, pad_id=0),
     Case("Bert", 96, 3, 1, 384, token_types=1, eps=1e-6, pad_id=0, attention="eager"),
     Case("Bert", 48, 2, 12, 64, token_types=3, eps=1e-2, pad_id=5),
+    Case("DistilBert", pad_id=0),
+    Case("DistilBert", 96, 3, 6, 200, pad_id=3, attention="eager"),
 ]
 every_case = pytest.mark.parametrize(
     "case", CASES, ids=[f"{c.family}-{c.hidden}x{c.layers}-{c.token_types}" for c in CASES]
@@ -126,7 +133,7 @@ def test_every_layer_and_the_logits_agree(case: Case, lengths: tuple[int, ...]) 
     assert largest_difference(logits, expected.logits[mask]) < TOLERANCE
 
 
-@every_case
+@pytest.mark.parametrize("case", CASES[:-2], ids=lambda case: case.family)
 def test_token_types_agree(case: Case) -> None:
     theirs = case.build("ForMaskedLM")
     ours = case.translate(theirs)
@@ -149,6 +156,37 @@ def test_padding_on_the_left_agrees_in_the_roberta_family(case: Case) -> None:
     assert largest_difference(found[mask], expected[mask]) < TOLERANCE
 
 
+@pytest.mark.parametrize("rows", [130, 514, 1026])
+@pytest.mark.parametrize(
+    ("family", "pad_id"), [("Roberta", 1), ("XLMRoberta", 6), ("Bert", 0), ("DistilBert", 0)]
+)
+def test_position_tables_of_any_length_agree_up_to_their_end(
+    family: str, pad_id: int, rows: int
+) -> None:
+    case = Case(family, 32, 1, 2, 32, pad_id=pad_id, rows=rows)
+    theirs = case.build("ForMaskedLM")
+    ours = case.translate(theirs)
+    ids, mask = draw_batch(case, (case.max_positions, 3))
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=mask.long()).logits
+        found = ours.logits(ids, mask)
+        assert largest_difference(found[mask], expected[mask]) < TOLERANCE
+        with pytest.raises(MetaXLMError, match=f"{case.max_positions + 1} tokens does not fit"):
+            ours.logits(torch.cat([ids, ids[:, :1]], dim=1))
+        with pytest.raises((IndexError, RuntimeError)):
+            theirs(torch.full((1, case.max_positions + 1), 9))
+
+
+def test_a_sinusoidal_position_table_is_a_table() -> None:
+    case = CASES[-2]
+    theirs = case.build("ForMaskedLM", sinusoidal_pos_embds=True)
+    ids, mask = draw_batch(case, (5, 13))
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=mask.long()).logits
+        found = case.translate(theirs).logits(ids, mask)
+    assert largest_difference(found[mask], expected[mask]) < TOLERANCE
+
+
 def test_gradients_agree() -> None:
     case = CASES[0]
     theirs = case.build("ForMaskedLM")
@@ -160,7 +198,7 @@ def test_gradients_agree() -> None:
     theirs(ids, attention_mask=mask.long(), labels=labels).loss.backward()
     nn.functional.cross_entropy(ours(ids, mask, rows), labels.view(-1)[rows]).backward()
     gradients = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
-    expected, missing = import_tensors(gradients, ours.config, ROBERTA_HEAD)
+    expected, missing = import_tensors(gradients, ours.config, ROBERTA)
     assert not missing
     for name, parameter in ours.named_parameters():
         assert parameter.grad is not None

@@ -198,14 +198,14 @@ def _examples(quality: int, alignment: bool) -> dict[str, Any]:
 
 def _coverage(dictionary: bool) -> dict[str, Any]:
     found = 2600 if dictionary else 0
-    by_rule = {"special": 5, "direct": 1495, "normalized_lower": 300, "normalized_accents": 200}
+    by_rule = {"special": 5, "direct": 1495, "lower": 300, "accents": 200}
     shares = {"en": 0.97, "de": 0.31, "ru": 0.05, "zh": 0.04, "ar": 0.03}
     return {
         "rows": 8000,
         "by_rule": by_rule
         | {
             "dictionary": found - found // 13,
-            "dictionary_multi_token": found // 13,
+            "dictionary_tokens": found // 13,
             "filler": 6000 - found,
         },
         "by_script": {

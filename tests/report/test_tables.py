@@ -165,8 +165,8 @@ def test_start_tables_count_rows_and_tokens(run_dir: Path) -> None:
     run = read_run(run_dir)
     rules, tokens, scripts = make_start_tables(run.coverage, run.variants)
     assert [c.label for c in rules.columns] == [
-        "special", "direct", "normalized lower", "normalized accents", "dictionary",
-        "dictionary multi token", "filler", "All rows", "Copied",
+        "special", "direct", "lower", "accents", "dictionary",
+        "dictionary tokens", "filler", "All rows", "Copied",
     ]  # fmt: skip
     values = [cell.value for cell in rules.groups[0].lines[1].cells]
     assert values == [5, 1495, 300, 200, 2400, 200, 3400, 8000, pytest.approx(0.575)]

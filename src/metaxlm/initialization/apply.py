@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.initialization.matching import UNMATCHED
 from metaxlm.initialization.plan import Plan
 from metaxlm.model.encoder import INITIAL_STD, EncoderConfig, MaskedLM
 
@@ -124,9 +125,9 @@ def _check_plan(plan: Plan | None, target: MaskedLM, source: MaskedLM) -> Plan:
 def _fill_words(target: MaskedLM, source: MaskedLM, plan: Plan) -> None:
     target_VD = target.encoder.embeddings.words.weight
     source_VD = source.encoder.embeddings.words.weight.to(target_VD)
-    if plan.filler == "normal":
+    if plan.recipe.filler == "normal":
         # The fresh rows are the random numbers, so that they too are the seed's alone.
-        fillers = np.flatnonzero(~plan.is_matched)
+        fillers = np.flatnonzero(plan.rules == UNMATCHED)
         rows = torch.from_numpy(fillers[fillers != target.config.pad_id])
         deviation_D, mean_D = torch.std_mean(source_VD, dim=0)
         target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / INITIAL_STD)

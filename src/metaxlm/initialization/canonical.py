@@ -63,12 +63,15 @@ class Vocabulary:
     """The tokens as the tokenizer writes them, by row; a row without a token has an empty one."""
     forms: tuple[Form | None, ...]
     """Canonical forms by row; None for special tokens and for broken-off bytes."""
+    names: Mapping[int, str | bytes] = field(default_factory=dict)
+    """What to match rows without a form by: a special token's text, or the bytes themselves."""
     roles: Mapping[str, int] = field(default_factory=dict)
     """Rows of the special tokens by role."""
     specials: frozenset[int] = frozenset()
     """Rows of all special tokens, with or without a role."""
-    cut: Callable[[Sequence[str]], list[list[int]]] | None = None
-    """Cuts words into rows as the tokenizer does; empty where it does not know a character."""
+    cut: Callable[[Sequence[str], bool], list[list[int]]] | None = None
+    """Cuts texts into rows as the tokenizer does, as words or (False) as continuations of words;
+    empty where it does not know a character."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -89,15 +92,9 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
         )
     specials = frozenset(tokenizer.all_special_ids) | frozenset(roles.values())
     forms = _list_forms(tokens, kind, specials)
-    unk = roles.get("unk")
-
-    def cut(words: Sequence[str]) -> list[list[int]]:
-        # A word inside a sentence: byte-level BPE writes the space before it into the token.
-        texts = [f" {word}" if kind is Kind.BYTE_BPE else word for word in words]
-        encoded = tokenizer(texts, add_special_tokens=False, padding=False, truncation=False)
-        return [[] if unk in ids else list(ids) for ids in encoded["input_ids"]]
-
-    return Vocabulary(kind, tuple(tokens), forms, roles, specials, cut)
+    names = _list_names(tokens, kind, forms, specials)
+    cut = _Cutter(tokenizer, kind, forms, roles.get("unk"))
+    return Vocabulary(kind, tuple(tokens), forms, names, roles, specials, cut)
 
 
 def list_vocabulary(tokens: Iterable[str], kind: Kind) -> Vocabulary:
@@ -107,7 +104,9 @@ def list_vocabulary(tokens: Iterable[str], kind: Kind) -> Vocabulary:
         _ROLE_OF_NAME[token]: row for row, token in enumerate(tokens) if token in _ROLE_OF_NAME
     }
     specials = frozenset(roles.values())
-    return Vocabulary(kind, tokens, _list_forms(tokens, kind, specials), roles, specials)
+    forms = _list_forms(tokens, kind, specials)
+    names = _list_names(tokens, kind, forms, specials)
+    return Vocabulary(kind, tokens, forms, names, roles, specials)
 
 
 def find_form(token: str, kind: Kind) -> Form | None:
@@ -154,6 +153,44 @@ def detect_kind(tokenizer: PreTrainedTokenizerBase) -> Kind:
     )
 
 
+class _Cutter:
+    """Cuts texts as a tokenizer does, at the start of a word or inside one."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        kind: Kind,
+        forms: Sequence[Form | None],
+        unknown: int | None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._kind = kind
+        self._forms = forms
+        self._unknown = unknown
+        self._continuations = {
+            form[0]: row for row, form in enumerate(forms) if form is not None and not form[1]
+        }
+
+    def __call__(self, texts: Sequence[str], starts_word: bool) -> list[list[int]]:
+        # Byte-level BPE writes the space before a word into the token.
+        if self._kind is Kind.BYTE_BPE and starts_word:
+            texts = [f" {text}" for text in texts]
+        encoded = self._tokenizer(
+            list(texts), add_special_tokens=False, padding=False, truncation=False
+        )["input_ids"]
+        cuts = [[] if self._unknown in ids else list(ids) for ids in encoded]
+        return cuts if starts_word else [self._continue(rows) for rows in cuts]
+
+    def _continue(self, rows: list[int]) -> list[int]:
+        """Exchange a first token that starts a word for its twin inside a word, if there is one."""
+        form = self._forms[rows[0]] if rows else None
+        if form is None or not form[1]:
+            return rows
+        if not form[0]:
+            return rows[1:]
+        return [self._continuations.get(form[0], rows[0]), *rows[1:]]
+
+
 def _walk(value: Any) -> Iterator[dict[str, Any]]:
     """Yield every JSON object inside a JSON value."""
     if isinstance(value, dict):
@@ -180,6 +217,26 @@ def _list_forms(
     return tuple(
         None if row in specials else find_form(token, kind) for row, token in enumerate(tokens)
     )
+
+
+def _list_names(
+    tokens: Sequence[str], kind: Kind, forms: Sequence[Form | None], specials: frozenset[int]
+) -> dict[int, str | bytes]:
+    """Name the rows without a form, so that bytes meet across notations."""
+    return {
+        row: token if row in specials else _read_bytes(token, kind)
+        for row, token in enumerate(tokens)
+        if token and forms[row] is None
+    }
+
+
+def _read_bytes(token: str, kind: Kind) -> str | bytes:
+    """Return the bytes that a token without text stands for: `<0xC3>` and `Ã` are the same one."""
+    if kind is Kind.SENTENCEPIECE and _BYTE_FALLBACK.fullmatch(token):
+        return bytes.fromhex(token[3:5])
+    if kind is Kind.BYTE_BPE and all(letter in _BYTE_OF_LETTER for letter in token):
+        return bytes(map(_BYTE_OF_LETTER.__getitem__, token))
+    return token
 
 
 def _read_sentencepiece(token: str) -> Form | None:

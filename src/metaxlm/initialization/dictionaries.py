@@ -1,10 +1,11 @@
 """Bilingual dictionaries for +Dict: files of word pairs, many languages at once.
 
-Comes in: a folder of dictionaries named by their direction (`en-de.txt` has English words first,
-`de-en.txt` German ones), or one such file. Goes out: `Dictionaries`, the pairs of each language in
-the files' order, which for MUSE (the lexicons of section 4.1 of the paper) is the order of
+Comes in: folders of dictionaries named by their direction (`en-de.txt` has English words first,
+`de-en.txt` German ones), or single such files. Goes out: `Dictionaries`, the pairs of each language
+in the files' order, which for MUSE (the lexicons of section 4.1 of the paper) is the order of
 frequency. A line is `word translation`; where a tab separates the two, both may be phrases. A word
-with several translations stands on several lines.
+with several translations stands on several lines. A language that has a dictionary only into a
+third language (MUSE's are English-centric, and the encoder may be German) goes through that one.
 """
 
 from __future__ import annotations
@@ -13,28 +14,33 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from metaxlm.corpus.readers.streams import COMPRESSIONS, open_stream
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import read_text
 from metaxlm.progress import say
 
-_FILE_NAME = re.compile(r"([A-Za-z]{2,8}(?:_[A-Za-z]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z]+)?)\.txt")
+_CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z]+)?"
+_ENDING = rf"\.(?:txt|tsv|dict)(?:{'|'.join(map(re.escape, COMPRESSIONS))})?"
+# MUSE also has parts of its files, such as en-de.0-5000.txt.
+_FILE_NAME = re.compile(rf"({_CODE})-({_CODE})(?:\.\d+-\d+)?{_ENDING}")
 # A whole file of this shape need not be taken apart line by line; possessive, so it cannot stall.
 _PLAIN_FILE = re.compile(r"(?:\S++[ \t]\S++\n)*+")
 # An error message stays readable when ninety languages are wanted.
 _MOST_NAMES = 4
+# Through a third language the first translations of a word's first translations are the safest.
+_MOST_PIVOTED = 2
 
 
 @dataclass(frozen=True)
-class Dictionary:
-    """The word pairs of one language.
+class WordPairs:
+    """The pairs of one file.
 
     Both columns are kept as text, an entry a line: millions of small strings would take ten times
     the memory.
     """
 
-    language: str
+    origin: str
+    """The file, or the two files that were joined."""
     words: str
     """Words in lower case, as in MUSE; one with several translations stands here several times."""
     translations: str
@@ -45,6 +51,21 @@ class Dictionary:
 
     def __len__(self) -> int:
         return self.words.count("\n") + 1
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """The word pairs of one language, from all its files."""
+
+    language: str
+    files: tuple[WordPairs, ...]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for pairs in self.files:
+            yield from pairs
+
+    def __len__(self) -> int:
+        return sum(map(len, self.files))
 
 
 @dataclass(frozen=True)
@@ -75,75 +96,123 @@ class Dictionaries:
 
 
 def load_dictionaries(
-    path: Path, languages: Sequence[str] | None = None, source_language: str = "en"
+    paths: Path | Sequence[Path],
+    languages: Sequence[str] | None = None,
+    source_language: str = "en",
 ) -> Dictionaries:
-    """Load the dictionaries of the wanted languages (all when None) from a folder or a file."""
-    files = _find_files(path, source_language)
-    wanted = sorted(set(files if languages is None else languages) - {source_language})
-    if not any(language in files for language in wanted):
-        _complain_about_folder(path, wanted, sorted(files), source_language)
+    """Load the dictionaries of the wanted languages (all when None) from folders or files."""
+    paths = [paths] if isinstance(paths, Path) else list(paths)
+    shelf = _Shelf(paths)
+    known = shelf.list_languages(source_language)
+    wanted = sorted(set(known if languages is None else languages) - {source_language})
+    if not set(wanted) & set(known):
+        _complain_about_folder(paths, wanted, known, source_language)
     by_language: dict[str, Dictionary] = {}
-    broken: list[BrokenLines] = []
-    for language in [language for language in wanted if language in files]:
-        words: list[str] = []
-        translations: list[str] = []
-        for file in files[language]:
-            pairs = _read_pairs(file, file.name.startswith(f"{source_language}-"))
-            words.append(pairs.words)
-            translations.append(pairs.translations)
-            broken.extend(pairs.broken)
-        by_language[language] = Dictionary(language, "\n".join(words), "\n".join(translations))
-    for fault in broken:
-        say(fault.describe())
-    missing = tuple(language for language in wanted if language not in files)
+    for language in [language for language in wanted if language in known]:
+        files = shelf.read(language, source_language) or shelf.join(language, source_language)
+        by_language[language] = Dictionary(language, files)
+    missing = tuple(language for language in wanted if language not in known)
     if missing:
-        say(f"{path}: no dictionary for {', '.join(missing)}; their rows match without one")
-    return Dictionaries(source_language, by_language, tuple(broken), missing)
+        where = ", ".join(map(str, paths))
+        say(f"{where}: no dictionary for {', '.join(missing)}; their rows match without one")
+    return Dictionaries(source_language, by_language, tuple(shelf.broken), missing)
 
 
-def _find_files(path: Path, source_language: str) -> dict[str, list[Path]]:
-    """Return the dictionary files by language; those that start from the source come first."""
+class _Shelf:
+    """All dictionary files of some folders, by the pair of languages."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.broken: list[BrokenLines] = []
+        self._files: dict[tuple[str, str], list[Path]] = {}
+        self._read: dict[tuple[Path, bool], WordPairs] = {}
+        others = []
+        # By name, so that the order in which files and folders are given decides nothing.
+        candidates = {file.resolve(): file for path in paths for file in _list_files(path)}
+        for file in sorted(candidates.values(), key=lambda file: (file.name, str(file))):
+            match = _FILE_NAME.fullmatch(file.name)
+            if match and match[1] != match[2]:
+                self._files.setdefault((match[1], match[2]), []).append(file)
+            elif re.search(_ENDING + r"\Z", file.name):
+                others.append(file)
+        if others and self._files:
+            say(f"{others[0]}: not named like en-de.txt, not read ({len(others)} such files)")
+
+    def list_languages(self, source: str) -> list[str]:
+        """Return the languages with a way to the source."""
+        near = self._neighbors(source)
+        far = {code for pivot in near for code in self._neighbors(pivot)}
+        return sorted((near | far) - {source})
+
+    def read(self, language: str, source: str) -> tuple[WordPairs, ...]:
+        """Read the files of a language and the source; those that start from the source first."""
+        forward = [self._read_file(file, True) for file in self._files.get((source, language), [])]
+        back = [self._read_file(file, False) for file in self._files.get((language, source), [])]
+        return (*forward, *back)
+
+    def join(self, language: str, source: str) -> tuple[WordPairs, ...]:
+        """Go through a third language, English if there is a choice."""
+        pivots = self._neighbors(source) & self._neighbors(language)
+        pivot = "en" if "en" in pivots else min(pivots)
+        onward: dict[str, dict[str, None]] = {}
+        for word, translation in Dictionary(pivot, self.read(pivot, source)):
+            onward.setdefault(word, {})[translation] = None
+        pairs: dict[tuple[str, str], None] = {}
+        num_taken: dict[str, int] = {}
+        for word, middle in Dictionary(language, self.read(language, pivot)):
+            found = onward.get(middle.lower())
+            if found and num_taken.setdefault(word, 0) < _MOST_PIVOTED:
+                num_taken[word] += 1
+                pairs |= dict.fromkeys((word, text) for text in list(found)[:_MOST_PIVOTED])
+        if not pairs:
+            raise MetaXLMError(
+                f"dictionaries: {language}-{pivot} and {pivot}-{source} have no word of "
+                f"{pivot} in common; are their languages as named?"
+            )
+        say(f"{language}: no dictionary into {source}, goes through {pivot} ({len(pairs):,} pairs)")
+        words, translations = zip(*pairs, strict=True)
+        origin = f"{language}-{pivot} and {pivot}-{source}"
+        return (WordPairs(origin, "\n".join(words), "\n".join(translations)),)
+
+    def _neighbors(self, language: str) -> set[str]:
+        return {b for a, b in self._files if a == language} | {
+            a for a, b in self._files if b == language
+        }
+
+    def _read_file(self, path: Path, from_source: bool) -> WordPairs:
+        key = (path, from_source)
+        if key not in self._read:
+            pairs, broken = _read_pairs(path, from_source)
+            for fault in broken:
+                say(fault.describe())
+            self.broken.extend(broken)
+            self._read[key] = pairs
+        return self._read[key]
+
+
+def _list_files(path: Path) -> Iterable[Path]:
     if path.is_dir():
-        candidates: Iterable[Path] = sorted(path.iterdir())
-    elif path.is_file():
-        candidates = [path]
-    else:
-        raise MetaXLMError(
-            f"{path}: no such dictionary folder or file; a folder holds files like "
-            f"{source_language}-de.txt"
-        )
-    files: dict[str, list[Path]] = {}
-    for file in candidates:
-        match = _FILE_NAME.fullmatch(file.name)
-        first, second = match.groups() if match else ("", "")
-        if first == source_language != second:
-            files.setdefault(second, []).insert(0, file)
-        elif second == source_language != first:
-            files.setdefault(first, []).append(file)
-    return files
+        return (file for file in path.rglob("*") if file.is_file())
+    if path.is_file():
+        return [path]
+    raise MetaXLMError(
+        f"{path}: no such dictionary folder or file; a folder holds files like en-de.txt"
+    )
 
 
 def _complain_about_folder(
-    path: Path, wanted: Sequence[str], found: Sequence[str], source: str
+    paths: Sequence[Path], wanted: Sequence[str], found: Sequence[str], source: str
 ) -> None:
     names = [f"{source}-{language}.txt or {language}-{source}.txt" for language in wanted]
     more = f"; and so on for {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     looked_for = "; ".join(names[:_MOST_NAMES]) or f"{source}-XX.txt or XX-{source}.txt"
     has = f"it has dictionaries for {', '.join(found)}" if found else "it has no dictionary at all"
-    raise MetaXLMError(f"{path}: no dictionary; looked for {looked_for}{more}; {has}")
+    where = ", ".join(map(str, paths))
+    raise MetaXLMError(f"{where}: no dictionary; looked for {looked_for}{more}; {has}")
 
 
-class _Pairs(NamedTuple):
-    words: str
-    translations: str
-    broken: list[BrokenLines]
-
-
-def _read_pairs(path: Path, from_source: bool) -> _Pairs:
+def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, list[BrokenLines]]:
     """Read one file; `from_source` says that the translation stands first."""
-    text = read_text(path).removeprefix("\ufeff")
-    if not text.endswith("\n"):
-        text += "\n"
+    text = _read_text(path)
     broken: list[BrokenLines] = []
     if _PLAIN_FILE.fullmatch(text):
         fields = text.split()
@@ -154,7 +223,20 @@ def _read_pairs(path: Path, from_source: bool) -> _Pairs:
         found = broken[0].describe() if broken else f"{path}: an empty dictionary"
         raise MetaXLMError(f"{found}; a line is `word translation`")
     words, translations = (second, first) if from_source else (first, second)
-    return _Pairs("\n".join(words).lower(), "\n".join(translations), broken)
+    return WordPairs(str(path), "\n".join(words).lower(), "\n".join(translations)), broken
+
+
+def _read_text(path: Path) -> str:
+    with open_stream(path) as stream:
+        data = stream.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise MetaXLMError(
+            f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x}); convert the file to UTF-8"
+        ) from error
+    return text if text.endswith("\n") else text + "\n"
 
 
 def _read_lines(path: Path, text: str) -> tuple[list[str], list[str], list[BrokenLines]]:

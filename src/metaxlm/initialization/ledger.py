@@ -1,7 +1,7 @@
 """The ledger: a plan on the disk, and what it covers.
 
 Comes in: a `Plan`. Goes out: a parquet file with one line a target row (id, token, script, rule,
-source ids, source tokens, weights, languages), from which the same plan can be read again; and the
+source ids, source tokens, weights, dictionary entries), from which the same plan can be read again; and the
 coverage record that the report draws: how many rows each rule of section 3.2 of the paper filled,
 how much of each script is matched, and what share of each language's running text starts from
 something.
@@ -9,19 +9,22 @@ something.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_path
+from metaxlm.initialization.canonical import Kind
 from metaxlm.initialization.matching import RULES
-from metaxlm.initialization.plan import Filler, Plan
+from metaxlm.initialization.plan import Plan
 
 _SCHEMA = pa.schema(
     [
@@ -33,6 +36,7 @@ _SCHEMA = pa.schema(
         ("source_tokens", pa.list_(pa.string())),
         ("weights", pa.list_(pa.float32())),
         ("languages", pa.list_(pa.string())),
+        ("translations", pa.list_(pa.string())),
     ]
 )
 
@@ -40,7 +44,7 @@ _SCHEMA = pa.schema(
 def save_ledger(plan: Plan, path: Path) -> None:
     """Write a plan as parquet."""
     offsets = pa.array(plan.offsets, pa.int32())
-    language_offsets = pa.array(plan.language_offsets, pa.int32())
+    entry_offsets = pa.array(plan.entry_offsets, pa.int32())
     source_tokens = [plan.source_tokens[row] for row in plan.sources.tolist()]
     columns = [
         pa.array(np.arange(len(plan)), pa.int32()),
@@ -50,9 +54,14 @@ def save_ledger(plan: Plan, path: Path) -> None:
         pa.ListArray.from_arrays(offsets, pa.array(plan.sources)),
         pa.ListArray.from_arrays(offsets, pa.array(source_tokens, pa.string())),
         pa.ListArray.from_arrays(offsets, pa.array(plan.weights)),
-        pa.ListArray.from_arrays(language_offsets, pa.array(plan.languages, pa.string())),
+        pa.ListArray.from_arrays(entry_offsets, pa.array(plan.languages, pa.string())),
+        pa.ListArray.from_arrays(entry_offsets, pa.array(plan.translations, pa.string())),
     ]
-    metadata = {"filler": plan.filler, "source_size": str(plan.source_size)}
+    metadata = {
+        "source_size": str(plan.source_size),
+        "kind": plan.kind.value,
+        "matching": plan.recipe.model_dump_json(),
+    }
     table = pa.Table.from_arrays(columns, schema=_SCHEMA.with_metadata(metadata))
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
@@ -77,11 +86,13 @@ def load_ledger(path: Path) -> Plan:
         offsets=_find_offsets(table, "source_ids"),
         sources=sources.to_numpy(),
         weights=_flatten(table, "weights").to_numpy(),
-        language_offsets=_find_offsets(table, "languages"),
+        entry_offsets=_find_offsets(table, "languages"),
         languages=tuple(_flatten(table, "languages").to_pylist()),
+        translations=tuple(_flatten(table, "translations").to_pylist()),
         source_tokens=dict(zip(sources.to_pylist(), source_tokens, strict=True)),
         source_size=int(metadata[b"source_size"]),
-        filler=cast("Filler", metadata[b"filler"].decode()),
+        kind=Kind(metadata[b"kind"].decode()),
+        recipe=MatchingRecipe.model_validate_json(metadata[b"matching"]),
     )
 
 
@@ -95,7 +106,7 @@ def _read_table(path: Path) -> Any:
             f"{path}: not a parquet file that can be read ({str(error).splitlines()[0]}); "
             "match again to write it anew"
         ) from error
-    if not table.schema.equals(_SCHEMA) or b"source_size" not in (table.schema.metadata or {}):
+    if not table.schema.equals(_SCHEMA) or b"matching" not in (table.schema.metadata or {}):
         raise MetaXLMError(
             f"{path}: not a ledger, its columns are {', '.join(table.column_names)}; "
             f"a ledger has {', '.join(_SCHEMA.names)}"
@@ -115,7 +126,8 @@ def _find_offsets(table: Any, column: str) -> NDArray[np.int64]:
 def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None) -> dict[str, Any]:
     """Return how much a plan covers, as coverage.json has it.
 
-    `token_counts` has for each language how often each target row occurs in its text.
+    `token_counts` has for each language how often each target row occurs in its text; with it the
+    share of running tokens that a rule matched is known, by language and rule.
     """
     return {
         "rows": len(plan),
@@ -142,8 +154,9 @@ def _cover_scripts(plan: Plan) -> dict[str, dict[str, int]]:
 
 def _count_languages(plan: Plan) -> dict[str, int]:
     """Return how many rows each dictionary language helped to fill."""
-    names, counts = np.unique(np.array(plan.languages, dtype=np.str_), return_counts=True)
-    return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+    rows = np.repeat(np.arange(len(plan)), np.diff(plan.entry_offsets)).tolist()
+    counts = Counter(language for _, language in set(zip(rows, plan.languages, strict=True)))
+    return dict(sorted(counts.items()))
 
 
 def _cover_text(plan: Plan, language: str, counts: NDArray[Any]) -> dict[str, Any]:
@@ -153,5 +166,12 @@ def _cover_text(plan: Plan, language: str, counts: NDArray[Any]) -> dict[str, An
             "rows; count the text with the plan's own vocabulary"
         )
     total = int(counts.sum())
-    matched = int(counts[plan.is_matched].sum())
-    return {"tokens": total, "matched": matched / total if total else 0.0}
+    by_rule = np.bincount(plan.rules, weights=counts, minlength=len(RULES)) / max(total, 1)
+    is_used = counts > 0
+    return {
+        "tokens": total,
+        "matched": float(counts[plan.is_matched].sum() / max(total, 1)),
+        "rows": int(is_used.sum()),
+        "matched_rows": int((is_used & plan.is_matched).sum()),
+        "by_rule": {rule: float(share) for rule, share in zip(RULES, by_rule, strict=True)},
+    }

@@ -8,9 +8,11 @@ directly search the word in the monolingual vocabulary, and then search the norm
 | rule | forms that are looked for |
 |---|---|
 | direct | the same text, the same word start |
-| normalized_lower | NFKC; the same in lower case |
-| normalized_case | capitalized; then with the word start dropped or added, as it is or lower |
-| normalized_accents | lower case without accents; the same with the word start added |
+| nfkc | Unicode's compatibility form |
+| lower | the same in lower case |
+| capitalized | the same capitalized |
+| word_start | the word start dropped or added, as it is or in lower case |
+| accents | lower case without accents; the same with the word start added |
 """
 
 from __future__ import annotations
@@ -44,14 +46,21 @@ def _propose_direct(text: str, starts: bool) -> tuple[Form, ...]:
     return ((text, starts),)
 
 
+def _propose_nfkc(text: str, starts: bool) -> tuple[Form, ...]:
+    return ((normalize_text(text), starts),)
+
+
 def _propose_lower(text: str, starts: bool) -> tuple[Form, ...]:
-    text = normalize_text(text)
-    return (text, starts), (text.lower(), starts)
+    return ((normalize_text(text).lower(), starts),)
 
 
-def _propose_case(text: str, starts: bool) -> tuple[Form, ...]:
+def _propose_capitalized(text: str, starts: bool) -> tuple[Form, ...]:
+    return ((normalize_text(text).capitalize(), starts),)
+
+
+def _propose_word_start(text: str, starts: bool) -> tuple[Form, ...]:
     text = normalize_text(text)
-    return (text.capitalize(), starts), (text, not starts), (text.lower(), not starts)
+    return (text, not starts), (text.lower(), not starts)
 
 
 def _propose_accents(text: str, starts: bool) -> tuple[Form, ...]:
@@ -62,16 +71,24 @@ def _propose_accents(text: str, starts: bool) -> tuple[Form, ...]:
 
 TEXT_RULES: Mapping[str, Propose] = {
     "direct": _propose_direct,
-    "normalized_lower": _propose_lower,
-    "normalized_case": _propose_case,
-    "normalized_accents": _propose_accents,
+    "nfkc": _propose_nfkc,
+    "lower": _propose_lower,
+    "capitalized": _propose_capitalized,
+    "word_start": _propose_word_start,
+    "accents": _propose_accents,
 }
 """The rules that compare texts, in order: each proposes the canonical forms to look for."""
 
-RULES = ("special", *TEXT_RULES, "dictionary", "dictionary_multi_token", "filler")
+DICTIONARY_RULES = ("dictionary", "dictionary_tokens", "dictionary_part")
+"""Through a translation: of one token, of several, of a word that the piece is a part of."""
+
+FILLER_RULES = ("subwords", "filler")
+"""What is no match: the mean of the source's tokens for the text, or random numbers."""
+
+RULES = ("special", *TEXT_RULES, *DICTIONARY_RULES, *FILLER_RULES)
 """All origins a row can have, in the order they are tried; a plan refers to them by place."""
 
-TRANSLATION_RULES = ("direct", "normalized_lower", "normalized_case")
+TRANSLATION_RULES = tuple(rule for rule in TEXT_RULES if rule != "accents")
 """The rules for a dictionary's translation; its accents belong to its spelling and stay."""
 
 UNMATCHED = RULES.index("filler")
@@ -117,24 +134,14 @@ def match_vocabulary(
         found = None if form is None else finder.find(form, rules)
         if found is not None:
             codes[row], sources[row] = RULES.index(found[0]), found[1]
-    _match_identical(target, source, codes, sources)
+    row_of = {name: row for row, name in source.names.items()}
+    for row, name in target.names.items():
+        # Special tokens such as language tags may be named alike, and bytes are, in all notations.
+        is_special = row in target.specials
+        if name in row_of and (is_special or "direct" in rules):
+            codes[row] = RULES.index("special" if is_special else "direct")
+            sources[row] = row_of[name]
     for role, row in target.roles.items():
         if role in source.roles:
             codes[row], sources[row] = RULES.index("special"), source.roles[role]
     return Matches(codes, sources)
-
-
-def _match_identical(
-    target: Vocabulary, source: Vocabulary, codes: NDArray[np.uint8], sources: NDArray[np.int32]
-) -> None:
-    """Match what has no text of its own by its name: broken-off bytes, extra special tokens.
-
-    Bytes have no text in one notation only, so they never meet those of another; an extra special
-    token such as a language tag may be written alike in all.
-    """
-    row_of = {token: row for row, token in enumerate(source.tokens) if source.forms[row] is None}
-    for row, token in enumerate(target.tokens):
-        found = row_of.get(token) if token and target.forms[row] is None else None
-        if found is not None:
-            codes[row] = RULES.index("special" if row in target.specials else "direct")
-            sources[row] = found

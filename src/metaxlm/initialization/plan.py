@@ -2,35 +2,48 @@
 
 Comes in: the tokenizers of both phases, the matching part of the recipe, dictionaries. Goes out: a
 `Plan` that names for each row of the cross-lingual vocabulary exactly one origin: the rule, the
-source rows, their weights, the dictionary languages. Nothing is copied yet: a plan can be counted,
-saved (`ledger.py`) and read before a model is made of it (`apply.py`). Together this is the
-vocabulary matching of section 3.2 of the paper.
+source rows, their weights, the dictionary entries. Nothing is copied yet: a plan can be counted,
+saved (`ledger.py`), explained (`story.py`), compared (`comparison.py`) and read before a model is
+made of it (`apply.py`). Together this is the vocabulary matching of section 3.2 of the paper.
 
 Rows have no, one or many source rows, so the plan is columnar: row r owns the slice
-`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and likewise of `languages`.
+`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and `entry_offsets` likewise cuts
+`languages` and `translations`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxlm.initialization.canonical import Vocabulary, read_vocabulary
-from metaxlm.initialization.matching import RULES, TEXT_RULES, UNMATCHED, Matches, match_vocabulary
-from metaxlm.initialization.translation import Translated, spell_word, translate_words
+from metaxlm.config import MatchingRecipe
+from metaxlm.initialization.canonical import Kind, Vocabulary, read_vocabulary
+from metaxlm.initialization.composition import cut_subwords, lend_to_parts
+from metaxlm.initialization.matching import (
+    FILLER_RULES,
+    RULES,
+    TEXT_RULES,
+    UNMATCHED,
+    Finder,
+    Matches,
+    match_vocabulary,
+)
+from metaxlm.initialization.translation import (
+    Translated,
+    Translator,
+    guess_frequencies,
+    spell_word,
+)
 from metaxlm.scripts import SPECIAL, find_script
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from metaxlm.config import MatchingRecipe
     from metaxlm.initialization.dictionaries import Dictionaries
-
-Filler = Literal["random", "normal"]
 
 
 class Origin(NamedTuple):
@@ -41,7 +54,13 @@ class Origin(NamedTuple):
     source_rows: tuple[int, ...]
     source_tokens: tuple[str, ...]
     weights: tuple[float, ...]
-    languages: tuple[str, ...]
+    entries: tuple[tuple[str, str], ...]
+    """Dictionary entries: language and translation."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Return the languages of the dictionaries it came through."""
+        return tuple(dict.fromkeys(language for language, _ in self.entries))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,22 +79,26 @@ class Plan:
     """Source rows."""
     weights: NDArray[np.float32]
     """Beside each source row its weight; those of one target row sum to one."""
-    language_offsets: NDArray[np.int64]
+    entry_offsets: NDArray[np.int64]
     """One more than there are rows."""
     languages: tuple[str, ...]
-    """Dictionary languages."""
+    """Languages of the dictionary entries."""
+    translations: tuple[str, ...]
+    """Beside each language the translation that was used."""
     source_tokens: Mapping[int, str]
     """The tokens of all source rows that occur."""
     source_size: int
     """Rows of the source vocabulary."""
-    filler: Filler = "random"
-    """How rows without an origin are filled."""
+    kind: Kind = Kind.SENTENCEPIECE
+    """How the target writes its tokens."""
+    recipe: MatchingRecipe = field(default_factory=MatchingRecipe)
+    """The choices the plan was made with."""
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.scripts) == len(self.rules)
-        assert len(self.offsets) == len(self.language_offsets) == len(self.rules) + 1
+        assert len(self.offsets) == len(self.entry_offsets) == len(self.rules) + 1
         assert len(self.sources) == len(self.weights) == self.offsets[-1]
-        assert len(self.languages) == self.language_offsets[-1]
+        assert len(self.languages) == len(self.translations) == self.entry_offsets[-1]
         assert ((np.diff(self.offsets) == 0) == (self.rules == UNMATCHED)).all()
 
     def __len__(self) -> int:
@@ -94,8 +117,9 @@ class Plan:
 
     @property
     def is_matched(self) -> NDArray[np.bool_]:
-        """Whether each row starts from something."""
-        matched: NDArray[np.bool_] = self.rules != UNMATCHED
+        """Whether a rule matched each row; fillers do not count."""
+        fillers = [RULES.index(rule) for rule in FILLER_RULES]
+        matched: NDArray[np.bool_] = ~np.isin(self.rules, fillers)
         return matched
 
     def count_rules(self) -> dict[str, int]:
@@ -106,6 +130,7 @@ class Plan:
     def origin(self, row: int) -> Origin:
         """Return the origin of one row."""
         part = slice(self.offsets[row], self.offsets[row + 1])
+        entries = slice(self.entry_offsets[row], self.entry_offsets[row + 1])
         rows = tuple(self.sources[part].tolist())
         return Origin(
             self.tokens[row],
@@ -113,28 +138,50 @@ class Plan:
             rows,
             tuple(self.source_tokens[source] for source in rows),
             tuple(self.weights[part].tolist()),
-            self.languages[self.language_offsets[row] : self.language_offsets[row + 1]],
+            tuple(zip(self.languages[entries], self.translations[entries], strict=True)),
         )
 
 
 def make_plan(
     target_tokenizer: PreTrainedTokenizerBase | Vocabulary,
     source_tokenizer: PreTrainedTokenizerBase | Vocabulary,
-    matching: MatchingRecipe,
+    matching: MatchingRecipe | None = None,
     dictionaries: Dictionaries | None = None,
+    source_counts: NDArray[np.int64] | None = None,
 ) -> Plan:
-    """Decide for every row of the target vocabulary where it comes from."""
+    """Decide for every row of the target vocabulary where it comes from.
+
+    `source_counts` says how often each source row occurs in text of the source language, for the
+    choice `frequency`; without it the order of the rows stands in.
+    """
+    matching = matching or MatchingRecipe()
     target, source = _read(target_tokenizer), _read(source_tokenizer)
-    rules = tuple(TEXT_RULES) if matching.normalize else ("direct",)
+    rules = [rule for rule in TEXT_RULES if rule in matching.rules]
     matches = match_vocabulary(target, source, rules)
-    translated: dict[int, Translated] = {}
+    composed: dict[int, Translated] = {}
     if dictionaries is not None:
-        words = _list_words(target, matches, matching.pieces == "word_start")
-        origins = translate_words(
-            words.values(), dictionaries, source, rules, matching.one_to_many, matching.multi_token
+        frequencies = guess_frequencies(len(source))
+        if source_counts is not None:
+            frequencies = source_counts.astype(np.float64) + 1
+        translator = Translator(
+            dictionaries,
+            source,
+            Finder(source),
+            rules,
+            matching.one_to_many,
+            matching.multi_token,
+            frequencies,
         )
-        translated = {row: origins[word] for row, word in words.items() if word in origins}
-    return _assemble(target, source, matches, translated, matching.filler)
+        words = _list_words(target, matches, matching.pieces == "word_start")
+        origins = translator.translate(words.values())
+        composed = {row: origins[word] for row, word in words.items() if word in origins}
+        if matching.split_words != "none":
+            composed |= lend_to_parts(
+                target, _list_left(target, matches, composed), translator, matching.split_words
+            )
+    if matching.filler == "subwords":
+        composed |= cut_subwords(target, _list_left(target, matches, composed), source)
+    return _assemble(target, source, matches, composed, matching)
 
 
 def _read(tokenizer: PreTrainedTokenizerBase | Vocabulary) -> Vocabulary:
@@ -151,22 +198,30 @@ def _list_words(target: Vocabulary, matches: Matches, only_word_starts: bool) ->
     return words
 
 
+def _list_left(
+    target: Vocabulary, matches: Matches, composed: Mapping[int, Translated]
+) -> list[int]:
+    """Return the rows with text that have no origin yet."""
+    rows = np.flatnonzero(matches.rules == UNMATCHED).tolist()
+    return [row for row in rows if row not in composed and target.forms[row] is not None]
+
+
 def _assemble(
     target: Vocabulary,
     source: Vocabulary,
     matches: Matches,
-    translated: Mapping[int, Translated],
-    filler: Filler,
+    composed: Mapping[int, Translated],
+    matching: MatchingRecipe,
 ) -> Plan:
-    """Lay single matches and translations out in columns."""
+    """Lay single matches and composed rows out in columns."""
     rules = matches.rules.copy()
     counts = (matches.sources >= 0).astype(np.int64)
-    language_counts = np.zeros(len(target), np.int64)
-    ordered = sorted(translated.items())
+    entry_counts = np.zeros(len(target), np.int64)
+    ordered = sorted(composed.items())
     for row, origin in ordered:
         rules[row] = RULES.index(origin.rule)
         counts[row] = len(origin.sources)
-        language_counts[row] = len(origin.languages)
+        entry_counts[row] = len(origin.entries)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     sources = np.empty(offsets[-1], np.int32)
     weights = np.ones(offsets[-1], np.float32)
@@ -174,6 +229,7 @@ def _assemble(
     sources[is_single] = matches.sources[matches.sources >= 0]
     sources[~is_single] = [row for _, origin in ordered for row in origin.sources]
     weights[~is_single] = [weight for _, origin in ordered for weight in origin.weights]
+    entries = [entry for _, origin in ordered for entry in origin.entries]
     return Plan(
         tokens=target.tokens,
         scripts=tuple(SPECIAL if form is None else find_script(form[0]) for form in target.forms),
@@ -181,9 +237,11 @@ def _assemble(
         offsets=offsets,
         sources=sources,
         weights=weights,
-        language_offsets=np.concatenate([[0], np.cumsum(language_counts)]),
-        languages=tuple(language for _, origin in ordered for language in origin.languages),
+        entry_offsets=np.concatenate([[0], np.cumsum(entry_counts)]),
+        languages=tuple(language for language, _ in entries),
+        translations=tuple(translation for _, translation in entries),
         source_tokens={row: source.tokens[row] for row in np.unique(sources).tolist()},
         source_size=len(source),
-        filler=filler,
+        kind=target.kind,
+        recipe=matching,
     )

@@ -14,12 +14,14 @@ from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM, MaskedLMHead
+from metaxlm.randomness import derive_seed
 
-_BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.")
+_BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert.")
 # TensorFlow's names for LayerNorm, which the first BERT checkpoints still carry.
 _OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 
+_TOKEN_TYPES = "encoder.embeddings.token_types.weight"
 _EMBEDDINGS = {
     "words.weight": "word_embeddings.weight",
     "positions.weight": "position_embeddings.weight",
@@ -27,7 +29,7 @@ _EMBEDDINGS = {
     "norm.weight": "LayerNorm.weight",
     "norm.bias": "LayerNorm.bias",
 }
-_LAYER = {
+_BERT_LAYER = {
     "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.output": ("attention.output.dense",),
     "attention_norm": ("attention.output.LayerNorm",),
@@ -35,66 +37,95 @@ _LAYER = {
     "ffn_out": ("output.dense",),
     "ffn_norm": ("output.LayerNorm",),
 }
+_DISTILBERT_LAYER = {
+    "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    "attention.output": ("attention.out_lin",),
+    "attention_norm": ("sa_layer_norm",),
+    "ffn_in": ("ffn.lin1",),
+    "ffn_out": ("ffn.lin2",),
+    "ffn_norm": ("output_layer_norm",),
+}
 
 
 @dataclass(frozen=True)
-class HeadNames:
-    """How one family calls the parts of its masked language modeling head."""
+class Names:
+    """How one family calls its layers and the parts of its masked language modeling head."""
 
-    prefix: str
+    stack: str
+    layer: Mapping[str, tuple[str, ...]]
+    head: str
+    """What the names of all tensors in the head begin with."""
     dense: str
     norm: str
     bias: str
     decoder: str
+    has_token_types: bool = True
 
 
-ROBERTA_HEAD = HeadNames(
-    prefix="lm_head.",
+ROBERTA = Names(
+    stack="encoder.",
+    layer=_BERT_LAYER,
+    head="lm_head.",
     dense="lm_head.dense",
     norm="lm_head.layer_norm",
     bias="lm_head.bias",
     decoder="lm_head.decoder",
 )
-BERT_HEAD = HeadNames(
-    prefix="cls.predictions.",
+BERT = Names(
+    stack="encoder.",
+    layer=_BERT_LAYER,
+    head="cls.predictions.",
     dense="cls.predictions.transform.dense",
     norm="cls.predictions.transform.LayerNorm",
     bias="cls.predictions.bias",
     decoder="cls.predictions.decoder",
 )
+DISTILBERT = Names(
+    stack="transformer.",
+    layer=_DISTILBERT_LAYER,
+    head="vocab_",
+    dense="vocab_transform",
+    norm="vocab_layer_norm",
+    bias="vocab_projector.bias",
+    decoder="vocab_projector",
+    has_token_types=False,
+)
 
 
-def name_parts(num_layers: int, head: HeadNames) -> dict[str, tuple[str, ...]]:
+def name_parts(num_layers: int, names: Names) -> dict[str, tuple[str, ...]]:
     """Map each of our parameters to the tensors it is made of, named without the base prefix."""
     parts: dict[str, tuple[str, ...]] = {
         f"encoder.embeddings.{ours}": (f"embeddings.{theirs}",)
         for ours, theirs in _EMBEDDINGS.items()
     }
+    if not names.has_token_types:
+        del parts[_TOKEN_TYPES]
     for layer in range(num_layers):
-        for ours, theirs in _LAYER.items():
+        for ours, theirs in names.layer.items():
             for kind in ("weight", "bias"):
                 parts[f"encoder.layers.{layer}.{ours}.{kind}"] = tuple(
-                    f"encoder.layer.{layer}.{part}.{kind}" for part in theirs
+                    f"{names.stack}layer.{layer}.{part}.{kind}" for part in theirs
                 )
     for kind in ("weight", "bias"):
-        parts[f"head.dense.{kind}"] = (f"{head.dense}.{kind}",)
-        parts[f"head.norm.{kind}"] = (f"{head.norm}.{kind}",)
-    parts["head.bias"] = (head.bias,)
+        parts[f"head.dense.{kind}"] = (f"{names.dense}.{kind}",)
+        parts[f"head.norm.{kind}"] = (f"{names.norm}.{kind}",)
+    parts["head.bias"] = (names.bias,)
     return parts
 
 
 def import_tensors(
-    tensors: Mapping[str, Tensor], config: EncoderConfig, head: HeadNames
+    tensors: Mapping[str, Tensor], config: EncoderConfig, names: Names
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return the state dict of `MaskedLM(config)` in float32, and the names that were missing.
 
-    Only the head may be missing: it is then drawn from torch's global generator. Anything else
-    that does not fit raises, because a half-loaded encoder looks like a bad model.
+    Only the head may be missing: it is then drawn, the same for every call. Anything else that
+    does not fit raises, because a half-loaded encoder looks like a bad model. A family without
+    token types gets rows of zeros, which add nothing, as it does itself.
     """
     found = _canonicalize(tensors)
-    _drop_tied_decoder(found, head)
-    parts = name_parts(config.num_layers, head)
-    _refuse_unknown(found, {name for names in parts.values() for name in names}, head)
+    _drop_tied_decoder(found, names)
+    parts = name_parts(config.num_layers, names)
+    _refuse_unknown(found, {name for group in parts.values() for name in group}, names)
     with torch.device("meta"):
         shapes = {name: value.shape for name, value in MaskedLM(config).state_dict().items()}
     state: dict[str, Tensor] = {}
@@ -111,8 +142,10 @@ def import_tensors(
             f"the checkpoint lacks {len(lost)} encoder parameters, such as {first}; "
             "use a complete checkpoint"
         )
+    if not names.has_token_types:
+        state[_TOKEN_TYPES] = torch.zeros(shapes[_TOKEN_TYPES], device="cpu")
     if missing:
-        fresh = {f"head.{name}": t for name, t in MaskedLMHead(config).state_dict().items()}
+        fresh = _draw_head(config)
         state.update({name: fresh[name] for name in missing})
     return state, tuple(missing)
 
@@ -127,17 +160,15 @@ def export_tensors(model: MaskedLM) -> dict[str, Tensor]:
     state = {
         name: value.detach().to("cpu", torch.float32) for name, value in model.state_dict().items()
     }
-    positions, token_types = (
-        f"encoder.embeddings.{name}.weight" for name in ("positions", "token_types")
-    )
+    positions = "encoder.embeddings.positions.weight"
     num_new_rows = config.pad_id + 1 - config.position_offset
     padding = state[positions].new_zeros(num_new_rows, config.hidden_size)
     state[positions] = torch.cat([padding, state[positions]])
-    state[token_types] = state[token_types][:1]
+    state[_TOKEN_TYPES] = state[_TOKEN_TYPES][:1]
     tensors: dict[str, Tensor] = {}
-    for ours, theirs in name_parts(config.num_layers, ROBERTA_HEAD).items():
+    for ours, theirs in name_parts(config.num_layers, ROBERTA).items():
         for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True):
-            full_name = name if name.startswith("lm_head.") else f"roberta.{name}"
+            full_name = name if name.startswith(ROBERTA.head) else f"roberta.{name}"
             tensors[full_name] = part.clone(memory_format=torch.contiguous_format)
     return tensors
 
@@ -157,32 +188,44 @@ def _canonicalize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _drop_tied_decoder(found: dict[str, Tensor], head: HeadNames) -> None:
+def _drop_tied_decoder(found: dict[str, Tensor], names: Names) -> None:
     """Remove the decoder, which repeats the word rows and the bias; refuse it if it does not."""
-    weight = found.pop(f"{head.decoder}.weight", None)
+    weight = found.pop(f"{names.decoder}.weight", None)
     words = found.get("embeddings.word_embeddings.weight")
     if weight is not None and words is not None and not torch.equal(weight, words):
         raise MetaXLMError(
-            f"{head.decoder}.weight differs from the word embeddings (an untied output embedding), "
-            "but metaxlm ties the two; use a checkpoint trained with tie_word_embeddings"
+            f"{names.decoder}.weight differs from the word embeddings (an untied output "
+            "embedding), but metaxlm ties the two; use a checkpoint trained with "
+            "tie_word_embeddings"
         )
-    bias = found.pop(f"{head.decoder}.bias", None)
-    if bias is not None and not torch.equal(found.setdefault(head.bias, bias), bias):
+    if names.bias == f"{names.decoder}.bias":
+        return
+    bias = found.pop(f"{names.decoder}.bias", None)
+    if bias is not None and not torch.equal(found.setdefault(names.bias, bias), bias):
         raise MetaXLMError(
-            f"{head.decoder}.bias differs from {head.bias}, but the two are one parameter; "
+            f"{names.decoder}.bias differs from {names.bias}, but the two are one parameter; "
             "use a checkpoint with tied biases"
         )
 
 
-def _refuse_unknown(found: Iterable[str], known: set[str], head: HeadNames) -> None:
+def _refuse_unknown(found: Iterable[str], known: set[str], names: Names) -> None:
     """Refuse tensors in the encoder or the head that we would drop; other heads may be dropped."""
-    ours = ("embeddings.", "encoder.", head.prefix)
+    ours = ("embeddings.", names.stack, names.head)
     unknown = [n for n in found if n.startswith(ours) and n not in known and n not in _BUFFERS]
     if unknown:
         raise MetaXLMError(
             f"the checkpoint has {len(unknown)} tensors that config.json does not announce, "
-            f"such as {min(unknown)}; compare num_hidden_layers and the architecture"
+            f"such as {min(unknown)}; compare the number of layers and the architecture"
         )
+
+
+def _draw_head(config: EncoderConfig) -> dict[str, Tensor]:
+    """Draw a head from a seed of its own, and leave the caller's generators as they were."""
+    # Only the CPU's generator is seeded: `torch.manual_seed` would reach those of every GPU.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(derive_seed(0, "fresh MLM head"))
+        state = MaskedLMHead(config).state_dict()
+    return {f"head.{name}": tensor for name, tensor in state.items()}
 
 
 def _join(parts: list[tuple[str, Tensor]], shape: torch.Size) -> Tensor:

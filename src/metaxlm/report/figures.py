@@ -41,6 +41,7 @@ _MOST_SPREADS = 4
 _NARROWEST_BAR = 0.11
 """Inches."""
 _LONGEST_NAME = 22
+_NORMALIZING = ("nfkc", "lower", "capitalized", "word_start", "accents")
 _BAR_LEGEND: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "handlelength": 1,
     "columnspacing": 1.2, "handletextpad": 0.5,
@@ -274,8 +275,8 @@ def _draw_rules(axis: Axes, coverage: Coverage, variants: list[str]) -> None:
 
 
 def _name_kind(rule: str) -> str:
-    """Return the family of a rule: `normalized_lower` and `normalized_accents` are one."""
-    return rule.partition("_")[0]
+    """Return the family of a rule: `lower` and `accents` both normalize."""
+    return "normalized" if rule in _NORMALIZING else rule.partition("_")[0]
 
 
 def _label(axis: Axes, title: str, x_label: str, y_label: str) -> None:

@@ -1,0 +1,81 @@
+"""What trimming a vocabulary costs, language by language.
+
+Comes in: the tokenizers before and after, and text of each language, best some that was not counted
+when the pieces were chosen. Goes out: how many sentences are still cut as before, and how many more
+tokens the others have. A sentence that is cut alike gets the same vectors from a trimmed model as
+from the whole one, bit for bit; so one less this share is how much trimming can change at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.vocabulary.trimming import encode_batches
+
+
+@dataclass(frozen=True)
+class TrimLoss:
+    """How one language's text is cut before and after; all that a table needs."""
+
+    rows_before: int
+    rows_after: int
+    sentences: int
+    characters: int
+    same: int
+    """Sentences that become the same tokens."""
+    tokens_before: int
+    tokens_after: int
+    unknown_before: int
+    """Tokens that stand for what the vocabulary does not know."""
+    unknown_after: int
+
+    @property
+    def same_share(self) -> float:
+        """The share of sentences that become the same tokens."""
+        return self.same / self.sentences
+
+    @property
+    def growth(self) -> float:
+        """How much longer the text became, in tokens: 0.01 is one percent."""
+        return self.tokens_after / self.tokens_before - 1
+
+
+def measure_loss(
+    before: PreTrainedTokenizerBase,
+    after: PreTrainedTokenizerBase,
+    texts_by_language: Mapping[str, Iterable[str]],
+) -> dict[str, TrimLoss]:
+    """Compare how two tokenizers cut the sentences of each language."""
+    return {
+        language: _measure(before, after, texts, language)
+        for language, texts in texts_by_language.items()
+    }
+
+
+def _measure(
+    before: PreTrainedTokenizerBase,
+    after: PreTrainedTokenizerBase,
+    texts: Iterable[str],
+    language: str,
+) -> TrimLoss:
+    row_of = before.get_vocab()
+    # Rows after, named by the rows before: equal names are equal tokens.
+    old_row = {row: row_of.get(token, -1) for token, row in after.get_vocab().items()}
+    sentences = characters = same = 0
+    tokens, unknown = [0, 0], [0, 0]
+    for batch, encodings in encode_batches([before, after], texts):
+        sentences += len(batch)
+        characters += sum(map(len, batch))
+        for old, new in zip(*encodings, strict=True):
+            pair = old.ids, new.ids
+            same += len(pair[0]) == len(pair[1]) and pair[0] == [old_row[row] for row in pair[1]]
+            for place, tokenizer in enumerate((before, after)):
+                tokens[place] += len(pair[place])
+                unknown[place] += pair[place].count(tokenizer.unk_token_id)
+    if not tokens[0]:
+        raise MetaXLMError(f"trimming: no text of {language} to measure the loss on; give some")
+    return TrimLoss(len(before), len(after), sentences, characters, same, *tokens, *unknown)
