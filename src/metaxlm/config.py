@@ -186,8 +186,8 @@ class ModelRecipe(Section):
 class TrainingRecipe(Section):
     """One masked-language-model training; the defaults are the paper's (its appendix table)."""
 
-    steps: Positive = 200_000
-    """Optimizer steps."""
+    steps: Count = 200_000
+    """Optimizer steps; with 0 the start itself is measured."""
     batch_size: Positive = 64
     """Blocks in a step."""
     length: Positive = 512
@@ -225,6 +225,8 @@ class TrainingRecipe(Section):
 class MetaRecipe(TrainingRecipe):
     """Phase (a): train a monolingual encoder, or take one that exists."""
 
+    steps: Positive = 200_000
+    """Optimizer steps."""
     model: str | None = None
     """Folder or hub id of an existing encoder; then nothing is trained in this phase."""
 
@@ -275,6 +277,8 @@ class VariantRecipe(Section):
     """What is copied from the meta-pretrained model: a preset, or the five switches."""
     dictionaries: bool = False
     """Match through bilingual dictionaries as well (+Dict)."""
+    matching: MatchingRecipe | None = None
+    """Instead of the recipe's `matching`, whose dictionaries serve unless others are named."""
 
     @property
     def needs_source(self) -> bool:
@@ -359,6 +363,13 @@ class Recipe(Section):
     """Models to compare, by name."""
     evaluation: EvaluationRecipe = EvaluationRecipe()
     """Phase (c)."""
+
+    def find_matching(self, variant: VariantRecipe) -> MatchingRecipe:
+        """Return how a variant's vocabulary is matched."""
+        if variant.matching is None:
+            return self.matching
+        folder = variant.matching.dictionaries or self.matching.dictionaries
+        return variant.matching.model_copy(update={"dictionaries": folder})
 
     @property
     def measures_anything(self) -> bool:

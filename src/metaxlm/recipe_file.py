@@ -14,7 +14,7 @@ from typing import Any, cast
 import yaml
 from pydantic import ValidationError
 
-from metaxlm.config import Recipe, Section
+from metaxlm.config import MatchingRecipe, Recipe, Section
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_text
 
@@ -29,6 +29,17 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         return Recipe.model_validate(values)
     except ValidationError as error:
         raise MetaXLMError(_explain(error, path, lines)) from None
+
+
+def load_matching(overrides: Sequence[str]) -> MatchingRecipe:
+    """Make the matching part of a recipe of `key=value` pairs alone."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _apply_override(values, override.removeprefix("matching."))
+    try:
+        return MatchingRecipe.model_validate(values)
+    except ValidationError as error:
+        raise MetaXLMError(_explain(error, Path("--set"), {}, ("matching",))) from None
 
 
 def save_recipe(recipe: Recipe) -> str:
@@ -88,13 +99,18 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise MetaXLMError(f"--set {override!r}: the value is not valid YAML") from error
 
 
-def _explain(error: ValidationError, path: Path, lines: dict[tuple[str, ...], int]) -> str:
+def _explain(
+    error: ValidationError,
+    path: Path,
+    lines: dict[tuple[str, ...], int],
+    section: tuple[str, ...] = (),
+) -> str:
     """Tell the first problem in one line, with file, line and the nearest known key."""
     problems = error.errors()
     first = problems[0]
     # Union branches add their own labels to the place; they are no keys of the recipe.
     place = tuple(str(part) for part in first["loc"] if not str(part).startswith("literal["))
-    place = tuple(part for part in place if part != "PartsRecipe")
+    place = (*section, *(part for part in place if part != "PartsRecipe"))
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     where = f"{path}:{line}" if line else str(path)
     name = ".".join(place) or "recipe"

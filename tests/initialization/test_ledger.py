@@ -84,7 +84,10 @@ def test_coverage_counts_rows(plan: Plan) -> None:
     assert sum(script["rows"] for script in found["by_script"].values()) == len(plan)
     matched = sum(script["matched"] for script in found["by_script"].values())
     assert matched == int(plan.is_matched.sum())
-    assert found["by_script"]["Special"] == {"rows": 5, "matched": 5}
+    special = {"rows": 5, "matched": 5, "by_rule": {"special": 5}}
+    assert found["by_script"]["Special"] == special
+    for one in found["by_script"].values():
+        assert sum(one["by_rule"].values()) == one["rows"]
     # кошка, дом and любит, each once; ru knows no other piece.
     assert found["by_script"]["Cyrillic"]["matched"] == 3
     assert found["by_dictionary"]["ru"] == 3

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 
 from metaxlm import __version__
+from metaxlm.cli import matching
+from metaxlm.cli.options import Quiet
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -42,6 +44,7 @@ corpus_app = typer.Typer(help="Look at a prepared corpus.", no_args_is_help=True
 data_app = typer.Typer(help="Look at folders of task data.", no_args_is_help=True)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
+app.add_typer(matching.app, name="match")
 
 
 class SizeUnitName(StrEnum):
@@ -96,7 +99,6 @@ Output = Annotated[
     Path, typer.Option("--output", help="Folder in which the run folder NAME is made.")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
 @app.callback(invoke_without_command=True)

@@ -7,22 +7,20 @@ sentences, tokens, tokens a word, unknown tokens, and p_i = N_i^alpha / sum_j N_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from metaxlm.corpus.places import find_shards, find_texts
 from metaxlm.corpus.text import merge_reasons
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import LANGUAGES, rebalance
-from metaxlm.manifest import MANIFEST, read_manifest
 
 SizeUnit = Literal["bytes", "characters", "tokens"]
 
 _UNSPACED = frozenset({"Han", "Thai", "Lao", "Khmer", "Myanmar"})
 """Scripts whose words are not separated by spaces, so that they cannot be counted."""
-_SHARD_PLACES = ("shards/multilingual", "multilingual", ".")
-_TEXT_PLACES = ("corpus/text", "text", ".")
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,8 @@ class Losses:
 
 def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[LanguageStatistics]:
     """Return the table's rows, largest language first."""
-    counts = _find_counts(folder, _SHARD_PLACES, "tokens") or {
-        language: facts["text"]
-        for language, facts in _find_counts(folder, _TEXT_PLACES, "text").items()
+    counts = {path.name: facts["counts"] for path, facts in find_shards(folder).items()} or {
+        path.name: facts["counts"]["text"] for path, facts in find_texts(folder).items()
     }
     if not counts:
         raise MetaXLMError(
@@ -94,22 +91,11 @@ def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[Langu
 
 def collect_losses(folder: Path) -> Losses | None:
     """Return what corpus preparation left out, or None if the prepared text is not there."""
-    counts = _find_counts(folder, _TEXT_PLACES, "text")
+    counts = [facts["counts"] for facts in find_texts(folder).values()]
     if not counts:
         return None
     return Losses(
-        sum(facts["records"] for facts in counts.values()),
-        merge_reasons(facts["rejected"] or {} for facts in counts.values()),
-        merge_reasons(facts["dropped"] or {} for facts in counts.values()),
+        sum(facts["records"] for facts in counts),
+        merge_reasons(facts["rejected"] or {} for facts in counts),
+        merge_reasons(facts["dropped"] or {} for facts in counts),
     )
-
-
-def _find_counts(folder: Path, places: Sequence[str], key: str) -> dict[str, dict[str, Any]]:
-    """Return the counts in the manifests of the first place that has some, by language."""
-    for place in places:
-        manifests = sorted((folder / place).glob(f"*/{MANIFEST}"))
-        counts = {path.parent.name: read_manifest(path.parent).get("counts") for path in manifests}
-        found = {name: facts for name, facts in counts.items() if facts and key in facts}
-        if found:
-            return found
-    return {}

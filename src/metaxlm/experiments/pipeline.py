@@ -102,9 +102,12 @@ def _variant_stages(
     variant = recipe.variants[name]
     folder = layout.variant(name)
     values = recipe.model_dump(mode="json")
-    matching = {"matching": values["matching"]} if variant.needs_source else {}
+    choices = recipe.find_matching(variant)
+    matching: dict[str, Any] = {}
+    if variant.needs_source:
+        matching["matching"] = choices.model_dump(mode="json")
     if variant.dictionaries:
-        matching["dictionary_files"] = _list_files(recipe.matching.dictionaries)
+        matching["dictionary_files"] = _list_files(choices.dictionaries)
     initialize = Stage(
         "initialize",
         folder / "initialization",
@@ -209,8 +212,9 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
             "evaluation.data is not set; name the folder with tatoeba/, wordalign/, xnli/ and so "
             "on, or set retrieval and alignment to null"
         )
-    if recipe.matching.dictionaries is None and any(
-        variant.dictionaries for variant in recipe.variants.values()
+    if any(
+        variant.dictionaries and recipe.find_matching(variant).dictionaries is None
+        for variant in recipe.variants.values()
     ):
         raise MetaXLMError(
             "a variant has `dictionaries: true`, but matching.dictionaries names no folder; "

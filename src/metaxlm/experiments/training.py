@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import PartsRecipe, Recipe, VariantRecipe
@@ -21,7 +24,7 @@ from metaxlm.experiments.preparation import (
 from metaxlm.files import write_json
 from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
-from metaxlm.initialization.ledger import coverage, save_ledger
+from metaxlm.initialization.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.initialization.plan import make_plan
 from metaxlm.languages import language_name
 from metaxlm.model.card import model_card
@@ -84,14 +87,23 @@ def initialize_variant(
     seed = derive_seed(recipe.seed, "initialization")
     if variant.needs_source:
         source = load_pretrained(layout.meta / "model")
-        dictionaries = find_dictionaries(recipe, layout) if variant.dictionaries else None
-        plan = make_plan(tokenizer, source.tokenizer, recipe.matching, dictionaries)
-        save_ledger(plan, folder / "ledger.parquet")
+        matching = recipe.find_matching(variant)
+        dictionaries = (
+            find_dictionaries(recipe, layout, matching.dictionaries)
+            if variant.dictionaries
+            else None
+        )
+        plan = make_plan(
+            tokenizer, source.tokenizer, matching, dictionaries, _count_source(recipe, layout)
+        )
+        save_ledger(plan, folder / LEDGER)
         counts = {
             language: shard.count_tokens(len(tokenizer))
             for language, shard in open_shards(recipe, layout).items()
         }
-        write_json(folder / "coverage.json", coverage(plan, counts))
+        write_json(folder / COVERAGE, coverage(plan, counts))
+        # The body was trained with its own epsilon: BERT's is far smaller than RoBERTa's.
+        config = replace(config, norm_eps=source.model.config.norm_eps)
         model = initialize(config, source.model, plan, _parts(variant), seed)
     else:
         model = initialize(config, None, None, Parts.preset("none"), seed)
@@ -99,9 +111,17 @@ def initialize_variant(
     _save(model, tokenizer, folder / "model", card)
 
 
-def find_dictionaries(recipe: Recipe, layout: RunLayout) -> Dictionaries:
-    """Load the recipe's dictionaries, or those of the built-in corpus."""
-    folder = recipe.matching.dictionaries or layout.tasks / "muse"
+def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None:
+    """Count the tokens of the source language, if its own vocabulary was trained here."""
+    if recipe.meta.model is not None:
+        return None
+    size = len(load_vocabulary(layout, MONOLINGUAL))
+    return open_shard(layout.shards / MONOLINGUAL / recipe.source_language).count_tokens(size)
+
+
+def find_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -> Dictionaries:
+    """Load the dictionaries of a folder, or those of the built-in corpus."""
+    folder = folder or layout.tasks / "muse"
     languages = [language for language in recipe.languages if language != recipe.source_language]
     return load_dictionaries(folder, languages, recipe.source_language)
 
@@ -113,11 +133,15 @@ def pretrain_variant(
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
     start = load_pretrained(layout.variant(name) / "initialization" / "model")
     model = start.model
+    card = model_card(recipe.model_dump(mode="json"), name)
+    if not recipe.pretraining.steps:
+        _save(model, tokenizer, folder, card)
+        return
     seed = derive_seed(recipe.seed, "pretraining")
     batches = BatchSource(open_shards(recipe, layout), tokenizer, recipe.pretraining, seed)
     work_dir = layout.variant(name) / "checkpoints"
     train(model, batches, recipe.pretraining, work_dir, seed, device, f"pretraining {name}")
-    _save(model, tokenizer, folder, model_card(recipe.model_dump(mode="json"), name))
+    _save(model, tokenizer, folder, card)
     shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
 
 

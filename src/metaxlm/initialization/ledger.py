@@ -1,10 +1,10 @@
 """The ledger: a plan on the disk, and what it covers.
 
 Comes in: a `Plan`. Goes out: a parquet file with one line a target row (id, token, script, rule,
-source ids, source tokens, weights, dictionary entries), from which the same plan can be read again; and the
-coverage record that the report draws: how many rows each rule of section 3.2 of the paper filled,
-how much of each script is matched, and what share of each language's running text starts from
-something.
+source ids, source tokens, weights, dictionary entries), from which the same plan can be read again;
+and the coverage record that the report draws: how many rows each rule of section 3.2 of the paper
+filled, how much of each script is matched, and what share of each language's running text starts
+from something.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ from metaxlm.files import atomic_path
 from metaxlm.initialization.canonical import Kind
 from metaxlm.initialization.matching import RULES
 from metaxlm.initialization.plan import Plan
+
+LEDGER = "ledger.parquet"
+COVERAGE = "coverage.json"
+"""What the two are called beside a model."""
 
 _SCHEMA = pa.schema(
     [
@@ -141,13 +145,23 @@ def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None)
     }
 
 
-def _cover_scripts(plan: Plan) -> dict[str, dict[str, int]]:
+def _cover_scripts(plan: Plan) -> dict[str, dict[str, Any]]:
     names, places = np.unique(np.array(plan.scripts, dtype=np.str_), return_inverse=True)
     rows = np.bincount(places, minlength=len(names))
     matched = np.bincount(places[plan.is_matched], minlength=len(names))
+    shape = (len(names), len(RULES))
+    by_rule = np.bincount(places * len(RULES) + plan.rules, minlength=shape[0] * shape[1])
     largest_first = sorted(range(len(names)), key=lambda place: (-rows[place], names[place]))
     return {
-        str(names[place]): {"rows": int(rows[place]), "matched": int(matched[place])}
+        str(names[place]): {
+            "rows": int(rows[place]),
+            "matched": int(matched[place]),
+            "by_rule": {
+                rule: int(count)
+                for rule, count in zip(RULES, by_rule.reshape(shape)[place], strict=True)
+                if count
+            },
+        }
         for place in largest_first
     }
 

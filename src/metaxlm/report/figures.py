@@ -8,7 +8,6 @@ transfer by language is its table 1 and the appendix's tables drawn as bars.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -18,7 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from metaxlm.report.palette import GRID, INK, Look, choose_rule_tone
+from metaxlm.report.palette import INK, Look, choose_rule_tone
+from metaxlm.report.rule_bars import draw_rule_bars
 from metaxlm.report.run_folder import Row, display_name
 from metaxlm.report.scores import (
     Score,
@@ -29,7 +29,7 @@ from metaxlm.report.scores import (
     list_transfer_metrics,
     score_series,
 )
-from metaxlm.report.start_tables import Coverage, list_rules
+from metaxlm.report.start_tables import Coverage
 from metaxlm.report.tables import name_metric, name_task
 from metaxlm.report.vector import drawing_style
 
@@ -41,7 +41,6 @@ _MOST_SPREADS = 4
 _NARROWEST_BAR = 0.11
 """Inches."""
 _LONGEST_NAME = 22
-_NORMALIZING = ("nfkc", "lower", "capitalized", "word_start", "accents")
 _BAR_LEGEND: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "handlelength": 1,
     "columnspacing": 1.2, "handletextpad": 0.5,
@@ -248,35 +247,11 @@ def draw_coverage(coverage: Coverage, looks: Looks) -> Figure | None:
 
 
 def _draw_rules(axis: Axes, coverage: Coverage, variants: list[str]) -> None:
-    rules = list_rules({variant: coverage[variant] for variant in variants})
-    kinds = list(dict.fromkeys(_name_kind(rule) for rule in rules))
-    for place, variant in enumerate(variants):
-        by_rule = coverage[variant].get("by_rule", {})
-        total = sum(by_rule.values()) or 1
-        shares = [
-            100 * sum(n for rule, n in by_rule.items() if _name_kind(rule) == kind) / total
-            for kind in kinds
-        ]
-        edges = [0.0]
-        for share in shares:
-            edges.append(edges[-1] + share)
-        for kind, (left, right) in zip(kinds, pairwise(edges), strict=True):
-            axis.barh(place, right - left, 0.62, left=left, color=choose_rule_tone(kind).light)
-    axis.set_yticks(range(len(variants)), [_name(variant) for variant in variants])
-    axis.invert_yaxis()
-    axis.set_xlim(0, 100)
-    axis.grid(False)
-    axis.grid(axis="x", color=GRID.light)
-    axis.tick_params(axis="y", length=0)
-    axis.spines["left"].set_visible(False)
+    bars = {_name(variant): coverage[variant].get("by_rule", {}) for variant in variants}
+    kinds = draw_rule_bars(axis, bars)
     _label(axis, "", "share of the vocabulary's rows (%)", "")
     patches = [Patch(color=choose_rule_tone(kind).light, label=kind) for kind in kinds]
     axis.legend(handles=patches, ncols=_fit_columns(kinds, 4.4), **_BAR_LEGEND)
-
-
-def _name_kind(rule: str) -> str:
-    """Return the family of a rule: `lower` and `accents` both normalize."""
-    return "normalized" if rule in _NORMALIZING else rule.partition("_")[0]
 
 
 def _label(axis: Axes, title: str, x_label: str, y_label: str) -> None:
