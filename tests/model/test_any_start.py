@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.model import model_folder
 from metaxlm.model.hugging_face import load_pretrained
 
 SENTENCES = ["the cat sees a dog", "a small house", "the old man likes the red house"]
@@ -90,6 +92,21 @@ def test_untied_rows_are_read_if_they_are_equal(write_checkpoint: Write) -> None
     assert_parity(folder)
 
 
+@pytest.mark.parametrize(
+    ("class_name", "dropout", "attention_dropout"),
+    [
+        ("CamembertModel", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+        ("DistilBertModel", "dropout", "attention_dropout"),
+    ],
+)
+def test_dropout_is_read(
+    class_name: str, dropout: str, attention_dropout: str, write_checkpoint: Write
+) -> None:
+    folder = write_checkpoint(class_name, **{dropout: 0.2, attention_dropout: 0.3})
+    config = load_pretrained(folder).model.config
+    assert (config.dropout, config.attention_dropout) == (0.2, 0.3)
+
+
 def test_distilbert_settings_have_two_names(write_checkpoint: Write) -> None:
     folder = write_checkpoint("DistilBertForMaskedLM")
     values = json.loads((folder / "config.json").read_text())
@@ -145,12 +162,20 @@ def test_a_sentence_transformers_folder_is_read(folder: Path) -> None:
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+def test_a_download_takes_the_encoder_and_no_pickles() -> None:
+    needed = ["config.json", "model-00001-of-00002.safetensors", "tokenizer.json", "vocab.txt"]
+    needed += ["modules.json", *(f"0_Transformer/{name}" for name in needed)]
+    others = ["pytorch_model.bin", "0_Transformer/pytorch_model.bin", "onnx/config.json", "rust.ot"]
+    kept = filter_repo_objects(needed + others, allow_patterns=model_folder._DOWNLOADED)
+    assert list(kept) == needed
+
+
 @pytest.mark.parametrize("path", ["2_Transformer", "../checkpoint", ""])
 def test_a_sentence_transformers_folder_without_encoder_is_refused(folder: Path, path: str) -> None:
     root = make_sentence_transformer(folder, path)
     with pytest.raises(MetaXLMError, match=r"sentences: not a model folder, it has no config.json"):
         load_pretrained(root)
-    for broken in ("{}", "[3]"):
+    for broken in ("null", "[3]"):
         (root / "modules.json").write_text(broken)
         with pytest.raises(MetaXLMError, match="sentences: not a model folder"):
             load_pretrained(root)

@@ -210,22 +210,6 @@ def test_tokenizers_that_do_not_fit_are_refused(
         load_pretrained(folder)
 
 
-def test_a_tokenizer_with_code_of_its_own_is_not_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {
-        "auto_map": {"AutoTokenizer": ["mine.Mine", "mine.Mine"]},
-        "tokenizer_class": "Mine",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    (folder / "mine.py").write_text("raise SystemExit('it ran')")
-    # transformers would ask, and a run on a cluster has nobody to answer.
-    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
-    with pytest.raises(MetaXLMError, match="its tokenizer cannot be loaded") as caught:
-        load_pretrained(folder)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model"])
 def test_an_unknown_hub_name_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -88,9 +88,7 @@ def _load_tokenizer(folder: Path, config: EncoderConfig) -> PreTrainedTokenizerB
     if not any((folder / name).exists() for name in TOKENIZER_FILES):
         raise MetaXLMError(f"{folder}: has no tokenizer; put its tokenizer.json there")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # tokenizers raises plain Exception for a broken file
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise MetaXLMError(f"{folder}: its tokenizer cannot be loaded ({reason})") from error

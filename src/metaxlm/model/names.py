@@ -198,8 +198,6 @@ def _drop_tied_decoder(found: dict[str, Tensor], names: Names) -> None:
             "embedding), but metaxlm ties the two; use a checkpoint trained with "
             "tie_word_embeddings"
         )
-    if names.bias == f"{names.decoder}.bias":
-        return
     bias = found.pop(f"{names.decoder}.bias", None)
     if bias is not None and not torch.equal(found.setdefault(names.bias, bias), bias):
         raise MetaXLMError(
