@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,69 @@ def test_message_stays_short_for_many_languages(write: WriteDictionaries) -> Non
     with pytest.raises(MetaXLMError, match="and so on for 2 more") as caught:
         load_dictionaries(folder, ["aa", "bb", "cc", "dd", "ee", "ff"])
     assert "\n" not in str(caught.value)
+
+
+def test_a_language_goes_through_a_third_one(
+    write: WriteDictionaries, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"en-de.txt": "cat katze\ncat kater\ncat mieze\ndog hund\n"}
+    files |= {"en-fr.txt": "cat chat\nCAT minou\nhouse maison\n"}
+    loaded = load_dictionaries(write(files), source_language="de")
+    # Of several translations the first two; a word of the third language alone leads nowhere.
+    assert list(loaded.by_language["fr"]) == [
+        ("chat", "katze"),
+        ("chat", "kater"),
+        ("minou", "katze"),
+        ("minou", "kater"),
+    ]
+    assert list(loaded.by_language) == ["en", "fr"]
+    assert "fr: no dictionary into de, goes through en (4 pairs)" in capsys.readouterr().out
+
+
+def test_a_dictionary_of_its_own_goes_before_a_third_language(write: WriteDictionaries) -> None:
+    files = {"en-de.txt": "cat katze\n", "en-fr.txt": "cat chat\n", "fr-de.txt": "chien hund\n"}
+    loaded = load_dictionaries(write(files), source_language="de")
+    assert list(loaded.by_language["fr"]) == [("chien", "hund")]
+
+
+def test_no_way_through_a_third_language(write: WriteDictionaries) -> None:
+    files = {"en-de.txt": "cat katze\n", "en-fr.txt": "dog chien\n"}
+    with pytest.raises(MetaXLMError, match="fr-en and en-de have no word of en in common"):
+        load_dictionaries(write(files), source_language="de")
+
+
+def test_other_endings_parts_and_folders_in_the_folder(
+    write: WriteDictionaries, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(
+        {
+            "en-de.0-5000.txt": "cat katze\n",
+            "en-fr.tsv.gz": gzip.compress(b"cat\tchat\n"),
+            "sw-en.dict.xz": lzma.compress(b"paka cat\n"),
+            "notes.txt": "not a dictionary\n",
+        }
+    )
+    (folder / "more").mkdir()
+    (folder / "more" / "en-de.5000-6500.txt").write_text("dog hund\n")
+    loaded = load_dictionaries(folder)
+    assert {name: list(one) for name, one in loaded.by_language.items()} == {
+        "de": [("katze", "cat"), ("hund", "dog")],
+        "fr": [("chat", "cat")],
+        "sw": [("paka", "cat")],
+    }
+    told = capsys.readouterr().out
+    assert f"{folder / 'notes.txt'}: not named like en-de.txt, not read (1 such files)" in told
+
+
+def test_the_order_of_several_folders_does_not_matter(write: WriteDictionaries) -> None:
+    folder = write({"en-de.txt": "cat katze\n", "en-fr.txt": "cat chat\n", "de-en.txt": "hund dog"})
+    files = sorted(folder.iterdir())
+    forth, back = load_dictionaries(files), load_dictionaries([*reversed(files), folder])
+    assert forth == back
+    assert len(back.by_language["de"]) == 2
+
+
+def test_a_damaged_compressed_dictionary(write: WriteDictionaries) -> None:
+    folder = write({"en-de.txt.gz": gzip.compress(b"cat katze\n" * 100)[:-9]})
+    with pytest.raises(MetaXLMError, match=r"en-de\.txt\.gz: "):
+        load_dictionaries(folder)

@@ -142,3 +142,53 @@ def test_lookup_keeps_the_order_of_the_file_and_each_pair_once() -> None:
         "arm": {"de": {"dog": None, "house": None, "unknownword": None}, "nl": {"cat": None}}
     }
     assert list(find_translations(["arm"], MANY)["arm"]) == ["de", "nl"]
+
+
+def test_translations_weighted_by_their_frequency(source: Vocabulary) -> None:
+    frequencies = np.ones(len(source))
+    frequencies[source.tokens.index("Ġcat")] = 6
+    found = _translate(MANY, source, "arm", "frequency", frequencies=frequencies)
+    weights = {"Ġdog": 1 / 8, "Ġhouse": 1 / 8, "Ġcat": 6 / 8}
+    assert found == ("dictionary", pytest.approx(weights), ("de", "nl"))
+
+
+def test_a_phrase_is_as_frequent_as_its_rarest_token(source: Vocabulary) -> None:
+    frequencies = np.ones(len(source))
+    frequencies[source.tokens.index("Ġred")] = 9
+    frequencies[source.tokens.index("Ġcat")] = 3
+    phrases = _make(de=[("x", "red cat"), ("x", "red dog")])
+    found = _translate(phrases, source, "x", "frequency", frequencies=frequencies)
+    weights = {"Ġred": 0.5, "Ġcat": 0.75 / 2, "Ġdog": 0.25 / 2}
+    assert found == ("dictionary_tokens", pytest.approx(weights), ("de",))
+
+
+def test_order_of_rows_stands_in_for_frequencies() -> None:
+    guessed = guess_frequencies(4)
+    assert guessed.tolist() == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+
+
+def _pairs(num_words: int, reverse: bool = False) -> list[tuple[str, str]]:
+    english = ["cat", "dog", "house", "girl", "city", "river", "sees", "loves", "love", "hotel"]
+    english += ["cafe", "London", "Paris", "NATO", "red", "book", "cats", "dogs", "girls", "books"]
+    foreign = [f"słowo{k}" for k in range(num_words)]
+    pairs = list(zip(foreign, english, strict=False))
+    return [(b, a) for a, b in pairs] if reverse else pairs
+
+
+def test_a_dictionary_the_wrong_way_round_is_refused(source: Vocabulary) -> None:
+    expected = (
+        r"pl-en\.txt: its columns seem to stand the other way round: of its words the source "
+        r"vocabulary knows 80%, of their translations 0%; rename"
+    )
+    with pytest.raises(MetaXLMError, match=expected):
+        _translate(_make(pl=_pairs(20, reverse=True)), source, "x")
+    assert _translate(_make(pl=_pairs(20)), source, "słowo1") is not None
+
+
+def test_a_few_words_say_nothing_about_the_direction(source: Vocabulary) -> None:
+    assert _translate(_make(pl=_pairs(19, reverse=True)), source, "cat") is not None
+
+
+def test_words_spelled_alike_are_no_wrong_direction(source: Vocabulary) -> None:
+    alike = [(english, english) for _, english in _pairs(20)]
+    assert _translate(_make(tl=alike), source, "cat") is not None
