@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.corpus.shards import Shard, open_shard, write_shard
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.unigram import train_unigram
+from tests.commands import Command
 
 PARTS = {
     "en": (
@@ -68,3 +69,9 @@ def shards(
         repeated = sentences(language) * (2 if language == "en" else 1)
         write_shard(folder / language, repeated, multilingual_tokenizer)
     return {language: open_shard(folder / language) for language in PARTS}
+
+
+@pytest.fixture
+def metaxlm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line, started in the test's own folder."""
+    return Command(tmp_path, capsys)

@@ -12,39 +12,10 @@ from pathlib import Path
 import pytest
 
 from metaxlm import __version__
-from metaxlm.cli import main
+from tests.commands import Command
 
 SCRIPT = Path(sys.executable).parent / "metaxlm"
 RECIPE = "name: toy\nlanguages: [en, de]\nvariants: {xlm: {initialize: none}}\n"
-
-
-class Command:
-    """Runs the command line in this process, in a folder of its own."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self.capsys = folder, capsys
-
-    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(self.folder)
-            patch.setattr(sys, "argv", ["metaxlm", *map(str, arguments)])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        printed = self.capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    def complaint(self, *arguments: str | Path) -> str:
-        """Run a command that must fail with one line on standard error and exit code 2."""
-        code, _, errors = self(*arguments)
-        assert code == 2, errors
-        assert len(errors.splitlines()) == 1, errors
-        assert errors.startswith("metaxlm: ")
-        return errors
-
-
-@pytest.fixture
-def metaxlm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(tmp_path, capsys)
 
 
 @pytest.fixture
