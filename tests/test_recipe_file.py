@@ -65,7 +65,10 @@ def test_overrides_reach_nested_keys_and_create_sections(tmp_path: Path) -> None
     [
         ("pretraining: {stepps: 3}", "/recipe.yaml:9: unknown key 'pretraining.stepps'; did you"),
         ("lanuages: [en]", "/recipe.yaml:9: unknown key 'lanuages'; did you mean 'languages'?"),
-        ("pretraining: {steps: -3}", "pretraining.steps: should be greater than or equal to 0, found -3"),
+        (
+            "pretraining: {steps: -3}",
+            "pretraining.steps: should be greater than or equal to 0, found -3",
+        ),
         ("pretraining: {steps: 3.5}", "pretraining.steps: should be a valid integer, found 3.5"),
         ("pretraining: {steps: '3'}", "pretraining.steps: should be a valid integer, found '3'"),
         ("pretraining: {alpha: 1.5}", "pretraining.alpha: should be less than or equal to 1"),

@@ -158,6 +158,14 @@ class VocabularyRecipe(Section):
     model: str | None = None
     """Folder or hub id of an existing tokenizer, such as `xlm-roberta-base`; then no shared
     vocabulary is trained."""
+    min_count: Count = 0
+    """Keep only the pieces of `model` that the text uses at least so often; 0 keeps all."""
+
+    @model_validator(mode="after")
+    def _trims_what_exists(self) -> VocabularyRecipe:
+        if self.min_count and self.model is None:
+            raise ValueError("min_count trims an existing vocabulary; name one with `model`")
+        return self
 
 
 class ModelRecipe(Section):

@@ -17,8 +17,8 @@ from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.plan import make_plan
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import load_pretrained, save_pretrained
-from metaxlm.vocabulary.trimming import choose_pieces, count_pieces, trim_tokenizer
-from tests.vocabulary.kinds import LINES, make_tokenizer
+from metaxlm.vocabulary.trimming import choose_pieces, trim_tokenizer
+from tests.vocabulary.kinds import LINES, count_pieces, make_tokenizer
 
 COUNTED = LINES[::3]
 OTHERS = LINES[1::3]

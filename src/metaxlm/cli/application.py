@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from metaxlm import __version__
-from metaxlm.cli import matching
+from metaxlm.cli import matching, trimming
 from metaxlm.cli.options import Quiet
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.progress import console, say, set_quiet
@@ -45,6 +45,7 @@ data_app = typer.Typer(help="Look at folders of task data.", no_args_is_help=Tru
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
+app.command("trim")(trimming.trim_command)
 
 
 class SizeUnitName(StrEnum):

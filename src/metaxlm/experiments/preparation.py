@@ -12,6 +12,7 @@ from metaxlm.config import PhrasebookRecipe, Recipe
 from metaxlm.corpus.shards import Shard, open_shard
 from metaxlm.corpus.text import read_counts, read_sentences, seal_text
 from metaxlm.experiments.layout import RunLayout
+from metaxlm.initialization.trimming import trim
 from metaxlm.languages import explain_unknown
 from metaxlm.manifest import write_manifest
 from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
@@ -65,6 +66,8 @@ def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> Non
         tokenizer = _train_shared(recipe, layout)
     else:
         tokenizer = load_tokenizer(recipe.vocabulary.model)
+        if recipe.vocabulary.min_count:
+            tokenizer = _trim(tokenizer, recipe, layout)
     _save(tokenizer, folder / MULTILINGUAL)
     if recipe.meta.model is None:
         text = layout.text(recipe.source_language)
@@ -82,6 +85,20 @@ def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
     sample = sample_sentences(texts, counts, wanted, recipe.seed)
     total = sum(wanted.values())
     return train_unigram(sample, settings.size, total, coverage=settings.character_coverage)
+
+
+def _trim(
+    tokenizer: PreTrainedTokenizerBase, recipe: Recipe, layout: RunLayout
+) -> PreTrainedTokenizerBase:
+    """Keep the pieces that the recipe's languages use; say what that costs."""
+    trimmed = trim(tokenizer, layout.corpus, recipe.languages, recipe.vocabulary.min_count)
+    say(f"vocabulary: {len(trimmed.rows):,} of {len(tokenizer):,} pieces stay")
+    worst = min(trimmed.losses, key=lambda language: trimmed.losses[language].same_share)
+    say(
+        f"vocabulary: sentences held out are cut as before, at least "
+        f"{trimmed.losses[worst].same_share:.2%} of them ({worst})"
+    )
+    return trimmed.tokenizer
 
 
 def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -61,3 +62,19 @@ def pool_mean(hidden_BLD: Tensor, mask_BL: Tensor | None) -> Tensor:
         return hidden_BLD.mean(dim=1)
     mask_BL1 = mask_BL.unsqueeze(-1).to(hidden_BLD.dtype)
     return (hidden_BLD * mask_BL1).sum(dim=1) / mask_BL1.sum(dim=1)
+
+
+def compare_vectors(
+    before: tuple[Encoder, PreTrainedTokenizerBase],
+    after: tuple[Encoder, PreTrainedTokenizerBase],
+    texts: Sequence[str],
+    device: torch.device,
+    *,
+    most: int = 200,
+) -> float:
+    """Return the mean cosine between two models' vectors of the same texts, in the last layer."""
+    first_ND, second_ND = (
+        embed_texts(encoder, tokenizer, texts[:most], device)[-1].double()
+        for encoder, tokenizer in (before, after)
+    )
+    return float(F.cosine_similarity(first_ND, second_ND, dim=-1).mean())

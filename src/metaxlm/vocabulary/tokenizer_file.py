@@ -92,8 +92,8 @@ class TokenizerFile:
         """Return a row with Unigram's lowest score, from which that of unknown letters is taken."""
         if self.model["type"] != "Unigram":
             return set()
-        scores = [score for _, score in self.model["vocab"]]
-        rows = [row for row, score in enumerate(scores) if score == min(scores)]
+        lowest = min(score for _, score in self.model["vocab"])
+        rows = [row for row, (_, score) in enumerate(self.model["vocab"]) if score == lowest]
         return set() if self.specials.intersection(rows) else set(rows[:1])
 
     def list_merges(self) -> Iterator[tuple[str, str, str]]:

@@ -1,10 +1,10 @@
 """Vocabulary trimming: only the pieces that the user's languages use stay.
 
-Comes in: a tokenizer and text of the languages that matter. Goes out: a tokenizer of the same kind
-with fewer rows, in the old order. Most of a multilingual encoder is its embedding matrix (of the
+Comes in: a tokenizer, and how often text of the languages that matter uses each row (for example
+`corpus.frequencies.count_corpus`). Goes out: a tokenizer of the same kind with fewer rows, in the
+old order. Most of a multilingual encoder is its embedding matrix (of the
 paper's model, with XLM-R's 250K pieces, two thirds), and three languages use a fraction of it:
 
-    counts = count_pieces(tokenizer, texts)
     rows = choose_pieces(counts, tokenizer)
     trimmed = trim_tokenizer(tokenizer, rows)
 
@@ -17,21 +17,17 @@ as before; what becomes of others is measured by `trimming_loss`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocabulary.tokenizer_file import TokenizerFile, list_processors, read_tokenizer
 
-# A batch is full at so many texts or characters: enough work to share, little enough to hold.
-_BATCH_TEXTS = 1 << 12
-_BATCH_CHARACTERS = 1 << 20
 _SETTINGS = (
     "model_max_length",
     "padding_side",
@@ -43,53 +39,6 @@ _SETTINGS = (
     "add_prefix_space",
     "extra_special_tokens",
 )
-
-
-def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> NDArray[np.int64]:
-    """Count how often each row occurs in text; special tokens are not written into it.
-
-    Counts of several texts may be added; of token shards, `numpy.bincount` gives the same.
-    """
-    rows = tokenizer.get_vocab().values()
-    counts = np.zeros(max(rows, default=-1) + 1, np.int64)
-    for _, encodings in encode_batches([tokenizer], texts):
-        ids = chain.from_iterable(encoding.ids for encoding in encodings[0])
-        counts += np.bincount(np.fromiter(ids, np.int64), minlength=len(counts))
-    if not counts.any():
-        raise MetaXLMError("trimming: no text to count pieces in; give some in every language")
-    return counts
-
-
-def encode_batches(
-    tokenizers: Iterable[PreTrainedTokenizerBase], texts: Iterable[str]
-) -> Iterator[tuple[list[str], list[list[Encoding]]]]:
-    """Yield batches of texts, each encoded by every tokenizer, as plain text in full length."""
-    backends = [_copy_backend(tokenizer) for tokenizer in tokenizers]
-    for batch in _batch(texts):
-        yield batch, [b.encode_batch_fast(batch, add_special_tokens=False) for b in backends]
-
-
-def _copy_backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """Return a tokenizer without truncation and padding, to which `<s>` in a text is just text."""
-    content = read_tokenizer(tokenizer).content
-    backend = Tokenizer.from_str(json.dumps({**content, "truncation": None, "padding": None}))
-    backend.encode_special_tokens = True
-    return backend
-
-
-def _batch(texts: Iterable[str]) -> Iterator[list[str]]:
-    if isinstance(texts, str):
-        raise MetaXLMError("trimming: one string where many are expected; put it into a list")
-    batch: list[str] = []
-    characters = 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
-        if len(batch) == _BATCH_TEXTS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def choose_pieces(
@@ -105,8 +54,10 @@ def choose_pieces(
     letters that the text uses, so that what is known in it stays known; what kept pieces are
     merged from.
     """
+    if min_count < 1:
+        raise MetaXLMError(f"trimming: min_count is {min_count}; it must be at least 1")
     file = read_tokenizer(tokenizer)
-    counts = _check_counts(counts, file)
+    _check_counts(counts, file)
     used = [row for row in np.flatnonzero(counts).tolist() if row not in file.specials]
     ordered = sorted((row for row in used if counts[row] >= min_count), key=lambda r: -counts[r])
     if not ordered:
@@ -128,7 +79,7 @@ def choose_pieces(
     return np.array(sorted(kept), np.int64)
 
 
-def _check_counts(counts: NDArray[np.int64], file: TokenizerFile) -> NDArray[np.int64]:
+def _check_counts(counts: NDArray[np.int64], file: TokenizerFile) -> None:
     size = max(file.tokens) + 1
     if counts.shape != (size,):
         raise MetaXLMError(
@@ -141,7 +92,6 @@ def _check_counts(counts: NDArray[np.int64], file: TokenizerFile) -> NDArray[np.
             f"trimming: row {lost[0]} was counted, but has no token; count with the tokenizer that "
             "is to be trimmed"
         )
-    return counts
 
 
 def _fill(kept: set[int], ordered: Iterable[int], file: TokenizerFile, size: int) -> None:

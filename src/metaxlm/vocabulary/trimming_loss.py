@@ -8,13 +8,19 @@ from the whole one, bit for bit; so one less this share is how much trimming can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from tokenizers import Encoding, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocabulary.trimming import encode_batches
+from metaxlm.vocabulary.tokenizer_file import read_tokenizer
+
+# A batch is full at so many texts or characters: enough work to share, little enough to hold.
+_BATCH_TEXTS = 1 << 12
+_BATCH_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ def _measure(
     old_row = {row: row_of.get(token, -1) for token, row in after.get_vocab().items()}
     sentences = characters = same = 0
     tokens, unknown = [0, 0], [0, 0]
-    for batch, encodings in encode_batches([before, after], texts):
+    for batch, encodings in _encode_batches([before, after], texts):
         sentences += len(batch)
         characters += sum(map(len, batch))
         for old, new in zip(*encodings, strict=True):
@@ -79,3 +85,35 @@ def _measure(
     if not tokens[0]:
         raise MetaXLMError(f"trimming: no text of {language} to measure the loss on; give some")
     return TrimLoss(len(before), len(after), sentences, characters, same, *tokens, *unknown)
+
+
+def _encode_batches(
+    tokenizers: Iterable[PreTrainedTokenizerBase], texts: Iterable[str]
+) -> Iterator[tuple[list[str], list[list[Encoding]]]]:
+    """Yield batches of texts, each encoded by every tokenizer, as plain text in full length."""
+    backends = [_copy_backend(tokenizer) for tokenizer in tokenizers]
+    for batch in _batch(texts):
+        yield batch, [b.encode_batch_fast(batch, add_special_tokens=False) for b in backends]
+
+
+def _copy_backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """Return a tokenizer without truncation and padding, to which `<s>` in a text is just text."""
+    content = read_tokenizer(tokenizer).content
+    backend = Tokenizer.from_str(json.dumps({**content, "truncation": None, "padding": None}))
+    backend.encode_special_tokens = True
+    return backend
+
+
+def _batch(texts: Iterable[str]) -> Iterator[list[str]]:
+    if isinstance(texts, str):
+        raise MetaXLMError("trimming: one string where many are expected; put it into a list")
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if len(batch) == _BATCH_TEXTS or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
