@@ -250,14 +250,24 @@ class MatchingRecipe(Section):
     """Folder of dictionaries such as MUSE's `en-de.txt`; the built-in corpus brings its own."""
     pieces: Literal["any", "word_start"] = "any"
     """Which pieces are looked up in the dictionaries: all, or only those that start a word."""
-    one_to_many: Literal["first", "mean", "frequency", "mean_per_language"] = "mean_per_language"
+    precedence: Literal["text", "dictionary", "use"] = "text"
+    """What goes first where a piece is spelled like a source token and also stands in a dictionary:
+    the text match, the dictionary, or both mixed by how often each language's text uses the piece,
+    where a piece that the source language uses much keeps its text match."""
+    one_to_many: Literal["first", "mean", "frequency", "mean_per_language", "order"] = (
+        "mean_per_language"
+    )
     """What several translations of one piece become: the first; their mean; a mean weighted by how
-    often the source language uses them; or the mean of each language, then of the languages."""
+    often the source language uses them; the mean of each language, then of the languages; the same
+    with the n-th translation of a language counting 1/n. With `precedence: use` languages count by
+    how often they use the piece."""
     multi_token: bool = True
     """A translation of several words or tokens counts as the mean of their rows."""
     split_words: Literal["none", "first", "all"] = "none"
     """Dictionary words that are several pieces here lend their translation to none of these pieces,
     to the first, or to all, where a piece has no other match."""
+    segments: bool = False
+    """Pieces without a match whose text falls into matched pieces take the mean of those."""
     filler: Literal["random", "normal", "subwords"] = "random"
     """Rows without a match: N(0, 0.02); the source rows' mean and deviation; or the mean of the
     source's own tokens for that text, and random where it has none."""

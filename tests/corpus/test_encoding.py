@@ -143,3 +143,14 @@ def test_nothing_gives_nothing() -> None:
     encoded = SentenceEncoder(make("unigram")).encode([])
     assert (len(encoded.ids), len(encoded.lengths), encoded.num_words) == (0, 0, 0)
     assert encoded.ids.dtype == np.uint32
+
+
+def test_cutting_and_padding_of_a_tokenizer_file_are_left_out() -> None:
+    tokenizer = make("roberta")
+    plain = SentenceEncoder(tokenizer).encode(["one two three four", "five"])
+    padded = Tokenizer.from_str(tokenizer.to_str())
+    padded.enable_truncation(2)
+    padded.enable_padding(length=7)
+    found = SentenceEncoder(padded).encode(["one two three four", "five"])
+    assert found.lengths.tolist() == plain.lengths.tolist()
+    assert found.ids.tolist() == plain.ids.tolist()

@@ -52,16 +52,18 @@ def _translate(
     multi_token: bool = True,
     rules: Sequence[str] = tuple(TEXT_RULES),
     frequencies: NDArray[np.float64] | None = None,
+    shares: dict[str, float] | None = None,
+    own: tuple[str, int, float] | None = None,
 ) -> tuple[str, dict[str, float], tuple[str, ...]] | None:
     if frequencies is None:
         frequencies = guess_frequencies(len(source))
     translator = Translator(
         dictionaries, source, Finder(source), rules, one_to_many, multi_token, frequencies
     )
-    found = translator.translate([word])
+    found = translator.find([word])
     if word not in found:
         return None
-    rule, rows, weights, entries = found[word]
+    rule, rows, weights, entries = translator.combine(found[word], shares, own)
     tokens = [source.tokens[row] for row in rows]
     languages = tuple(dict.fromkeys(language for language, _ in entries))
     return rule, dict(zip(tokens, weights, strict=True)), languages
@@ -150,6 +152,35 @@ def test_translations_weighted_by_their_frequency(source: Vocabulary) -> None:
     found = _translate(MANY, source, "arm", "frequency", frequencies=frequencies)
     weights = {"Ġdog": 1 / 8, "Ġhouse": 1 / 8, "Ġcat": 6 / 8}
     assert found == ("dictionary", pytest.approx(weights), ("de", "nl"))
+
+
+def test_the_nth_translation_of_a_language_counts_less(source: Vocabulary) -> None:
+    found = _translate(MANY, source, "arm", "order")
+    weights = {"Ġdog": 1 / 3, "Ġhouse": 1 / 6, "Ġcat": 1 / 2}
+    assert found == ("dictionary", pytest.approx(weights), ("de", "nl"))
+
+
+@pytest.mark.parametrize(
+    ("one_to_many", "weights"),
+    [
+        ("mean", {"Ġdog": 0.1, "Ġhouse": 0.1, "Ġcat": 0.8}),
+        ("order", {"Ġdog": 0.2 * 2 / 3, "Ġhouse": 0.2 / 3, "Ġcat": 0.8}),
+        ("first", {"Ġdog": 0.2, "Ġcat": 0.8}),
+    ],
+)
+def test_languages_count_by_their_shares(
+    source: Vocabulary, one_to_many: OneToMany, weights: dict[str, float]
+) -> None:
+    found = _translate(MANY, source, "arm", one_to_many, shares={"de": 0.1, "nl": 0.4})
+    assert found == ("dictionary", pytest.approx(weights), ("de", "nl"))
+
+
+def test_the_source_language_has_its_say(source: Vocabulary) -> None:
+    row = source.tokens.index("Ġred")
+    own = ("arm", row, 0.5)
+    found = _translate(MANY, source, "arm", shares={"de": 0.1, "nl": 0.4}, own=own)
+    weights = {"Ġdog": 0.05, "Ġhouse": 0.05, "Ġcat": 0.4, "Ġred": 0.5}
+    assert found == ("dictionary_blend", pytest.approx(weights), ("de", "nl", "en"))
 
 
 def test_a_phrase_is_as_frequent_as_its_rarest_token(source: Vocabulary) -> None:

@@ -189,14 +189,18 @@ def _special_tokens(description: dict[str, Any]) -> set[str]:
 
 
 def _without_special_tokens(description: dict[str, Any]) -> Tokenizer:
-    """Return the tokenizer with its special tokens taken out of what text can become."""
+    """Return the tokenizer with its special tokens taken out of what text can become.
+
+    Nor does it cut or pad, as the files of sentence encoders ask for.
+    """
     model, special = description["model"], _special_tokens(description)
     if model["type"] == "Unigram":
         for entry in model["vocab"]:
             if entry[0] in special:
                 entry[0] = _UNWRITABLE + entry[0]
     kept = [token for token in description["added_tokens"] if token["content"] not in special]
-    return Tokenizer.from_str(json.dumps(description | {"added_tokens": kept}))
+    plain = {"added_tokens": kept, "truncation": None, "padding": None}
+    return Tokenizer.from_str(json.dumps(description | plain))
 
 
 def _put_spaces(words: pa.Array, firsts: NDArray[np.int64]) -> pa.Array:

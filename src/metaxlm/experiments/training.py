@@ -23,6 +23,7 @@ from metaxlm.experiments.preparation import (
 )
 from metaxlm.files import write_json
 from metaxlm.initialization.apply import Parts, initialize
+from metaxlm.initialization.composition import Counts
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.initialization.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.initialization.plan import make_plan
@@ -93,14 +94,18 @@ def initialize_variant(
             if variant.dictionaries
             else None
         )
-        plan = make_plan(
-            tokenizer, source.tokenizer, matching, dictionaries, _count_source(recipe, layout)
-        )
-        save_ledger(plan, folder / LEDGER)
         counts = {
             language: shard.count_tokens(len(tokenizer))
             for language, shard in open_shards(recipe, layout).items()
         }
+        plan = make_plan(
+            tokenizer,
+            source.tokenizer,
+            matching,
+            dictionaries,
+            Counts(_count_source(recipe, layout), counts),
+        )
+        save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
         # The body was trained with its own epsilon: BERT's is far smaller than RoBERTa's.
         config = replace(config, norm_eps=source.model.config.norm_eps)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from metaxlm.corpus.encoding import choose_backend
 from metaxlm.errors import MetaXLMError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _SETTINGS_OF_ROLE = {
     "unk": ("unk_token",),
     "mask": ("mask_token",),
 }
+_CUT_AT_ONCE = 50_000
 _BYTE_FALLBACK = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
@@ -163,7 +165,7 @@ class _Cutter:
         forms: Sequence[Form | None],
         unknown: int | None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._encode = choose_backend(json.loads(tokenizer.backend_tokenizer.to_str()))
         self._kind = kind
         self._forms = forms
         self._unknown = unknown
@@ -175,10 +177,7 @@ class _Cutter:
         # Byte-level BPE writes the space before a word into the token.
         if self._kind is Kind.BYTE_BPE and starts_word:
             texts = [f" {text}" for text in texts]
-        encoded = self._tokenizer(
-            list(texts), add_special_tokens=False, padding=False, truncation=False
-        )["input_ids"]
-        cuts = [[] if self._unknown in ids else list(ids) for ids in encoded]
+        cuts = [[] if self._unknown in ids else list(ids) for ids in self._encode(list(texts))]
         return cuts if starts_word else [self._continue(rows) for rows in cuts]
 
     def _continue(self, rows: list[int]) -> list[int]:
@@ -189,6 +188,15 @@ class _Cutter:
         if not form[0]:
             return rows[1:]
         return [self._continuations.get(form[0], rows[0]), *rows[1:]]
+
+
+def cut_all(vocabulary: Vocabulary, texts: Sequence[str], starts_word: bool) -> list[list[int]]:
+    """Cut any number of texts, in bounded memory."""
+    assert vocabulary.cut is not None
+    cuts: list[list[int]] = []
+    for start in range(0, len(texts), _CUT_AT_ONCE):
+        cuts += vocabulary.cut(texts[start : start + _CUT_AT_ONCE], starts_word)
+    return cuts
 
 
 def _walk(value: Any) -> Iterator[dict[str, Any]]:

@@ -79,13 +79,16 @@ TEXT_RULES: Mapping[str, Propose] = {
 }
 """The rules that compare texts, in order: each proposes the canonical forms to look for."""
 
-DICTIONARY_RULES = ("dictionary", "dictionary_tokens", "dictionary_part")
-"""Through a translation: of one token, of several, of a word that the piece is a part of."""
+DICTIONARY_RULES = (
+    "dictionary", "dictionary_blend", "dictionary_tokens", "dictionary_part",
+)  # fmt: skip
+"""Through translations: of one token; mixed with a text match; of several tokens; of words that the
+piece is a part of."""
 
 FILLER_RULES = ("subwords", "filler")
 """What is no match: the mean of the source's tokens for the text, or random numbers."""
 
-RULES = ("special", *TEXT_RULES, *DICTIONARY_RULES, *FILLER_RULES)
+RULES = ("special", *TEXT_RULES, *DICTIONARY_RULES, "segments", *FILLER_RULES)
 """All origins a row can have, in the order they are tried; a plan refers to them by place."""
 
 TRANSLATION_RULES = tuple(rule for rule in TEXT_RULES if rule != "accents")

@@ -22,22 +22,16 @@ from numpy.typing import NDArray
 
 from metaxlm.config import MatchingRecipe
 from metaxlm.initialization.canonical import Kind, Vocabulary, read_vocabulary
-from metaxlm.initialization.composition import cut_subwords, lend_to_parts
+from metaxlm.initialization.composition import Counts, compose_rows
 from metaxlm.initialization.matching import (
     FILLER_RULES,
     RULES,
     TEXT_RULES,
     UNMATCHED,
-    Finder,
     Matches,
     match_vocabulary,
 )
-from metaxlm.initialization.translation import (
-    Translated,
-    Translator,
-    guess_frequencies,
-    spell_word,
-)
+from metaxlm.initialization.translation import Composed
 from metaxlm.scripts import SPECIAL, find_script
 
 if TYPE_CHECKING:
@@ -147,40 +141,14 @@ def make_plan(
     source_tokenizer: PreTrainedTokenizerBase | Vocabulary,
     matching: MatchingRecipe | None = None,
     dictionaries: Dictionaries | None = None,
-    source_counts: NDArray[np.int64] | None = None,
+    counts: Counts | None = None,
 ) -> Plan:
-    """Decide for every row of the target vocabulary where it comes from.
-
-    `source_counts` says how often each source row occurs in text of the source language, for the
-    choice `frequency`; without it the order of the rows stands in.
-    """
+    """Decide for every row of the target vocabulary where it comes from."""
     matching = matching or MatchingRecipe()
     target, source = _read(target_tokenizer), _read(source_tokenizer)
     rules = [rule for rule in TEXT_RULES if rule in matching.rules]
     matches = match_vocabulary(target, source, rules)
-    composed: dict[int, Translated] = {}
-    if dictionaries is not None:
-        frequencies = guess_frequencies(len(source))
-        if source_counts is not None:
-            frequencies = source_counts.astype(np.float64) + 1
-        translator = Translator(
-            dictionaries,
-            source,
-            Finder(source),
-            rules,
-            matching.one_to_many,
-            matching.multi_token,
-            frequencies,
-        )
-        words = _list_words(target, matches, matching.pieces == "word_start")
-        origins = translator.translate(words.values())
-        composed = {row: origins[word] for row, word in words.items() if word in origins}
-        if matching.split_words != "none":
-            composed |= lend_to_parts(
-                target, _list_left(target, matches, composed), translator, matching.split_words
-            )
-    if matching.filler == "subwords":
-        composed |= cut_subwords(target, _list_left(target, matches, composed), source)
+    composed = compose_rows(target, source, matches, matching, dictionaries, counts or Counts())
     return _assemble(target, source, matches, composed, matching)
 
 
@@ -188,34 +156,18 @@ def _read(tokenizer: PreTrainedTokenizerBase | Vocabulary) -> Vocabulary:
     return tokenizer if isinstance(tokenizer, Vocabulary) else read_vocabulary(tokenizer)
 
 
-def _list_words(target: Vocabulary, matches: Matches, only_word_starts: bool) -> dict[int, str]:
-    """Return the words to look up, by row: what no rule matched and is text."""
-    words = {}
-    for row in np.flatnonzero(matches.rules == UNMATCHED).tolist():
-        form = target.forms[row]
-        if form is not None and (form[1] or not only_word_starts) and (word := spell_word(form[0])):
-            words[row] = word
-    return words
-
-
-def _list_left(
-    target: Vocabulary, matches: Matches, composed: Mapping[int, Translated]
-) -> list[int]:
-    """Return the rows with text that have no origin yet."""
-    rows = np.flatnonzero(matches.rules == UNMATCHED).tolist()
-    return [row for row in rows if row not in composed and target.forms[row] is not None]
-
-
 def _assemble(
     target: Vocabulary,
     source: Vocabulary,
     matches: Matches,
-    composed: Mapping[int, Translated],
+    composed: Mapping[int, Composed],
     matching: MatchingRecipe,
 ) -> Plan:
     """Lay single matches and composed rows out in columns."""
     rules = matches.rules.copy()
-    counts = (matches.sources >= 0).astype(np.int64)
+    is_single = matches.sources >= 0
+    is_single[list(composed)] = False
+    counts = is_single.astype(np.int64)
     entry_counts = np.zeros(len(target), np.int64)
     ordered = sorted(composed.items())
     for row, origin in ordered:
@@ -225,10 +177,10 @@ def _assemble(
     offsets = np.concatenate([[0], np.cumsum(counts)])
     sources = np.empty(offsets[-1], np.int32)
     weights = np.ones(offsets[-1], np.float32)
-    is_single = np.repeat(matches.sources >= 0, counts)
-    sources[is_single] = matches.sources[matches.sources >= 0]
-    sources[~is_single] = [row for _, origin in ordered for row in origin.sources]
-    weights[~is_single] = [weight for _, origin in ordered for weight in origin.weights]
+    is_copy = np.repeat(is_single, counts)
+    sources[is_copy] = matches.sources[is_single]
+    sources[~is_copy] = [row for _, origin in ordered for row in origin.sources]
+    weights[~is_copy] = [weight for _, origin in ordered for weight in origin.weights]
     entries = [entry for _, origin in ordered for entry in origin.entries]
     return Plan(
         tokens=target.tokens,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
@@ -25,6 +26,7 @@ from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_path, write_json
 from metaxlm.initialization.apply import Parts, initialize
+from metaxlm.initialization.composition import Counts
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.initialization.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.initialization.plan import Plan, make_plan
@@ -93,7 +95,7 @@ def match(
     source_language: str = "en",
     matching: MatchingRecipe | None = None,
     parts: Parts | None = None,
-    token_counts: Mapping[str, NDArray[Any]] | None = None,
+    token_counts: Mapping[str, NDArray[np.int64]] | None = None,
     max_positions: int | None = None,
     seed: int = 1,
 ) -> Start:
@@ -110,7 +112,8 @@ def match(
         dictionaries = [Path(dictionaries)]
     if dictionaries is not None and not isinstance(dictionaries, Dictionaries):
         dictionaries = load_dictionaries(dictionaries, languages, source_language)
-    plan = make_plan(tokenizer, encoder.tokenizer, matching, dictionaries)
+    counts = Counts(target=token_counts)
+    plan = make_plan(tokenizer, encoder.tokenizer, matching, dictionaries, counts)
     config = adapt_config(encoder.model.config, len(plan), tokenizer, max_positions)
     parts = parts or Parts.preset("both")
     model = initialize(config, encoder.model, plan, parts, seed)

@@ -68,7 +68,12 @@ def explain(plan: Plan, row: int) -> Story:
 
 
 def _tell(plan: Plan, form: Form, origin: Origin) -> list[Step]:
-    steps = []
+    steps: list[Step] = []
+    if plan.recipe.precedence != "text" and origin.rule in DICTIONARY_RULES:
+        # Here a text match is no end: whether there was one, only a blend tells.
+        where = "mixed in" if origin.rule == "dictionary_blend" else "not before the dictionary"
+        steps.append(Step("text rules", f"{where} (precedence: {plan.recipe.precedence})"))
+        return [*steps, Step(origin.rule, _describe_entries(form, origin), True)]
     looked_for: set[Form] = set()
     for rule, propose in TEXT_RULES.items():
         if rule not in plan.recipe.rules:
