@@ -199,7 +199,9 @@ def classify(pair: Pair, rows_VD: Rows, is_random: Mask, is_blind: Mask) -> NDAr
 def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     """Plan and apply, with more dictionaries each time."""
     from metaxlm.config import MatchingRecipe
+    from metaxlm.corpus.frequencies import count_corpus
     from metaxlm.initialization.apply import Parts, initialize
+    from metaxlm.initialization.composition import Counts
     from metaxlm.initialization.dictionaries import load_dictionaries
     from metaxlm.initialization.plan import make_plan
     from metaxlm.progress import set_quiet
@@ -208,16 +210,21 @@ def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     source, both = pair.source, Parts.preset("both")
     languages = sorted(path.name for path in options.text.iterdir() if path.is_dir())
     recipe, filled = MatchingRecipe(), MatchingRecipe(filler="subwords")
+    by_use = MatchingRecipe(precedence="use", one_to_many="order", split_words="all", segments=True)
     variants: list[tuple[str, list[str], MatchingRecipe]] = [
         ("rules", [], recipe),
         ("rules, dictionary", [options.language], recipe),
         ("rules, dictionaries", languages, recipe),
         ("the same, subword filler", languages, filled),
+        ("dictionaries by use", languages, by_use),
     ]
     for name, wanted, recipe in variants:
         start = time.perf_counter()
         loaded = load_dictionaries(options.dictionaries, wanted) if wanted else None
-        plan = make_plan(pair.target, source.tokenizer, recipe, loaded)
+        counts = Counts()
+        if recipe is by_use:
+            counts = Counts(target=count_corpus(options.text, pair.target, limit=options.lines))
+        plan = make_plan(pair.target, source.tokenizer, recipe, loaded, counts)
         rows_VD = read_rows(initialize(pair.config, source.model, plan, both, seed=1))
         seconds = time.perf_counter() - start
         again_VD = read_rows(initialize(pair.config, source.model, plan, both, seed=2))

@@ -14,6 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from metaxlm.initialization.ledger import load_ledger
 from tests.commands import Command
 from tests.conftest import sentences
 
@@ -93,6 +94,20 @@ def test_from_model_and_tokenizer_to_a_folder(
     assert shown.strip() in printed
 
 
+def test_by_use(metaxlm: Command, encoder: Path, inputs: Path) -> None:
+    code, *_ = metaxlm(
+        "match", "--from", encoder, "--to", "shared", "--dictionary", "muse", "--corpus", "text",
+        "--output", "start", "--by-use", "--set", "segments=false",
+    )  # fmt: skip
+    assert code == 0
+    recipe = load_ledger(inputs / "start" / "ledger.parquet").recipe
+    assert (recipe.precedence, recipe.one_to_many, recipe.split_words) == ("use", "order", "all")
+    assert not recipe.segments
+    told = metaxlm("match", "explain", "▁Katze")[1]
+    assert "text rules" in told
+    assert '"katze" is German cat' in told
+
+
 def test_two_plans_compared(metaxlm: Command, encoder: Path, inputs: Path) -> None:
     for name, extra in (("plain", ()), ("dict", ("--dictionary", "muse"))):
         arguments = ("--from", encoder, "--to", "shared", "--output", name, *extra)
@@ -132,6 +147,7 @@ def test_settings_and_parts(metaxlm: Command, encoder: Path, inputs: Path) -> No
         (("--dictionary", "text"), "text: no dictionary; looked for en-XX.txt"),
         (("--dictionary", "muse", "--languages", "sw"), "muse: no dictionary; looked for en-sw"),
         (("--corpus", "muse"), "muse: no text in it"),
+        (("--by-use",), "match: --by-use needs --corpus"),
         (("--positions", "0"), "Invalid value for '--positions'"),
     ],
 )

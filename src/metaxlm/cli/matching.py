@@ -21,6 +21,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_BY_USE = ("precedence=use", "one_to_many=order", "split_words=all", "segments=true")
+
 Ledger = Annotated[
     Path | None,
     typer.Argument(
@@ -54,6 +56,10 @@ def match_command(
         Path | None,
         typer.Option("--corpus", help="Text to weigh the coverage with: a run, shards, de.txt."),
     ] = None,
+    by_use: Annotated[
+        bool,
+        typer.Option("--by-use", help="The best start we know: weigh languages by the corpus."),
+    ] = False,
     initialize: Annotated[
         str,
         typer.Option(
@@ -86,7 +92,9 @@ def match_command(
     from metaxlm.vocabulary.loading import load_tokenizer
 
     check_output(output)
-    matching = load_matching(settings or [])
+    if by_use and corpus is None:
+        raise MetaXLMError("match: --by-use needs --corpus, text in which uses can be counted")
+    matching = load_matching([*(_BY_USE if by_use else ()), *(settings or ())])
     tokenizer = load_tokenizer(target)
     counts = None if corpus is None else count_corpus(corpus, tokenizer)
     # Dictionaries of languages that the text does not have would only blur the others.

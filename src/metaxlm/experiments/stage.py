@@ -24,6 +24,7 @@ from metaxlm.manifest import describe_files, list_files, read_sealed, write_seal
 from metaxlm.progress import say
 
 MARKER = ".stage.json"
+_LONGEST_SHOWN = 80
 # Files that are rewritten after their stage, such as a model card that gains the results.
 _REWRITTEN = frozenset({"README.md", MARKER})
 
@@ -148,4 +149,10 @@ def _changes(before: Any, after: Any, place: str = "") -> list[str]:
             for key in keys
             for change in _changes(before.get(key), after.get(key), f"{place}.{key}".strip("."))
         ]
-    return [] if before == after else [f"{place}: {before} -> {after}"]
+    return [] if before == after else [f"{place}: {_shorten(before)} -> {_shorten(after)}"]
+
+
+def _shorten(value: Any) -> str:
+    """Show a value, or the beginning of a long one such as a list of files."""
+    text = str(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
