@@ -1,0 +1,55 @@
+"""The recipe: one YAML file is one experiment, and nothing is hidden.
+
+Every key has its meaning below it; `docs/recipe.md` is made from here. Checking is strict: no
+unknown keys, no converted types. `recipe_file.py` reads the YAML and words the complaints.
+"""
+
+from metaxlm.config.data import (
+    CleaningRecipe,
+    CorpusRecipe,
+    EngineRecipe,
+    PhrasebookRecipe,
+    SlurmRecipe,
+    VocabularyRecipe,
+)
+from metaxlm.config.evaluation import (
+    AlignmentRecipe,
+    EvaluationRecipe,
+    FinetuneRecipe,
+    RetrievalRecipe,
+)
+from metaxlm.config.models import (
+    MatchingRecipe,
+    MetaRecipe,
+    ModelRecipe,
+    PartsRecipe,
+    TrainingRecipe,
+    VariantRecipe,
+)
+from metaxlm.config.recipe import (
+    Recipe,
+)
+from metaxlm.config.values import (
+    Section,
+)
+
+__all__ = [
+    "AlignmentRecipe",
+    "CleaningRecipe",
+    "CorpusRecipe",
+    "EngineRecipe",
+    "EvaluationRecipe",
+    "FinetuneRecipe",
+    "MatchingRecipe",
+    "MetaRecipe",
+    "ModelRecipe",
+    "PartsRecipe",
+    "PhrasebookRecipe",
+    "Recipe",
+    "RetrievalRecipe",
+    "Section",
+    "SlurmRecipe",
+    "TrainingRecipe",
+    "VariantRecipe",
+    "VocabularyRecipe",
+]

@@ -1,0 +1,57 @@
+"""The recipe's sections of measuring, phase (c)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from metaxlm.config.values import Count, Fraction, Location, Positive, Real, Section
+
+
+class RetrievalRecipe(Section):
+    """Tatoeba-style sentence retrieval without finetuning."""
+
+    batch_tokens: Positive = 16_384
+    """Tokens, padding included, in one forward pass."""
+
+
+class AlignmentRecipe(Section):
+    """Word alignment without finetuning, by optimal transport."""
+
+    batch_tokens: Positive = 8_192
+    """Tokens, padding included, in one forward pass."""
+    drawn_pairs: Count = 2
+    """Sentence pairs a language that the report draws."""
+
+
+class FinetuneRecipe(Section):
+    """A task finetuned in the source language; what is left out is the paper's for that task."""
+
+    epochs: Positive | None = None
+    """Passes over the training examples."""
+    learning_rate: Real | None = None
+    """Peak of the linear schedule."""
+    batch_size: Positive | None = None
+    """Examples in a step."""
+    weight_decay: Real | None = None
+    """Decoupled weight decay."""
+    warmup: Fraction | None = None
+    """Share of the steps that warm up."""
+    length: Positive | None = None
+    """Longest input, special tokens included."""
+    select_by: Literal["source", "all"] | None = None
+    """Which dev set picks the best epoch: the source language's, or the mean of all."""
+    seeds: Positive = 1
+    """How many seeds."""
+
+
+class EvaluationRecipe(Section):
+    """Phase (c): what is measured."""
+
+    data: Location | None = None
+    """Folder with the task data; the built-in corpus brings its own."""
+    retrieval: RetrievalRecipe | None = RetrievalRecipe()
+    """Sentence retrieval; `null` leaves it out."""
+    alignment: AlignmentRecipe | None = AlignmentRecipe()
+    """Word alignment; `null` leaves it out."""
+    finetune: dict[str, FinetuneRecipe] = {}
+    """Finetuned tasks by name."""

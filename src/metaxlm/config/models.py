@@ -1,0 +1,147 @@
+"""The recipe's sections of models: shape, training, vocabulary matching, variants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from metaxlm.config.values import Count, Fraction, Location, Positive, Real, Section
+
+
+class ModelRecipe(Section):
+    """The encoder's shape: RoBERTa's architecture at any size."""
+
+    layers: Positive = 12
+    """Transformer layers."""
+    hidden: Positive = 768
+    """Width of the hidden states."""
+    heads: Positive = 12
+    """Attention heads; they divide `hidden`."""
+    ffn: Positive = 3_072
+    """Inner width of the feed-forward network."""
+    max_positions: Positive = 512
+    """Longest sequence, special tokens included."""
+    dropout: Fraction = 0.1
+    """Dropout on hidden states and attention weights."""
+
+    @model_validator(mode="after")
+    def _heads_divide_hidden(self) -> ModelRecipe:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden ({self.hidden}) is not a multiple of heads ({self.heads})")
+        return self
+
+
+class TrainingRecipe(Section):
+    """One masked-language-model training; the defaults are the paper's (its appendix table)."""
+
+    steps: Count = 200_000
+    """Optimizer steps; with 0 the start itself is measured."""
+    batch_size: Positive = 64
+    """Blocks in a step."""
+    length: Positive = 512
+    """Tokens in a block: whole sentences up to this length, `<s>` and `</s>` included."""
+    learning_rate: Real = 1e-4
+    """Peak of the linear schedule."""
+    warmup_steps: Count = 10_000
+    """Steps of linear warm-up; afterwards the rate falls linearly to zero."""
+    weight_decay: Real = 0.01
+    """Decoupled weight decay; biases and LayerNorms are left out."""
+    adam_betas: Annotated[list[Fraction], Field(min_length=2, max_length=2)] = [0.9, 0.98]
+    """Adam's two decay rates."""
+    adam_epsilon: Real = 1e-6
+    """Adam's epsilon."""
+    clip: Real = 1.0
+    """Largest gradient norm; 0 turns clipping off."""
+    alpha: Fraction = 0.7
+    """Exponent of the rebalanced distribution p_i = N_i^alpha / sum_j N_j^alpha."""
+    size_unit: Literal["bytes", "characters", "tokens"] = "bytes"
+    """What N_i counts."""
+    mask_probability: Fraction = 0.15
+    """Share of positions to predict; of these 80 % are masked, 10 % replaced, 10 % kept."""
+    exclude_special: bool = False
+    """Never choose `<s>` and `</s>` for prediction (fairseq chooses them too)."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto` is bfloat16 where the GPU has it, and float32 elsewhere."""
+    checkpoint_every: Positive = 1_000
+    """Steps between two checkpoints."""
+    keep_checkpoints: Positive = 2
+    """How many of the newest checkpoints stay on the disk."""
+    log_every: Positive = 50
+    """Steps between two rows of the training log."""
+
+
+class MetaRecipe(TrainingRecipe):
+    """Phase (a): train a monolingual encoder, or take one that exists."""
+
+    steps: Positive = 200_000
+    """Optimizer steps."""
+    model: str | None = None
+    """Folder or hub id of an existing encoder; then nothing is trained in this phase."""
+
+
+class MatchingRecipe(Section):
+    """How rows of the shared vocabulary find their start in the monolingual one (section 3.2)."""
+
+    rules: list[Literal["direct", "nfkc", "lower", "capitalized", "word_start", "accents"]] = [
+        "direct", "nfkc", "lower", "capitalized", "word_start", "accents",
+    ]  # fmt: skip
+    """Which rules compare texts; they are tried in this order, whatever order the list has."""
+    dictionaries: Location | None = None
+    """Folder of dictionaries such as MUSE's `en-de.txt`; the built-in corpus brings its own."""
+    pieces: Literal["any", "word_start"] = "any"
+    """Which pieces are looked up in the dictionaries: all, or only those that start a word."""
+    precedence: Literal["text", "dictionary", "use"] = "text"
+    """What goes first where a piece is spelled like a source token and also stands in a dictionary:
+    the text match, the dictionary, or both mixed by how often each language's text uses the piece,
+    where a piece that the source language uses much keeps its text match."""
+    one_to_many: Literal["first", "mean", "frequency", "mean_per_language", "order"] = (
+        "mean_per_language"
+    )
+    """What several translations of one piece become: the first; their mean; a mean weighted by how
+    often the source language uses them; the mean of each language, then of the languages; the same
+    with the n-th translation of a language counting 1/n. With `precedence: use` languages count by
+    how often they use the piece."""
+    multi_token: bool = True
+    """A translation of several words or tokens counts as the mean of their rows."""
+    split_words: Literal["none", "first", "all"] = "none"
+    """Dictionary words that are several pieces here lend their translation to none of these pieces,
+    to the first, or to all, where a piece has no other match."""
+    segments: bool = False
+    """Pieces without a match whose text falls into matched pieces take the mean of those."""
+    filler: Literal["random", "normal", "subwords"] = "random"
+    """Rows without a match: N(0, 0.02); the source rows' mean and deviation; or the mean of the
+    source's own tokens for that text, and random where it has none."""
+
+
+class PartsRecipe(Section):
+    """The five switches of initialization."""
+
+    words: bool = False
+    """Word rows, which are also the decoder's."""
+    positions: bool = False
+    """Position rows."""
+    embedding_norm: bool = False
+    """LayerNorm of the embeddings."""
+    layers: bool = False
+    """The Transformer body."""
+    head: bool = False
+    """The MLM head: dense, LayerNorm, and the decoder's bias."""
+
+
+class VariantRecipe(Section):
+    """One model of the experiment; variants differ in nothing but what stands here."""
+
+    initialize: Literal["none", "body", "embeddings", "both"] | PartsRecipe = "both"
+    """What is copied from the meta-pretrained model: a preset, or the five switches."""
+    dictionaries: bool = False
+    """Match through bilingual dictionaries as well (+Dict)."""
+    matching: MatchingRecipe | None = None
+    """Instead of the recipe's `matching`, whose dictionaries serve unless others are named."""
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether anything at all is copied from the meta-pretrained model."""
+        if isinstance(self.initialize, PartsRecipe):
+            return any(self.initialize.model_dump().values())
+        return self.initialize != "none"

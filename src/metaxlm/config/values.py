@@ -1,0 +1,37 @@
+"""What values of a recipe are made of: numbers in ranges, paths, language codes, and sections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+# Strict mode wants Path objects; YAML has only strings.
+Location = Annotated[Path, BeforeValidator(lambda v: Path(v) if isinstance(v, str) else v)]
+
+
+# YAML 1.1 reads an unquoted `no`, which is Norwegian, as false.
+LanguageCode = Annotated[str, BeforeValidator(lambda v: "no" if v is False else v)]
+
+
+def _parse_exponent(value: object) -> object:
+    """YAML 1.1 reads `1e-4` as text because it wants `1.0e-4`; people write the former."""
+    try:
+        return float(value) if isinstance(value, str) and "e" in value.lower() else value
+    except ValueError:
+        return value
+
+
+Real = Annotated[float, BeforeValidator(_parse_exponent), Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Base of every part of a recipe: strict types, no unknown keys, immutable."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
