@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from metaxlm.corpus.shards import Shard, open_shard, write_shard
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.unigram import train_unigram
 from tests.commands import Command
+
+# Started in the background, as by a scheduler, a process ignores Ctrl-C, and so would its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PARTS = {
     "en": (

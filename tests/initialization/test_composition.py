@@ -237,3 +237,32 @@ def test_characters_are_segments_in_chinese_only(
     plan = make_plan(target, byte_bpe, MatchingRecipe(segments=True), loaded)
     assert _describe(plan, "▁猫河") == ("segments", {"Ġcat": 0.5, "Ġriver": 0.5})
     assert _describe(plan, "▁шд") == ("filler", {})
+
+
+def test_parts_weigh_languages_by_their_use(
+    write: WriteDictionaries,
+    pieces: PreTrainedTokenizerBase,
+    byte_bpe: PreTrainedTokenizerBase,
+) -> None:
+    counts = {language: np.zeros(len(pieces), np.int64) for language in ("en", "ru", "bg")}
+    row = pieces.convert_tokens_to_ids("▁ко")
+    counts["en"][pieces.convert_tokens_to_ids("▁London")] = 1
+    counts["ru"][[row, row + 1]] = (3, 1)
+    counts["bg"][[row, row + 1]] = (1, 3)
+    loaded = load_dictionaries(write({"en-ru.txt": "river коби\n", "en-bg.txt": "city кодо\n"}))
+    recipe = MatchingRecipe(precedence="use", split_words="all")
+    plan = make_plan(pieces, byte_bpe, recipe, loaded, Counts(target=counts))
+    rule, weights = _describe(plan, "▁ко")
+    assert rule == "dictionary_part"
+    assert weights == pytest.approx({"Ġriver": 0.75, "Ġcity": 0.25}, abs=1e-3)
+
+
+def test_counts_of_the_source_weigh_translations(
+    pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase, dictionaries: Dictionaries
+) -> None:
+    counts = np.zeros(len(byte_bpe), np.int64)
+    counts[byte_bpe.convert_tokens_to_ids(["Ġloves", "Ġlove"])] = (8, 0)
+    recipe = MatchingRecipe(one_to_many="frequency")
+    plan = make_plan(pieces, byte_bpe, recipe, dictionaries, Counts(source=counts))
+    weights = {"Ġloves": 0.9, "Ġlove": 0.1}
+    assert _describe(plan, "▁любит") == ("dictionary", pytest.approx(weights))

@@ -195,3 +195,24 @@ def test_a_damaged_compressed_dictionary(write: WriteDictionaries) -> None:
     folder = write({"en-de.txt.gz": gzip.compress(b"cat katze\n" * 100)[:-9]})
     with pytest.raises(MetaXLMError, match=r"en-de\.txt\.gz: "):
         load_dictionaries(folder)
+
+
+def test_the_order_of_files_of_one_pair_does_not_matter(tmp_path: Path) -> None:
+    for name, text in (("a", "cat katze\n"), ("b", "tomcat katze\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "en-de.txt").write_text(text)
+    forth = load_dictionaries([tmp_path / "a", tmp_path / "b"])
+    assert forth == load_dictionaries([tmp_path / "b", tmp_path / "a"])
+    assert list(forth.by_language["de"]) == [("katze", "cat"), ("katze", "tomcat")]
+
+
+def test_english_goes_before_another_third_language(write: WriteDictionaries) -> None:
+    files = {"en-de.txt": "cat katze\n", "en-fr.txt": "cat chat\n"}
+    files |= {"nl-de.txt": "hond hund\n", "nl-fr.txt": "hond chien\n"}
+    loaded = load_dictionaries(write(files), ["fr"], source_language="de")
+    assert list(loaded.by_language["fr"]) == [("chat", "katze")]
+    del files["en-de.txt"], files["en-fr.txt"]
+    for name in ("en-de.txt", "en-fr.txt"):
+        (write({}) / name).unlink()
+    loaded = load_dictionaries(write(files), ["fr"], source_language="de")
+    assert list(loaded.by_language["fr"]) == [("chien", "hund")]

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
+from metaxlm.initialization.dictionaries import Dictionaries
 from metaxlm.initialization.ledger import coverage, load_ledger, save_ledger
 from metaxlm.initialization.plan import Plan, make_plan
 
@@ -32,6 +33,21 @@ def test_round_trip_keeps_the_filler_and_plans_without_dictionaries(
     loaded = load_ledger(tmp_path / "ledger.parquet")
     assert loaded == plan
     assert loaded.recipe.filler == "normal"
+
+
+def test_round_trip_forgets_where_the_dictionaries_lay(
+    pieces: PreTrainedTokenizerBase,
+    byte_bpe: PreTrainedTokenizerBase,
+    dictionaries: Dictionaries,
+    tmp_path: Path,
+) -> None:
+    recipe = MatchingRecipe(dictionaries=tmp_path / "muse", one_to_many="first")
+    plan = make_plan(pieces, byte_bpe, recipe, dictionaries)
+    save_ledger(plan, tmp_path / "ledger.parquet")
+    loaded = load_ledger(tmp_path / "ledger.parquet")
+    assert loaded == plan
+    assert loaded.recipe == MatchingRecipe(one_to_many="first")
+    assert str(tmp_path).encode() not in (tmp_path / "ledger.parquet").read_bytes()
 
 
 def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def test_parts_and_seed(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
 def test_epsilon_and_sizes_are_the_sources(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
     config = match(bert, pieces).model.config
     assert config.norm_eps == 1e-12
+    assert config.num_token_types == 1
     assert (config.hidden_size, config.num_layers, config.max_positions) == (16, 2, 40)
     assert (config.pad_id, config.position_offset) == (pieces.pad_token_id, pieces.pad_token_id + 1)
 

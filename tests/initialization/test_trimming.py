@@ -47,6 +47,17 @@ def test_every_twentieth_sentence_measures_and_is_not_counted(
     assert loss.same == loss.sentences - 1
 
 
+def test_every_other_sentence_is_counted(
+    text: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    for place in (0, 20, 62):
+        lines = sentences("de")
+        lines[place] = "the old man sees the river at night."
+        (text / "de.txt").write_text("\n".join(lines), encoding="utf-8")
+        kept = trim(multilingual_tokenizer, text, ["de"]).tokenizer.get_vocab()
+        assert set(multilingual_tokenizer.tokenize(lines[place])) <= set(kept)
+
+
 def test_a_rarer_piece_goes_with_a_higher_count(
     text: Path, multilingual_tokenizer: PreTrainedTokenizerBase
 ) -> None:

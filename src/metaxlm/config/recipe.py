@@ -65,7 +65,8 @@ class Recipe(Section):
             raise ValueError("the built-in corpus wants `source_language: en`")
         if len(set(self.languages)) < len(self.languages):
             raise ValueError("languages names one language twice")
-        longest = max(self.meta.length, self.pretraining.length)
+        trained = [self.pretraining] if self.meta.model else [self.meta, self.pretraining]
+        longest = max(training.length for training in trained)
         if longest > self.model.max_positions:
             raise ValueError(
                 f"length {longest} exceeds model.max_positions {self.model.max_positions}"

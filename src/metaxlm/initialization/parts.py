@@ -76,7 +76,10 @@ def _list_words(
     dictionary: Dictionary,
     pieces: Literal["first", "all"],
 ) -> Iterator[_Word]:
-    """Yield the words of one language that are cut into wanted pieces and have a translation."""
+    """Yield the words of one language that have wanted pieces and a translation.
+
+    A word that is one piece has none: that piece is the word's own row, and already translated.
+    """
     translations: dict[str, dict[str, None]] = {}
     for word, translation in dictionary:
         translations.setdefault(word, {})[translation] = None
@@ -86,7 +89,7 @@ def _list_words(
     ):
         parts = dict.fromkeys(cut[:1] if pieces == "first" else cut)
         lent = tuple(row for row in parts if row in wanted)
-        if len(cut) > 1 and lent:
+        if lent:
             cut_into[word] = (place, lent)
     found = translator.match({w: {dictionary.language: translations[w]} for w in cut_into})
     for word, (place, rows) in cut_into.items():

@@ -149,7 +149,10 @@ def make_plan(
     rules = [rule for rule in TEXT_RULES if rule in matching.rules]
     matches = match_vocabulary(target, source, rules)
     composed = compose_rows(target, source, matches, matching, dictionaries, counts or Counts())
-    return _assemble(target, source, matches, composed, matching)
+    # Where the dictionaries lay is no property of the plan, and means nothing to its readers.
+    return _assemble(
+        target, source, matches, composed, matching.model_copy(update={"dictionaries": None})
+    )
 
 
 def _read(tokenizer: PreTrainedTokenizerBase | Vocabulary) -> Vocabulary:
