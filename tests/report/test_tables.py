@@ -20,7 +20,7 @@ from metaxlm.report.cells import (
 )
 from metaxlm.report.rendering import render_html, render_latex, render_markdown
 from metaxlm.report.run_folder import read_run
-from metaxlm.report.start_tables import make_start_tables, make_training_table
+from metaxlm.report.start_tables import list_rules, make_start_tables, make_training_table
 from metaxlm.report.tables import (
     make_alignment_table,
     make_retrieval_table,
@@ -159,6 +159,11 @@ def test_left_out_languages_are_told() -> None:
     xlm, metaxlm = table.groups[0].lines
     assert [cell.value for cell in xlm.cells] == [0.4, 0.6, 0.4]
     assert [cell.value for cell in metaxlm.cells] == [0.5, None, 0.5]
+
+
+def test_rules_that_filled_nothing_have_no_column() -> None:
+    coverage = {"a": {"by_rule": {"direct": 3, "nfkc": 0, "filler": 1}, "rows": 4}}
+    assert list_rules(coverage) == ["direct", "filler"]
 
 
 def test_start_tables_count_rows_and_tokens(run_dir: Path) -> None:

@@ -26,7 +26,9 @@ def make_start_tables(coverage: Coverage, variants: Sequence[str]) -> list[Table
 
 def list_rules(coverage: Coverage) -> list[str]:
     """List the rules that filled rows, in the order of their use, fillers last."""
-    rules = _list_keys(coverage.values(), "by_rule")
+    found = _list_keys(coverage.values(), "by_rule")
+    counts = [one.get("by_rule", {}) for one in coverage.values()]
+    rules = [rule for rule in found if any(count.get(rule) for count in counts)]
     return sorted(rules, key=lambda rule: rule == "filler")
 
 
