@@ -14,6 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from metaxlm.files import read_json
 from metaxlm.initialization.ledger import load_ledger
 from tests.commands import Command
 from tests.conftest import sentences
@@ -55,6 +56,7 @@ def inputs(tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase) -> P
     for name in ("muse", "text"):
         (tmp_path / name).mkdir()
     (tmp_path / "muse" / "en-de.txt").write_text(DICTIONARY, encoding="utf-8")
+    (tmp_path / "muse" / "en-ru.txt").write_text("cat кошка\nhouse дом\n", encoding="utf-8")
     for language in ("en", "de"):
         text = "\n".join(sentences(language))
         (tmp_path / "text" / f"{language}.txt").write_text(text, encoding="utf-8")
@@ -75,6 +77,8 @@ def test_from_model_and_tokenizer_to_a_folder(
     assert model(**tokenizer("die Katze", return_tensors="pt")).logits.isfinite().all()
     names = {path.name for path in start.iterdir()}
     assert {"ledger.parquet", "coverage.json", "coverage.md", "coverage.svg", "README.md"} <= names
+    # The text has no Russian, so its dictionary stays closed.
+    assert list(read_json(start / "coverage.json")["by_dictionary"]) == ["de"]
     for expected in ("Rows by rule", "Rows by script", "Rows by dictionary", "by language"):
         assert expected in printed
     assert "note: the source is a BertModel without a masked language modeling head" in printed

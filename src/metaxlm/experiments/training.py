@@ -74,7 +74,7 @@ def meta_pretrain(recipe: Recipe, layout: RunLayout, device: torch.device, folde
     train(model, batches, recipe.meta, work_dir, seed, device, "meta-pretraining")
     language = language_name(recipe.source_language)
     card = _intermediate_card(recipe, f"{language} encoder after meta-pretraining")
-    _save(model, tokenizer, folder, card)
+    _save(model, tokenizer, folder, model_card(recipe.model_dump(mode="json"), name))
     shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
 
 
@@ -138,15 +138,11 @@ def pretrain_variant(
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
     start = load_pretrained(layout.variant(name) / "initialization" / "model")
     model = start.model
-    card = model_card(recipe.model_dump(mode="json"), name)
-    if not recipe.pretraining.steps:
-        _save(model, tokenizer, folder, card)
-        return
     seed = derive_seed(recipe.seed, "pretraining")
     batches = BatchSource(open_shards(recipe, layout), tokenizer, recipe.pretraining, seed)
     work_dir = layout.variant(name) / "checkpoints"
     train(model, batches, recipe.pretraining, work_dir, seed, device, f"pretraining {name}")
-    _save(model, tokenizer, folder, card)
+    _save(model, tokenizer, folder, model_card(recipe.model_dump(mode="json"), name))
     shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
 
 
