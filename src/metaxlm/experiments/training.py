@@ -74,7 +74,7 @@ def meta_pretrain(recipe: Recipe, layout: RunLayout, device: torch.device, folde
     train(model, batches, recipe.meta, work_dir, seed, device, "meta-pretraining")
     language = language_name(recipe.source_language)
     card = _intermediate_card(recipe, f"{language} encoder after meta-pretraining")
-    _save(model, tokenizer, folder, model_card(recipe.model_dump(mode="json"), name))
+    _save(model, tokenizer, folder, card)
     shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
 
 
