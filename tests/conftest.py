@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTokenizerBase
 
 from metaxlm.corpus.shards import Shard, open_shard, write_shard
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
@@ -36,6 +36,9 @@ PARTS = {
         ["дом", "красную книгу", "хлеб", "реку ночью"],
     ),
 }
+
+
+WORDS = "cat dog sister man sees likes finds house red book bread river night old"
 
 
 def sentences(language: str) -> list[str]:
@@ -73,6 +76,30 @@ def shards(
         repeated = sentences(language) * (2 if language == "en" else 1)
         write_shard(folder / language, repeated, multilingual_tokenizer)
     return {language: open_shard(folder / language) for language in PARTS}
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uncased BERT without a head, whose vocabulary is a list of words and letters."""
+    folder = tmp_path_factory.mktemp("encoder") / "bert"
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *letters]
+    words += [f"##{letter}" for letter in letters]
+    path = folder.with_suffix(".txt")
+    path.write_text("\n".join(words), encoding="utf-8")
+    tokenizer = BertTokenizerFast(vocab=str(path))
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

@@ -148,6 +148,17 @@ def read_text(path: Path) -> str:
         raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
 
 
+def decode_text(data: bytes, path: Path) -> str:
+    """Decode a file's UTF-8, with or without a byte order mark; name the line that is not."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise MetaXLMError(
+            f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02X}); convert it with iconv"
+        ) from error
+
+
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hex."""
     with path.open("rb") as file:

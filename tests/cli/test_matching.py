@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
-    BertConfig,
-    BertModel,
     PreTrainedTokenizerBase,
 )
 
@@ -19,34 +16,7 @@ from metaxlm.initialization.ledger import load_ledger
 from tests.commands import Command
 from tests.conftest import sentences
 
-ENGLISH = "cat dog sister man sees likes finds house red book bread river night old"
 DICTIONARY = "cat katze\ndog hund\nhouse haus\nbook buch\nriver fluss\nsister schwester\n"
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uncased BERT without a head, whose vocabulary is a list of words and letters."""
-    from transformers import BertTokenizerFast
-
-    folder = tmp_path_factory.mktemp("encoder") / "bert"
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *ENGLISH.split(), *letters]
-    words += [f"##{letter}" for letter in letters]
-    path = folder.with_suffix(".txt")
-    path.write_text("\n".join(words), encoding="utf-8")
-    tokenizer = BertTokenizerFast(vocab=str(path))
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
-    BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.cli.test_matching import encoder
 from tests.commands import Command
 from transformers import AutoTokenizer
 
 from metaxlm.initialization.ledger import load_ledger
 from metaxlm.model.hugging_face import load_pretrained
-
-__all__ = ["encoder"]
 
 RECIPE = """\
 name: starts

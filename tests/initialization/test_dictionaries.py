@@ -102,7 +102,7 @@ def test_dictionary_of_nothing_but_broken_lines(write: WriteDictionaries) -> Non
 
 def test_dictionary_in_another_encoding(write: WriteDictionaries) -> None:
     folder = write({"en-de.txt": "girl mädchen\n".encode("latin-1")})
-    with pytest.raises(MetaXLMError, match=r"en-de\.txt:1: not UTF-8 \(byte 0xe4\)"):
+    with pytest.raises(MetaXLMError, match=r"en-de\.txt:1: not UTF-8 \(byte 0xE4\)"):
         load_dictionaries(folder)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from metaxlm.corpus.readers.streams import COMPRESSIONS, open_stream
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import decode_text
 from metaxlm.progress import say
 
 _CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z]+)?"
@@ -228,14 +229,7 @@ def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, list[BrokenLi
 
 def _read_text(path: Path) -> str:
     with open_stream(path) as stream:
-        data = stream.read()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise MetaXLMError(
-            f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x}); convert the file to UTF-8"
-        ) from error
+        text = decode_text(stream.read(), path)
     return text if text.endswith("\n") else text + "\n"
 
 

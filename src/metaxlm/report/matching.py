@@ -64,13 +64,15 @@ def list_sheets(coverage: Coverage) -> list[Sheet]:
         ),
     ]
     if coverage["by_dictionary"]:
-        cells = [[_name(code), f"{count:,}"] for code, count in coverage["by_dictionary"].items()]
+        cells = [
+            [language_name(code), f"{count:,}"] for code, count in coverage["by_dictionary"].items()
+        ]
         sheets.append(Sheet("Rows by dictionary", ("language", "rows"), cells))
     if coverage["by_language"]:
         headings = ("language", "rows in use", "of these", "running tokens", "of these")
         cells = [
             [
-                _name(code),
+                language_name(code),
                 f"{one['rows']:,}",
                 _share(one["matched_rows"], one["rows"]),
                 f"{one['tokens']:,}",
@@ -105,7 +107,7 @@ def coverage_markdown(coverage: Coverage) -> str:
 def draw_coverage(coverage: Coverage) -> Figure:
     """Draw rows by script and, where text was counted, running tokens by language."""
     scripts = {name: one["by_rule"] for name, one in coverage["by_script"].items()}
-    languages = {_name(code): one["by_rule"] for code, one in _order_languages(coverage)}
+    languages = {language_name(code): one["by_rule"] for code, one in _order_languages(coverage)}
     panels = [("rows of the vocabulary by script", dict(list(scripts.items())[:_MOST_SCRIPTS]))]
     if languages:
         bars = dict(list(languages.items())[:_MOST_LANGUAGES])
@@ -151,8 +153,9 @@ def story_text(story: Story) -> Text:
 def comparison_table(comparison: Comparison) -> Table:
     """Return a line for each way in which rows changed, with examples."""
     table = Table(title="Rows that start from something else", title_justify="left")
-    for heading, side in (("before", "left"), ("after", "left"), ("rows", "right")):
-        table.add_column(heading, justify="right" if side == "right" else "left")
+    table.add_column("before")
+    table.add_column("after")
+    table.add_column("rows", justify="right")
     table.add_column("for example", overflow="fold")
     for (before, after), changes in comparison.changes.items():
         examples = "; ".join(map(_show_change, changes[:_MOST_EXAMPLES]))
@@ -197,10 +200,6 @@ def _show_origin(origin: Origin) -> str:
     ordered = sorted(zip(origin.weights, origin.source_tokens, strict=True), key=lambda p: -p[0])
     tokens = [token for _, token in ordered]
     return " + ".join(tokens[:3]) + (" + …" if len(tokens) > 3 else "") or "random"
-
-
-def _name(code: str) -> str:
-    return language_name(code)
 
 
 def _share(part: float, whole: float) -> str:

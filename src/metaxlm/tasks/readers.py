@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import decode_text
 from metaxlm.languages import LANGUAGES
 from metaxlm.progress import say
 
@@ -89,14 +90,7 @@ def read_lines(path: Path) -> list[str]:
         raise MetaXLMError(f"{path}: no such file") from error
     except OSError as error:
         raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise MetaXLMError(
-            f"{path}:{line}: not UTF-8 (byte 0x{content[error.start]:02X}); convert it with iconv"
-        ) from error
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = [line.removesuffix("\r") for line in decode_text(content, path).split("\n")]
     if lines[-1] == "":
         lines.pop()
     if not lines:
