@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types bench docs clean
+.PHONY: help demo test test-slow faults lint types bench docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ test: $(READY)  ## Run the test suite
 
 test-slow: $(READY)  ## Run the tests that take longer: demo sizes, three seeds, many kills
 	$(BIN)/python -m pytest -m slow
+
+faults: $(READY)  ## Kill, fill, fail and flip: every fault that a training must survive
+	$(BIN)/python -m pytest tests/faults -m "" -rP
 
 lint: $(READY)  ## Check style, formatting and the direction of imports
 	$(BIN)/ruff check .

@@ -23,10 +23,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from transformers import RobertaTokenizerFast
 
 from metaxlm.config import MatchingRecipe
-from metaxlm.initialization.canonical import Kind, Vocabulary, list_vocabulary, read_vocabulary
+from metaxlm.initialization.canonical import Vocabulary, list_vocabulary, read_vocabulary
 from metaxlm.initialization.dictionaries import load_dictionaries
 from metaxlm.initialization.ledger import coverage
 from metaxlm.initialization.plan import Plan, make_plan
+from metaxlm.vocabulary.token_forms import Kind
 
 
 def read_pieces(path: Path) -> Vocabulary:

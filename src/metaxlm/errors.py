@@ -10,5 +10,9 @@ class MetaXLMError(Exception):
     """A mistake in the input, told in one line: what was found, where, and what to do."""
 
 
+class UnmetError(MetaXLMError):
+    """One of several processes cannot reach the others, so that each tells what it found."""
+
+
 class Interrupted(Exception):
     """The user or the system asked to stop; what was done is saved, and a new start continues."""

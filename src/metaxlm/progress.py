@@ -1,7 +1,8 @@
 """What the user sees while something runs: bars on a terminal, plain lines elsewhere, or nothing.
 
-Every long step asks `track` for a bar. On a terminal rich draws it with rate and time left; in a
-log file a plain line appears at most every few seconds; with `--quiet` only errors are printed.
+Every long step asks `track` for a bar. On a terminal rich draws it with rate and time left, and
+below it the latest note, so that both fit 80 columns; in a log file a plain line appears at most
+every few seconds; with `--quiet` only errors are printed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -28,13 +29,23 @@ console = Console(highlight=False)
 _PLAIN_INTERVAL_S = 10.0
 
 Advance = Callable[..., None]
-"""`advance(amount=1, note="")` moves a bar; the note stands at its end, such as the loss."""
+"""`advance(amount=1, note="")` moves a bar; the note stands below it, such as the loss."""
 
 
 class _RateColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.1f} {task.fields['unit']}/s")
+
+
+class _Bars(Progress):
+    """Bars over the whole width, each with its note on a line of its own."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        for task in self.tasks:
+            yield self.make_tasks_table([task])
+            if task.fields["note"]:
+                yield Text(f"  {task.fields['note']}", no_wrap=True, overflow="ellipsis")
 
 
 def set_quiet(quiet: bool) -> None:
@@ -52,14 +63,13 @@ def track(title: str, total: int, unit: str, completed: int = 0) -> Iterator[Adv
     """Show a bar over `total` units of work, of which `completed` are already done."""
     if console.is_terminal and not console.quiet:
         columns = (
-            TextColumn("{task.description:<34}"),
-            BarColumn(),
+            TextColumn("{task.description:<24}"),
+            BarColumn(bar_width=None),
             MofNCompleteColumn(),
             _RateColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=console) as bars:
+        with _Bars(*columns, console=console, expand=True) as bars:
             bar = bars.add_task(title, total=total, completed=completed, note="", unit=unit)
 
             def advance(amount: int = 1, note: str | None = None) -> None:

@@ -1,7 +1,11 @@
-"""A disk that runs full: one clear line, nothing half-written under a final name."""
+"""A disk that runs full: one clear line, nothing half-written under a final name.
+
+As a program, `python -m tests.faults.test_full_disk DISK` trains on a small disk that fills up.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -10,6 +14,12 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import PARTS, sentences
+from tests.faults.killed_trainings import make_training
+from tests.trainings import RECIPE as TRAINING
+from tests.trainings import ending
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
 
 RECIPE = """\
 name: full
@@ -70,3 +80,65 @@ def test_a_disk_that_is_large_enough_serves(tmp_path: Path) -> None:
     done = run_on_small_disk(tmp_path, 20_000, "shards")
     assert done.returncode == 0, done.stderr
     assert "full/shards/multilingual/en/tokens.bin" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare (util-linux)")
+def test_a_training_survives_a_disk_that_fills_up(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    script = f'mount -t tmpfs -o size=4m tmpfs {tmp_path / "disk"} || exit 99; "$@"'
+    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh"]
+    command += [sys.executable, "-m", "tests.faults.test_full_disk", str(tmp_path / "disk")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode in (1, 99) and "Traceback" not in done.stderr:
+        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    refused, failed, left, same = done.stdout.splitlines()[-4:]
+    assert "checkpoints need" in refused
+    assert "No space left on device" in failed
+    assert "step-00000020" in failed
+    assert "the next start continues after step 10" in failed
+    assert left == "step-00000010"
+    assert same == "True"
+    print(f"{refused}\n{failed}\nafter room was made, the run ended as an undisturbed one")
+
+
+def train_on(disk: Path) -> None:
+    """Fill the disk after the first checkpoint; make room again; print what came of it."""
+    training = make_training(disk.parent / "shards")
+    training.run(disk.parent / "whole")
+    try:
+        training.run(disk / "run", TRAINING.model_copy(update={"keep_checkpoints": 20}))
+    except MetaXLMError as error:
+        refused = str(error)
+    shutil.rmtree(disk / "run")
+    filler = disk / "filler"
+
+    def fill(step: int) -> None:
+        if step == 15:  # the checkpoint of step 10 is complete, or `load_newest` fails below
+            while not list_checkpoints(disk / "run"):
+                pass
+            free = shutil.disk_usage(disk).free - 20_000  # the log still fits
+            filler.write_bytes(bytes(free))
+
+    try:
+        training.run(disk / "run", act=fill)
+    except MetaXLMError as error:
+        failed = str(error)
+    assert load_newest(disk / "run") is not None
+    left = [path.name for path in (disk / "run").glob("*step-*")]
+    filler.unlink()
+    training.run(disk / "run")
+    same = ending(disk / "run") == ending(disk.parent / "whole")
+    print(refused, failed, *left, same, sep="\n")
+
+
+if __name__ == "__main__":
+    train_on(Path(sys.argv[1]))

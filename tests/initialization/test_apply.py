@@ -11,9 +11,10 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.initialization.apply import Parts, initialize
-from metaxlm.initialization.canonical import Kind, list_vocabulary
+from metaxlm.initialization.canonical import list_vocabulary
 from metaxlm.initialization.plan import Plan, make_plan
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.vocabulary.token_forms import Kind
 
 SEED = 7
 WORDS = "encoder.embeddings.words.weight"

@@ -6,14 +6,8 @@ from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.initialization.canonical import (
-    Form,
-    Kind,
-    detect_kind,
-    find_form,
-    list_vocabulary,
-    read_vocabulary,
-)
+from metaxlm.initialization.canonical import list_vocabulary, read_vocabulary
+from metaxlm.vocabulary.token_forms import Form, Kind, detect_kind, find_form
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@ from __future__ import annotations
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import MatchingRecipe
-from metaxlm.initialization.canonical import Kind, list_vocabulary
+from metaxlm.initialization.canonical import list_vocabulary
 from metaxlm.initialization.comparison import compare_plans
 from metaxlm.initialization.dictionaries import Dictionaries
 from metaxlm.initialization.plan import Plan, make_plan
+from metaxlm.vocabulary.token_forms import Kind
 
 
 def test_a_plan_is_like_itself(plan: Plan) -> None:

@@ -7,10 +7,11 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.initialization.canonical import Kind, list_vocabulary
+from metaxlm.initialization.canonical import list_vocabulary
 from metaxlm.initialization.composition import Counts
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.initialization.plan import Plan, make_plan
+from metaxlm.vocabulary.token_forms import Kind
 from tests.initialization.conftest import WriteDictionaries
 
 

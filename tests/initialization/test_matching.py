@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.initialization.canonical import Kind, list_vocabulary, read_vocabulary
+from metaxlm.initialization.canonical import list_vocabulary, read_vocabulary
 from metaxlm.initialization.matching import (
     RULES,
     TEXT_RULES,
@@ -15,6 +15,7 @@ from metaxlm.initialization.matching import (
     normalize_text,
     strip_accents,
 )
+from metaxlm.vocabulary.token_forms import Kind
 
 SOURCE = ["cat", "Ġcat", "ĠParis", "dog", "Ġhotel", "Ġcafe", "Ġ", "i", "Ã", "<s>", "ĠNATO", "Ġfi"]
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaxlm.config import MatchingRecipe
-from metaxlm.initialization.canonical import Kind, Vocabulary, list_vocabulary
+from metaxlm.initialization.canonical import Vocabulary, list_vocabulary
 from metaxlm.initialization.dictionaries import Dictionaries, Dictionary, WordPairs
 from metaxlm.initialization.matching import RULES, TEXT_RULES
 from metaxlm.initialization.plan import make_plan
+from metaxlm.vocabulary.token_forms import Kind
 
 # Few letters, so that vocabularies meet; accents, cases and a ligature for every rule.
 WORDS = st.text("aAbé\u0301ﬁfiД ", min_size=1, max_size=3).filter(str.strip)
@@ -24,9 +25,9 @@ def _write_pieces(texts: list[tuple[str, bool]]) -> list[str]:
 
 
 def _write_bpe(texts: list[tuple[str, bool]]) -> list[str]:
-    from metaxlm.initialization.canonical import _BYTE_OF_LETTER
+    from metaxlm.vocabulary.token_forms import BYTE_OF_LETTER
 
-    letter_of = {byte: letter for letter, byte in _BYTE_OF_LETTER.items()}
+    letter_of = {byte: letter for letter, byte in BYTE_OF_LETTER.items()}
     return [
         "".join(letter_of[byte] for byte in (f" {text}" if starts else text).encode())
         for text, starts in texts

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from metaxlm.config import MatchingRecipe
-from metaxlm.initialization.canonical import Kind, Vocabulary, list_vocabulary
+from metaxlm.initialization.canonical import Vocabulary, list_vocabulary
 from metaxlm.initialization.dictionaries import load_dictionaries
 from metaxlm.initialization.ledger import coverage
 from metaxlm.initialization.matching import RULES
 from metaxlm.initialization.plan import make_plan
+from metaxlm.vocabulary.token_forms import Kind
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 PIECES = DATA / "vocabulary" / "xlmr-pieces.txt.xz"

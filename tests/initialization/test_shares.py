@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaxlm.initialization.canonical import Kind, list_vocabulary
+from metaxlm.initialization.canonical import list_vocabulary
 from metaxlm.initialization.shares import LanguageShares, find_doubtful, measure_shares
+from metaxlm.vocabulary.token_forms import Kind
 
 COUNTS = {
     # A large and a small text: what counts is the share of each text.

@@ -7,7 +7,13 @@ import torch
 from torch import nn
 
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining.optimizer import learning_rate, make_optimizer, set_rate
+from metaxlm.pretraining.optimizer import (
+    export_moments,
+    import_moments,
+    learning_rate,
+    make_optimizer,
+    set_rate,
+)
 
 
 def make(model: nn.Module, weight_decay: float = 0.1) -> torch.optim.AdamW:
@@ -51,3 +57,30 @@ def test_frozen_parameters_are_left_out() -> None:
     model.bias.requires_grad_(False)
     held = [parameter for group in make(model).param_groups for parameter in group["params"]]
     assert len(held) == 1
+
+
+def test_moments_move_to_another_optimizer_by_name() -> None:
+    def take_steps(model: nn.Module, optimizer: torch.optim.AdamW, *seeds: int) -> None:
+        for seed in seeds:
+            for number, parameter in enumerate(model.parameters()):
+                generator = torch.Generator().manual_seed(10 * seed + number)
+                if parameter.requires_grad:
+                    parameter.grad = torch.randn(parameter.shape, generator=generator)
+            optimizer.step()
+
+    models = [nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)) for _ in range(2)]
+    for model in models:
+        model.load_state_dict(models[0].state_dict())
+        model[0].requires_grad_(False)
+    first, second = map(make, models)
+    take_steps(models[0], first, 1, 2)
+    moments = {name: tensor.clone() for name, tensor in export_moments(first, models[0]).items()}
+    assert set(moments) == {
+        "exp_avg.1.weight", "exp_avg.1.bias", "exp_avg_sq.1.weight", "exp_avg_sq.1.bias",
+    }  # fmt: skip
+    models[1].load_state_dict(models[0].state_dict())
+    import_moments(second, models[1], moments, 2)
+    take_steps(models[0], first, 3)
+    take_steps(models[1], second, 3)
+    assert torch.equal(models[0][1].weight, models[1][1].weight)
+    assert torch.equal(models[0][1].bias, models[1][1].bias)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from metaxlm.config import MatchingRecipe
-from metaxlm.initialization.canonical import Kind, list_vocabulary
+from metaxlm.initialization.canonical import list_vocabulary
 from metaxlm.initialization.comparison import compare_plans
 from metaxlm.initialization.ledger import coverage
 from metaxlm.initialization.plan import Plan, make_plan
@@ -22,6 +22,7 @@ from metaxlm.report.matching import (
     story_text,
     write_coverage,
 )
+from metaxlm.vocabulary.token_forms import Kind
 
 TARGET = list_vocabulary(["<s>", "▁cat", "▁Dog", "▁дом", "ш"], Kind.SENTENCEPIECE)
 SOURCE = list_vocabulary(["<s>", "Ġcat", "Ġdog"], Kind.BYTE_BPE)

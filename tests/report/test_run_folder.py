@@ -96,6 +96,14 @@ def test_log_is_found_where_training_leaves_it(run_dir: Path, place: str) -> Non
     assert read_run(run_dir).logs["xlm"] == before
 
 
+def test_rows_of_a_log_without_a_loss_are_left_out(run_dir: Path) -> None:
+    before = read_run(run_dir).logs["xlm"]
+    with (run_dir / "variants" / "xlm" / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 7, "held_out": {"en": 2.5}}\n{"step": 7, "spike": {"loss": 9.0}}\n')
+        file.write('{"step": 8, "loss": null, "skipped": 3}\n')
+    assert read_run(run_dir).logs["xlm"] == before
+
+
 def test_record_of_rows_that_were_not_copied_is_left_out(run_dir: Path) -> None:
     text = RECIPE.replace("  metaxlm:\n    initialize: both", "  metaxlm:\n    initialize: body")
     (run_dir / "recipe.yaml").write_text(text)

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from enum import StrEnum
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from metaxlm import __version__
-from metaxlm.cli import matching, trimming
+from metaxlm.cli import doctor, matching, planning, trimming
+from metaxlm.cli.endings import explain, is_heard, print_error
 from metaxlm.cli.options import Quiet
-from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
-
-if TYPE_CHECKING:
-    from metaxlm.config import Recipe
-
-# Newer typers bring their own click, older ones import it: take the class from where it is used.
-_UsageError: type[typer.BadParameter] = next(
-    ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
-)
 
 # Threads that spin while they wait slow torch down many times when anything else uses the machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 75
-"""The system's code for "try again later": the same command continues."""
+# When a process of several is gone, our line tells which; torch would add its stack traces.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 app = typer.Typer(
     help="Turn a strong monolingual encoder into a cross-lingual one, and prove what it gained.",
@@ -46,6 +35,8 @@ app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(trimming.trim_command)
+app.command("plan")(planning.plan_command)
+app.command("doctor")(doctor.doctor_command)
 
 
 class SizeUnitName(StrEnum):
@@ -126,10 +117,11 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do what is missing, continue where it stopped, and write the report."""
+    from metaxlm.cli.execution import execute
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
-    _execute(load_recipe(recipe, overrides or []), stage, variant or [], output, device)
+    execute(load_recipe(recipe, overrides or []), stage, variant or [], output, device)
 
 
 @app.command()
@@ -140,12 +132,13 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run all three phases on the built-in corpus and show what they gained."""
+    from metaxlm.cli.execution import execute
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
     with as_file(files("metaxlm") / "recipes" / "demo.yaml") as path:
         recipe = load_recipe(path, overrides or [])
-    _execute(recipe, None, [], output, device)
+    execute(recipe, None, [], output, device)
 
 
 @app.command()
@@ -154,6 +147,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Draw the report of a run again from its results."""
+    from metaxlm.cli.execution import show_summary
     from metaxlm.experiments.results import FILE_NAME, read_results
     from metaxlm.files import exclusive_folder
     from metaxlm.report import write_report
@@ -162,7 +156,7 @@ def report(
     if not (run_dir / "recipe.yaml").is_file():
         raise MetaXLMError(f"{run_dir}: not a run folder, it has no recipe.yaml")
     with exclusive_folder(run_dir):
-        _show_summary(read_results(run_dir / FILE_NAME), write_report(run_dir))
+        show_summary(read_results(run_dir / FILE_NAME), write_report(run_dir))
 
 
 @app.command()
@@ -176,10 +170,10 @@ def verify(
     set_quiet(quiet)
     result = verify_folder(folder)
     for path, problem in sorted(result.problems.items()):
-        _print_error(f"{path}: {problem}")
+        print_error(f"{path}: {problem}")
     checked = f"{result.files:,} files, {result.bytes / 1e6:,.1f} MB"
     if result.problems:
-        _print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")
+        print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")
         raise typer.Exit(1)
     say(f"{folder}: {checked}, all as they were written")
 
@@ -230,66 +224,15 @@ def data_check(
         console.print(render(found))
 
 
-def _execute(
-    recipe: Recipe, stage: StageName | None, variants: list[str], output: Path, device: str
-) -> None:
-    from metaxlm.experiments.layout import RunLayout
-    from metaxlm.experiments.pipeline import (
-        build_stages,
-        check_recipe,
-        collect_results,
-        select_stages,
-        start_run,
-    )
-    from metaxlm.files import exclusive_folder
-    from metaxlm.pretraining.device import choose_device
-    from metaxlm.report.stage import report_stage
-
-    check_recipe(recipe, variants)
-    layout = RunLayout(output / recipe.name)
-    stages = build_stages(recipe, layout, choose_device(device))
-    with exclusive_folder(layout.root):
-        start_run(recipe, layout)
-        for selected in select_stages(stages, stage, variants):
-            selected.run()
-        rows = collect_results(recipe, layout, stages)
-        if rows and stage in (None, StageName.REPORT):
-            report_stage(layout, stages).run()
-            _show_summary(rows, layout.report / "index.html")
-
-
-def _show_summary(rows: list[dict[str, Any]], page: Path) -> None:
-    from metaxlm.report import summary_table
-
-    console.print(summary_table(rows))
-    say(f"report: {page}")
-
-
 def main() -> None:
     """Run the command line: one line and exit code 2 for a user's mistake, 75 for a stop."""
     try:
         code = app(standalone_mode=False)
-    except MetaXLMError as error:
-        code = _fail(str(error))
-    except _UsageError as error:
-        code = _fail(error.format_message())
-    except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
-        _print_error(f"{str(error) or 'stopped'}; the same command continues")
-        code = EXIT_INTERRUPTED
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+    except (Exception, KeyboardInterrupt) as error:
+        ending = explain(error)
+        if ending is None:
             raise
-        code = _fail(f"{error.filename or 'output'}: {os.strerror(error.errno or 0)}")
+        code, line = ending
+        if is_heard(error):
+            print_error(line)
     sys.exit(code)
-
-
-def _fail(message: str) -> int:
-    _print_error(message)
-    return EXIT_USER_ERROR
-
-
-def _print_error(message: str) -> None:
-    one_line = " ".join(message.split())
-    Console(stderr=True, highlight=False).print(
-        f"metaxlm: {one_line}", markup=False, soft_wrap=True
-    )

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; may be repeated."),
+]
+Output = Annotated[
+    Path, typer.Option("--output", help="Folder in which the run folder NAME is made.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 LanguageList = Annotated[
     str | None, typer.Option("--languages", help="Codes separated by commas; all without it.")
 ]

@@ -19,6 +19,8 @@ from metaxlm.config.evaluation import (
     RetrievalRecipe,
 )
 from metaxlm.config.models import (
+    DistillationRecipe,
+    ExecutionRecipe,
     MatchingRecipe,
     MetaRecipe,
     ModelRecipe,
@@ -37,8 +39,10 @@ __all__ = [
     "AlignmentRecipe",
     "CleaningRecipe",
     "CorpusRecipe",
+    "DistillationRecipe",
     "EngineRecipe",
     "EvaluationRecipe",
+    "ExecutionRecipe",
     "FinetuneRecipe",
     "MatchingRecipe",
     "MetaRecipe",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from metaxlm.config.values import Count, Fraction, Location, Positive, Real, Section
+from metaxlm.config.values import Count, Fraction, Location, Positive, Real, Scheduled, Section
 
 
 class ModelRecipe(Section):
@@ -39,6 +39,10 @@ class TrainingRecipe(Section):
     """Optimizer steps; with 0 the start itself is measured."""
     batch_size: Positive = 64
     """Blocks in a step."""
+    micro_batches: Positive = 1
+    """Pieces that a step is computed in, over all processes: more need less memory. Each piece has
+    its own dropout, so that a result depends on their number and not on who computes them. With
+    more processes than pieces, every process computes one."""
     length: Positive = 512
     """Tokens in a block: whole sentences up to this length, `<s>` and `</s>` included."""
     learning_rate: Real = 1e-4
@@ -53,12 +57,16 @@ class TrainingRecipe(Section):
     """Adam's epsilon."""
     clip: Real = 1.0
     """Largest gradient norm; 0 turns clipping off."""
-    alpha: Fraction = 0.7
-    """Exponent of the rebalanced distribution p_i = N_i^alpha / sum_j N_j^alpha."""
+    alpha: Scheduled = 0.7
+    """Exponent of the rebalanced distribution p_i = N_i^alpha / sum_j N_j^alpha; a number, or
+    `{step: number}` with straight lines between."""
     size_unit: Literal["bytes", "characters", "tokens"] = "bytes"
     """What N_i counts."""
-    mask_probability: Fraction = 0.15
-    """Share of positions to predict; of these 80 % are masked, 10 % replaced, 10 % kept."""
+    mask_probability: Scheduled = 0.15
+    """Share of positions to predict; of these 80 % are masked, 10 % replaced, 10 % kept; a number,
+    or `{step: number}` with straight lines between."""
+    whole_words: bool = False
+    """Choose words with all their pieces instead of single pieces."""
     exclude_special: bool = False
     """Never choose `<s>` and `</s>` for prediction (fairseq chooses them too)."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -67,8 +75,18 @@ class TrainingRecipe(Section):
     """Steps between two checkpoints."""
     keep_checkpoints: Positive = 2
     """How many of the newest checkpoints stay on the disk."""
+    keep_steps: list[Positive] = []
+    """Steps whose checkpoints stay for good, each also as a Hugging Face folder."""
     log_every: Positive = 50
     """Steps between two rows of the training log."""
+    held_out: Count = 32
+    """Blocks of each language that are never trained on and measure its loss; at most a twentieth
+    of a language's blocks."""
+    evaluate_every: Positive = 1_000
+    """Steps between two measurements on the held-out blocks; the last step is always measured."""
+    max_bad_steps: Positive = 10
+    """Steps in a row whose loss or gradient is not finite before the run stops; such a step
+    changes nothing."""
 
 
 class MetaRecipe(TrainingRecipe):
@@ -129,6 +147,23 @@ class PartsRecipe(Section):
     """The MLM head: dense, LayerNorm, and the decoder's bias."""
 
 
+class DistillationRecipe(Section):
+    """Learning from the meta-pretrained model on the source language's blocks (section 5.3)."""
+
+    pooled: Real = 1.0
+    """Weight of the squared distance between both models' mean hidden states of a block."""
+    tokens: Real = 0.0
+    """Weight of the divergence between both models' predictions over the tokens they share."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Softens both predictions before they are compared."""
+
+    @model_validator(mode="after")
+    def _does_something(self) -> DistillationRecipe:
+        if not self.pooled and not self.tokens:
+            raise ValueError("pooled and tokens are both 0; give one a weight, or leave it out")
+        return self
+
+
 class VariantRecipe(Section):
     """One model of the experiment; variants differ in nothing but what stands here."""
 
@@ -138,6 +173,10 @@ class VariantRecipe(Section):
     """Match through bilingual dictionaries as well (+Dict)."""
     matching: MatchingRecipe | None = None
     """Instead of the recipe's `matching`, whose dictionaries serve unless others are named."""
+    freeze: Literal["none", "body"] = "none"
+    """What pretraining leaves as it is: with `body`, only embeddings and head are trained."""
+    distill: DistillationRecipe | None = None
+    """Learn from the meta-pretrained model too, where the text is in its language (XLM+KD)."""
 
     @property
     def needs_source(self) -> bool:
@@ -145,3 +184,18 @@ class VariantRecipe(Section):
         if isinstance(self.initialize, PartsRecipe):
             return any(self.initialize.model_dump().values())
         return self.initialize != "none"
+
+
+class ExecutionRecipe(Section):
+    """How trainings run; nothing here changes what is learned, so nothing is repeated for it."""
+
+    workers: Count = 1
+    """Threads that prepare batches ahead; 0 prepares each when it is needed."""
+    sharding: Literal["ddp", "fsdp"] = "ddp"
+    """With several processes: every process holds the whole model, or a share of it (FSDP2)."""
+    timeout_s: Positive = 600
+    """Seconds after which a process that does not answer ends the others."""
+    kernels: Literal["auto", "plain"] = "auto"
+    """`auto` takes the fused GPU kernels where they run; `plain` is torch alone."""
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = ["tensorboard"]
+    """Where the training log goes beside `log.jsonl`; TensorBoard is left out if not installed."""

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from metaxlm.config.data import CorpusRecipe, EngineRecipe, VocabularyRecipe, parse_engine
 from metaxlm.config.evaluation import EvaluationRecipe
 from metaxlm.config.models import (
+    ExecutionRecipe,
     MatchingRecipe,
     MetaRecipe,
     ModelRecipe,
@@ -39,6 +40,8 @@ class Recipe(Section):
     matching: MatchingRecipe = MatchingRecipe()
     pretraining: TrainingRecipe = TrainingRecipe()
     """Phase (b), cross-lingual pretraining."""
+    execution: ExecutionRecipe = ExecutionRecipe()
+    """How both trainings run."""
     variants: Annotated[dict[str, VariantRecipe], Field(min_length=1)]
     """Models to compare, by name."""
     evaluation: EvaluationRecipe = EvaluationRecipe()

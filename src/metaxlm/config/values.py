@@ -29,6 +29,10 @@ def _parse_exponent(value: object) -> object:
 Real = Annotated[float, BeforeValidator(_parse_exponent), Field(ge=0)]
 
 
+Scheduled = Fraction | Annotated[dict[Count, Fraction], Field(min_length=1)]
+"""One value for the whole training, or values at steps with straight lines between them."""
+
+
 class Section(BaseModel):
     """Base of every part of a recipe: strict types, no unknown keys, immutable."""
 

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from metaxlm.config import Recipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.evaluation import evaluate_features, finetune_task
@@ -32,11 +30,12 @@ from metaxlm.experiments.training import (
 )
 from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
 from metaxlm.model.card import model_card
+from metaxlm.pretraining.distributed import World
 from metaxlm.recipe_file import save_recipe
 from metaxlm.tasks.registry import TASKS
 
 
-def build_stages(recipe: Recipe, layout: RunLayout, device: torch.device) -> list[Stage]:
+def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]:
     """Return all stages of a recipe but the report, each after those it needs."""
     values = recipe.model_dump(mode="json")
 
@@ -79,22 +78,24 @@ def build_stages(recipe: Recipe, layout: RunLayout, device: torch.device) -> lis
         layout.meta / "model",
         parts("model", "meta") | {"files": _local_files(recipe.meta.model)},
         () if recipe.meta.model else (shards,),
-        partial(meta_pretrain, recipe, layout, device),
+        partial(meta_pretrain, recipe, layout, world),
         work_dir=layout.meta / "checkpoints",
+        together=recipe.meta.model is None,
+        version=2,
     )
     # An encoder to import is looked at first: a wrong name must not cost hours of preparation.
     first = [meta, corpus] if recipe.meta.model else [corpus]
     last = [] if recipe.meta.model else [meta]
     stages = [*first, vocabulary, shards, *last]
     for name in recipe.variants:
-        stages += _variant_stages(recipe, layout, device, name, shards, meta)
+        stages += _variant_stages(recipe, layout, world, name, shards, meta)
     return stages
 
 
 def _variant_stages(
     recipe: Recipe,
     layout: RunLayout,
-    device: torch.device,
+    world: World,
     name: str,
     shards: Stage,
     meta: Stage,
@@ -102,6 +103,8 @@ def _variant_stages(
     variant = recipe.variants[name]
     folder = layout.variant(name)
     values = recipe.model_dump(mode="json")
+    start = values["variants"][name]
+    training = {key: start.pop(key) for key in ("freeze", "distill")}
     choices = recipe.find_matching(variant)
     matching: dict[str, Any] = {}
     if variant.needs_source:
@@ -111,8 +114,7 @@ def _variant_stages(
     initialize = Stage(
         "initialize",
         folder / "initialization",
-        {"seed": recipe.seed, "model": values["model"], "variant": values["variants"][name]}
-        | matching,
+        {"seed": recipe.seed, "model": values["model"], "variant": start} | matching,
         (shards, meta) if variant.needs_source else (shards,),
         partial(initialize_variant, recipe, layout, variant),
         name,
@@ -120,11 +122,13 @@ def _variant_stages(
     pretrain = Stage(
         "pretrain",
         folder / "model",
-        {"seed": recipe.seed, "pretraining": values["pretraining"]},
-        (initialize,),
-        partial(pretrain_variant, recipe, layout, name, device),
+        {"seed": recipe.seed, "pretraining": values["pretraining"]} | training,
+        (initialize,) if variant.distill is None else (initialize, meta),
+        partial(pretrain_variant, recipe, layout, name, world),
         name,
         work_dir=folder / "checkpoints",
+        together=True,
+        version=2,
     )
     task_files = _list_files(recipe.evaluation.data)
     features = {key: values["evaluation"][key] for key in ("retrieval", "alignment")}
@@ -133,7 +137,7 @@ def _variant_stages(
         folder / "evaluation",
         features | {"run": recipe.name, "task_files": task_files},
         (pretrain,),
-        partial(evaluate_features, recipe, layout, name, device),
+        partial(evaluate_features, recipe, layout, name, world.device),
         name,
     )
     finetuned = [
@@ -143,7 +147,7 @@ def _variant_stages(
             {"run": recipe.name, "task": task, "task_files": task_files}
             | values["evaluation"]["finetune"][task],
             (pretrain,),
-            partial(finetune_task, recipe, layout, name, task, device),
+            partial(finetune_task, recipe, layout, name, task, world.device),
             name,
         )
         for task in recipe.evaluation.finetune

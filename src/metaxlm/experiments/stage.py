@@ -49,6 +49,8 @@ class Stage:
     """Folder whose content outlives an interruption, such as checkpoints."""
     keeps_work: bool = True
     """Whether that folder stays when the stage is complete."""
+    together: bool = False
+    """Whether all processes of a run fill it; else only the main one does."""
     version: int = 1
     """Raised when a change of the code makes earlier outputs wrong."""
 
@@ -77,8 +79,11 @@ class Stage:
             for name, facts in marker.get("files", {}).items()
         )
 
-    def run(self) -> None:
-        """Make the output if it is missing or out of date."""
+    def run(self, call: Callable[[str], None] | None = None) -> None:
+        """Make the output if it is missing or out of date.
+
+        `call` lets the other processes of the run take part, by the title of the stage.
+        """
         if self.is_complete():
             say(f"{self.title}: up to date")
             return
@@ -88,12 +93,19 @@ class Stage:
             self._claim_work(self.work_dir)
         with atomic_path(self.output) as temporary:
             temporary.mkdir()
+            if self.together and call is not None:
+                call(self.title)
             self.fill(temporary)
             seconds = round(time.monotonic() - start, 1)
             write_sealed(temporary / MARKER, self._marker(temporary, seconds))
         if self.work_dir is not None and not self.keeps_work:
             remove(self.work_dir)
         say(f"{self.title}: done in {seconds:.1f} s")
+
+    def take_part(self) -> None:
+        """Do this process's share of what the main process runs; that one alone writes."""
+        assert self.together
+        self.fill(self.output)
 
     def _marker(self, folder: Path, seconds: float) -> dict[str, Any]:
         return {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import PartsRecipe, Recipe, VariantRecipe
+from metaxlm.config import PartsRecipe, Recipe, TrainingRecipe, VariantRecipe
 from metaxlm.corpus.shards import open_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
@@ -21,7 +23,7 @@ from metaxlm.experiments.preparation import (
     load_vocabulary,
     open_shards,
 )
-from metaxlm.files import write_json
+from metaxlm.files import remove, write_json
 from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.composition import Counts
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
@@ -32,7 +34,13 @@ from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
 from metaxlm.pretraining.batches import BatchSource
-from metaxlm.pretraining.loop import LOG_NAME, train
+from metaxlm.pretraining.checkpoint import list_checkpoints
+from metaxlm.pretraining.distillation import Distillation, make_teacher
+from metaxlm.pretraining.distributed import World
+from metaxlm.pretraining.loop import STEPS, train
+from metaxlm.pretraining.masking import Masking
+from metaxlm.pretraining.trackers import Trackers, open_trackers
+from metaxlm.pretraining.training_log import LOG_NAME
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 
@@ -56,13 +64,11 @@ def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderC
     )
 
 
-def meta_pretrain(recipe: Recipe, layout: RunLayout, device: torch.device, folder: Path) -> None:
+def meta_pretrain(recipe: Recipe, layout: RunLayout, world: World, folder: Path) -> None:
     """Phase (a): train the monolingual encoder, or import the one the recipe names."""
     if recipe.meta.model is not None:
-        imported = load_pretrained(recipe.meta.model)
-        _check_shape(recipe, imported)
-        card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
-        _save(imported.model, imported.tokenizer, folder, card)
+        if world.is_main:
+            _import_encoder(recipe, recipe.meta.model, folder)
         return
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
@@ -70,12 +76,18 @@ def meta_pretrain(recipe: Recipe, layout: RunLayout, device: torch.device, folde
     torch.manual_seed(seed)
     model = MaskedLM(encoder_config(recipe, len(tokenizer)))
     batches = BatchSource({recipe.source_language: shard}, tokenizer, recipe.meta, seed)
-    work_dir = layout.meta / "checkpoints"
-    train(model, batches, recipe.meta, work_dir, seed, device, "meta-pretraining")
     language = language_name(recipe.source_language)
-    card = _intermediate_card(recipe, f"{language} encoder after meta-pretraining")
-    _save(model, tokenizer, folder, card)
-    shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+    what = f"{language} encoder after meta-pretraining"
+    card = _intermediate_card(recipe, what)
+    training = _Training(recipe, recipe.meta, "meta-pretraining", tokenizer, layout.meta, what)
+    training.run(model, batches, seed, world, folder, card)
+
+
+def _import_encoder(recipe: Recipe, name: str, folder: Path) -> None:
+    imported = load_pretrained(name)
+    _check_shape(recipe, imported)
+    card = _intermediate_card(recipe, f"the encoder {name}, imported")
+    save_pretrained(imported.model, imported.tokenizer, folder, card)
 
 
 def initialize_variant(
@@ -113,7 +125,7 @@ def initialize_variant(
     else:
         model = initialize(config, None, None, Parts.preset("none"), seed)
     card = _intermediate_card(recipe, "the start of cross-lingual pretraining")
-    _save(model, tokenizer, folder / "model", card)
+    save_pretrained(model.eval(), tokenizer, folder / "model", card)
 
 
 def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None:
@@ -132,22 +144,117 @@ def find_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) ->
 
 
 def pretrain_variant(
-    recipe: Recipe, layout: RunLayout, name: str, device: torch.device, folder: Path
+    recipe: Recipe, layout: RunLayout, name: str, world: World, folder: Path
 ) -> None:
     """Phase (b): cross-lingual pretraining of one variant; all see the same batches."""
+    variant, place = recipe.variants[name], layout.variant(name)
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
-    start = load_pretrained(layout.variant(name) / "initialization" / "model")
-    model = start.model
+    model = load_pretrained(place / "initialization" / "model").model
+    if variant.freeze == "body":
+        model.encoder.layers.requires_grad_(False)
+    teacher = _find_teacher(recipe, layout, variant, model, tokenizer, world)
     seed = derive_seed(recipe.seed, "pretraining")
-    batches = BatchSource(open_shards(recipe, layout), tokenizer, recipe.pretraining, seed)
-    work_dir = layout.variant(name) / "checkpoints"
-    train(model, batches, recipe.pretraining, work_dir, seed, device, f"pretraining {name}")
-    _save(model, tokenizer, folder, model_card(recipe.model_dump(mode="json"), name))
-    shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+    batches = BatchSource(
+        open_shards(recipe, layout),
+        tokenizer,
+        recipe.pretraining,
+        seed,
+        None if teacher is None else teacher.prepare,
+    )
+    card = model_card(recipe.model_dump(mode="json"), name)
+    training = _Training(
+        recipe, recipe.pretraining, f"pretraining {name}", tokenizer, place, f"{name} under way"
+    )
+    training.run(model, batches, seed, world, folder, card, teacher)
 
 
-def _save(model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str) -> None:
-    save_pretrained(model.cpu().eval(), tokenizer, folder, card)
+@dataclass(frozen=True)
+class _Training:
+    """What a training of either phase is called, and where its files stand."""
+
+    recipe: Recipe
+    settings: TrainingRecipe
+    title: str
+    tokenizer: PreTrainedTokenizerBase
+    place: Path
+    """Holds `checkpoints/` and, for the recipe's `keep_steps`, `steps/`."""
+    what: str
+    """What its model is, for the card of one that is exported on the way."""
+
+    def run(
+        self,
+        model: MaskedLM,
+        batches: BatchSource,
+        seed: int,
+        world: World,
+        folder: Path,
+        card: str,
+        teacher: Distillation | None = None,
+    ) -> None:
+        """Train, and fill the folder with the finished model and the log of its training."""
+        work_dir = self.place / "checkpoints"
+        if world.is_main and not list_checkpoints(work_dir):
+            remove(self.place / STEPS)  # of an earlier recipe
+        with self._open_trackers(world, work_dir) as trackers:
+            train(
+                model,
+                batches,
+                self.settings,
+                work_dir,
+                seed,
+                world,
+                self.title,
+                masking=Masking(self.tokenizer, self.settings, world.device),
+                execution=self.recipe.execution,
+                teacher=teacher,
+                export=self._export,
+                trackers=trackers,
+            )
+        whole = world.whole(model)
+        if world.is_main:
+            save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
+            shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+
+    def _export(self, model: MaskedLM, folder: Path) -> None:
+        card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
+        save_pretrained(model, self.tokenizer, folder, card)
+
+    @contextmanager
+    def _open_trackers(self, world: World, work_dir: Path) -> Iterator[Trackers | None]:
+        if not world.is_main:
+            yield None
+            return
+        trackers = open_trackers(
+            self.recipe.execution.trackers,
+            work_dir,
+            self.title,
+            self.recipe.model_dump(mode="json"),
+        )
+        try:
+            yield trackers
+        finally:
+            trackers.close()
+
+
+def _find_teacher(
+    recipe: Recipe,
+    layout: RunLayout,
+    variant: VariantRecipe,
+    model: MaskedLM,
+    tokenizer: PreTrainedTokenizerBase,
+    world: World,
+) -> Distillation | None:
+    """Return what a variant learns from beside its text: the meta-pretrained model, or nothing."""
+    if variant.distill is None:
+        return None
+    return make_teacher(
+        load_pretrained(layout.meta / "model"),
+        tokenizer,
+        model.config,
+        variant.distill,
+        recipe.source_language,
+        world.device,
+    )
 
 
 def _intermediate_card(recipe: Recipe, what: str) -> str:

@@ -2,31 +2,23 @@
 
 Comes in: a tokenizer, or a plain list of tokens. Goes out: a `Vocabulary` that knows for each row
 its canonical form (the text, and whether it starts a word), and which row has which special role.
-This is what makes "directly search the word in the monolingual vocabulary" (section 3.2 of the
-paper) meaningful: XLM-R writes `▁Haus`, RoBERTa `ĠHaus`, BERT `Haus` for the same word, and their
-continuations are `haus`, `haus` and `##haus`.
+`metaxlm.vocabulary.token_forms` tells what one token says; this is the whole vocabulary, as section
+3.2 of the paper searches it.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metaxlm.corpus.encoding import choose_backend
 from metaxlm.errors import MetaXLMError
+from metaxlm.vocabulary.token_forms import Form, Kind, detect_kind, find_bytes, find_form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-Form = tuple[str, bool]
-"""A canonical form: the token's text, and whether it starts a word."""
-
-SENTENCEPIECE_SPACE = "▁"
-WORDPIECE_PREFIX = "##"
 
 ROLES = ("bos", "eos", "pad", "unk", "mask")
 """Special tokens by what they do; BERT's [CLS] and [SEP] are `bos` and `eos`."""
@@ -45,15 +37,6 @@ _SETTINGS_OF_ROLE = {
     "mask": ("mask_token",),
 }
 _CUT_AT_ONCE = 50_000
-_BYTE_FALLBACK = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-
-
-class Kind(StrEnum):
-    """How a tokenizer writes its tokens."""
-
-    SENTENCEPIECE = "SentencePiece"
-    BYTE_BPE = "byte-level BPE"
-    WORDPIECE = "WordPiece"
 
 
 @dataclass(frozen=True)
@@ -111,50 +94,6 @@ def list_vocabulary(tokens: Iterable[str], kind: Kind) -> Vocabulary:
     return Vocabulary(kind, tokens, forms, names, roles, specials)
 
 
-def find_form(token: str, kind: Kind) -> Form | None:
-    """Return the canonical form of one token, or None if it is not text on its own."""
-    if not token:
-        return None
-    match kind:
-        case Kind.SENTENCEPIECE:
-            return _read_sentencepiece(token)
-        case Kind.BYTE_BPE:
-            return _read_byte_bpe(token)
-        case Kind.WORDPIECE:
-            return _read_wordpiece(token)
-
-
-def detect_kind(tokenizer: PreTrainedTokenizerBase) -> Kind:
-    """Tell from a tokenizer's parts how it writes its tokens."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    name = tokenizer.name_or_path or type(tokenizer).__name__
-    if backend is None:
-        raise MetaXLMError(
-            f"{name}: a tokenizer without tokenizer.json cannot be read; convert it to a fast one"
-        )
-    model = type(backend.model).__name__
-    parts = (backend.normalizer, backend.pre_tokenizer, backend.decoder)
-    settings = [json.loads(part.__getstate__()) for part in parts if part is not None]
-    types = sorted({str(node["type"]) for node in _walk(settings) if "type" in node})
-    if model == "WordPiece":
-        prefix = backend.model.continuing_subword_prefix
-        if prefix != WORDPIECE_PREFIX:
-            raise MetaXLMError(
-                f"{name}: WordPiece with the prefix {prefix!r}; only {WORDPIECE_PREFIX!r} is known"
-            )
-        return Kind.WORDPIECE
-    if "ByteLevel" in types:
-        return Kind.BYTE_BPE
-    # Some SentencePiece models come without Metaspace: their normalizer writes the mark.
-    writes_mark = any(node.get("content") == SENTENCEPIECE_SPACE for node in _walk(settings))
-    if "Metaspace" in types or writes_mark:
-        return Kind.SENTENCEPIECE
-    raise MetaXLMError(
-        f"{name}: cannot tell where its words start (model {model}, parts "
-        f"{', '.join(types) or 'none'}); known are {', '.join(Kind)}"
-    )
-
-
 class _Cutter:
     """Cuts texts as a tokenizer does, at the start of a word or inside one."""
 
@@ -199,16 +138,6 @@ def cut_all(vocabulary: Vocabulary, texts: Sequence[str], starts_word: bool) -> 
     return cuts
 
 
-def _walk(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object inside a JSON value."""
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _walk(item)
-
-
 def _find_roles(tokenizer: PreTrainedTokenizerBase, rows: Mapping[str, int]) -> dict[str, int]:
     roles = {}
     for role, settings in _SETTINGS_OF_ROLE.items():
@@ -232,52 +161,7 @@ def _list_names(
 ) -> dict[int, str | bytes]:
     """Name the rows without a form, so that bytes meet across notations."""
     return {
-        row: token if row in specials else _read_bytes(token, kind)
+        row: token if row in specials else find_bytes(token, kind) or token
         for row, token in enumerate(tokens)
         if token and forms[row] is None
     }
-
-
-def _read_bytes(token: str, kind: Kind) -> str | bytes:
-    """Return the bytes that a token without text stands for: `<0xC3>` and `Ã` are the same one."""
-    if kind is Kind.SENTENCEPIECE and _BYTE_FALLBACK.fullmatch(token):
-        return bytes.fromhex(token[3:5])
-    if kind is Kind.BYTE_BPE and all(letter in _BYTE_OF_LETTER for letter in token):
-        return bytes(map(_BYTE_OF_LETTER.__getitem__, token))
-    return token
-
-
-def _read_sentencepiece(token: str) -> Form | None:
-    if _BYTE_FALLBACK.fullmatch(token):
-        return None
-    starts = token.startswith(SENTENCEPIECE_SPACE)
-    return token[starts:].replace(SENTENCEPIECE_SPACE, " "), starts
-
-
-def _read_byte_bpe(token: str) -> Form | None:
-    try:
-        text = bytes(map(_BYTE_OF_LETTER.__getitem__, token)).decode()
-    except (KeyError, UnicodeDecodeError):
-        return None
-    starts = text.startswith(" ")
-    return text[starts:], starts
-
-
-def _read_wordpiece(token: str) -> Form:
-    continues = token.startswith(WORDPIECE_PREFIX) and len(token) > len(WORDPIECE_PREFIX)
-    return (token[len(WORDPIECE_PREFIX) :], False) if continues else (token, True)
-
-
-def _make_byte_letters() -> dict[str, int]:
-    """Return the byte each letter stands for in byte-level BPE.
-
-    Printable Latin-1 characters stand for themselves; the other bytes got letters from 256 on, in
-    their order, so that a space (the 33rd of them) is `Ġ`.
-    """
-    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(byte): byte for byte in sorted(printable)}
-    return letters | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-_BYTE_OF_LETTER = _make_byte_letters()

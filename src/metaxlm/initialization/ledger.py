@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_path
-from metaxlm.initialization.canonical import Kind
 from metaxlm.initialization.matching import RULES
 from metaxlm.initialization.plan import Plan
+from metaxlm.vocabulary.token_forms import Kind
 
 LEDGER = "ledger.parquet"
 COVERAGE = "coverage.json"

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxlm.initialization.canonical import Form, Vocabulary
+from metaxlm.initialization.canonical import Vocabulary
+from metaxlm.vocabulary.token_forms import Form
 
 Propose = Callable[[str, bool], tuple[Form, ...]]
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaxlm.config import MatchingRecipe
-from metaxlm.initialization.canonical import Kind, Vocabulary, read_vocabulary
+from metaxlm.initialization.canonical import Vocabulary, read_vocabulary
 from metaxlm.initialization.composition import Counts, compose_rows
 from metaxlm.initialization.matching import (
     FILLER_RULES,
@@ -33,6 +33,7 @@ from metaxlm.initialization.matching import (
 )
 from metaxlm.initialization.translation import Composed
 from metaxlm.scripts import SPECIAL, find_script
+from metaxlm.vocabulary.token_forms import Kind
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.initialization.canonical import Form, find_form
 from metaxlm.initialization.matching import DICTIONARY_RULES, TEXT_RULES
 from metaxlm.initialization.plan import Origin, Plan
 from metaxlm.initialization.translation import spell_word
 from metaxlm.languages import language_name
 from metaxlm.scripts import SPECIAL
+from metaxlm.vocabulary.token_forms import Form, find_form
 
 
 @dataclass(frozen=True)

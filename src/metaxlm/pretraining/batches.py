@@ -1,52 +1,64 @@
-"""Step number in, batch out: the walk from shards to what the model sees.
+"""Step number in, pieces of a batch out: the walk from shards to what the device gets.
 
 1. `sampling.Schedule` names the language and block of every row of the step;
-2. `packing.Blocks` reads those blocks from the memory-mapped shards;
-3. rows are padded to the longest, rounded up to a multiple of 8;
-4. `masking.mask_tokens` hides 15 % with the step's own random numbers.
+2. `blocks.Blocks` reads those rows from the memory-mapped shards;
+3. a step is cut into pieces of consecutive rows, for micro-batches and for processes;
+4. on the device, `masking.Masking` hides tokens with the step's own random numbers.
 
-No part has a state that a checkpoint would need: `batch(step)` may be called in any order.
+No part has a state that a checkpoint would need: `piece(step, ...)` may be called in any order, and
+the rows of a step are the same however it is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
+from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
-from metaxlm.pretraining.masking import mask_tokens
-from metaxlm.pretraining.packing import Blocks
-from metaxlm.pretraining.sampling import Schedule
-from metaxlm.randomness import generator
+from metaxlm.pretraining.blocks import Blocks
+from metaxlm.pretraining.sampling import CHUNK, Schedule, spread_held_out
+from metaxlm.pretraining.schedules import value_at
+from metaxlm.randomness import derive_seed
 
-_MULTIPLE = 8
+Sample = tuple[str, int]
+"""The language and the block that a row shows."""
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One step's input on a device."""
+class Piece:
+    """Some rows of a step, not yet masked."""
 
     ids_BL: Tensor
-    mask_BL: Tensor | None
-    """True for real tokens; None when nothing is padding."""
-    rows_M: Tensor
-    labels_M: Tensor
+    """int32, padded to the full length."""
+    lengths_B: Tensor
+    """int32, the real tokens of each row."""
+    rows_B: Tensor
+    """int64, which rows of the step these are."""
+    dropout_seed: int
+    samples: list[Sample]
     num_tokens: int
-    samples: list[tuple[str, int]]
-    """(language, block) of each row."""
+    extra: object = None
+    """What a teacher prepared for these rows."""
 
-    def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device."""
-        mask = None if self.mask_BL is None else self.mask_BL.to(device)
-        ids, rows, labels = (t.to(device) for t in (self.ids_BL, self.rows_M, self.labels_M))
-        return Batch(ids, mask, rows, labels, self.num_tokens, self.samples)
+    def to(self, device: torch.device) -> Piece:
+        """Return the piece on a device; the copies need not be complete when this returns."""
+        if device.type == "cpu":
+            return self
+        ids, lengths, rows = (
+            tensor.to(device, non_blocking=True)
+            for tensor in (self.ids_BL, self.lengths_B, self.rows_B)
+        )
+        extra = self.extra.to(device) if hasattr(self.extra, "to") else self.extra
+        return replace(self, ids_BL=ids, lengths_B=lengths, rows_B=rows, extra=extra)
 
 
 class BatchSource:
@@ -58,59 +70,89 @@ class BatchSource:
         tokenizer: PreTrainedTokenizerBase,
         recipe: TrainingRecipe,
         seed: int,
+        prepare: Callable[[Piece, Sequence[Sample]], object] | None = None,
     ) -> None:
+        self.languages: Sequence[str] = tuple(shards)
         self._recipe = recipe
         self._seed = seed
-        self._pad_id = tokenizer.pad_token_id
-        self._mask_id = tokenizer.mask_token_id
-        self._special_ids = np.array(sorted(tokenizer.all_special_ids))
-        self._ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), self._special_ids)
-        first, last = _boundary_ids(tokenizer)
-        self._blocks = {
-            language: Blocks(shard, recipe.length, first, last)
-            for language, shard in shards.items()
+        self._prepare = prepare
+        self._sizes = {
+            name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()
         }
-        sizes = {name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()}
-        self.probabilities = rebalance(sizes, recipe.alpha)
-        num_blocks = {language: len(blocks) for language, blocks in self._blocks.items()}
-        self._schedule = Schedule(self.probabilities, num_blocks, recipe.batch_size, seed)
-
-    def batch(self, step: int) -> Batch:
-        """Return the batch of one step, counted from 0."""
-        languages = self._schedule.languages
-        samples = [(languages[index], block) for index, block in self._schedule.rows(step)]
-        rows = [self._blocks[language][block] for language, block in samples]
-        longest = max(map(len, rows))
-        width = min(-(-longest // _MULTIPLE) * _MULTIPLE, self._recipe.length)
-        ids = np.full((len(rows), width), self._pad_id, np.int64)
-        for index, row in enumerate(rows):
-            ids[index, : len(row)] = row
-        real = np.arange(width) < np.array([len(row) for row in rows])[:, None]
-        candidates = (
-            real & ~np.isin(ids, self._special_ids) if self._recipe.exclude_special else real
+        self._blocks = Blocks(shards, tokenizer, recipe.length)
+        num_blocks = self._blocks.num_blocks
+        self._held_out = {
+            name: spread_held_out(num_blocks[name], recipe.held_out) for name in self.languages
+        }
+        self._schedule = Schedule(
+            self.probabilities, num_blocks, recipe.batch_size, seed, self._held_out
         )
-        masked = mask_tokens(
-            ids,
-            candidates,
-            self._recipe.mask_probability,
-            self._mask_id,
-            self._ordinary_ids,
-            generator(self._seed, "masks", step),
-        )
-        return Batch(
-            torch.from_numpy(masked.ids),
-            None if real.all() else torch.from_numpy(real),
-            torch.from_numpy(masked.rows),
-            torch.from_numpy(masked.labels),
-            int(real.sum()),
-            samples,
-        )
+        self._pin = torch.cuda.is_available()
 
+    @property
+    def padding_share(self) -> float:
+        """The share of padding in all blocks."""
+        return self._blocks.padding_share
 
-def _boundary_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Return the ids of `<s>` and `</s>`; BERT's vocabularies call them `[CLS]` and `[SEP]`."""
-    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
-    return (
-        tokenizer.cls_token_id if first is None else first,
-        tokenizer.sep_token_id if last is None else last,
-    )
+    def probabilities(self, step: int) -> dict[str, float]:
+        """Return how likely each language is at a step; alpha moves between chunks of steps."""
+        return rebalance(self._sizes, value_at(self._recipe.alpha, step - step % CHUNK))
+
+    def samples(self, step: int) -> list[Sample]:
+        """Return the (language, block) of each row of a step, whoever computes it."""
+        return self._name(*self._schedule.rows(step))
+
+    def piece(self, step: int, index: int = 0, count: int = 1) -> Piece:
+        """Return one of `count` equal pieces of a step; steps and pieces count from 0."""
+        size, rest = divmod(self._recipe.batch_size, count)
+        if rest:
+            raise MetaXLMError(
+                f"a batch of {self._recipe.batch_size} blocks cannot be cut into {count} equal "
+                f"pieces; make batch_size a multiple of {count}"
+            )
+        assert 0 <= index < count, f"piece {index} of {count}"
+        languages, blocks = self._schedule.rows(step)
+        rows = slice(index * size, (index + 1) * size)
+        seed = derive_seed(self._seed, "dropout", step, index, count)
+        piece = self._read(languages[rows], blocks[rows], rows.start, seed)
+        if self._prepare is None:
+            return piece
+        # A teacher must know the whole step: its term is a mean over all rows of its language.
+        return replace(piece, extra=self._prepare(piece, self._name(languages, blocks)))
+
+    def mask_key(self, step: int) -> int:
+        """Return what decides the masks of a step."""
+        return derive_seed(self._seed, "masks", step)
+
+    def held_out(self, language: str) -> Sequence[Piece]:
+        """Return the blocks of a language that no step shows, a batch at a time."""
+        blocks = self._held_out[language]
+        languages = np.full(len(blocks), self.languages.index(language))
+        size = self._recipe.batch_size
+        return [
+            self._read(languages[first : first + size], blocks[first : first + size], first, 0)
+            for first in range(0, len(blocks), size)
+        ]
+
+    def _read(
+        self,
+        languages: NDArray[np.int64],
+        blocks: NDArray[np.int64],
+        first_row: int,
+        dropout_seed: int,
+    ) -> Piece:
+        shape = (len(blocks), self._recipe.length)
+        ids_BL = torch.empty(shape, dtype=torch.int32, pin_memory=self._pin)
+        lengths_B = torch.empty(len(blocks), dtype=torch.int32, pin_memory=self._pin)
+        rows_B = torch.empty(len(blocks), dtype=torch.int64, pin_memory=self._pin)
+        lengths_B.numpy()[:] = self._blocks.read(languages, blocks, ids_BL.numpy())
+        rows_B.numpy()[:] = np.arange(first_row, first_row + len(blocks))
+        num_tokens = int(lengths_B.sum())
+        samples = self._name(languages, blocks)
+        return Piece(ids_BL, lengths_B, rows_B, dropout_seed, samples, num_tokens)
+
+    def _name(self, languages: NDArray[np.int64], blocks: NDArray[np.int64]) -> list[Sample]:
+        return [
+            (self.languages[language], block)
+            for language, block in zip(languages.tolist(), blocks.tolist(), strict=True)
+        ]

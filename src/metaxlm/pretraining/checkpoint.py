@@ -7,16 +7,19 @@ Loading takes the newest one whose every byte verifies; damaged ones are passed 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, read_json, remove, write_json
+from metaxlm.files import atomic_path, read_json, write_json
 from metaxlm.manifest import find_damage, write_manifest
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.pretraining.optimizer import MOMENTS
 from metaxlm.progress import say
 
 
@@ -25,15 +28,26 @@ class TrainingState:
     """What a run knows beside its tensors; everything else follows from the step."""
 
     step: int = 0
-    """Steps taken."""
+    """Steps taken, skipped ones included."""
     tokens: int = 0
     """Tokens seen, padding not counted."""
     loss_sum: float = 0.0
-    """Sum of the losses since the last row of the log."""
+    """Sum of the losses of good steps since the last row of the log."""
     loss_count: int = 0
-    """Steps since the last row of the log."""
+    """Good steps since the last row of the log."""
+    skipped: int = 0
+    """Steps that changed nothing because their loss or gradient was not finite."""
+    skipped_in_row: int = 0
+    """How many of the latest steps in a row were skipped."""
+    recent_losses: list[float] = field(default_factory=list)
+    """Losses of the latest rows of the log, against which a spike is seen."""
     seconds: float = 0.0
     """Time spent in training, over all starts."""
+
+    @property
+    def good_steps(self) -> int:
+        """Steps that changed the weights: what Adam counts."""
+        return self.step - self.skipped
 
 
 @dataclass(frozen=True)
@@ -45,18 +59,21 @@ class Checkpoint:
     state: TrainingState
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write a checkpoint and remove all but the newest `keep`."""
-    final = folder / f"step-{checkpoint.state.step:08d}"
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint, whole or not at all."""
+    final = folder / step_name(checkpoint.state.step)
     with atomic_path(final) as temporary:
         temporary.mkdir()
         save_file(_contiguous(checkpoint.model), temporary / "model.safetensors")
         save_file(_contiguous(checkpoint.moments), temporary / "optimizer.safetensors")
         write_json(temporary / "state.json", asdict(checkpoint.state))
         write_manifest(temporary, {"step": checkpoint.state.step})
-    for old in list_checkpoints(folder)[:-keep]:
-        remove(old)
     return final
+
+
+def step_name(step: int) -> str:
+    """Return the name of a step's folder."""
+    return f"step-{step:08d}"
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -74,13 +91,43 @@ def load_newest(folder: Path) -> Checkpoint | None:
     return None
 
 
+def check_fit(checkpoint: Checkpoint, model: MaskedLM, folder: Path) -> None:
+    """Refuse a checkpoint of another model, or of one that was trained in other parts."""
+    moved = {name: p.shape for name, p in model.named_parameters() if p.requires_grad}
+    wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    wanted |= {f"{moment}.{name}": shape for name, shape in moved.items() for moment in MOMENTS}
+    found = {name: t.shape for name, t in (checkpoint.model | checkpoint.moments).items()}
+    if found != wanted:
+        name = min(name for name in wanted | found if wanted.get(name) != found.get(name))
+        raise MetaXLMError(
+            f"{folder}: its checkpoints are of another model, {name} is "
+            f"{_describe(found.get(name))} there and {_describe(wanted.get(name))} here; "
+            "choose another folder"
+        )
+
+
+def _describe(shape: torch.Size | None) -> str:
+    return "absent" if shape is None else " x ".join(map(str, shape))
+
+
+def rebuild_model(config: EncoderConfig, checkpoint: Checkpoint) -> MaskedLM:
+    """Return the model of a checkpoint, in evaluation mode; it shares the checkpoint's memory."""
+    with torch.device("meta"):
+        model = MaskedLM(config)
+    model.load_state_dict(checkpoint.model, assign=True)
+    return model.eval()
+
+
 def _load(path: Path) -> Checkpoint:
     try:
         model = load_file(path / "model.safetensors")
         moments = load_file(path / "optimizer.safetensors")
-    except SafetensorError as error:
-        raise MetaXLMError(f"{path}: cannot be loaded ({error}); delete it") from error
-    return Checkpoint(model, moments, TrainingState(**read_json(path / "state.json")))
+        state = TrainingState(**read_json(path / "state.json"))
+    except (SafetensorError, TypeError) as error:
+        raise MetaXLMError(
+            f"{path}: whole, but not of this version ({error}); move it away to begin anew"
+        ) from error
+    return Checkpoint(model, moments, state)
 
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Which device a run uses."""
+"""Which device a process of a run uses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import torch
 from metaxlm.errors import MetaXLMError
 
 
-def choose_device(name: str) -> torch.device:
-    """Turn `auto`, `cpu`, `cuda` or `cuda:N` into a device that is there."""
+def choose_device(name: str, local_rank: int = 0, local_size: int = 1) -> torch.device:
+    """Turn `auto`, `cpu`, `cuda` or `cuda:N` into a device that is there.
+
+    Of several processes on one machine, each takes the GPU of its number.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -19,8 +22,24 @@ def choose_device(name: str) -> torch.device:
         ) from error
     if device.type not in ("cpu", "cuda"):
         raise MetaXLMError(f"--device {name}: only cpu and cuda are supported")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise MetaXLMError(
-            f"--device {name}: found {torch.cuda.device_count()} CUDA devices; use cpu or auto"
-        )
+    if device.type == "cuda":
+        return _choose_gpu(name, device.index, local_rank, local_size)
     return device
+
+
+def _choose_gpu(name: str, index: int | None, local_rank: int, local_size: int) -> torch.device:
+    found = torch.cuda.device_count()
+    if local_size == 1:
+        if (index or 0) >= found:
+            raise MetaXLMError(f"--device {name}: found {found} CUDA devices; use cpu or auto")
+        return torch.device(name)
+    if index is not None:
+        raise MetaXLMError(
+            f"--device {name}: one GPU for {local_size} processes; use cuda, and each takes its own"
+        )
+    if local_size > found:
+        raise MetaXLMError(
+            f"--device {name}: {local_size} processes on this machine, but {found} CUDA devices; "
+            f"start {found or 'none'} of them here, or use --device cpu"
+        )
+    return torch.device("cuda", local_rank)

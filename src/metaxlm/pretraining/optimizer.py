@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What Adam remembers of each parameter."""
 
 
 def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int) -> float:
@@ -38,9 +39,12 @@ def make_optimizer(
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of every parameter."""
+    """Set the learning rate of every parameter; in place where it lies on the device."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
@@ -49,7 +53,7 @@ def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, 
         f"{moment}.{name}": optimizer.state[parameter][moment]
         for name, parameter in model.named_parameters()
         if parameter in optimizer.state
-        for moment in _MOMENTS
+        for moment in MOMENTS
     }
 
 
@@ -60,6 +64,6 @@ def import_moments(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             device = parameter.device
-            state = {moment: moments[f"{moment}.{name}"].to(device) for moment in _MOMENTS}
+            state = {moment: moments[f"{moment}.{name}"].to(device) for moment in MOMENTS}
             state["step"] = torch.tensor(float(step), device=device)
             optimizer.state[parameter] = state

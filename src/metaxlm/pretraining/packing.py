@@ -1,54 +1,163 @@
-"""FULL-SENTENCES blocks: whole sentences fill a block until the next one does not fit.
+"""FULL-SENTENCES blocks with almost no padding.
 
-A block reads `<s> A </s> B </s>` and has at most `length` tokens; it may cross documents. A
-sentence that is longer than a block is cut and fills one alone. Comes in: a shard. Goes out: which
-sentences make each block, and the token ids of any one of them.
+Comes in: how long each sentence of each language is. Goes out: which sentences make each block. A
+block is a run of text. What room is left behind the run is filled with the longest of the next few
+sentences that fit there, with or without the run's last one, whichever fills it better. Each
+sentence stands in exactly one block, and never far from its neighbors in the text.
+
+Sentences are cut into lanes that are packed side by side, one block of each lane at a time, so that
+NumPy works on columns of a thousand lanes: packing costs about two microseconds for a block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxlm.corpus.shards import Shard
+_LOOK_AHEAD = 64
+"""Sentences among which a block finds its own."""
+_LANE_BLOCKS = 16
+"""Sentences of a lane, in units of the capacity: the last block of a lane stays part empty."""
+_LARGEST_LANE = 1 << 16
+"""A place within a lane fits into 16 bits."""
+_LANES_AT_ONCE = 1024
+
+Lengths = NDArray[np.integer]
+Signed = NDArray[np.signedinteger]
 
 
-def pack(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Return where each block starts among the sentences, plus their number at the end.
+@dataclass(frozen=True)
+class Packing:
+    """Which sentences make each block of a language: 2 bytes a sentence, 8 a block."""
 
-    `lengths` counts each sentence with its `</s>`; none may exceed `capacity`.
-    """
-    assert lengths.max(initial=0) <= capacity, "a sentence that fits no block would never be placed"
-    ends = np.cumsum(lengths)
-    starts = [0]
-    while starts[-1] < len(lengths):
-        start = starts[-1]
-        used = ends[start - 1] if start else 0
-        starts.append(int(np.searchsorted(ends, used + capacity, side="right")))
-    return np.array(starts, np.int64)
-
-
-class Blocks:
-    """The blocks of one language."""
-
-    def __init__(self, shard: Shard, length: int, bos_id: int, eos_id: int) -> None:
-        self._shard = shard
-        self._capacity = length - 1  # `<s>` takes one
-        self._bos_id = bos_id
-        self._eos_id = eos_id
-        lengths = np.diff(shard.offsets.astype(np.int64)) + 1
-        self._starts = pack(np.minimum(lengths, self._capacity), self._capacity)
+    starts: NDArray[np.int64]
+    """Where each block starts in `order`, plus the end."""
+    order: NDArray[np.uint16]
+    """The sentences block by block, each counted from the start of its lane."""
+    lane: int
+    """Sentences in a lane: entry k of `order` belongs to lane k // lane."""
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self.starts) - 1
 
-    def __getitem__(self, index: int) -> NDArray[np.int64]:
-        """Return the token ids of one block, special tokens included."""
-        first, last = int(self._starts[index]), int(self._starts[index + 1])
-        offsets = self._shard.offsets[first : last + 1].astype(np.int64)
-        begin = int(offsets[0])
-        # Only a sentence that stands alone can be too long: it is cut to leave room for `</s>`.
-        end = min(int(offsets[-1]), begin + self._capacity - (last - first))
-        ends = np.minimum(offsets[1:] - begin, end - begin)
-        tokens = self._shard.tokens[begin:end].astype(np.int64)
-        return np.concatenate([[self._bos_id], np.insert(tokens, ends, self._eos_id)])
+    def sentences(self, block: int) -> list[int]:
+        """Return the sentences of a block, in the order of the text."""
+        places = np.arange(self.starts[block], self.starts[block + 1])
+        found: list[int] = (places - places % self.lane + self.order[places]).tolist()
+        return found
+
+
+def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
+    """Pack each stream of sentences into blocks of its own; a pure function of each stream.
+
+    Lengths count each sentence with its `</s>`; none may be empty or exceed `capacity`.
+    """
+    size = min(_LANE_BLOCKS * capacity, _LARGEST_LANE)
+    orders = [np.empty(len(stream), np.uint16) for stream in streams]
+    counts: list[list[NDArray[np.int64]]] = [[np.zeros(1, np.int64)] for _ in streams]
+    places = [
+        (index, first)
+        for index, stream in enumerate(streams)
+        for first in range(0, len(stream), size)
+    ]
+    for start in range(0, len(places), _LANES_AT_ONCE):
+        group = places[start : start + _LANES_AT_ONCE]
+        lanes = _Lanes([streams[index][first : first + size] for index, first in group], capacity)
+        block_of, order = lanes.pack()
+        for (index, first), blocks, sorted_places in zip(group, block_of, order, strict=True):
+            length = min(size, len(streams[index]) - first)
+            orders[index][first : first + length] = sorted_places[:length]
+            counts[index].append(np.bincount(blocks[:length]))
+    return [
+        Packing(np.cumsum(np.concatenate(count)), order, size)
+        for count, order in zip(counts, orders, strict=True)
+    ]
+
+
+class _Lanes:
+    """Stretches of sentences that are packed side by side."""
+
+    def __init__(self, stretches: Sequence[Lengths], capacity: int) -> None:
+        self._capacity = capacity
+        self._size = max(map(len, stretches))
+        shape = (len(stretches), self._size + _LOOK_AHEAD)
+        # A sentence that found its block has no length any more; so has what is behind the last.
+        self._lengths = np.zeros(shape, np.int16 if capacity < 1 << 14 else np.int32)
+        self._block_of = np.full(shape, 0xFFFF, np.uint16)
+        for row, stretch in zip(self._lengths, stretches, strict=True):
+            assert stretch.min() > 0, "an empty sentence would never be placed"
+            assert stretch.max() <= capacity, "a sentence that fits no block would never be placed"
+            row[: len(stretch)] = stretch
+
+    def pack(self) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Return for each lane the block of every sentence, and the sentences block by block."""
+        num_lanes, width = self._lengths.shape
+        lengths, block_of = self._lengths.reshape(-1), self._block_of.reshape(-1)
+        windows = np.lib.stride_tricks.sliding_window_view(lengths, _LOOK_AHEAD)
+        # Of each lane that is not done: its first free sentence, its end, its block, room in it.
+        at = np.arange(num_lanes) * width
+        end = at + self._size
+        block = np.zeros(num_lanes, np.uint16)
+        room = np.full(num_lanes, self._capacity, lengths.dtype)
+        while len(at):
+            taken, left, room, is_full = _fill(windows[at], room)
+            lane, column = np.nonzero(taken)
+            sentence = at[lane] + column
+            lengths[sentence] = 0
+            block_of[sentence] = block[lane]
+            first = left.argmax(axis=1)
+            at = at + np.where(
+                np.take_along_axis(left, first[:, None], 1)[:, 0], first, _LOOK_AHEAD
+            )
+            block = block + is_full.astype(np.uint16)
+            room[is_full] = self._capacity
+            going = at < end
+            if not going.all():
+                at, end, block, room = at[going], end[going], block[going], room[going]
+        blocks = self._block_of[:, : self._size]
+        return blocks, np.argsort(blocks, axis=1, kind="stable").astype(np.uint16)
+
+
+def _fill(
+    near: Signed, room: Signed
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Signed, NDArray[np.bool_]]:
+    """Choose sentences for the open block of each lane among the next ones [lanes, look-ahead].
+
+    Returns which are chosen, which are left for later, the room that stays, and whether the block
+    is done. A block that takes all it sees goes on with the sentences behind them.
+    """
+    lanes = np.arange(len(near))
+    total = np.cumsum(near, axis=1, dtype=np.int32)
+    in_run = total <= room[:, None]
+    count = in_run.sum(axis=1)
+    is_full = count < _LOOK_AHEAD
+    run = np.where(count > 0, total[lanes, count - 1], 0).astype(room.dtype)
+    rest = np.where(in_run, near.dtype.type(0), near)
+    room = room - run
+
+    column, size = _find_longest(rest, room)
+    # The same without the run's last sentence, which then begins the next block.
+    last = np.minimum((total < run[:, None]).sum(axis=1), _LOOK_AHEAD - 1)
+    last_size = near[lanes, last]
+    other_column, other_size = _find_longest(rest, (room + last_size) * is_full)
+    is_better = is_full & (last > 0) & (last_size < other_size - size)
+    rest[lanes, last] = np.where(is_better, last_size, rest[lanes, last])
+    column = np.where(is_better, other_column, column)
+    size = np.where(is_better, other_size, size)
+    rest[lanes, column] -= size
+    room = room + last_size * is_better - size
+
+    column, size = _find_longest(rest, room)
+    rest[lanes, column] -= size
+    left = rest > 0
+    return (near > 0) & ~left, left, room - size, is_full
+
+
+def _find_longest(lengths: Signed, room: Signed) -> tuple[NDArray[np.int64], Signed]:
+    """Return the column and length of each lane's longest sentence that fits; length 0 if none."""
+    fitting = np.where(lengths <= room[:, None], lengths, lengths.dtype.type(0))
+    column = fitting.argmax(axis=1)
+    return column, fitting[np.arange(len(fitting)), column]

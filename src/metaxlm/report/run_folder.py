@@ -35,6 +35,8 @@ _PARTS = {
 _PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
 # A finished training keeps its log with the model, one under way beside its checkpoints.
 _LOG_PLACES = ("log.jsonl", "model/training_log.jsonl", "checkpoints/log.jsonl")
+# Rows of a log that tell something else than the loss in training.
+_OTHER_ROWS = frozenset({"held_out", "spike"})
 _DISPLAY_NAMES = {
     "xlm": "XLM",
     "metaxlm": "MetaXLM",
@@ -159,6 +161,10 @@ def _read_log(folder: Path) -> list[Row]:
         return []
     by_step = {}
     for number, row in enumerate(read_results(path), start=1):
+        if not _OTHER_ROWS.isdisjoint(row):
+            continue
+        if row.get("loss", ...) is None:  # every step was skipped
+            continue
         if not isinstance(row.get("step"), int) or not isinstance(row.get("loss"), int | float):
             raise MetaXLMError(f"{path}:{number}: a log row needs `step` and `loss`")
         by_step[row["step"]] = row

@@ -1,0 +1,47 @@
+"""Dropout without a stored mask: whether a value stays is a hash of the seed and its place.
+
+Forward and backward ask the same hash, so nothing is written in between, and a step repeats to the
+bit whatever ran before it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+def threshold(probability: float) -> int:
+    """Return the hash value, as a signed 32-bit number, below which a value is dropped."""
+    return round(probability * 2**32) - 2**31
+
+
+@triton.jit
+def hash32(x):
+    """Mix 32 bits so that every input bit moves every output bit."""
+    x = x.to(tl.uint32)
+    x = (x ^ (x >> 16)) * 0x21F0AAAD
+    x = (x ^ (x >> 15)) * 0x735A2D97
+    return x ^ (x >> 15)
+
+
+@triton.jit
+def is_kept(seed, place, limit):
+    """Say for each place of a tensor whether it stays."""
+    mixed = hash32(hash32(place) ^ seed.to(tl.uint32))
+    return mixed.to(tl.int32, bitcast=True) >= limit
+
+
+@triton.jit
+def is_pair_kept(row_keys, column_keys, limit):
+    """Say for each pair of a row and a column whether it stays; the keys are odd hashes.
+
+    One multiplication for each pair, because this stands in attention's inner loop: the product of
+    a random number and an odd random number is uniform, and pairs differ in one of the two.
+    """
+    return (row_keys * column_keys).to(tl.int32, bitcast=True) >= limit
+
+
+@triton.jit
+def make_keys(seed, numbers):
+    """Return odd hashes of rows or columns for `is_pair_kept`."""
+    return (hash32(hash32(numbers) ^ seed) | 1).to(tl.int32, bitcast=True)

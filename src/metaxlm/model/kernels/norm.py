@@ -1,0 +1,132 @@
+"""LayerNorm(residual + dropout(x)) in one pass, and its gradient in one pass.
+
+The backward pass also adds up the columns that it has at hand: the gradients of the LayerNorm's
+weight and bias, and of the bias of the linear layer that made x.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from metaxlm.model.kernels.dropout import is_kept, threshold
+from metaxlm.model.kernels.sums import sum_rows
+
+_PROGRAMS = 1056
+"""Programs of a backward pass, each with partial sums: eight for each processor of an H100."""
+
+
+@triton.jit
+def _forward(
+    X, RESIDUAL, WEIGHT, BIAS, OUT, SUM, MEAN, SCALE, SEED, salt, eps, limit, keep_scale,
+    D: tl.constexpr, DROPOUT: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BD)
+    inside = columns < D
+    place = row * D + columns
+    x = tl.load(X + place, inside, 0.0).to(tl.float32)
+    if DROPOUT:
+        seed = (tl.load(SEED) + salt).to(tl.uint32)
+        x = tl.where(is_kept(seed, place, limit), x * keep_scale, 0.0)
+    x += tl.load(RESIDUAL + place, inside, 0.0).to(tl.float32)
+    # What is saved is rounded; normalizing the rounded value keeps both passes in step.
+    x = x.to(SUM.dtype.element_ty).to(tl.float32)
+    tl.store(SUM + place, x.to(SUM.dtype.element_ty), inside)
+    mean = tl.sum(x, 0) / D
+    centered = tl.where(inside, x - mean, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(centered * centered, 0) / D + eps)
+    weight = tl.load(WEIGHT + columns, inside, 0.0)
+    bias = tl.load(BIAS + columns, inside, 0.0)
+    tl.store(OUT + place, (centered * scale * weight + bias).to(OUT.dtype.element_ty), inside)
+    tl.store(MEAN + row, mean)
+    tl.store(SCALE + row, scale)
+
+
+@triton.jit
+def _backward(
+    D_OUT, SUM, MEAN, SCALE, WEIGHT, D_SUM, D_X, PARTIAL, SEED, salt, N, limit, keep_scale,
+    D: tl.constexpr, DROPOUT: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    columns = tl.arange(0, BD)
+    inside = columns < D
+    weight = tl.load(WEIGHT + columns, inside, 0.0)
+    d_weight = tl.zeros([BD], tl.float32)
+    d_bias = tl.zeros([BD], tl.float32)
+    d_linear = tl.zeros([BD], tl.float32)
+    if DROPOUT:
+        seed = (tl.load(SEED) + salt).to(tl.uint32)
+    width = tl.full([1], D, tl.int64)
+    for row in range(program, N, tl.num_programs(0)):
+        place = row * width + columns
+        d_out = tl.load(D_OUT + place, inside, 0.0).to(tl.float32)
+        x = tl.load(SUM + place, inside, 0.0).to(tl.float32)
+        scale = tl.load(SCALE + row)
+        normal = tl.where(inside, (x - tl.load(MEAN + row)) * scale, 0.0)
+        d_weight += d_out * normal
+        d_bias += d_out
+        d_normal = d_out * weight
+        first = tl.sum(d_normal, 0) / D
+        second = tl.sum(d_normal * normal, 0) / D
+        d_sum = (d_normal - first - normal * second) * scale
+        tl.store(D_SUM + place, d_sum.to(D_SUM.dtype.element_ty), inside)
+        if DROPOUT:
+            d_sum = tl.where(is_kept(seed, place, limit), d_sum * keep_scale, 0.0)
+            tl.store(D_X + place, d_sum.to(D_X.dtype.element_ty), inside)
+        d_linear += tl.where(inside, d_sum, 0.0)
+    place = program * 3 * D + columns
+    tl.store(PARTIAL + place, d_weight, inside)
+    tl.store(PARTIAL + place + D, d_bias, inside)
+    tl.store(PARTIAL + place + 2 * D, d_linear, inside)
+
+
+def add_and_normalize(
+    x_ND: Tensor,
+    residual_ND: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    eps: float,
+    dropout: float,
+    seed: Tensor,
+    salt: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the normalized sum, and for the backward pass: the sum, row means, row scales."""
+    rows, width = x_ND.shape
+    out, total = torch.empty_like(residual_ND), torch.empty_like(residual_ND)
+    mean, scale = (torch.empty(rows, dtype=torch.float32, device=x_ND.device) for _ in range(2))
+    _forward[(rows,)](
+        x_ND, residual_ND, weight_D, bias_D, out, total, mean, scale, seed, salt, eps,
+        threshold(dropout), 1.0 / (1.0 - dropout),
+        D=width, DROPOUT=dropout > 0, BD=triton.next_power_of_2(width), num_warps=1,
+    )  # fmt: skip
+    return out, total, mean, scale
+
+
+def add_and_normalize_backward(
+    d_out_ND: Tensor,
+    total_ND: Tensor,
+    mean_N: Tensor,
+    scale_N: Tensor,
+    weight_D: Tensor,
+    dropout: float,
+    seed: Tensor,
+    salt: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of residual and x, and the column sums [3, D].
+
+    The column sums are the gradients of the LayerNorm's weight and bias and of x summed over rows.
+    """
+    rows, width = total_ND.shape
+    d_total = torch.empty_like(total_ND)
+    d_x = torch.empty_like(total_ND) if dropout > 0 else d_total
+    programs = min(_PROGRAMS, rows)
+    partial = torch.empty(programs, 3, width, dtype=torch.float32, device=total_ND.device)
+    _backward[(programs,)](
+        d_out_ND, total_ND, mean_N, scale_N, weight_D, d_total, d_x, partial, seed, salt, rows,
+        threshold(dropout), 1.0 / (1.0 - dropout),
+        D=width, DROPOUT=dropout > 0, BD=triton.next_power_of_2(width), num_warps=1,
+    )  # fmt: skip
+    return d_total, d_x, sum_rows(partial.flatten(1)).view(3, width)

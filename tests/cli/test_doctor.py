@@ -1,0 +1,154 @@
+"""`metaxlm doctor` as a user meets it: everything is tried, and what fails is found."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.cli.doctor import LEAST_VERSIONS
+from metaxlm.corpus.shards import write_shard
+from metaxlm.model.encoder import MaskedLM
+from metaxlm.pretraining import checkpoint
+from tests.commands import Command
+from tests.conftest import sentences
+
+MACHINE = [
+    "python", "torch", "transformers", "device", "bfloat16", "kernels", "matmul", "output folder",
+]  # fmt: skip
+RECIPE = """
+name: toy
+languages: [en, de]
+vocabulary: {size: 300, monolingual_size: 280}
+model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 32}
+meta: {steps: 40, batch_size: 8, length: 16}
+pretraining: {steps: 20, batch_size: 8, length: 32}
+variants:
+  xlm: {initialize: none}
+  metaxlm: {initialize: both}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.yaml"
+    path.write_text(RECIPE, encoding="utf-8")
+    return path
+
+
+def examine(metaxlm: Command, *arguments: str | Path) -> tuple[int, dict[str, str]]:
+    """Return the exit code, and `status detail` of each check."""
+    code, printed, errors = metaxlm("doctor", *arguments)
+    assert errors == ""
+    lines = [line for line in printed.splitlines() if not line.startswith("verify: ")]
+    return code, {line[9:25].strip(): line[:9].strip() + " " + line[26:] for line in lines}
+
+
+def test_the_machine_alone(metaxlm: Command, tmp_path: Path) -> None:
+    code, checks = examine(metaxlm)
+    assert code == 0
+    assert list(checks) == MACHINE
+    assert all(line.startswith("ok ") for line in checks.values())
+    assert "TFLOP/s" in checks["matmul"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_versions_are_those_of_the_package() -> None:
+    path = Path(__file__).parents[2] / "pyproject.toml"
+    wanted = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["dependencies"]
+    for package, numbers in LEAST_VERSIONS.items():
+        (line,) = [line for line in wanted if line.startswith(f"{package}>=")]
+        parts = [int(part) for part in line.removeprefix(f"{package}>=").split(".")]
+        assert numbers == tuple((*parts, 0)[:2])
+
+
+def test_a_recipe_before_anything_exists(metaxlm: Command, recipe: Path, tmp_path: Path) -> None:
+    code, checks = examine(metaxlm, recipe)
+    assert code == 0
+    own = ["disk space", "shards", "save and load", "step of meta", "step of xlm"]
+    assert list(checks) == [*MACHINE, *own]
+    assert checks["shards"].startswith("skipped none yet")
+    assert {checks[name].split()[0] for name in own if name != "shards"} == {"ok"}
+    assert "loss 5.7" in checks["step of xlm"]  # ln 300
+    assert list(tmp_path.iterdir()) == [recipe]
+
+
+def test_shards_are_verified(
+    metaxlm: Command, recipe: Path, tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    folder = tmp_path / "runs" / "toy" / "shards"
+    for name in ("multilingual/en", "multilingual/de"):
+        write_shard(folder / name, sentences(name[-2:]), multilingual_tokenizer)
+    code, checks = examine(metaxlm, recipe)
+    assert code == 1
+    assert "monolingual/en: missing" in checks["shards"]
+    write_shard(folder / "monolingual" / "en", sentences("en"), multilingual_tokenizer)
+    code, checks = examine(metaxlm, recipe)
+    assert (code, checks["shards"].split(",")[0]) == (0, "ok 3")
+    tokens = folder / "multilingual" / "de" / "tokens.bin"
+    damaged = bytearray(tokens.read_bytes())
+    damaged[7] ^= 1
+    tokens.write_bytes(damaged)
+    code, checks = examine(metaxlm, recipe)
+    assert code == 1
+    assert checks["shards"].startswith("FAILED")
+    assert "tokens.bin: changed" in checks["shards"]
+
+
+def test_a_full_disk(metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = shutil.disk_usage
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: real(path)._replace(free=100_000))
+    code, checks = examine(metaxlm, recipe)
+    assert code == 1
+    assert checks["disk space"].startswith("FAILED checkpoints and models need 0.0 GB")
+    assert "smaller than the recipe's" in checks["save and load"]
+
+
+def test_an_output_that_is_a_file(metaxlm: Command, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file", encoding="utf-8")
+    code, checks = examine(metaxlm)
+    assert code == 1
+    assert checks["output folder"] == "FAILED runs: a file stands there; choose another --output"
+
+
+def test_a_disk_that_changes_what_it_holds(
+    metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = checkpoint.load_newest
+
+    def load(folder: Path) -> Any:
+        loaded = real(folder)
+        assert loaded is not None
+        loaded.moments["exp_avg.head.bias"][3] += 1
+        return loaded
+
+    monkeypatch.setattr(checkpoint, "load_newest", load)
+    code, checks = examine(metaxlm, recipe)
+    assert code == 1
+    assert "what was loaded is not what was saved" in checks["save and load"]
+
+
+def test_a_step_that_is_not_finite(
+    metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = MaskedLM.loss_sum
+
+    def compute(self: MaskedLM, *arguments: Any) -> Tensor:
+        return real(self, *arguments) * float("nan")
+
+    monkeypatch.setattr(MaskedLM, "loss_sum", compute)
+    code, checks = examine(metaxlm, recipe)
+    assert code == 1
+    assert checks["step of xlm"] == "FAILED 8 x 32 tokens: the loss is nan"
+
+
+def test_what_takes_too_long_is_skipped(metaxlm: Command, recipe: Path) -> None:
+    sizes = ("pretraining.batch_size=10000000", "pretraining.length=32")
+    code, checks = examine(metaxlm, recipe, *(w for value in sizes for w in ("--set", value)))
+    assert code == 0
+    assert checks["step of xlm"].startswith("skipped 10000000 x 32 tokens take more than 60 s")

@@ -1,0 +1,57 @@
+"""Every flipped bit of a checkpoint is found, and the one before is taken."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.trainings import RECIPE, Training
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.corpus.shards import Shard
+from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
+
+
+def flip_bits(
+    training: Training, folder: Path, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training.run(folder, RECIPE.model_copy(update={"steps": 4, "checkpoint_every": 2}))
+    newest = list_checkpoints(folder)[-1]
+    files = sorted(newest.iterdir())
+    assert len(files) == 4
+    draw = random.Random(200)
+    found = 0
+    for number in range(count):
+        path = files[number % len(files)]
+        whole = path.read_bytes()
+        damaged = bytearray(whole)
+        bit = draw.randrange(8 * len(whole))
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        loaded = load_newest(folder)
+        assert loaded is not None
+        assert loaded.state.step == 2, f"bit {bit} of {path.name} was not noticed"
+        found += 1
+        path.write_bytes(whole)
+    assert capsys.readouterr().out.count("passed over") == count
+    print(f"{count} flipped bits in {[file.name for file in files]}: {found} found")
+    loaded = load_newest(folder)
+    assert loaded is not None
+    assert loaded.state.step == 4
+
+
+@pytest.fixture
+def training(shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase) -> Training:
+    return Training(shards, multilingual_tokenizer)
+
+
+def test_some_bits(training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip_bits(training, tmp_path, 40, capsys)
+
+
+@pytest.mark.faults
+def test_two_hundred_bits(
+    training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip_bits(training, tmp_path, 200, capsys)

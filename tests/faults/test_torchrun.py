@@ -1,0 +1,201 @@
+"""Whole runs by several processes: the same models as by one, also when they are stopped."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.rank_jobs import ranks, torchrun
+from tests.trainings import rows
+
+from metaxlm.files import digest_file
+from metaxlm.pretraining.checkpoint import list_checkpoints
+
+pytestmark = pytest.mark.faults
+
+RECIPE = """\
+name: toy
+languages: [en, de]
+corpus:
+  phrasebook:
+    {source_sentences: 600, sentences: 300, test_pairs: 20, aligned_pairs: 10,
+     train_examples: 20, test_examples: 10}
+vocabulary: {size: 500, monolingual_size: 400}
+model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 64}
+meta: &training
+  {steps: 400, batch_size: 8, length: 32, learning_rate: 3e-3, warmup_steps: 6,
+   checkpoint_every: 20, log_every: 10, micro_batches: 2}
+pretraining: {<<: *training, steps: 40}
+variants:
+  metaxlm: {initialize: both}
+evaluation: {alignment: null}
+"""
+MODELS = ("meta/model", "variants/metaxlm/model")
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    output = str(folder / "runs")
+    return ["run", str(folder / "toy.yaml"), "--output", output, "--device", "cpu", *more]
+
+
+def digests(folder: Path) -> list[str]:
+    return [digest_file(folder / "runs/toy" / name / "model.safetensors") for name in MODELS]
+
+
+def copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    return target
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is ready for its first training."""
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    run_alone(folder, "--stage", "shards")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole run by one process."""
+    folder = copy(prepared, tmp_path_factory.mktemp("one"))
+    run_alone(folder)
+    return folder
+
+
+def run_alone(folder: Path, *more: str) -> None:
+    with ranks(1, ["-m", "metaxlm", *command(folder, *more)]) as (process,):
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, output
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=240)
+    return output
+
+
+def wait_for_checkpoint(folder: Path, step: int, processes: list[subprocess.Popen[str]]) -> None:
+    checkpoints = folder / "runs/toy/meta/checkpoints"
+    while not any(int(path.name[5:]) > step for path in list_checkpoints(checkpoints)):
+        for process in processes:
+            assert process.poll() is None, process.stdout and process.stdout.read()
+        time.sleep(0.05)
+
+
+def stopped_at(output: str) -> int:
+    """Return the step that a run says it stopped after; it says so once."""
+    found = re.findall(r"stopped after step (\d+); the same command continues", output)
+    assert len(found) == 1, output
+    return int(found[0])
+
+
+def test_two_processes_make_the_models_of_one(prepared: Path, one: Path, tmp_path: Path) -> None:
+    copy(prepared, tmp_path)
+    process = torchrun(2, ["-m", "metaxlm", *command(tmp_path)])
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert output.count("meta: running") == output.count("evaluate metaxlm: done") == 1, output
+    assert digests(tmp_path) == digests(one)
+    for place in ("meta", "variants/metaxlm"):
+        logs = [rows(root / "runs/toy" / place / "checkpoints") for root in (tmp_path, one)]
+        assert logs[0] == logs[1]
+    results = [(root / "runs/toy/results.jsonl").read_text("utf-8") for root in (tmp_path, one)]
+    assert results[0] == results[1]
+
+
+def test_two_processes_with_shards_make_a_whole_model(
+    prepared: Path, one: Path, tmp_path: Path
+) -> None:
+    copy(prepared, tmp_path)
+    shards = ["--set", "execution.sharding=fsdp", "--stage", "meta", "--quiet"]
+    process = torchrun(2, ["-m", "metaxlm", *command(tmp_path, *shards)])
+    output = finish(process)
+    assert (process.returncode, output.strip()) == (0, "")
+    found, expected = (
+        load_file(root / "runs/toy/meta/model/model.safetensors") for root in (tmp_path, one)
+    )
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        # 400 steps away from rounding that differs in the gradient's norm.
+        assert torch.allclose(found[name], tensor, atol=1e-3), name
+    files = [p.name for p in (tmp_path / "runs/toy/meta/model").iterdir()]
+    assert {"config.json", "tokenizer.json", "training_log.jsonl"} <= set(files)
+
+
+def test_a_run_stopped_through_one_process_and_through_torchrun_ends_the_same(
+    prepared: Path, one: Path, tmp_path: Path
+) -> None:
+    copy(prepared, tmp_path)
+    arguments = ["-m", "metaxlm", *command(tmp_path)]
+    with ranks(2, arguments) as processes:
+        wait_for_checkpoint(tmp_path, 0, processes)
+        processes[1].send_signal(signal.SIGTERM)
+        outputs = [finish(process) for process in processes]
+        assert [process.returncode for process in processes] == [75, 75], outputs
+        assert outputs[1] == ""
+    first = stopped_at(outputs[0])
+    newest = list_checkpoints(tmp_path / "runs/toy/meta/checkpoints")[-1]
+    assert newest.name == f"step-{first:08d}"
+    process = torchrun(2, arguments)
+    wait_for_checkpoint(tmp_path, first, [process])
+    process.send_signal(signal.SIGTERM)
+    output = finish(process)
+    assert process.returncode != 0
+    assert first < stopped_at(output) < 400
+    assert f"continuing after step {first}" in output
+    process = torchrun(2, arguments)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert digests(tmp_path) == digests(one)
+
+
+def test_a_process_that_waits_stops_the_run_at_the_next_stage(
+    prepared: Path, tmp_path: Path
+) -> None:
+    """Rank 0 prepares the text; rank 1, which only waits, is asked to stop."""
+    (tmp_path / "toy.yaml").write_text(
+        RECIPE.replace("source_sentences: 600", "source_sentences: 20000"), encoding="utf-8"
+    )
+    with ranks(2, ["-m", "metaxlm", *command(tmp_path)]) as processes:
+        corpus = tmp_path / "runs/toy"
+        while not corpus.is_dir():
+            time.sleep(0.05)
+        processes[1].send_signal(signal.SIGTERM)
+        outputs = [finish(process) for process in processes]
+        assert [process.returncode for process in processes] == [75, 75], outputs
+    assert "metaxlm: rank 1 was asked to stop; the same command continues" in outputs[0]
+    assert outputs[1] == ""
+    assert not (tmp_path / "runs/toy/vocabulary").exists()
+
+
+def test_a_killed_worker_of_torchrun_is_named(prepared: Path, tmp_path: Path) -> None:
+    copy(prepared, tmp_path)
+    process = torchrun(2, ["-m", "metaxlm", *command(tmp_path)])
+    wait_for_checkpoint(tmp_path, 0, [process])
+    workers = subprocess.run(
+        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+    )
+    victim = max(int(pid) for pid in workers.stdout.split())
+    subprocess.run(["kill", "-9", str(victim)], check=True)
+    start = time.monotonic()
+    output = finish(process)
+    assert time.monotonic() - start < 30
+    assert process.returncode != 0
+    assert len(re.findall(rf"metaxlm: rank \d \(.*, pid {victim}\) died", output)) == 1, output
+
+
+def test_the_command_says_what_two_processes_cannot_do(prepared: Path, tmp_path: Path) -> None:
+    copy(prepared, tmp_path)
+    wrong = ["--set", "meta.micro_batches=3"]
+    process = torchrun(2, ["-m", "metaxlm", *command(tmp_path, *wrong)])
+    output = finish(process)
+    assert process.returncode != 0
+    assert output.count("metaxlm: micro_batches is 3, which 2 processes cannot share") == 1, output

@@ -1,0 +1,224 @@
+"""The fused kernels compute what the plain encoder computes, on a GPU or in Triton's interpreter.
+
+Without a GPU, `TRITON_INTERPRET=1 pytest tests/model/test_kernels.py` runs the kernels on the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = pytest.mark.skipif(
+    find_spec("triton") is None or not (torch.cuda.is_available() or INTERPRETED),
+    reason="no GPU with Triton",
+)
+DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
+LENGTHS = [40, 33, 17]
+LENGTH, VOCABULARY = 40, 150
+
+
+@pytest.fixture(autouse=True)
+def exact_products() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def make_model(dropout: float, width: int = 32) -> MaskedLM:
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        VOCABULARY, width, 2, 2, 2 * width, 64, dropout=dropout, attention_dropout=dropout
+    )
+    model = MaskedLM(config)
+    with torch.no_grad():  # so that no bias or LayerNorm is trivial
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return model.to(DEVICE).train()
+
+
+class Example:
+    """Three blocks of different lengths, some predictions, two unused slots."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(1)
+        self.lengths_B = torch.tensor(LENGTHS, dtype=torch.int32, device=DEVICE)
+        self.mask_BL = torch.arange(LENGTH, device=DEVICE) < self.lengths_B[:, None]
+        ids_BL = torch.randint(5, VOCABULARY, (len(LENGTHS), LENGTH)).to(DEVICE)
+        ids_BL[:, :3] = 7  # a word in many places
+        self.ids_BL = torch.where(self.mask_BL, ids_BL, 1)
+        self.rows_M = torch.tensor([0, 3, 9, 44, 45, 46, 85, 86, 0, 0], device=DEVICE)
+        self.labels_M = torch.tensor([3, 9, 77, 149, 20, 21, 5, 6, -100, -100], device=DEVICE)
+
+    def plain(self, model: MaskedLM) -> tuple[Tensor, Tensor]:
+        hidden_BLD = model.encoder(self.ids_BL, self.mask_BL)
+        return hidden_BLD, model.loss_sum(hidden_BLD, self.rows_M, self.labels_M)
+
+    def fused(
+        self, model: MaskedLM, seed: int = 5, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor]:
+        from metaxlm.model.kernels.blocks import Blocks
+
+        blocks = Blocks(self.lengths_B, LENGTH, torch.tensor([seed], device=DEVICE), dtype)
+        hidden_BLD = model.encoder.encode_blocks(self.ids_BL, blocks)
+        return hidden_BLD, model.loss_sum(hidden_BLD, self.rows_M, self.labels_M, blocks)
+
+
+def gradients(model: MaskedLM, loss: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def distance(found: Tensor, wanted: Tensor) -> float:
+    return float((found - wanted).norm() / wanted.norm().clamp_min(1e-12))
+
+
+# Products of float32 in Triton are rounded to tf32 on a GPU.
+TOLERANCE = 1e-5 if INTERPRETED else 5e-3
+
+
+def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder() -> None:
+    model, example = make_model(0.0), Example()
+    plain_states, plain_loss = example.plain(model)
+    wanted = gradients(model, plain_loss)
+    states, loss = example.fused(model)
+    found = gradients(model, loss)
+    assert loss.item() == pytest.approx(plain_loss.item(), rel=TOLERANCE)
+    assert distance(states[example.mask_BL], plain_states[example.mask_BL]) < TOLERANCE
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        assert distance(found[name], gradient) < TOLERANCE, name
+
+
+def test_gradients_with_dropout_are_those_of_the_loss() -> None:
+    model, example = make_model(0.2), Example()
+    found = gradients(model, example.fused(model)[1])
+    for name in (
+        "encoder.embeddings.words.weight",
+        "encoder.embeddings.positions.weight",
+        "encoder.layers.0.attention.qkv.weight",
+        "encoder.layers.0.attention.qkv.bias",
+        "encoder.layers.0.ffn_in.bias",
+        "encoder.layers.0.ffn_norm.weight",
+    ):
+        parameter, direction = model.get_parameter(name), found[name] / found[name].norm()
+        with torch.no_grad():
+            parameter += 5e-3 * direction
+            above = float(example.fused(model)[1])
+            parameter -= 1e-2 * direction
+            below = float(example.fused(model)[1])
+            parameter += 5e-3 * direction
+        slope = (above - below) / 1e-2
+        assert slope == pytest.approx(float(found[name].norm()), rel=0.02, abs=0.02), name
+
+
+def test_dropout_follows_from_the_seed_and_is_off_for_measurements() -> None:
+    model, example = make_model(0.3), Example()
+    states = example.fused(model)[0]
+    assert torch.equal(example.fused(model)[0], states)
+    assert not torch.equal(example.fused(model, seed=6)[0], states)
+    model.eval()
+    assert torch.equal(example.fused(model, seed=6)[0], example.fused(model)[0])
+
+
+def test_frozen_weights_get_no_gradient_and_change_no_other() -> None:
+    model, example = make_model(0.1), Example()
+    wanted = gradients(model, example.fused(model)[1])
+    for parameter in model.encoder.layers.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    found = gradients(model, example.fused(model)[1])
+    assert found.keys() == {name for name in wanted if not name.startswith("encoder.layers")}
+    assert all(torch.equal(found[name], wanted[name]) for name in found)
+
+
+def test_attention_drops_independently_and_as_often_as_asked() -> None:
+    from metaxlm.model.kernels.attention import Shape, attend, make_column_keys
+
+    length, heads, size, rate = 64, 2, 16, 0.25
+    shape = Shape(8, length, heads, size, rate)
+    # All keys alike: each weight is 1 / L before dropout. Values tell four of the keys apart.
+    qkv = torch.zeros(8 * length, 3 * heads * size, device=DEVICE)
+    values = qkv.view(8, length, 3, heads, size)[:, :, 2]
+    for key in range(size):
+        values[:, key, :, key] = 1
+    lengths = torch.full((8,), length, dtype=torch.int32, device=DEVICE)
+    seed = torch.tensor([3], device=DEVICE)
+    out, _ = attend(qkv, lengths, make_column_keys(seed, length), seed, 1, shape)
+    kept = (out.view(-1, size) > 0).double()
+    torch.testing.assert_close(out.max().item(), 1 / length / (1 - rate), rtol=1e-3, atol=0)
+    assert float(kept.mean()) == pytest.approx(1 - rate, abs=0.015)
+    centered = (kept - (1 - rate)) / (rate * (1 - rate)) ** 0.5
+    correlation = centered.T @ centered / len(kept)
+    correlation.fill_diagonal_(0)
+    assert float(correlation.abs().max()) < 5 / len(kept) ** 0.5
+
+
+def test_gelu_is_exact_to_the_rounding_of_its_input_type() -> None:
+    from metaxlm.model.kernels.gelu import gelu, gelu_backward
+
+    x = torch.linspace(-8, 8, 3000, device=DEVICE).view(30, 100)
+    wanted = x.double().requires_grad_()
+    torch.testing.assert_close(gelu(x).double(), F.gelu(wanted).detach(), atol=5e-7, rtol=0)
+    upstream = torch.randn(30, 100, device=DEVICE)
+    (gradient,) = torch.autograd.grad(F.gelu(wanted), wanted, upstream.double())
+    found, sums = gelu_backward(upstream, x)
+    torch.testing.assert_close(found.double(), gradient, atol=3e-6, rtol=0)
+    torch.testing.assert_close(sums.double(), gradient.sum(0), atol=3e-5, rtol=0)
+
+
+def test_cross_entropy_over_padded_columns() -> None:
+    from metaxlm.model.kernels.cross_entropy import cross_entropy, gradient
+
+    torch.manual_seed(0)
+    rows, vocabulary, padded = 70, 5003, 5120
+    logits = 5 * torch.randn(rows, padded, device=DEVICE)
+    labels = torch.randint(0, vocabulary, (rows,), device=DEVICE)
+    labels[4] = -100
+    wanted = logits[:, :vocabulary].double().requires_grad_()
+    reference = F.cross_entropy(wanted, labels, reduction="none")
+    reference.sum().mul(0.5).backward()
+    loss, lse = cross_entropy(logits, labels, vocabulary)
+    torch.testing.assert_close(loss.double(), reference.detach(), atol=1e-5, rtol=1e-6)
+    d_bias = gradient(logits, labels, lse, torch.tensor(0.5, device=DEVICE), vocabulary)
+    assert wanted.grad is not None
+    torch.testing.assert_close(logits[:, :vocabulary].double(), wanted.grad, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(d_bias.double(), wanted.grad.sum(0), atol=1e-5, rtol=1e-4)
+    assert not logits[:, vocabulary:].any()
+
+
+def test_adamw_equals_torch_and_skips_on_request() -> None:
+    from metaxlm.model.kernels.adamw import update
+
+    torch.manual_seed(0)
+    parameter = torch.nn.Parameter(torch.randn(300, 33, device=DEVICE))
+    ours = parameter.detach().clone()
+    first, second = torch.zeros_like(ours), torch.zeros_like(ours)
+    # The interpreter cuts bits off where a GPU rounds.
+    half = torch.float32 if INTERPRETED else torch.bfloat16
+    copy = torch.zeros_like(ours, dtype=half)
+    betas, eps, decay, rate = (0.9, 0.98), 1e-6, 0.01, 1e-2
+    optimizer = torch.optim.AdamW([parameter], rate, betas, eps, decay)
+    no, yes = torch.zeros((), device=DEVICE), torch.ones((), device=DEVICE)
+    for time in range(1, 5):
+        gradient = torch.randn_like(ours)
+        parameter.grad = gradient / 2
+        optimizer.step()
+        corrections = [1 - betas[0] ** time, (1 - betas[1] ** time) ** 0.5]
+        numbers = torch.tensor([rate, 2.0, *corrections], device=DEVICE)
+        update(ours, gradient, first, second, copy, numbers, no, betas, eps, decay)
+    torch.testing.assert_close(ours, parameter.detach(), atol=3e-6, rtol=0)
+    assert torch.equal(copy, ours.to(half))
+    before = [tensor.clone() for tensor in (ours, first, second, copy)]
+    update(ours, gradient, first, second, copy, numbers, yes, betas, eps, decay)
+    assert all(torch.equal(a, b) for a, b in zip(before, (ours, first, second, copy), strict=True))

@@ -1,0 +1,141 @@
+"""Small trainings that tests start, disturb and compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.config import ExecutionRecipe, TrainingRecipe
+from metaxlm.corpus.shards import Shard
+from metaxlm.files import digest_file, read_json
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.pretraining.batches import BatchSource, Piece
+from metaxlm.pretraining.checkpoint import list_checkpoints
+from metaxlm.pretraining.distributed import World
+from metaxlm.pretraining.loop import Export, train
+from metaxlm.pretraining.masking import Masked, Masking
+
+CPU = torch.device("cpu")
+RECIPE = TrainingRecipe(
+    steps=30,
+    batch_size=8,
+    length=32,
+    learning_rate=3e-3,
+    warmup_steps=5,
+    checkpoint_every=10,
+    log_every=7,
+    evaluate_every=9,
+)
+_TIMES = ("seconds", "tokens_per_second", "peak_share")
+
+
+class Source(BatchSource):
+    """Batches that do something when the loop comes to a step, and tell teachers the step."""
+
+    act: Callable[[int], None] = staticmethod(lambda step: None)
+
+    def mask_key(self, step: int) -> int:
+        self.act(step)
+        return super().mask_key(step)
+
+    def piece(self, step: int, index: int = 0, count: int = 1) -> Piece:
+        return replace(super().piece(step, index, count), extra=step)
+
+
+BAD_GRADIENT = object()
+"""Asks `AddedLoss` for a term that is finite itself and whose gradient is not."""
+
+
+class AddedLoss:
+    """A teacher that adds a number to the loss of some steps."""
+
+    def __init__(self, numbers: Mapping[int, object]) -> None:
+        self.numbers = numbers
+
+    def loss(self, model: MaskedLM, hidden_BLD: Tensor, masked: Masked, extra: object) -> Tensor:
+        assert isinstance(extra, int)
+        nothing = hidden_BLD.sum() * 0.0
+        number = self.numbers.get(extra, 0.0)
+        if number is BAD_GRADIENT:
+            return nothing.square().sqrt()
+        assert isinstance(number, float)
+        return number * (1.0 + nothing)
+
+
+class Training:
+    """Runs of one model on one corpus; each starts afresh or continues what is in its folder."""
+
+    def __init__(
+        self,
+        shards: Mapping[str, Shard],
+        tokenizer: PreTrainedTokenizerBase,
+        device: torch.device = CPU,
+    ) -> None:
+        self.shards, self.tokenizer, self.device = shards, tokenizer, device
+
+    def make_model(self, hidden: int = 32) -> MaskedLM:
+        torch.manual_seed(0)
+        return MaskedLM(EncoderConfig(len(self.tokenizer), hidden, 2, 2, 64, 32))
+
+    def run(
+        self,
+        folder: Path,
+        recipe: TrainingRecipe = RECIPE,
+        *,
+        act: Callable[[int], None] | None = None,
+        workers: int = 1,
+        added: Mapping[int, object] | None = None,
+        export: Export | None = None,
+        model: MaskedLM | None = None,
+    ) -> MaskedLM:
+        model = self.make_model() if model is None else model
+        source = Source(self.shards, self.tokenizer, recipe, 1)
+        if act is not None:
+            source.act = act
+        train(
+            model,
+            source,
+            recipe,
+            folder,
+            1,
+            World.alone(self.device),
+            "training",
+            masking=Masking(self.tokenizer, recipe, self.device),
+            execution=ExecutionRecipe(workers=workers),
+            teacher=None if added is None else AddedLoss(added),
+            export=export,
+        )
+        return model
+
+
+def crash(at: int) -> Callable[[int], None]:
+    def act(step: int) -> None:
+        if step == at:
+            raise RuntimeError("crash")
+
+    return act
+
+
+def ending(folder: Path) -> dict[str, Any]:
+    """Everything that a run leaves and that must not depend on how often it was disturbed."""
+    newest = list_checkpoints(folder)[-1]
+    state = read_json(newest / "state.json")
+    names = ("model.safetensors", "optimizer.safetensors")
+    digests = {name: digest_file(newest / name) for name in names}
+    return digests | {
+        "state": {k: v for k, v in state.items() if k != "seconds"},
+        "log": rows(folder),
+    }
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a training's log, without times."""
+    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in _TIMES} for line in lines]
