@@ -109,7 +109,7 @@ def _explain(
     problems = error.errors()
     first = problems[0]
     # Union branches add their own labels to the place; they are no keys of the recipe.
-    place = tuple(str(part) for part in first["loc"] if not str(part).startswith("literal["))
+    place = tuple(str(part) for part in first["loc"] if not str(part).startswith(("literal[", "<")))
     place = (*section, *(part for part in place if part != "PartsRecipe"))
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     where = f"{path}:{line}" if line else str(path)

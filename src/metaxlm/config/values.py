@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -29,7 +29,12 @@ def _parse_exponent(value: object) -> object:
 Real = Annotated[float, BeforeValidator(_parse_exponent), Field(ge=0)]
 
 
-Scheduled = Fraction | Annotated[dict[Count, Fraction], Field(min_length=1)]
+# The tags keep a complaint to the kind that was written; `recipe_file` leaves them out.
+Scheduled = Annotated[
+    Annotated[Fraction, Tag("<number>")]
+    | Annotated[dict[Count, Fraction], Field(min_length=1), Tag("<steps>")],
+    Discriminator(lambda value: "<steps>" if isinstance(value, dict) else "<number>"),
+]
 """One value for the whole training, or values at steps with straight lines between them."""
 
 

@@ -64,7 +64,7 @@ class Blocks:
     tied: TiedGradient = field(default_factory=TiedGradient)
 
     @cached_property
-    def column_keys_L(self) -> Tensor:
+    def column_keys(self) -> Tensor:
         """Attention dropout's keys of the places in a block."""
         return make_column_keys(self.seed, self.length)
 
@@ -169,9 +169,7 @@ class AttentionBlock(torch.autograd.Function):
         kind = blocks.dtype
         w_qkv, w_out = blocks.cast(qkv_weight), blocks.cast(out_weight)
         qkv = torch.addmm(qkv_bias.to(kind), x_ND, w_qkv.t())
-        mixed, traces = attend(
-            qkv, blocks.lengths_B, blocks.column_keys_L, blocks.seed, salt, shape
-        )
+        mixed, traces = attend(qkv, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape)
         projected = torch.addmm(out_bias.to(kind), mixed, w_out.t())
         y, total, mean, scale = add_and_normalize(
             projected, x_ND, norm_weight, norm_bias, eps, dropout, blocks.seed, salt + 1
@@ -195,7 +193,7 @@ class AttentionBlock(torch.autograd.Function):
         )
         d_mixed = d_projected @ w_out
         d_w_out = _weight_gradient(d_projected, mixed) if needs[3] else None
-        traces = Traces(lse, keys, blocks.column_keys_L)
+        traces = Traces(lse, keys, blocks.column_keys)
         d_qkv, d_b_qkv = attend_backward(d_mixed, qkv, mixed, traces, blocks.lengths_B, shape)
         d_w_qkv = _weight_gradient(d_qkv, x) if needs[1] else None
         # Without dropout both gradients of the sum are one tensor, which is done with by now.
