@@ -1,153 +1,304 @@
-"""Training steps a second: ours and transformers' XLMRobertaForMaskedLM, side by side in one run.
+"""Pretraining steps: ours and transformers' XLMRobertaForMaskedLM, side by side in one run.
 
-Both train on the same batches with AdamW. The peer computes logits for every position, as its
-loss does; ours only for the masked ones. The matmul ceiling of the device is measured in the same
-run, so that figures from different machines can be compared as shares of it.
+    python benchmarks/pretraining.py              # both, eager and compiled, with the ceiling
+    python benchmarks/pretraining.py --grow       # what ours costs as it grows
+    python benchmarks/pretraining.py --parity 200 # the losses of the fused and the plain path
 
-    python benchmarks/pretraining.py [--layers 4 --hidden 128 --vocabulary 4000 --batch 64x64]
+All train on the same random batches with AdamW, bfloat16 on a GPU and float32 on a CPU. The peer
+computes logits for every position, as its loss does; ours for the predicted ones. The device's
+matmul rate is measured before and after each contender, because GPUs slow down when they get warm:
+shares are of what was measured around it.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
+from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.pretraining.batches import Piece
+from metaxlm.pretraining.checkpoint import TrainingState
+from metaxlm.pretraining.cost import count_predictions, count_step_flops, synchronize
 from metaxlm.pretraining.device import choose_device
+from metaxlm.pretraining.distributed import World
+from metaxlm.pretraining.engine import Engine, uses_bfloat16
+from metaxlm.pretraining.masking import Masking
+from metaxlm.pretraining.measure import make_tokenizer
+
+Step = Callable[[int], None]
+console = Console(width=100, highlight=False)
+RATE = 1e-4
+GROWTH = [(6, 384), (12, 384), (12, 512), (12, 768), (24, 1024)]
+VOCABULARIES = [64_000, 250_002]
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained."""
+
+    layers: int
+    hidden: int
+    vocabulary: int
+    sequences: int
+    length: int
+    dropout: float = 0.1
+
+    @property
+    def config(self) -> EncoderConfig:
+        return EncoderConfig(
+            vocab_size=self.vocabulary,
+            hidden_size=self.hidden,
+            num_layers=self.layers,
+            num_heads=self.hidden // 64,
+            ffn_size=4 * self.hidden,
+            dropout=self.dropout,
+            attention_dropout=self.dropout,
+        )
+
+    @property
+    def recipe(self) -> TrainingRecipe:
+        return TrainingRecipe(batch_size=self.sequences, length=self.length)
+
+    @property
+    def flops(self) -> float:
+        predictions = count_predictions(self.recipe)
+        return count_step_flops(self.config, self.sequences, self.length, predictions)
 
 
 def main() -> None:
     options = parse()
     device = choose_device(options.device)
-    sequences, length = map(int, options.batch.split("x"))
-    torch.manual_seed(0)
-    ids_BL = torch.randint(5, options.vocabulary, (sequences, length), device=device)
-    rows_M = torch.randperm(ids_BL.numel(), device=device)[: int(0.15 * ids_BL.numel())]
-    steps = {
-        "transformers": peer_step(options, ids_BL, rows_M),
-        "metaxlm": our_step(options, ids_BL, rows_M),
-    }
-    seconds = measure_alternately(steps, options.repeats, device)
-    ceiling = measure_ceiling(device)
-    flops = count_flops(options, sequences, length, len(rows_M))
-    table = Table("", "ms a step", "tokens/s", "share of the matmul ceiling")
-    for name, value in seconds.items():
-        share = flops / value / ceiling
-        rate = ids_BL.numel() / value
-        table.add_row(name, f"{value * 1e3:.1f}", f"{rate:,.0f}", f"{share:.1%}")
-    console = Console()
-    console.print(f"{device}, {torch.get_num_threads()} threads; {vars(options)}")
-    console.print(f"matmul ceiling {ceiling / 1e12:.2f} TFLOP/s")
-    console.print(table)
-    console.print(f"ratio: {seconds['transformers'] / seconds['metaxlm']:.2f}")
+    preset = "12x768x250002x64x512" if device.type == "cuda" else "6x384x64000x8x128"
+    size = Size(*map(int, (options.size or preset).split("x")))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"
+    console.print(f"{name}{threads}, torch {torch.__version__}; {options.repeats} steps each")
+    if options.parity:
+        compare_losses(replace(size, dropout=0.0), options.parity, device)
+    elif options.grow:
+        show_growth(options, device)
+    else:
+        compare_speed(size, options, device)
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=4000)
-    parser.add_argument("--batch", default="64x64", help="sequences x tokens")
-    parser.add_argument("--repeats", type=int, default=10)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", help="LAYERSxHIDDENxVOCABULARYxSEQUENCESxTOKENS")
+    parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--grow", action="store_true")
+    parser.add_argument("--parity", type=int, metavar="STEPS")
+    parser.add_argument("--without", default="", help="contenders to leave out, by comma")
     return parser.parse_args()
 
 
-def our_step(options: argparse.Namespace, ids_BL: Tensor, rows_M: Tensor) -> Callable[[], None]:
-    config = EncoderConfig(
-        vocab_size=options.vocabulary,
-        hidden_size=options.hidden,
-        num_layers=options.layers,
-        num_heads=options.heads,
-        ffn_size=4 * options.hidden,
+def compare_speed(size: Size, options: argparse.Namespace, device: torch.device) -> None:
+    console.print(f"{size}: {size.flops / 1e12:.2f} TFLOP a step")
+    contenders: dict[str, Callable[[], Step]] = {
+        "transformers": lambda: peer(size, device, compiled=False),
+        "transformers, compiled": lambda: peer(size, device, compiled=True),
+        "metaxlm, plain": lambda: ours(size, device, "plain")[0],
+        "metaxlm": lambda: ours(size, device, "auto")[0],
+    }
+    if device.type == "cpu":
+        del contenders["metaxlm, plain"]  # there it is the same
+    table = Table("", "ms a step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
+    times: dict[str, float] = {}
+    for name, build in contenders.items():
+        if name in options.without.split(","):
+            continue
+        try:
+            times[name], rate, memory = measure(build, options.repeats, device)
+        except Exception as error:
+            table.add_row(name, "failed", str(error).splitlines()[0][:40])
+            continue
+        table.add_row(*describe(name, size, times[name], rate, memory))
+    console.print(table)
+    for name, seconds in times.items():
+        if name.startswith("transformers"):
+            console.print(f"metaxlm is {seconds / times['metaxlm']:.2f} times as fast as {name}")
+
+
+def show_growth(options: argparse.Namespace, device: torch.device) -> None:
+    table = Table("shape", "ms a step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
+    for vocabulary in VOCABULARIES:
+        for layers, hidden in GROWTH:
+            size = Size(layers, hidden, vocabulary, 64, 512)
+
+            def build(size: Size = size) -> Step:
+                return ours(size, device, "auto")[0]
+
+            name = f"{layers} x {hidden}, {vocabulary:,}"
+            table.add_row(*describe(name, size, *measure(build, options.repeats, device)))
+    console.print(table)
+
+
+def describe(
+    name: str, size: Size, seconds: float, rate: float, memory: float | None
+) -> tuple[str, ...]:
+    tokens = size.sequences * size.length
+    return (
+        name,
+        f"{seconds * 1e3:.1f}",
+        f"{1 / seconds:.1f}",
+        f"{tokens / seconds:,.0f}",
+        f"{size.flops / seconds / rate:.1%} of {rate / 1e12:.{0 if rate > 1e13 else 2}f} T",
+        "" if memory is None else f"{memory:.1f}",
     )
-    model = MaskedLM(config).to(ids_BL.device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    labels_M = ids_BL.view(-1)[rows_M]
-
-    def step() -> None:
-        with torch.autocast(ids_BL.device.type, torch.bfloat16, enabled=ids_BL.is_cuda):
-            logits_MV = model(ids_BL, None, rows_M)
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(logits_MV.float(), labels_M))
-        optimizer.step()
-
-    return step
 
 
-def peer_step(options: argparse.Namespace, ids_BL: Tensor, rows_M: Tensor) -> Callable[[], None]:
+def measure(
+    build: Callable[[], Step], repeats: int, device: torch.device
+) -> tuple[float, float, float | None]:
+    """Return a contender's seconds a step, the matmul rate around it, and its peak memory."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    before = measure_ceiling(device)
+    step = build()
+    for turn in range(3):
+        step(turn)
+    rounds = []
+    for turn in range(3):
+        synchronize(device)
+        start = time.perf_counter()
+        for number in range(repeats):
+            step(turn * repeats + number)
+        synchronize(device)
+        rounds.append((time.perf_counter() - start) / repeats)
+    memory = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    after = measure_ceiling(device)
+    return sorted(rounds)[1], (before + after) / 2, memory
+
+
+def ours(
+    size: Size, device: torch.device, kernels: str, precision: str = "auto"
+) -> tuple[Step, Engine]:
+    """Return a step of the engine that `metaxlm run` uses, and the engine."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = MaskedLM(size.config)
+    recipe = size.recipe.model_copy(update={"precision": precision})
+    masking = Masking(make_tokenizer(size.vocabulary), recipe, device)
+    execution = ExecutionRecipe(kernels="plain" if kernels == "plain" else "auto")
+    engine = Engine(model, masking, recipe, execution, World.alone(device))
+    pieces = [make_piece(ids_BL, seed) for seed, ids_BL in enumerate(batches(size))]
+
+    def step(number: int) -> None:
+        engine.take_step([pieces[number % len(pieces)]], RATE, 0.15, number)
+
+    return step, engine
+
+
+def make_piece(ids_BL: Tensor, seed: int) -> Piece:
+    rows, length = ids_BL.shape
+    lengths_B = torch.full((rows,), length, dtype=torch.int32)
+    return Piece(ids_BL.int(), lengths_B, torch.arange(rows), seed, [], ids_BL.numel())
+
+
+def peer(size: Size, device: torch.device, *, compiled: bool) -> Step:
+    """Return a step of transformers' model, as a careful user would write it."""
+    torch.manual_seed(0)
     config = XLMRobertaConfig(
-        vocab_size=options.vocabulary,
-        hidden_size=options.hidden,
-        num_hidden_layers=options.layers,
-        num_attention_heads=options.heads,
-        intermediate_size=4 * options.hidden,
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.hidden // 64,
+        intermediate_size=4 * size.hidden,
         max_position_embeddings=514,
         type_vocab_size=1,
         layer_norm_eps=1e-5,
+        hidden_dropout_prob=size.dropout,
+        attention_probs_dropout_prob=size.dropout,
     )
-    model = XLMRobertaForMaskedLM(config).to(ids_BL.device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    labels_BL = torch.full_like(ids_BL, -100)
-    labels_BL.view(-1)[rows_M] = ids_BL.view(-1)[rows_M]
+    with torch.device(device):
+        model = XLMRobertaForMaskedLM(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+    forward = torch.compile(model) if compiled else model
+    bfloat16 = uses_bfloat16(size.recipe, device)
+    examples = []
+    for ids_BL in batches(size):
+        chosen_BL = torch.rand(ids_BL.shape) < 0.15
+        labels_BL = torch.where(chosen_BL, ids_BL, -100)
+        examples.append((ids_BL.masked_fill(chosen_BL, 4).to(device), labels_BL.to(device)))
 
-    def step() -> None:
-        with torch.autocast(ids_BL.device.type, torch.bfloat16, enabled=ids_BL.is_cuda):
-            loss = model(input_ids=ids_BL, labels=labels_BL).loss
+    def step(number: int) -> None:
+        ids_BL, labels_BL = examples[number % len(examples)]
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            loss = forward(input_ids=ids_BL, labels=labels_BL).loss
         optimizer.zero_grad()
         torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     return step
 
 
-def measure_alternately(
-    steps: dict[str, Callable[[], None]], repeats: int, device: torch.device
-) -> dict[str, float]:
-    """Take turns, so that a busy machine slows all alike; return the median seconds of each."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(repeats + 2):
-        for name, step in steps.items():
-            synchronize(device)
-            start = time.perf_counter()
-            step()
-            synchronize(device)
-            if turn >= 2:
-                times[name].append(time.perf_counter() - start)
-    return {name: sorted(values)[len(values) // 2] for name, values in times.items()}
+def batches(size: Size) -> Iterator[Tensor]:
+    """Yield random batches whose words are as unevenly frequent as those of a language."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(8):
+        uniform = torch.rand(size.sequences, size.length, generator=generator, dtype=torch.float64)
+        yield (uniform**4 * (size.vocabulary - 5)).long() + 5
+
+
+def compare_losses(size: Size, steps: int, device: torch.device) -> None:
+    """Train on the same batches three ways, without dropout, whose random numbers differ."""
+    curves = {}
+    for name, kernels, precision in (
+        ("float32", "plain", "float32"),
+        ("plain bfloat16", "plain", "bfloat16"),
+        ("fused bfloat16", "auto", "bfloat16"),
+    ):
+        step, engine = ours(size, device, kernels, precision)
+        losses = []
+        for number in range(steps):
+            step(number)
+            state = TrainingState()
+            engine.read(state)
+            losses.append(state.loss_sum)
+            engine.begin_mean(state)
+        curves[name] = torch.tensor(losses, dtype=torch.float64)
+    console.print(f"{size}: losses of {steps} steps without dropout")
+    table = Table("", "first", "last", "mean difference", "largest difference to float32")
+    for name, losses_S in curves.items():
+        difference = losses_S - curves["float32"]
+        table.add_row(
+            name,
+            f"{losses_S[0]:.5f}",
+            f"{losses_S[-1]:.5f}",
+            f"{difference.mean():+.1e}",
+            f"{difference.abs().max():.1e}",
+        )
+    console.print(table)
 
 
 def measure_ceiling(device: torch.device) -> float:
     """Return the FLOP/s of a large matrix product in the type that training uses."""
-    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (2048, torch.float32)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-
-    def multiply() -> None:
-        torch.mm(a, b)
-
-    return 2 * size**3 / measure_alternately({"matmul": multiply}, 10, device)["matmul"]
-
-
-def count_flops(options: argparse.Namespace, sequences: int, length: int, masked: int) -> float:
-    """Count what a step must do at least: three products (forward, two backward) per weight."""
-    body = options.layers * 12 * options.hidden**2
-    attention = options.layers * 2 * length * options.hidden
-    head = options.hidden * (options.vocabulary + options.hidden)
-    return float(6 * (sequences * length * (body + attention) + masked * head))
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    times = []
+    for _ in range(4):
+        synchronize(device)
+        start = time.perf_counter()
+        for _ in range(10 if device.type == "cuda" else 1):
+            torch.mm(a, b)
+        synchronize(device)
+        times.append((time.perf_counter() - start) / (10 if device.type == "cuda" else 1))
+    return 2 * size**3 / sorted(times[1:])[1]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.corpus.shards import Shard
 from metaxlm.files import digest_file, read_json
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining.batches import BatchSource, Piece
+from metaxlm.pretraining.batches import BatchSource, Extra, Piece
 from metaxlm.pretraining.checkpoint import list_checkpoints
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.loop import Export, train
@@ -46,7 +46,20 @@ class Source(BatchSource):
         return super().mask_key(step)
 
     def piece(self, step: int, index: int = 0, count: int = 1) -> Piece:
-        return replace(super().piece(step, index, count), extra=step)
+        return replace(super().piece(step, index, count), extra=Now(torch.tensor([step])))
+
+
+@dataclass(frozen=True)
+class Now:
+    """Tells a teacher the step, as teachers are told: by a tensor."""
+
+    step: Tensor
+
+    def to(self, device: torch.device) -> Now:
+        return Now(self.step.to(device))
+
+    def tensors(self) -> list[Tensor]:
+        return [self.step]
 
 
 BAD_GRADIENT = object()
@@ -57,16 +70,25 @@ class AddedLoss:
     """A teacher that adds a number to the loss of some steps."""
 
     def __init__(self, numbers: Mapping[int, object]) -> None:
-        self.numbers = numbers
+        size = max(numbers, default=0) + 2  # the last place is for all later steps
+        self.numbers = torch.zeros(size)
+        self.roots = torch.ones(size)
+        for step, number in numbers.items():
+            if number is BAD_GRADIENT:
+                self.roots[step] = 0.0
+            else:
+                assert isinstance(number, float)
+                self.numbers[step] = number
 
-    def loss(self, model: MaskedLM, hidden_BLD: Tensor, masked: Masked, extra: object) -> Tensor:
-        assert isinstance(extra, int)
+    def loss(self, model: MaskedLM, hidden_BLD: Tensor, masked: Masked, extra: Extra) -> Tensor:
+        assert isinstance(extra, Now)
+        self.numbers, self.roots = (t.to(hidden_BLD.device) for t in (self.numbers, self.roots))
+        at = extra.step.clamp_max(len(self.numbers) - 1)
         nothing = hidden_BLD.sum() * 0.0
-        number = self.numbers.get(extra, 0.0)
-        if number is BAD_GRADIENT:
-            return nothing.square().sqrt()
-        assert isinstance(number, float)
-        return number * (1.0 + nothing)
+        root = self.roots[at].sum()
+        # The root of 0 has no slope; the root of 1 has.
+        zero = (nothing.square() + root).sqrt() - root.sqrt()
+        return zero + self.numbers[at].sum() * (1.0 + nothing)
 
 
 class Training:

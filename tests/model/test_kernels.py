@@ -80,7 +80,7 @@ def gradients(model: MaskedLM, loss: Tensor) -> dict[str, Tensor]:
 
 
 def distance(found: Tensor, wanted: Tensor) -> float:
-    return float((found - wanted).norm() / wanted.norm().clamp_min(1e-12))
+    return ((found - wanted).norm() / wanted.norm().clamp_min(1e-12)).item()
 
 
 # Products of float32 in Triton are rounded to tf32 on a GPU.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.trainings import Now
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
@@ -179,10 +180,10 @@ def test_pieces_stay_where_they_are_on_the_cpu(source: BatchSource) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_pieces_move_to_the_gpu(source: BatchSource) -> None:
-    piece = replace(source.piece(0), extra=torch.ones(3))
+    piece = replace(source.piece(0), extra=Now(torch.ones(3)))
     assert piece.ids_BL.is_pinned()
     moved = piece.to(torch.device("cuda"))
-    assert isinstance(moved.extra, torch.Tensor)
-    for tensor in (moved.ids_BL, moved.lengths_B, moved.rows_B, moved.extra):
+    assert moved.extra is not None
+    for tensor in (moved.ids_BL, moved.lengths_B, moved.rows_B, *moved.extra.tensors()):
         assert tensor.is_cuda
     assert torch.equal(moved.ids_BL.cpu(), piece.ids_BL)

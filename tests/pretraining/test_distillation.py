@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -29,12 +29,15 @@ from tests.pretraining.distillation_cases import (
 )
 from tests.vocabulary.kinds import make_tokenizer
 
-from metaxlm.config import DistillationRecipe
+from metaxlm.config import DistillationRecipe, ExecutionRecipe, TrainingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.hugging_face import Pretrained
 from metaxlm.pretraining.batches import Piece
-from metaxlm.pretraining.distillation import Distillation, Lesson, make_teacher
-from metaxlm.pretraining.masking import IGNORED, Masked
+from metaxlm.pretraining.checkpoint import TrainingState
+from metaxlm.pretraining.distillation import Distillation, Lesson, fill_up, make_teacher
+from metaxlm.pretraining.distributed import World
+from metaxlm.pretraining.engine import Engine
+from metaxlm.pretraining.masking import IGNORED, Masked, Masking
 from metaxlm.pretraining.objective import Objective
 
 
@@ -260,3 +263,62 @@ def test_what_cannot_be_taught_is_said() -> None:
     # Sizes may differ where only predictions are compared.
     piece = make_piece(ours, BLOCKS)
     assert value_of(teach(attempt(tokens), student, piece, mask(piece, ours, num=9))) > 0
+
+
+@pytest.mark.parametrize("most_columns", [80, 200])
+def test_shapes_that_are_filled_up_teach_the_same(most_columns: int) -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student, teacher = make_model(ours, 1), make_model(theirs, 2, positions=most_columns)
+    distillation = make(teacher, theirs, ours, pooled=1.0, tokens=1.0)
+    piece = make_piece(ours, BLOCKS)
+    masked = mask(piece, ours, num=9)
+    lesson = distillation.prepare(piece, piece.samples)
+    assert lesson is not None
+    names = [
+        field.name for field in fields(Lesson) if "_" in field.name and "num" not in field.name
+    ]
+    filled = fill_up({name: getattr(lesson, name).numpy() for name in names}, most_columns)
+    padded = replace(lesson, **{name: torch.from_numpy(array) for name, array in filled.items()})
+    assert len(padded.rows_R) == 8
+    assert padded.ids_RT.shape[1] == (
+        64 if lesson.ids_RT.shape[1] <= 64 else min(most_columns, 128)
+    )
+    gradients = []
+    for version in (lesson, padded):
+        student.zero_grad()
+        loss = distillation.loss(student, encode_masked(student, piece, masked), masked, version)
+        loss.backward()
+        gradients.append([value_of(loss), student.encoder.embeddings.words.weight.grad.clone()])
+    assert gradients[1][0] == pytest.approx(gradients[0][0], rel=1e-6)
+    torch.testing.assert_close(gradients[1][1], gradients[0][1])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_fused_steps_learn_from_a_teacher_as_plain_ones_do() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    recipe = TrainingRecipe(batch_size=4, length=LENGTH, learning_rate=1e-3)
+    world, curves = World.alone(torch.device("cuda")), []
+    for kernels in ("plain", "auto"):
+        student, teacher = make_model(ours, 1, hidden=32), make_model(theirs, 2, hidden=32)
+        student.train()
+        for module in student.modules():  # dropout's random numbers differ between the two
+            if hasattr(module, "dropout"):
+                module.dropout = torch.nn.Dropout(0.0) if module.dropout != 0.1 else 0.0
+        source = Pretrained(teacher, theirs, "RobertaForMaskedLM", ())
+        weights = DistillationRecipe(pooled=1.0, tokens=1.0)
+        distillation = make_teacher(source, ours, student.config, weights, "en", world.device)
+        masking = Masking(ours, recipe, world.device)
+        execution = ExecutionRecipe(kernels="plain" if kernels == "plain" else "auto")
+        engine = Engine(student, masking, recipe, execution, world, distillation)
+        losses = []
+        for step in range(12):
+            blocks = BLOCKS if step % 3 else [BLOCKS[1]] * 4  # every third teaches nothing
+            piece = make_piece(ours, blocks)
+            piece = replace(piece, extra=distillation.prepare(piece, piece.samples))
+            engine.take_step([piece], 1e-3, 0.3, step)
+            state = TrainingState()
+            engine.read(state)
+            losses.append(state.loss_sum)
+        curves.append(losses)
+    assert curves[1] == pytest.approx(curves[0], rel=0.01)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from metaxlm.model.encoder import Embeddings, Layer, MaskedLMHead
+    from metaxlm.model.encoder import Embeddings, EncoderConfig, Layer, MaskedLMHead
     from metaxlm.model.kernels.blocks import Blocks
 
 _SALTS = 4
@@ -28,6 +28,12 @@ def is_available(device: torch.device) -> bool:
         and torch.version.hip is None
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
+
+
+def fits(config: EncoderConfig) -> bool:
+    """Say whether an encoder's shape suits the kernels, whose tiles have powers of two."""
+    head_size = config.hidden_size // config.num_heads
+    return head_size in (16, 32, 64, 128)
 
 
 def embed(embeddings: Embeddings, ids_N: Tensor, blocks: Blocks) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,6 +34,18 @@ Sample = tuple[str, int]
 """The language and the block that a row shows."""
 
 
+class Extra(Protocol):
+    """What a teacher prepared for a piece: tensors, whose shapes should repeat on a GPU."""
+
+    def to(self, device: torch.device) -> Extra:
+        """Return it on a device."""
+        ...
+
+    def tensors(self) -> list[Tensor]:
+        """Return all that differs between two of the same shapes."""
+        ...
+
+
 @dataclass(frozen=True)
 class Piece:
     """Some rows of a step, not yet masked."""
@@ -46,7 +59,7 @@ class Piece:
     dropout_seed: int
     samples: list[Sample]
     num_tokens: int
-    extra: object = None
+    extra: Extra | None = None
     """What a teacher prepared for these rows."""
 
     def to(self, device: torch.device) -> Piece:
@@ -57,7 +70,7 @@ class Piece:
             tensor.to(device, non_blocking=True)
             for tensor in (self.ids_BL, self.lengths_B, self.rows_B)
         )
-        extra = self.extra.to(device) if hasattr(self.extra, "to") else self.extra
+        extra = None if self.extra is None else self.extra.to(device)
         return replace(self, ids_BL=ids, lengths_B=lengths, rows_B=rows, extra=extra)
 
 
@@ -70,7 +83,7 @@ class BatchSource:
         tokenizer: PreTrainedTokenizerBase,
         recipe: TrainingRecipe,
         seed: int,
-        prepare: Callable[[Piece, Sequence[Sample]], object] | None = None,
+        prepare: Callable[[Piece, Sequence[Sample]], Extra | None] | None = None,
     ) -> None:
         self.languages: Sequence[str] = tuple(shards)
         self._recipe = recipe

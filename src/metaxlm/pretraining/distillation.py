@@ -39,9 +39,12 @@ from metaxlm.config import DistillationRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained
-from metaxlm.pretraining.batches import Piece
+from metaxlm.pretraining.batches import Extra, Piece
 from metaxlm.pretraining.masking import IGNORED, Masked
 from metaxlm.pretraining.shared_text import SharedText
+
+_ROW_MULTIPLE, _COLUMN_MULTIPLE = 8, 64
+"""Shapes on a GPU are multiples of these."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,10 @@ class Lesson:
     first_RT: Tensor
     last_RT: Tensor
     """The student's columns from `first` to before `last` share characters with this token."""
-    num_rows: int
-    """Blocks in the source language in the whole step."""
+    real_R: Tensor
+    """False for rows that only fill up the shape."""
+    num_rows: Tensor
+    """Blocks in the source language in the whole step, a scalar."""
     num_tokens: int
     """Tokens that the teacher computes for this piece."""
 
@@ -72,6 +77,10 @@ class Lesson:
             if isinstance(value, Tensor)
         }
         return replace(self, **values)
+
+    def tensors(self) -> list[Tensor]:
+        """Return all that differs between two lessons of the same shapes."""
+        return [value for value in vars(self).values() if isinstance(value, Tensor)]
 
 
 class Distillation:
@@ -117,10 +126,12 @@ class Distillation:
         reading = self._text.read(ids_RL, piece.lengths_B.numpy()[rows].astype(np.int64))
         num_rows = sum(language == self._source_language for language, _ in samples)
         num_passes = bool(self._recipe.pooled) + bool(self._recipe.tokens)
+        arrays = {"rows_R": rows, **vars(reading), "real_R": np.ones(len(rows), np.bool_)}
+        if self._device.type == "cuda":
+            arrays = fill_up(arrays, self._teacher.config.max_positions)
         return Lesson(
-            rows_R=self._hold(rows),
-            **{name: self._hold(array) for name, array in vars(reading).items()},
-            num_rows=num_rows,
+            **{name: self._hold(array) for name, array in arrays.items()},
+            num_rows=self._hold(np.array(num_rows)),
             num_tokens=num_passes * int(reading.lengths_R.sum()),
         )
 
@@ -129,7 +140,7 @@ class Distillation:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory() if self._device.type == "cuda" else tensor
 
-    def loss(self, model: MaskedLM, hidden_BLD: Tensor, masked: Masked, extra: object) -> Tensor:
+    def loss(self, model: MaskedLM, hidden_BLD: Tensor, masked: Masked, extra: Extra) -> Tensor:
         """Return the weighted term of a piece; the terms of a step's pieces add up."""
         assert isinstance(extra, Lesson), "a piece brings what `prepare` made of it"
         lesson = extra.to(hidden_BLD.device)
@@ -145,7 +156,8 @@ class Distillation:
         """Return the sum over rows of the squared distances between mean hidden states."""
         theirs_RD = _average(self._encode(lesson.ids_RT, lesson), _real_tokens(lesson))
         ours_RD = _average(hidden_BLD.index_select(0, lesson.rows_R), lesson.covered_RL)
-        return (ours_RD - theirs_RD).square().mean(dim=1).sum()
+        distances_R = (ours_RD - theirs_RD).square().mean(dim=1)
+        return torch.where(lesson.real_R, distances_R, 0.0).sum()
 
     def _compare_tokens(
         self, model: MaskedLM, hidden_BLD: Tensor, masked: Masked, lesson: Lesson
@@ -233,6 +245,25 @@ def make_teacher(
         )
     mask_id = int(source.tokenizer.mask_token_id)
     return Distillation(source.model, text, recipe, source_language, mask_id, device)
+
+
+def fill_up(arrays: dict[str, NDArray[Any]], most_columns: int) -> dict[str, NDArray[Any]]:
+    """Round a lesson's shapes up, so that a GPU meets few of them and can record a step for each.
+
+    Rows are filled with the first one again, which keeps every number finite; columns with
+    what stands for nothing there: zeros, which no text covers and no prediction reads.
+    """
+    num_rows = -len(arrays["rows_R"]) % _ROW_MULTIPLE
+    width = arrays["ids_RT"].shape[1]
+    added = min(-width % _COLUMN_MULTIPLE, most_columns - width)
+    filled = {}
+    for name, array in arrays.items():
+        if name.endswith("_RT"):
+            array = np.pad(array, ((0, 0), (0, added)))
+        filled[name] = np.concatenate([array, np.repeat(array[:1], num_rows, axis=0)])
+    filled["real_R"][len(arrays["rows_R"]) :] = False
+    filled["partners_RL"][len(arrays["rows_R"]) :] = -1
+    return filled
 
 
 def _real_tokens(lesson: Lesson) -> Tensor:

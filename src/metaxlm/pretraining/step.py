@@ -6,7 +6,8 @@ predictions in the whole step, so that a step is the same sum whoever computes i
 whose loss or gradient is not finite changes no weight and no moment, and is counted.
 
 On one GPU with fused kernels the whole step, from masking to the optimizer, is one CUDA graph: the
-host copies the rows and starts it.
+host copies the rows and starts it. Where a teacher's rows change in number, there is one graph for
+each shape.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ from metaxlm.pretraining.objective import Objective
 from metaxlm.pretraining.optimizer import set_rate
 
 if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
+
     from metaxlm.pretraining.fused_update import FusedUpdate
 
 _STEPS_AHEAD = 8
 """Steps that the host may run ahead of the device."""
 _WARM_UP = 2
 """Steps without effect before a graph is captured: kernels are compiled, moments made."""
+_MOST_GRAPHS = 24
+"""Shapes that get a graph; steps of further ones are started kernel by kernel."""
 
 
 @dataclass
@@ -97,7 +102,7 @@ class TrainingStep:
         self._world = world
         self._clip = clip if clip > 0 else math.inf
         self._bfloat16 = bfloat16
-        self._graph: _Graph | None = None
+        self._graphs: dict[_Shape, _Graph] = {}
         self._fused_update: FusedUpdate | None = None
         self._running: deque[torch.cuda.Event] = deque()
 
@@ -105,11 +110,10 @@ class TrainingStep:
         self, pieces: Sequence[Piece], rate: float, probability: float, mask_key: int
     ) -> None:
         """Take a step; `mask_key` decides its masks, each piece's `dropout_seed` its dropout."""
-        if self._graph is None and self._can_be_captured():
-            self._graph = self._capture(pieces)
+        graph = self._find_graph(pieces)
         set_rate(self._optimizer, rate)
-        if self._graph is not None:
-            self._graph.replay(pieces, probability, mask_key)
+        if graph is not None:
+            graph.replay(pieces, probability, mask_key)
         else:
             device = self._world.device
             seeds = [torch.tensor([piece.dropout_seed], device=device) for piece in pieces]
@@ -168,24 +172,35 @@ class TrainingStep:
         # A graph must cast weights in each replay, not find them in a cache from before.
         return torch.autocast(self._world.device.type, torch.bfloat16, cache_enabled=False)
 
+    def _find_graph(self, pieces: Sequence[Piece]) -> _Graph | None:
+        """Return the graph of a step of this shape, recorded now if it is new."""
+        if not self._can_be_captured():
+            return None
+        shape = _shape(pieces)
+        if shape not in self._graphs and len(self._graphs) < _MOST_GRAPHS:
+            if self._fused_update is None:
+                self._prepare_capture()
+            # Nothing in a graph's memory outlives its step, so that all may share it.
+            pool = next(iter(self._graphs.values())).pool if self._graphs else None
+            self._graphs[shape] = _Graph(self, pieces, self._world.device, pool)
+        return self._graphs.get(shape)
+
     def _can_be_captured(self) -> bool:
-        """One process, fused kernels, and no teacher, whose rows change in number."""
-        objective = self._objective
-        if self._world.size > 1 or not isinstance(objective, Objective) or objective.teacher:
+        """One process and fused kernels."""
+        if self._world.size > 1 or not isinstance(self._objective, Objective):
             return False
         with self._autocast():
-            return objective.uses_fused_kernels(self._world.device)
+            return self._objective.uses_fused_kernels(self._world.device)
 
-    def _capture(self, pieces: Sequence[Piece]) -> _Graph:
+    def _prepare_capture(self) -> None:
+        from metaxlm.pretraining.fused_update import FusedUpdate
+
         for group in self._optimizer.param_groups:
             group["capturable"] = True
             group["lr"] = torch.tensor(0.0, device=self._world.device)
-        from metaxlm.pretraining.fused_update import FusedUpdate
-
         assert isinstance(self._objective, Objective)
         self._fused_update = FusedUpdate(self._objective.model, self._optimizer)
         self._objective.copies = self._fused_update.copies
-        return _Graph(self, pieces, self._world.device)
 
     def _stay_close(self) -> None:
         """Wait for the device when the host is far ahead: queued rows would fill the memory."""
@@ -198,16 +213,36 @@ class TrainingStep:
             self._running.popleft().synchronize()
 
 
+_Shape = tuple[tuple[torch.Size, ...], ...]
+
+
+def _shape(pieces: Sequence[Piece]) -> _Shape:
+    return tuple(tuple(tensor.shape for tensor in _tensors(piece)) for piece in pieces)
+
+
+def _tensors(piece: Piece) -> list[Tensor]:
+    """Return all that the host must copy for a piece."""
+    extra = [] if piece.extra is None else piece.extra.tensors()
+    return [piece.ids_BL, piece.lengths_B, piece.rows_B, *extra]
+
+
 class _Graph:
     """A step that was recorded once and is started again with other inputs."""
 
-    def __init__(self, step: TrainingStep, pieces: Sequence[Piece], device: torch.device) -> None:
-        self._device = device
+    def __init__(
+        self,
+        step: TrainingStep,
+        pieces: Sequence[Piece],
+        device: torch.device,
+        pool: _POOL_HANDLE | None,
+    ) -> None:
+        self._key = torch.zeros((), dtype=torch.int64, device=device)
+        self._probability = torch.zeros((), dtype=torch.float64, device=device)
         self._inputs = _Inputs(
             [piece.to(device) for piece in pieces],
             [torch.zeros(1, dtype=torch.int64, device=device) for _ in pieces],
-            torch.zeros((), dtype=torch.int64, device=device),
-            torch.zeros((), dtype=torch.float32, device=device),
+            self._key,
+            self._probability,
         )
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -216,17 +251,17 @@ class _Graph:
                 step._compute(self._inputs, skip=True)
         torch.cuda.current_stream(device).wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, pool=pool):
             step._compute(self._inputs)
+        self.pool = self._graph.pool()
 
     def replay(self, pieces: Sequence[Piece], probability: float, key: int) -> None:
+        """Copy the inputs and start the step."""
         inputs = self._inputs
         for target, piece, seed in zip(inputs.pieces, pieces, inputs.seeds, strict=True):
-            for name in ("ids_BL", "lengths_B", "rows_B"):
-                getattr(target, name).copy_(getattr(piece, name), non_blocking=True)
+            for old, new in zip(_tensors(target), _tensors(piece), strict=True):
+                old.copy_(new, non_blocking=True)
             seed.fill_(piece.dropout_seed)
-        assert isinstance(inputs.key, Tensor)
-        assert isinstance(inputs.probability, Tensor)
-        inputs.key.fill_(key)
-        inputs.probability.fill_(probability)
+        self._key.fill_(key)
+        self._probability.fill_(probability)
         self._graph.replay()

@@ -43,8 +43,10 @@ class TiedGradient:
     """The word rows' gradient from the head, to which the embedding's is added in place.
 
     Both are sums for the same table; added by autograd, they would be written and read twice more.
+    Not where a third term uses the word rows: autograd would add that one to a copy.
     """
 
+    is_used: bool = True
     table_VD: Tensor | None = None
 
 
@@ -284,5 +286,6 @@ class VocabularyLoss(torch.autograd.Function):
         d_words = None
         if ctx.needs_input_grad[1]:
             d_words = _weight_gradient(d_logits, x_MD)[: ctx.vocab_size]
-            ctx.blocks.tied.table_VD = d_words
+            if ctx.blocks.tied.is_used:
+                ctx.blocks.tied.table_VD = d_words
         return d_x, d_words, d_bias, None, None
