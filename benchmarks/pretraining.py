@@ -100,7 +100,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--grow", action="store_true")
     parser.add_argument("--parity", type=int, metavar="STEPS")
-    parser.add_argument("--without", default="", help="contenders to leave out, by comma")
+    parser.add_argument("--without", default="", help="contenders to leave out, by semicolon")
     return parser.parse_args()
 
 
@@ -117,7 +117,7 @@ def compare_speed(size: Size, options: argparse.Namespace, device: torch.device)
     table = Table("", "ms a step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
     times: dict[str, float] = {}
     for name, build in contenders.items():
-        if name in options.without.split(","):
+        if name in options.without.split(";"):
             continue
         try:
             times[name], rate, memory = measure(build, options.repeats, device)
