@@ -78,7 +78,7 @@ class Size:
 def main() -> None:
     options = parse()
     device = choose_device(options.device)
-    preset = "12x768x250002x64x512" if device.type == "cuda" else "6x384x64000x8x128"
+    preset = "12x768x250002x64x512" if device.type == "cuda" else "4x256x64000x16x128"
     size = Size(*map(int, (options.size or preset).split("x")))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"

@@ -14,7 +14,7 @@ import typer
 from metaxlm import __version__
 from metaxlm.cli import doctor, matching, planning, trimming
 from metaxlm.cli.endings import explain, is_heard, print_error
-from metaxlm.cli.options import Quiet
+from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -74,10 +74,6 @@ def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in recipe.variants if name.startswith(incomplete)]
 
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; may be repeated."),
-]
 StageOption = Annotated[
     StageName | None, typer.Option("--stage", help="Run this stage and what it needs, no more.")
 ]
@@ -87,10 +83,6 @@ Variants = Annotated[
         "--variant", help="Only this variant; may be repeated.", autocompletion=_complete_variant
     ),
 ]
-Output = Annotated[
-    Path, typer.Option("--output", help="Folder in which the run folder NAME is made.")
-]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 
 
 @app.callback(invoke_without_command=True)

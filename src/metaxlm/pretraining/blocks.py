@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.corpus.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.pretraining.packing import Packing, pack
+from metaxlm.vocabulary.special_tokens import boundary_ids
 
 _MEASURED_AT_ONCE = 1 << 20
 _BOTH_ENDS = np.array([0, 1])
@@ -39,7 +40,7 @@ class Blocks:
         self._offsets = [np.asarray(shard.offsets) for shard in shards.values()]
         self._length = length
         self._capacity = length - 1  # `<s>` takes one
-        self._bos_id, self._eos_id = _boundary_ids(tokenizer)
+        self._bos_id, self._eos_id = boundary_ids(tokenizer)
         self._pad_id = tokenizer.pad_token_id
         streams = [_measure(offsets, self._capacity) for offsets in self._offsets]
         packings = pack(streams, self._capacity)
@@ -128,12 +129,3 @@ def _measure(offsets: NDArray[np.uint64], capacity: int) -> NDArray[np.integer]:
         sizes = np.diff(offsets[first : first + _MEASURED_AT_ONCE + 1]) + np.uint64(1)
         lengths[first : first + len(sizes)] = np.minimum(sizes, np.uint64(capacity))
     return lengths
-
-
-def _boundary_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Return the ids of `<s>` and `</s>`; BERT's vocabularies call them `[CLS]` and `[SEP]`."""
-    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
-    return (
-        tokenizer.cls_token_id if first is None else first,
-        tokenizer.sep_token_id if last is None else last,
-    )

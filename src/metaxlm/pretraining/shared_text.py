@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.pretraining.shared_tokens import Cutter, boundary_ids, share_tokens, spell_all
+from metaxlm.pretraining.shared_tokens import Cutter, share_tokens, spell_all
+from metaxlm.vocabulary.special_tokens import boundary_ids
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -21,7 +21,6 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.corpus.encoding import word_mode
-from metaxlm.errors import MetaXLMError
 from metaxlm.vocabulary.token_forms import Form, Kind, detect_kind, find_form, spell
 
 Ints = NDArray[np.int64]
@@ -96,19 +95,6 @@ class Cutter:
         starts = tuple(start + shift for start, _ in encoding.offsets)
         ends = tuple(end + shift for _, end in encoding.offsets)
         return tuple(encoding.ids), starts, ends
-
-
-def boundary_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Return the ids of `<s>` and `</s>`; BERT's vocabularies call them `[CLS]` and `[SEP]`."""
-    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
-    first = tokenizer.cls_token_id if first is None else first
-    last = tokenizer.sep_token_id if last is None else last
-    if first is None or last is None or tokenizer.pad_token_id is None:
-        raise MetaXLMError(
-            f"{tokenizer.name_or_path or 'tokenizer'}: has no tokens for the start, the end and "
-            "the padding of a text; set them with tokenizer.add_special_tokens"
-        )
-    return first, last
 
 
 def count_rows(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from metaxlm.errors import MetaXLMError
+
 FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK_TOKEN = "<mask>"
 
@@ -33,3 +35,16 @@ def wrap_tokenizer(tokenizer: Tokenizer, **settings: Any) -> PreTrainedTokenizer
         mask_token=mask_token(),
         **settings,
     )
+
+
+def boundary_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+    """Return the ids of `<s>` and `</s>`; BERT's vocabularies call them `[CLS]` and `[SEP]`."""
+    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
+    first = tokenizer.cls_token_id if first is None else first
+    last = tokenizer.sep_token_id if last is None else last
+    if first is None or last is None or tokenizer.pad_token_id is None:
+        raise MetaXLMError(
+            f"{tokenizer.name_or_path or 'tokenizer'}: has no tokens for the start, the end and "
+            "the padding of a text; set them with tokenizer.add_special_tokens"
+        )
+    return first, last
