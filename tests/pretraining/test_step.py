@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.trainings import AddedLoss, Source
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining.batches import BatchSource
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.masking import IGNORED, Masking
 from metaxlm.pretraining.objective import Objective
@@ -33,18 +35,21 @@ class Case:
         tokenizer: PreTrainedTokenizerBase,
         clip: float = 0.0,
         bfloat16: bool = False,
+        dropout: float = 0.0,
+        teacher: AddedLoss | None = None,
     ) -> None:
-        self.source = BatchSource(shards, tokenizer, RECIPE, 1)
+        self.source = Source(shards, tokenizer, RECIPE, 1)
         self.masking = Masking(tokenizer, RECIPE, CPU)
         torch.manual_seed(0)
-        config = EncoderConfig(len(tokenizer), 32, 2, 2, 64, 32, dropout=0, attention_dropout=0)
+        rates = {"dropout": dropout, "attention_dropout": dropout}
+        config = EncoderConfig(len(tokenizer), 32, 2, 2, 64, 32, **rates)
         self.model = MaskedLM(config)
         self.start = copy.deepcopy(self.model)
         self.optimizer = make_optimizer(
             self.model, learning_rate=RATE, weight_decay=0.1, betas=(0.9, 0.98), epsilon=1e-6
         )
         self.step = TrainingStep(
-            Objective(self.model),
+            Objective(self.model, teacher),
             self.optimizer,
             self.masking,
             World.alone(CPU),
@@ -127,3 +132,28 @@ def test_bfloat16_products_change_the_loss_a_little(
     rounded = Case(shards, multilingual_tokenizer, bfloat16=True).train(1, steps=1)[0]
     assert exact != rounded
     assert rounded == pytest.approx(exact, rel=0.01)
+
+
+def test_a_bad_step_is_left_out_of_the_mean(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    case = Case(shards, multilingual_tokenizer, teacher=AddedLoss({1: float("nan")}))
+    losses = case.train(1)
+    assert math.isnan(losses[1])
+    totals = case.step.totals
+    assert (int(totals.steps), int(totals.bad)) == (2, 1)
+    assert float(totals.loss) == pytest.approx(losses[0] + losses[2], rel=1e-9)
+
+
+def test_each_piece_has_a_dropout_of_its_own(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    losses = []
+    for seed in (1, 1, 2):
+        case = Case(shards, multilingual_tokenizer, dropout=0.5)
+        piece = replace(case.source.piece(0), dropout_seed=seed)
+        case.step([piece], RATE, PROBABILITY, case.source.mask_key(0))
+        losses.append(float(case.step.totals.last_loss))
+    assert losses[0] == losses[1] != losses[2]
+    seeds = {case.source.piece(step, index, 2).dropout_seed for step in (0, 1) for index in (0, 1)}
+    assert len(seeds) == 4
