@@ -76,7 +76,8 @@ class TrainingRecipe(Section):
     keep_checkpoints: Positive = 2
     """How many of the newest checkpoints stay on the disk."""
     keep_steps: list[Positive] = []
-    """Steps whose checkpoints stay for good, each also as a Hugging Face folder."""
+    """Steps whose checkpoints stay for good, each also as a Hugging Face folder; steps beyond the
+    last one are never met."""
     log_every: Positive = 50
     """Steps between two rows of the training log."""
     held_out: Count = 32
@@ -87,6 +88,15 @@ class TrainingRecipe(Section):
     max_bad_steps: Positive = 10
     """Steps in a row whose loss or gradient is not finite before the run stops; such a step
     changes nothing."""
+
+    @model_validator(mode="after")
+    def _pieces_are_equal(self) -> TrainingRecipe:
+        if self.batch_size % self.micro_batches:
+            raise ValueError(
+                f"batch_size ({self.batch_size}) is not a multiple of micro_batches "
+                f"({self.micro_batches})"
+            )
+        return self
 
 
 class MetaRecipe(TrainingRecipe):
