@@ -39,6 +39,8 @@ types: $(READY)  ## Check types
 bench: $(READY)  ## Measure ours and the peers side by side
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/pretraining.py
+	$(BIN)/python benchmarks/feed.py
+	$(BIN)/python benchmarks/distillation.py
 	$(BIN)/python benchmarks/corpus.py peer
 	$(BIN)/python benchmarks/wikitext.py
 
