@@ -194,7 +194,7 @@ def test_a_killed_worker_of_torchrun_is_named(prepared: Path, tmp_path: Path) ->
 
 def test_the_command_says_what_two_processes_cannot_do(prepared: Path, tmp_path: Path) -> None:
     copy(prepared, tmp_path)
-    wrong = ["--set", "meta.micro_batches=3"]
+    wrong = ["--set", "meta.micro_batches=3", "--set", "meta.batch_size=9"]
     process = torchrun(2, ["-m", "metaxlm", *command(tmp_path, *wrong)])
     output = finish(process)
     assert process.returncode != 0
