@@ -25,6 +25,7 @@ from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.guard import find_spike
 from metaxlm.pretraining.masking import Masking
+from metaxlm.pretraining.training_log import describe_losses
 from metaxlm.randomness import derive_seed
 
 NAN = float("nan")
@@ -98,6 +99,28 @@ def test_a_signal_saves_within_two_steps_and_the_next_start_continues(
     training.run(tmp_path / "parts")
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
     assert signal.getsignal(number) is handler
+
+
+def test_the_user_sees_each_language_on_held_out_text(
+    training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training.run(tmp_path, RECIPE.model_copy(update={"steps": 9}))
+    (row,) = held_out_rows(tmp_path)
+    assert isinstance(row["held_out"], dict)
+    losses: dict[str, float] = row["held_out"]
+    mean = sum(losses.values()) / len(losses)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "held-out" in line]
+    assert len(lines) == 1
+    assert f"held-out loss after step 9: {mean:.3f} (" in lines[0]
+    assert all(f"{language} {loss:.2f}" in lines[0] for language, loss in losses.items())
+
+
+def test_of_many_languages_the_best_and_the_worst_are_shown() -> None:
+    text = describe_losses({f"l{number}": float(number) for number in range(40)})
+    assert text.startswith("19.500 (l0 0.00, l1 1.00, l2 2.00,")
+    assert text.endswith(
+        "l5 5.00, ..., l34 34.00, l35 35.00, l36 36.00, l37 37.00, l38 38.00, l39 39.00)"
+    )
 
 
 def test_measuring_held_out_text_changes_nothing(training: Training, tmp_path: Path) -> None:

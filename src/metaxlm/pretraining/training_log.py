@@ -26,6 +26,7 @@ from metaxlm.progress import say
 
 LOG_NAME = "log.jsonl"
 """The training log beside the checkpoints: one row every `log_every` steps."""
+_SHOWN_LANGUAGES = 12
 
 
 class TrainingLog:
@@ -93,6 +94,8 @@ class TrainingLog:
         finite = {name: loss if math.isfinite(loss) else None for name, loss in losses.items()}
         board = {f"held_out/{language}": loss for language, loss in finite.items()}
         self._write(step, {"held_out": finite}, board)
+        if self._path is not None and losses:
+            say(f"{self._title}: held-out loss after step {step:,}: {describe_losses(losses)}")
 
     @contextmanager
     def pausing(self) -> Iterator[None]:
@@ -156,3 +159,14 @@ def _row_step(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf
+
+
+def describe_losses(losses: Mapping[str, float]) -> str:
+    """Tell the mean loss and those of the languages, best first; of many, both ends."""
+    mean = sum(losses.values()) / len(losses)
+    ordered = sorted(losses.items(), key=lambda item: item[1])
+    shown = [f"{language} {loss:.2f}" for language, loss in ordered]
+    if len(shown) > _SHOWN_LANGUAGES:
+        half = _SHOWN_LANGUAGES // 2
+        shown = [*shown[:half], "...", *shown[-half:]]
+    return f"{mean:.3f} ({', '.join(shown)})"
