@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +29,22 @@ LENGTH, VOCABULARY = 40, 150
 @pytest.fixture(autouse=True)
 def exact_products() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.fixture(autouse=True)
+def scalars_of_new_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.6's interpreter turns arrays of one number into numbers as NumPy 2.4 forbids."""
+    if not INTERPRETED:
+        return
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch(tensor: type, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)
 
 
 def make_model(dropout: float, width: int = 32) -> MaskedLM:
