@@ -20,9 +20,6 @@ from metaxlm.vocabulary.token_forms import Form, Kind, detect_kind, find_bytes, 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ROLES = ("bos", "eos", "pad", "unk", "mask")
-"""Special tokens by what they do; BERT's [CLS] and [SEP] are `bos` and `eos`."""
-
 # Names of special tokens in a plain list of tokens, which cannot say what they are for.
 _ROLE_OF_NAME = {
     "<s>": "bos", "[CLS]": "bos", "</s>": "eos", "[SEP]": "eos", "<pad>": "pad", "[PAD]": "pad",
@@ -51,7 +48,7 @@ class Vocabulary:
     names: Mapping[int, str | bytes] = field(default_factory=dict)
     """What to match rows without a form by: a special token's text, or the bytes themselves."""
     roles: Mapping[str, int] = field(default_factory=dict)
-    """Rows of the special tokens by role."""
+    """Rows of the special tokens by what they do; BERT's [CLS] and [SEP] are `bos` and `eos`."""
     specials: frozenset[int] = frozenset()
     """Rows of all special tokens, with or without a role."""
     cut: Callable[[Sequence[str], bool], list[list[int]]] | None = None

@@ -245,15 +245,17 @@ class MaskedLM(nn.Module):
         self.head = MaskedLMHead(config)
 
     def forward(self, ids_BL: Tensor, mask_BL: Tensor | None, rows_M: Tensor) -> Tensor:
-        """Return logits, [M, V], at the flat indices `rows_M` into the B x L positions only.
+        """Return logits, [M, V], at the flat indices `rows_M` into the B x L positions only."""
+        return self.predict(self.encoder(ids_BL, mask_BL), rows_M)
 
-        About 15 % of the positions are masked, and the product with the word rows is the most
+    def predict(self, hidden_BLD: Tensor, rows_M: Tensor) -> Tensor:
+        """Return logits, [M, V], of the hidden states at the flat positions `rows_M` only.
+
+        About 15 % of the positions are predicted, and the product with the word rows is the most
         expensive one of the model, so the others are never computed.
         """
-        hidden_ND = self.encoder(ids_BL, mask_BL).flatten(0, 1)
-        logits_MV: Tensor = self.head(
-            hidden_ND.index_select(0, rows_M), self.encoder.embeddings.words.weight
-        )
+        hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, rows_M)
+        logits_MV: Tensor = self.head(hidden_MD, self.encoder.embeddings.words.weight)
         return logits_MV
 
     def loss_sum(
@@ -261,15 +263,14 @@ class MaskedLM(nn.Module):
     ) -> Tensor:
         """Return the sum of the losses at the flat positions `rows_M`; label -100 counts nothing.
 
-        Only the predicted positions, about 15 %, meet the word rows: that product is the most
-        expensive one of the model.
+        With `blocks`, through the fused kernels of a GPU.
         """
+        if blocks is None:
+            logits_MV = self.predict(hidden_BLD, rows_M)
+            return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum")
         hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, rows_M)
         words_VD = self.encoder.embeddings.words.weight
-        if blocks is not None:
-            return fused.loss_sum(self.head, hidden_MD, words_VD, labels_M, blocks)
-        logits_MV = self.head(hidden_MD, words_VD)
-        return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum")
+        return fused.loss_sum(self.head, hidden_MD, words_VD, labels_M, blocks)
 
     def logits(
         self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None

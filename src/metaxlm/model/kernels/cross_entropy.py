@@ -14,7 +14,6 @@ from torch import Tensor
 
 from metaxlm.model.kernels.sums import sum_rows
 
-IGNORED = -100
 _ROWS, _COLUMNS = 128, 64
 """A tile of the gradient: large enough to keep the memory busy, without a loop."""
 
