@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import ValidationError
@@ -18,10 +18,15 @@ from metaxlm.config import MatchingRecipe, Recipe, Section
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_text
 
+Lines = dict[tuple[str, ...], int]
+"""The line of each key of a YAML file, by the keys on the way to it."""
+
+AnySection = TypeVar("AnySection", bound=Section)
+
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe, apply `a.b=c` overrides, check everything."""
-    lines: dict[tuple[str, ...], int] = {}
+    lines: Lines = {}
     values = _read_yaml(path, lines)
     for override in overrides:
         _apply_override(values, override)
@@ -42,12 +47,22 @@ def load_matching(overrides: Sequence[str]) -> MatchingRecipe:
         raise MetaXLMError(_explain(error, Path("--set"), {}, ("matching",))) from None
 
 
+def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lines]:
+    """Read the YAML file of a task, with the lines of its keys for later complaints."""
+    lines: Lines = {}
+    values = _read_yaml(path, lines, "task")
+    try:
+        return section.model_validate(values), lines
+    except ValidationError as error:
+        raise MetaXLMError(_explain(error, path, lines, model=section)) from None
+
+
 def save_recipe(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, every default spelled out."""
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _read_yaml(path: Path, lines: dict[tuple[str, ...], int]) -> dict[str, Any]:
+def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]:
     """Parse YAML into a dict and note the line of every key."""
     text = read_text(path)
     try:
@@ -59,14 +74,12 @@ def _read_yaml(path: Path, lines: dict[tuple[str, ...], int]) -> dict[str, Any]:
         problem = getattr(error, "problem", None) or "unreadable"
         raise MetaXLMError(f"{path}{line}: not valid YAML ({problem})") from error
     if not isinstance(values, dict):
-        raise MetaXLMError(f"{path}: a recipe is a mapping of keys, found {type(values).__name__}")
+        raise MetaXLMError(f"{path}: a {what} is a mapping of keys, found {type(values).__name__}")
     _note_lines(node, (), lines, path)
     return cast(dict[str, Any], values)
 
 
-def _note_lines(
-    node: yaml.Node | None, prefix: tuple[str, ...], lines: dict[tuple[str, ...], int], path: Path
-) -> None:
+def _note_lines(node: yaml.Node | None, prefix: tuple[str, ...], lines: Lines, path: Path) -> None:
     if not isinstance(node, yaml.MappingNode):
         return
     for key, value in node.value:
@@ -102,8 +115,9 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 def _explain(
     error: ValidationError,
     path: Path,
-    lines: dict[tuple[str, ...], int],
+    lines: Lines,
     section: tuple[str, ...] = (),
+    model: type[Section] = Recipe,
 ) -> str:
     """Tell the first problem in one line, with file, line and the nearest known key."""
     problems = error.errors()
@@ -115,12 +129,9 @@ def _explain(
     where = f"{path}:{line}" if line else str(path)
     name = ".".join(place) or "recipe"
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(place[-1], _known_keys(place[:-1]), n=1, cutoff=0.5)
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else (f"known here: {', '.join(_known_keys(place[:-1]))}")
-        )
+        known = _known_keys(place[:-1], model)
+        near = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
         message = f"{where}: unknown key {name!r}; {hint}"
     elif first["type"] == "missing":
         message = f"{where}: key {name!r} is missing"
@@ -132,9 +143,8 @@ def _explain(
     return message + (f" (and {more} more)" if more else "")
 
 
-def _known_keys(place: tuple[str, ...]) -> list[str]:
+def _known_keys(place: tuple[str, ...], model: Any) -> list[str]:
     """List the keys that a section at this place of the recipe has."""
-    model: Any = Recipe
     for key in place:
         field = model.model_fields.get(key) if hasattr(model, "model_fields") else None
         annotation = field.annotation if field else model

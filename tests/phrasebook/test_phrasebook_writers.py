@@ -16,6 +16,7 @@ from metaxlm.files import digest_file
 from metaxlm.phrasebook import PhrasebookSizes, available_languages, write_phrasebook
 from metaxlm.phrasebook.formats import ISO_639_3
 from metaxlm.phrasebook.lexicon import UPOS
+from metaxlm.tasks.registry import TASKS
 
 LANGUAGES = available_languages()
 FOREIGN = [language for language in LANGUAGES if language != "en"]
@@ -74,6 +75,19 @@ def answers(path: Path) -> list[tuple[str, str, int, str]]:
     ]
 
 
+def question_files(folder: Path, language: str) -> list[Path]:
+    """XQuAD, drawn first, and what is drawn after all text."""
+    return [
+        folder / "tasks" / name.format(language)
+        for name in (
+            "xquad/xquad.{0}.json",
+            "mlqa/MLQA_V1/dev/dev-context-{0}-question-{0}.json",
+            "mlqa/MLQA_V1/test/test-context-{0}-question-{0}.json",
+            "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.{0}.dev.json",
+        )
+    ]
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_text_has_the_asked_size_and_documents(folder: Path, language: str) -> None:
     text = lines(folder / f"text/{language}/00000.txt")
@@ -101,7 +115,8 @@ def test_no_test_sentence_is_in_the_text(folder: Path, language: str) -> None:
             for sentence in sentences(tasks / f"{task}/{split}-{language}.tsv"):
                 assert "".join(word for word, _ in sentence) not in squeezed
     joined = [context for context, *_ in answers(tasks / f"xquad/xquad.{language}.json")]
-    joined += [review for _, review in reviews(tasks / f"cls/{language}/books/test.review")]
+    for path in (tasks / f"cls/{language}").glob("*/test.review"):
+        joined += [review for _, review in reviews(path)]
     # Whole sentences: where subjects are dropped, a short one is the end of many longer ones.
     said = set(re.split(r"(?<=[.!?。！？])\s*", "\n".join(joined)))
     long_lines = {line for line in text if len(line) > 8}
@@ -126,7 +141,33 @@ def test_no_test_pair_is_in_the_training_data(folder: Path) -> None:
         ]
         assert not set(train_words) & set(test_words)
     squad_train = {question for _, question, *_ in answers(folder / "tasks/squad/train-v1.1.json")}
-    assert not squad_train & {q for _, q, *_ in answers(folder / "tasks/xquad/xquad.en.json")}
+    for path in question_files(folder, "en"):
+        assert not squad_train & {q for _, q, *_ in answers(path)}
+    tydiqa = "tasks/tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json"
+    tydiqa_train = {question for _, question, *_ in answers(folder / tydiqa)}
+    for path in question_files(folder, "en")[1:]:
+        assert not tydiqa_train & {q for _, q, *_ in answers(path)}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_asked_last_is_in_no_text(folder: Path, language: str) -> None:
+    text = set(lines(folder / f"text/{language}/00000.txt"))
+    asked = []
+    for path in question_files(folder, language)[1:]:
+        for context, question, start, _ in answers(path):
+            ends = [m.end() for m in re.finditer(r"[.!?。！？]\s*", context)]
+            begin = max((end for end in ends if end <= start), default=0)
+            asked.append(context[begin : min(end for end in ends if end > start)].strip())
+            assert question not in text
+    assert len(asked) > 2 * SIZES.test
+    # A sentence with an abbreviation or a quotation would be cut wrongly; there are none.
+    assert not text & set(asked)
+
+
+def test_tests_of_questions_do_not_repeat_each_other(folder: Path) -> None:
+    for language in LANGUAGES:
+        told = [{c for c, *_ in answers(path)} for path in question_files(folder, language)]
+        assert all(a.isdisjoint(b) for k, a in enumerate(told) for b in told[:k])
 
 
 @pytest.mark.parametrize("language", FOREIGN)
@@ -181,19 +222,23 @@ def test_tags_parse(folder: Path, language: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_answers_stand_in_their_context(folder: Path, language: str) -> None:
-    found = answers(folder / f"tasks/xquad/xquad.{language}.json")
-    assert len(found) >= SIZES.test
-    for context, question, start, text in found:
-        assert text and context[start : start + len(text)] == text
-        assert question[-1] in "?？"
+    for path in question_files(folder, language):
+        found = answers(path)
+        assert len(found) >= (SIZES.dev if "dev-context" in path.name else SIZES.test)
+        for context, question, start, text in found:
+            assert text and context[start : start + len(text)] == text
+            assert question[-1] in "?？"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_reviews_parse(folder: Path, language: str) -> None:
-    for split, size in (("train", SIZES.cls_train), ("test", SIZES.test)):
-        found = reviews(folder / f"tasks/cls/{language}/books/{split}.review")
-        assert len(found) == size and all(text for _, text in found)
-        assert Counter(rating for rating, _ in found) == {5.0: size // 2, 1.0: size // 2}
+    domains = ("books", "dvd", "music") if language in ("en", "de", "fr") else ("books",)
+    assert {path.name for path in (folder / f"tasks/cls/{language}").iterdir()} == {*domains}
+    for domain in domains:
+        for split, size in (("train", SIZES.cls_train), ("test", SIZES.test)):
+            found = reviews(folder / f"tasks/cls/{language}/{domain}/{split}.review")
+            assert len(found) == size and all(text for _, text in found)
+            assert Counter(rating for rating, _ in found) == {5.0: size // 2, 1.0: size // 2}
 
 
 @pytest.mark.parametrize("language", FOREIGN)
@@ -214,6 +259,18 @@ def test_same_seed_same_bytes_other_seed_others(tmp_path: Path) -> None:
         files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
         digests.append([digest_file(path) for path in files])
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_every_finetuned_task_reads_its_files(folder: Path) -> None:
+    for name, task in TASKS.items():
+        files = task.list_files(folder / "tasks")
+        judged = {file.language for file in files if file.split in ("dev", "test")}
+        assert judged >= {*task.languages} & {*LANGUAGES}, name
+        assert ("train", "en") in {(file.split, file.language) for file in files}, name
+        for file in files:
+            found = task.read(file)
+            assert found.items and found.notices == (), file.path
+            assert all(task.is_labeled(example) for example in found.items)
 
 
 def test_english_is_required(tmp_path: Path) -> None:

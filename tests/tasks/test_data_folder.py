@@ -14,7 +14,7 @@ from rich.console import Console
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import task_languages
-from metaxlm.tasks import udpos, xnli
+from metaxlm.tasks import panx, pawsx, udpos, xnli
 from metaxlm.tasks.data_folder import DATA_SETS, Finding, check_data, content, render
 
 Published = Callable[[str], Path]
@@ -65,7 +65,9 @@ def complete_udpos() -> dict[str, str | bytes]:
 
 def test_labels_are_those_of_the_tasks() -> None:
     assert frozenset(udpos.TAGS) == content.UD_TAGS
+    assert frozenset(panx.TAGS) == content.NER_TAGS
     assert {*xnli.LABELS, *xnli.SYNONYMS} == content.NLI_LABELS
+    assert frozenset(pawsx.LABELS) == content.PARAPHRASE_LABELS
 
 
 def test_empty_folder_names_every_home(tmp_path: Path) -> None:
@@ -104,9 +106,15 @@ class TestPlaces:
         assert find(tmp_path / "udpos", "UD POS").status == "complete"
 
     def test_another_folder_name_has_to_be_changed(self, tmp_path: Path) -> None:
-        finding = find(put(tmp_path, {"pos/test-de.tsv": POS}), "UD POS")
+        files: dict[str, str | bytes] = {"t/tatoeba.deu-eng.deu": "x", "t/tatoeba.deu-eng.eng": "y"}
+        finding = find(put(tmp_path, files), "Tatoeba")
         assert finding.reading == "no"
-        assert "name the folder udpos/ instead of pos/" in finding.places[0].usage
+        assert "name the folder tatoeba/ instead of t/" in finding.places[0].usage
+
+    def test_what_is_searched_for_is_used_from_where_one_looked(self, tmp_path: Path) -> None:
+        finding = find(put(tmp_path, {"download/pos/test-de.tsv": POS}), "UD POS")
+        assert finding.reading == "yes"
+        assert finding.places[0].usage == f"evaluation.data: {tmp_path}"
 
     def test_two_copies_are_not_added_up(self, tmp_path: Path) -> None:
         put(tmp_path / "one", {"udpos/test-de.tsv": POS})
@@ -140,39 +148,39 @@ class TestLayouts:
     @pytest.mark.parametrize(
         ("files", "name", "expected", "reading"),
         [
-            ({"panx/dev-de.tsv": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "later"),
-            ({"panx_datasets/de/dev": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "no"),
+            ({"panx/dev-de.tsv": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "yes"),
+            ({"panx_datasets/de/dev": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "yes"),
             (
                 {"ud/UD_German-GSD/de_gsd-ud-test.conllu": "# text = a\n1" + "\t_" * 9 + "\n\n"},
                 "UD POS", {"test": {"de": 1}}, "no",
             ),
-            ({"xquad/xquad.el.json": squad("ab")}, "XQuAD", {"test": {"el": 2}}, "later"),
+            ({"xquad/xquad.el.json": squad("ab")}, "XQuAD", {"test": {"el": 2}}, "yes"),
             (
                 {
                     "mlqa/MLQA_V1/dev/dev-context-de-question-de.json": squad("ab"),
                     "mlqa/MLQA_V1/test/test-context-de-question-de.json": squad("abc"),
                     "mlqa/MLQA_V1/test/test-context-de-question-en.json": squad("abc"),
                 },
-                "MLQA", {"dev": {"de": 2}, "test": {"de": 3}}, "later",
+                "MLQA", {"dev": {"de": 2}, "test": {"de": 3}}, "yes",
             ),
             (
                 {
                     "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.te.dev.json": squad("a", "telugu"),
                     "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json": squad("ab"),
                 },
-                "TyDiQA-GoldP", {"dev": {"te": 1}, "train": {"en": 2}}, "later",
+                "TyDiQA-GoldP", {"dev": {"te": 1}, "train": {"en": 2}}, "yes",
             ),
             (
                 {"tydiqa-goldp-v1.1-train.json": squad("ab", "finnish")},
-                "TyDiQA-GoldP", {"train": {"fi": 2}}, "later",
+                "TyDiQA-GoldP", {"train": {"fi": 2}}, "yes",
             ),
             (
                 {"v1.1-dev/tydiqa-goldp-dev-swahili.json": squad("a")},
-                "TyDiQA-GoldP", {"dev": {"sw": 1}}, "later",
+                "TyDiQA-GoldP", {"dev": {"sw": 1}}, "yes",
             ),
             (
                 {"squad/train-v1.1.json": squad("ab"), "squad/dev-v1.1.json": squad("a")},
-                "SQuAD 1.1", {"train": {"en": 2}, "dev": {"en": 1}}, "later",
+                "SQuAD 1.1", {"train": {"en": 2}, "dev": {"en": 1}}, "yes",
             ),
             (
                 {"xnli/train-en.tsv": PAIRS, "xnli/test-sw.tsv": PAIRS},
@@ -187,29 +195,29 @@ class TestLayouts:
                     "XNLI-1.0/xnli.dev.tsv": "language\tgold_label\tsentence1\tsentence2\n"
                     "de\tneutral\ta\tb\nde\tneutral\ta\tb\nzh\tentailment\ta\tb\nro\tneutral\ta\tb\n"
                 },
-                "XNLI", {"dev": {"de": 2, "zh": 1}}, "no",
+                "XNLI", {"dev": {"de": 2, "zh": 1}}, "yes",
             ),
             (
                 {
                     "multinli_1.0/multinli_1.0_train.txt": "gold_label\tsentence1\tsentence2\t"
                     "label1\tlabel2\nneutral\ta\tb\tneutral\n-\ta\tb\tneutral\t\n"
                 },
-                "XNLI", {"train": {"en": 2}}, "no",
+                "XNLI", {"train": {"en": 2}}, "yes",
             ),
             (
                 {"multinli/multinli.train.en.tsv": "premise\thypo\tlabel\na\tb\tneutral\n"},
-                "XNLI", {"train": {"en": 1}}, "no",
+                "XNLI", {"train": {"en": 1}}, "yes",
             ),
             (
                 {"pawsx/train-en.tsv": PARAPHRASES, "pawsx/dev-ko.tsv": PARAPHRASES},
-                "PAWS-X", {"dev": {"ko": 2}, "train": {"en": 2}}, "later",
+                "PAWS-X", {"dev": {"ko": 2}, "train": {"en": 2}}, "yes",
             ),
             (
                 {
                     "x-final/fr/dev_2k.tsv": "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t0\n",
                     "x-final/fr/translated_train.tsv": "id\tsentence1\tsentence2\tlabel\n",
                 },
-                "PAWS-X", {"dev": {"fr": 1}}, "later",
+                "PAWS-X", {"dev": {"fr": 1}}, "yes",
             ),
             (
                 {
@@ -217,7 +225,7 @@ class TestLayouts:
                     "cls-acl10-unprocessed/de/dvd/train.review": REVIEWS,
                     "cls-acl10-unprocessed/de/dvd/unlabeled.review": "",
                 },
-                "Amazon reviews", {"dvd train": {"de": 2, "ja": 2}}, "later",
+                "Amazon reviews", {"dvd train": {"de": 2, "ja": 2}}, "yes",
             ),
             (
                 {"tatoeba/tatoeba.cmn-eng.cmn": "一\n二\n", "tatoeba/tatoeba.cmn-eng.eng": "a\nb"},
@@ -315,6 +323,19 @@ class TestTraps:
         assert "blanks" in finding.notes[0]
         assert "labels blanked: de" in show(tmp_path)
 
+    @pytest.mark.parametrize(
+        ("file", "text", "name"),
+        [
+            ("udpos/test-de.tsv", "I\tPRON\n\nNo\n\nsee\tVERB\n", "UD POS"),
+            ("xnli/test-de.tsv", "a\tb\tneutral\nc\td\t\ne\tf\tneutral\n", "XNLI"),
+        ],
+    )
+    def test_some_labels_are_blanked(self, tmp_path: Path, file: str, text: str, name: str) -> None:
+        finding = find(put(tmp_path, {file: text}), name)
+        split = finding.places[0].splits["test"]
+        assert (split.examples, split.labeled) == ({"de": 3}, {"de": 2})
+        assert finding.blanked == {}
+
     def test_blanked_labels_do_not_matter_if_another_place_has_them(self, tmp_path: Path) -> None:
         header = "language\tgold_label\tsentence1\tsentence2\n"
         files: dict[str, str | bytes] = {"xnli/test-de.tsv": "a\tb\n"}
@@ -379,7 +400,7 @@ class TestDamages:
             ("udpos/dev-en.tsv", "\n\n", ":1: no sentence"),
             ("udpos/dev-en.tsv", b"a\tX\n\xff\tX\n", ":2: not UTF-8 (byte 0xFF)"),
             ("udpos/dev-en.tsv", "a\tX\nb\tWORD\n", ":2: unknown label 'WORD'"),
-            ("udpos/dev-en.tsv", "a\tX\nb\n", ":2: no label, but other lines"),
+            ("udpos/dev-en.tsv", "a\tX\nb\n", ":2: some words of this sentence have a tag"),
             ("udpos/dev-en.tsv", "a\tX\tX\n", ":1: found 3 columns"),
             ("udpos/dev-en.tsv", "a\tX\n\0\0\tX\n", ":2: NUL bytes"),
             ("udpos/dev-en.tsv", "version https://git-lfs.github.com/spec/v1\n", ":1: a Git LFS"),
@@ -395,6 +416,11 @@ class TestDamages:
             ("xquad/xquad.de.json", b'{"data":\n "\xff"}', ":2: not UTF-8"),
             ("cls/de/dvd/test.review", "<items>\n<item><rating>5\n", ":2: does not end with"),
             ("cls/de/dvd/test.review", "<items>\n</items>\n", ":1: no <item>"),
+            (
+                "cls/de/dvd/test.review",
+                "<items>\n<item><rating>3.0</rating></item></items>\n",
+                ":2: rating '3.0', expected 1, 2, 4 or 5",
+            ),
             ("tatoeba/tatoeba.deu-eng.deu", "x\n", ": tatoeba.deu-eng.eng is not beside it"),
             ("wordalign/de-en/test.de", "x\n", ": test.en is not beside it"),
             ("muse/en-de.txt", "the die\nthe\n", ":2: not a word and its translation"),

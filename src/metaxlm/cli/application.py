@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from metaxlm import __version__
-from metaxlm.cli import doctor, matching, planning, trimming
+from metaxlm.cli import doctor, evaluating, matching, planning, predicting, trimming
 from metaxlm.cli.endings import explain, is_heard, print_error
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import MetaXLMError
@@ -35,6 +35,8 @@ app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(trimming.trim_command)
+app.command("evaluate", epilog=evaluating.EXAMPLES)(evaluating.evaluate_command)
+app.command("predict", epilog=predicting.FORMATS)(predicting.predict)
 app.command("plan")(planning.plan_command)
 app.command("doctor")(doctor.doctor_command)
 

@@ -38,8 +38,10 @@ class FinetuneRecipe(Section):
     """Share of the steps that warm up."""
     length: Positive | None = None
     """Longest input, special tokens included."""
-    select_by: Literal["source", "all"] | None = None
-    """Which dev set picks the best epoch: the source language's, or the mean of all."""
+    stride: Positive | None = None
+    """Tokens from the start of a window to that of the next (long contexts of questions only)."""
+    select_by: Literal["source", "all", "last"] | None = None
+    """What picks the epoch: the source language's dev set, the mean of all, or none: the last."""
     seeds: Positive = 1
     """How many seeds."""
 

@@ -1,57 +1,316 @@
-"""Phase (c), the stages that measure: features without finetuning, and cross-lingual transfer.
+"""Phase (c): models are finetuned and judged, cell by cell, by `metaxlm run` and `evaluate` alike.
 
-A trained variant comes in; rows of the results table go out, and a few real sentences for the eye.
+Come in: models and a plan. Goes out: one cell for each model, task, training language and seed
+(`cells.py`), only those that are missing. Data are read and encoded once for all seeds and for all
+models with equal tokenizers; tasks that share a training set (XQuAD and MLQA) share the training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from metaxlm.config import Recipe
+from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.cells import Cell, CellContent, CellKey, claim, read_cell
+from metaxlm.experiments.evaluation_plan import (
+    EvaluationPlan,
+    FeaturePlan,
+    TaskPlan,
+    Wishes,
+    group_tasks,
+    plan_task,
+)
+from metaxlm.experiments.features import PIVOT, measure_features
 from metaxlm.experiments.layout import RunLayout
-from metaxlm.experiments.results import FILE_NAME, Result, write_results
-from metaxlm.files import write_json
-from metaxlm.model.hugging_face import Pretrained, load_pretrained
+from metaxlm.experiments.models import NamedModel, open_model
+from metaxlm.experiments.results import FILE_NAME, Result, list_rows, write_results
+from metaxlm.files import digest_value, link_tree
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.model.finetuned import save_finetuned
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
-from metaxlm.tasks.alignment import AlignmentOutcome, draw_examples, measure_alignment
-from metaxlm.tasks.finetune import TransferScores, finetune
-from metaxlm.tasks.readers import (
-    list_tatoeba,
-    list_word_alignment,
-    read_tatoeba,
-    read_word_alignment,
-)
+from metaxlm.tasks.finetune import FileScores, Finetuned, TaskData, judge, load_data, train_model
 from metaxlm.tasks.registry import TASKS
-from metaxlm.tasks.retrieval import RetrievalOutcome, measure_retrieval
 
-EXAMPLES_NAME = "examples.json"
-PIVOT = "en"
-"""Tatoeba and the gold alignments pair every language with English."""
+MODELS_IN_MEMORY = 4
+"""Opened models that are kept while tasks take turns."""
 
 
-def evaluate_features(
-    recipe: Recipe, layout: RunLayout, variant: str, device: torch.device, folder: Path
+@dataclass
+class Evaluation:
+    """Models, a plan, and a folder of cells that fills up."""
+
+    models: Sequence[NamedModel]
+    plan: EvaluationPlan
+    output: Path
+    device: torch.device
+    keeps_models: bool = False
+    num_skipped: int = 0
+    busy: list[str] = field(default_factory=list)
+    """Cells that another process was making."""
+    _opened: dict[NamedModel, AnyEncoder] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Make every cell that is missing, damaged, or made from other inputs."""
+        self._check_models()
+        for feature in self.plan.features:
+            for model in self.models:
+                self._measure(model, feature)
+        for group in group_tasks(self.plan.tasks):
+            for source in group[0].sources:
+                self._finetune_group(group, source)
+
+    def find_cell(self, model: NamedModel, plan: TaskPlan, source: str, seed: int) -> Cell:
+        """Return a cell of a finetuned task, made or not."""
+        key = CellKey(model.name, plan.task.name, source, seed)
+        inputs = {
+            "model": model.fingerprint,
+            **plan.list_inputs(source),
+            "limit": self.plan.limit,
+            "seed": [self.plan.seed, seed],
+        }
+        return Cell(key, key.place(self.output), inputs)
+
+    def find_feature_cell(self, model: NamedModel, plan: FeaturePlan) -> Cell:
+        """Return a cell of a task without finetuning, made or not."""
+        key = CellKey(model.name, plan.name, PIVOT, 0)
+        inputs = {"model": model.fingerprint, **plan.list_inputs(), "limit": self.plan.limit}
+        return Cell(key, key.place(self.output), inputs)
+
+    def list_cells(self) -> list[Cell]:
+        """Return all cells that are asked for."""
+        features = [
+            self.find_feature_cell(model, plan)
+            for model in self.models
+            for plan in self.plan.features
+        ]
+        return features + [
+            self.find_cell(model, plan, source, seed)
+            for model in self.models
+            for plan in self.plan.tasks
+            for source in plan.sources
+            for seed in range(self.plan.num_seeds)
+        ]
+
+    def _check_models(self) -> None:
+        """Open each model that is needed, so that one that does not fit is told at once."""
+        for model in self.models:
+            for plan in self.plan.tasks:
+                cells = [
+                    self.find_cell(model, plan, source, seed)
+                    for source in plan.sources
+                    for seed in range(self.plan.num_seeds)
+                ]
+                if all(not self._is_missing(cell) for cell in cells):
+                    continue
+                positions = self._open(model).encoder.config.max_positions
+                if plan.settings.length > positions:
+                    raise MetaXLMError(
+                        f"{model.name}: has {positions} positions, but {plan.task.name} needs "
+                        f"{plan.settings.length}; add --set {plan.task.name}.length={positions}"
+                    )
+
+    def _open(self, model: NamedModel) -> AnyEncoder:
+        if model not in self._opened:
+            if len(self._opened) >= MODELS_IN_MEMORY:
+                self._opened.pop(next(iter(self._opened)))
+            self._opened[model] = open_model(model)
+        return self._opened[model]
+
+    def _is_missing(self, cell: Cell) -> bool:
+        return cell.find_reason(needs_model=self.keeps_models) is not None
+
+    @contextmanager
+    def _claim_missing(self, cells: Sequence[Cell], needs_model: bool) -> Iterator[list[Cell]]:
+        """Hold cells and yield those that must be made; none if another process holds one."""
+        if not any(cell.find_reason(needs_model=needs_model) is not None for cell in cells):
+            self.num_skipped += len(cells)
+            yield []
+            return
+        with claim([cell.folder for cell in cells]) as owner:
+            missing = []
+            for cell in cells:
+                # What was missing a moment ago may have been made by another process.
+                reason = cell.find_reason(needs_model=needs_model)
+                if reason is None:
+                    self.num_skipped += 1
+                elif owner is not None:
+                    self.busy.append(cell.key.title)
+                    say(f"{cell.key.title}: process {owner} is at it; left to it")
+                else:
+                    say(f"{cell.key.title}: {reason}" if reason else cell.key.title)
+                    missing.append(cell)
+            yield missing
+
+    def _measure(self, model: NamedModel, plan: FeaturePlan) -> None:
+        with self._claim_missing([self.find_feature_cell(model, plan)], False) as missing:
+            for cell in missing:
+                start, began = self._open(model), time.monotonic()
+                found = measure_features(
+                    plan.name, start, plan.data_dir, plan.languages, self.device, self.plan.limit
+                )
+                start.encoder.to("cpu")
+                about = self._describe(model, cell, time.monotonic() - began)
+                cell.write(CellContent({**about, **found.record}, {}, {}))
+
+    def _finetune_group(self, group: Sequence[TaskPlan], source: str) -> None:
+        """Finetune every model with every seed on one training set."""
+        data: dict[str, TaskData] = {}
+        for model in self.models:
+            for seed in range(self.plan.num_seeds):
+                by_folder = {}
+                for plan in group:
+                    cell = self.find_cell(model, plan, source, seed)
+                    by_folder[cell.folder] = (plan, cell)
+                cells = [cell for _, cell in by_folder.values()]
+                with self._claim_missing(cells, self.keeps_models) as missing:
+                    if missing:
+                        self._finetune(model, [by_folder[cell.folder] for cell in missing], data)
+
+    def _finetune(
+        self,
+        model: NamedModel,
+        missing: Sequence[tuple[TaskPlan, Cell]],
+        loaded: dict[str, TaskData],
+    ) -> None:
+        """Train once, and judge on each of the tasks that share the training."""
+        start, began = self._open(model), time.monotonic()
+        first, cell = missing[0]
+        key = cell.key
+        seed = derive_seed(self.plan.seed, f"finetune-{first.training}", key.seed)
+        data = [self._load(plan, start, key.source, loaded) for plan, _ in missing]
+        trained = train_model(first.task, start, data[0], first.settings, seed, self.device)
+        for (plan, cell), its_data in zip(missing, data, strict=True):
+            config = start.encoder.config
+            scores = judge(plan.task, trained.model, its_data, config, self.device)
+            about = self._describe(model, cell, time.monotonic() - began)
+            content = _make_content(about, plan, key.source, trained, scores)
+            save = partial(_save_model, plan, trained, start, about)
+            cell.write(content, save if self.keeps_models else None)
+            _tell(cell, content.record)
+
+    def _load(
+        self, plan: TaskPlan, start: AnyEncoder, source: str, loaded: dict[str, TaskData]
+    ) -> TaskData:
+        """Read and encode, or take what was encoded for a model with an equal tokenizer."""
+        config = start.encoder.config
+        shape = (config.max_positions, config.vocab_size, config.pad_id, config.num_token_types)
+        key = digest_value([plan.task.name, source, digest_tokenizer(start), *shape])
+        if key not in loaded:
+            loaded[key] = load_data(
+                plan.task,
+                start.tokenizer,
+                plan.data_dir,
+                source=source,
+                languages=plan.languages,
+                settings=plan.settings,
+                config=config,
+                limit=self.plan.limit,
+            )
+        return loaded[key]
+
+    def _describe(self, model: NamedModel, cell: Cell, seconds: float) -> dict[str, Any]:
+        return {
+            "model": model.name,
+            "model_source": str(model.source),
+            "variant": model.variant,
+            "step": model.step,
+            "seed": cell.key.seed,
+            "limit": self.plan.limit,
+            "seconds": round(seconds, 1),
+            "device": self.device.type,
+        }
+
+
+def digest_tokenizer(start: AnyEncoder) -> str:
+    """Return what is equal for tokenizers that give equal ids."""
+    tokenizer = start.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = str(id(tokenizer)) if backend is None else backend.to_str()
+    specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
+    return digest_value([rules, specials, tokenizer.pad_token_id])
+
+
+def _make_content(
+    about: dict[str, Any],
+    plan: TaskPlan,
+    source: str,
+    trained: Finetuned,
+    scores: Sequence[FileScores],
+) -> CellContent:
+    task = plan.task
+    record = {
+        **about,
+        "task": task.name,
+        "title": task.title,
+        "kind": task.kind,
+        "metric": task.metric,
+        "source": source,
+        "trained_in_each": len(task.sources) > 1,
+        "settings": asdict(plan.settings),
+        "best_epoch": trained.best_epoch,
+        "epochs": [asdict(epoch) for epoch in trained.epochs],
+        "files": [_describe_file(found) for found in scores],
+    }
+    places = [(f"{found.file.split}-{found.file.language}", found) for found in scores]
+    return CellContent(
+        record,
+        {place: found.tally for place, found in places if found.num_examples},
+        {f"{place}{task.submission_suffix}": found.submission for place, found in places},
+    )
+
+
+def _describe_file(found: FileScores) -> dict[str, Any]:
+    return {
+        "language": found.file.language,
+        "split": found.file.split,
+        "name": found.file.name,
+        "path": str(found.file.path),
+        "num_examples": found.num_examples,
+        "num_unlabeled": found.num_unlabeled,
+        "values": found.values,
+        "majority": found.majority,
+        "chance": found.chance,
+    }
+
+
+def _save_model(
+    plan: TaskPlan, trained: Finetuned, start: AnyEncoder, about: dict[str, Any], folder: Path
 ) -> None:
-    """Measure retrieval and alignment by layer; write rows and drawn examples."""
-    pretrained = load_pretrained(layout.variant(variant) / "model")
-    results: list[Result] = []
-    examples: dict[str, list[dict[str, Any]]] = {"alignment": [], "retrieval": []}
-    if recipe.evaluation.retrieval is not None:
-        for found in _retrieve(recipe, layout, pretrained, device):
-            results += _retrieval_rows(recipe, variant, found)
-            examples["retrieval"] += _retrieval_examples(found)
-    if recipe.evaluation.alignment is not None:
-        for aligned, drawn in _align(recipe, layout, pretrained, device):
-            results += _alignment_rows(recipe, variant, aligned)
-            examples["alignment"] += drawn
-    write_results(folder / FILE_NAME, results)
-    write_json(folder / EXAMPLES_NAME, examples)
+    save_finetuned(
+        trained.model,
+        start,
+        folder,
+        kind=plan.task.kind,
+        labels=plan.task.labels,
+        length=plan.settings.length,
+        stride=plan.settings.stride,
+        facts={"task": plan.task.name, **about},
+    )
+
+
+def _tell(cell: Cell, record: Any) -> None:
+    """Say the mean over languages of what was just measured."""
+    metric = record["metric"]
+    for split in ("test", "dev"):
+        values = [
+            file["values"][metric]
+            for file in record["files"]
+            if file["split"] == split and file["values"]
+        ]
+        if values:
+            mean = f"{100 * sum(values) / len(values):.1f}"
+            say(f"{cell.key.title}: {metric} {mean}, mean over {len(values)} {split} files")
+            return
+    say(f"{cell.key.title}: no file has labels; predictions are written, nothing is scored")
 
 
 def finetune_task(
@@ -62,164 +321,28 @@ def finetune_task(
     device: torch.device,
     folder: Path,
 ) -> None:
-    """Finetune in the source language with each seed, test in every language, write rows."""
-    task = TASKS[task_name]
+    """The run's stage: finetune with each seed, test in every language, write rows and cells."""
     wishes = recipe.evaluation.finetune[task_name]
-    given = {key: value for key, value in wishes if key != "seeds" and value is not None}
-    settings = replace(task.settings, **given)
-    pretrained = load_pretrained(layout.variant(variant) / "model")
-    results: list[Result] = []
-    for number in range(wishes.seeds):
-        outcome = finetune(
-            task,
-            pretrained.model.encoder,
-            pretrained.tokenizer,
-            task_data(recipe, layout),
-            recipe.languages,
-            settings,
-            derive_seed(recipe.seed, f"finetune-{task_name}", number),
-            device,
-            source=recipe.source_language,
-        )
-        results += _transfer_rows(recipe, variant, outcome, number)
-    write_results(folder / FILE_NAME, results)
-
-
-def task_data(recipe: Recipe, layout: RunLayout) -> Path:
-    """Return the folder with the task data: the recipe's, or the built-in corpus's."""
-    return recipe.evaluation.data or layout.tasks
-
-
-def _foreign(recipe: Recipe, task: str, available: list[str]) -> list[str]:
-    """Return the languages to test, and say which have no data."""
-    foreign = [language for language in recipe.languages if language != PIVOT]
-    if missing := [language for language in foreign if language not in available]:
-        say(f"{task}: no test data for {', '.join(missing)}")
-    return [language for language in foreign if language in available]
-
-
-def _retrieve(
-    recipe: Recipe, layout: RunLayout, pretrained: Pretrained, device: torch.device
-) -> Iterator[RetrievalOutcome]:
-    data_dir = task_data(recipe, layout)
-    assert recipe.evaluation.retrieval is not None
-    for language in _foreign(recipe, "tatoeba", list_tatoeba(data_dir)):
-        yield measure_retrieval(
-            pretrained.model.encoder,
-            pretrained.tokenizer,
-            read_tatoeba(data_dir, language),
-            device,
-            batch_tokens=recipe.evaluation.retrieval.batch_tokens,
-        )
-
-
-def _align(
-    recipe: Recipe, layout: RunLayout, pretrained: Pretrained, device: torch.device
-) -> Iterator[tuple[AlignmentOutcome, list[dict[str, Any]]]]:
-    data_dir = task_data(recipe, layout)
-    settings = recipe.evaluation.alignment
-    assert settings is not None
-    for language in _foreign(recipe, "alignment", list_word_alignment(data_dir)):
-        gold = read_word_alignment(data_dir, language)
-        outcome = measure_alignment(
-            pretrained.model.encoder,
-            pretrained.tokenizer,
-            gold,
-            device,
-            batch_tokens=settings.batch_tokens,
-        )
-        best = min(outcome.layers, key=lambda layer: layer.scores.aer).layer
-        drawn = draw_examples(gold, outcome, best, settings.drawn_pairs)
-        yield outcome, [{"language": language, **asdict(example)} for example in drawn]
-
-
-def _row(recipe: Recipe, variant: str | None, task: str, language: str, **values: Any) -> Result:
-    return Result(
-        run=recipe.name,
+    values = {key: value for key, value in wishes if key != "seeds" and value is not None}
+    asked = Wishes(tuple(recipe.languages), (recipe.source_language,), {task_name: values})
+    plan = plan_task(TASKS[task_name], recipe.evaluation.data or layout.tasks, asked)
+    model = NamedModel(
+        name=variant,
+        source=layout.variant(variant) / "model",
         variant=variant,
-        step=recipe.pretraining.steps if variant else None,
-        task=task,
-        language=language,
-        **values,
+        fingerprint="as the stage's",
     )
-
-
-def _retrieval_rows(recipe: Recipe, variant: str, outcome: RetrievalOutcome) -> list[Result]:
-    metrics = ("accuracy", "accuracy_to_source", "accuracy_from_source")
-    return [
-        _row(
-            recipe,
-            variant,
-            "tatoeba",
-            outcome.language,
-            scenario="features",
-            source=PIVOT,
-            layer=layer.layer,
-            metric=metric,
-            value=getattr(layer, metric),
-            examples=outcome.num_pairs,
-            seed=recipe.seed,
-            split="test",
-        )
-        for layer in outcome.layers
-        for metric in metrics
-    ]
-
-
-def _retrieval_examples(outcome: RetrievalOutcome) -> list[dict[str, Any]]:
-    best = max(outcome.layers, key=lambda layer: layer.accuracy)
-    return [
-        {"language": outcome.language, "layer": best.layer, **asdict(example)}
-        for example in best.examples
-    ]
-
-
-def _alignment_rows(recipe: Recipe, variant: str, outcome: AlignmentOutcome) -> list[Result]:
-    return [
-        _row(
-            recipe,
-            variant,
-            "alignment",
-            outcome.language,
-            scenario="features",
-            source=PIVOT,
-            layer=layer.layer,
-            metric=metric,
-            value=getattr(layer.scores, metric),
-            examples=outcome.num_pairs,
-            seed=recipe.seed,
-            split="test",
-        )
-        for layer in outcome.layers
-        for metric in ("aer", "precision", "recall")
-    ]
-
-
-def _transfer_rows(
-    recipe: Recipe, variant: str, outcome: TransferScores, seed: int
-) -> list[Result]:
-    """Give each score its row, and the majority level a row of its own beside it."""
-    results = []
-    for score in outcome.scores:
-        levels: list[tuple[str | None, str, float]] = [
-            (variant, metric, value) for metric, value in score.values.items()
-        ]
-        levels.append((None, "majority", score.majority[outcome.metric]))
-        for name, metric, value in levels:
-            results.append(
-                _row(
-                    recipe,
-                    name,
-                    outcome.task,
-                    score.language,
-                    scenario="transfer",
-                    source=outcome.source,
-                    layer=None,
-                    metric=metric,
-                    value=value,
-                    examples=score.num_examples,
-                    seed=seed,
-                    split=score.split,
-                )
-            )
-    return results
+    evaluation = Evaluation(
+        [model],
+        EvaluationPlan((plan,), num_seeds=wishes.seeds, seed=recipe.seed),
+        layout.variant(variant) / f"work-finetune-{task_name}",
+        device,
+    )
+    evaluation.run()
+    rows: list[Result] = []
+    steps = recipe.pretraining.steps
+    for cell in evaluation.list_cells():
+        record = read_cell(cell.key, cell.folder).record
+        rows += list_rows(record, recipe.name, variant, steps, cell.key.seed)
+        link_tree(cell.folder, folder / cell.folder.name)
+    write_results(folder / FILE_NAME, rows)

@@ -14,7 +14,8 @@ from typing import Any
 
 from metaxlm.config import Recipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.evaluation import evaluate_features, finetune_task
+from metaxlm.experiments.evaluation import finetune_task
+from metaxlm.experiments.features import evaluate_features
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.preparation import (
     prepare_corpus,
@@ -149,6 +150,9 @@ def _variant_stages(
             (pretrain,),
             partial(finetune_task, recipe, layout, name, task, world.device),
             name,
+            work_dir=folder / f"work-finetune-{task}",
+            keeps_work=False,
+            version=2,
         )
         for task in recipe.evaluation.finetune
     ]

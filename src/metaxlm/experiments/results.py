@@ -2,13 +2,15 @@
 
 A row is a JSON line `{run, variant, step, layer, task, scenario, source, language, metric, value,
 examples, seed, split, version}`. Stages write rows of their own; `collect` joins them into the
-run's `results.jsonl`.
+run's `results.jsonl`. The scenario is `features`, `supervised` (trained and tested in one language,
+for tasks that are trained in several) or `transfer`. Rows of no variant are levels that need no
+model: `majority` and `chance` in the task's metric, `majority_NAME` and `chance_NAME` in others.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,47 @@ class Result:
     seed: int
     split: str
     version: str = __version__
+
+
+def list_rows(
+    record: Mapping[str, Any], run: str, variant: str, step: int | None, seed: int
+) -> list[Result]:
+    """Return the rows of one cell of an evaluation; files without labels have none.
+
+    Where only the first examples of each file were taken, the name of the split says so.
+    """
+    limited = f"-first-{record['limit']}" if record.get("limit") else ""
+    about = {"run": run, "task": record["task"], "source": record["source"], "seed": seed}
+    rows = []
+    for file in record["files"]:
+        place = {
+            "language": file["language"],
+            "layer": file.get("layer"),
+            "examples": file["num_examples"],
+            "split": file["name"] + limited,
+            "scenario": find_scenario(record, file["language"]),
+        }
+        for name, value in file["values"].items():
+            rows.append(
+                Result(**about, **place, variant=variant, step=step, metric=name, value=value)
+            )
+        for name, value in _list_levels(record, file):
+            rows.append(Result(**about, **place, variant=None, step=None, metric=name, value=value))
+    return rows
+
+
+def find_scenario(record: Mapping[str, Any], language: str) -> str:
+    """Name the scenario of a cell's scores in one language."""
+    if record["kind"] == "features":
+        return "features"
+    is_diagonal = record["trained_in_each"] and language == record["source"]
+    return "supervised" if is_diagonal else "transfer"
+
+
+def _list_levels(record: Mapping[str, Any], file: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for level in ("majority", "chance"):
+        for name, value in file.get(level, {}).items():
+            yield (level if name == record["metric"] else f"{level}_{name}"), value
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:

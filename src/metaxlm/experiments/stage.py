@@ -123,7 +123,7 @@ class Stage:
             return "running"
         if marker.get("fingerprint") == self.fingerprint:
             return "running again, its files are damaged or missing"
-        changed = _changes(marker.get("inputs", {}), self.inputs)
+        changed = list_changes(marker.get("inputs", {}), self.inputs)
         if not changed:
             return "running again, an earlier stage changed"
         return f"running again, changed: {', '.join(changed)}"
@@ -152,14 +152,14 @@ def _read_marker(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _changes(before: Any, after: Any, place: str = "") -> list[str]:
+def list_changes(before: Any, after: Any, place: str = "") -> list[str]:
     """List the keys whose values differ, as `a.b: 1 -> 2`."""
     if isinstance(before, dict) and isinstance(after, Mapping):
         keys = [*before, *(key for key in after if key not in before)]
         return [
             change
             for key in keys
-            for change in _changes(before.get(key), after.get(key), f"{place}.{key}".strip("."))
+            for change in list_changes(before.get(key), after.get(key), f"{place}.{key}".strip("."))
         ]
     return [] if before == after else [f"{place}: {_shorten(before)} -> {_shorten(after)}"]
 

@@ -197,9 +197,17 @@ class Encoder(nn.Module):
             hidden_BLD = layer(hidden_BLD, keys_B11L)
         return hidden_BLD
 
-    def encode_blocks(self, ids_BL: Tensor, blocks: Blocks) -> Tensor:
+    def encode_blocks(
+        self, ids_BL: Tensor, blocks: Blocks, token_types_BL: Tensor | None = None
+    ) -> Tensor:
         """Return the last hidden states, [B, L, D], through the fused kernels of a GPU."""
-        hidden_ND = fused.embed(self.embeddings, ids_BL.flatten(), blocks)
+        if token_types_BL is None:
+            hidden_ND = fused.embed(self.embeddings, ids_BL.flatten(), blocks)
+        else:  # the fused embedding knows one type only
+            columns_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
+            mask_BL = columns_L < blocks.lengths_B[:, None]
+            hidden_BLD = self.embeddings(ids_BL, mask_BL, token_types_BL)
+            hidden_ND = hidden_BLD.flatten(0, 1).to(blocks.dtype)
         for layer in self.layers:
             hidden_ND = layer(hidden_ND, None, blocks)
         return hidden_ND.view(*ids_BL.shape, -1)

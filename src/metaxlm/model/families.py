@@ -83,12 +83,23 @@ _REASONS = {
     "has other layers and no transform in its MLM head": "xlm flaubert",
     "has an adapter for each language in its layers": "xmod",
     "attends to a part of a long text only": "longformer big_bird",
+}
+# The same for what is no encoder at all.
+_NO_ENCODERS = {
     "has a decoder of its own": "t5 mt5 umt5 bart mbart m2m_100 marian pegasus",
     "reads from left to right, not both ways": (
         "gpt2 gpt_neox opt bloom llama mistral gemma gemma2 gemma3_text phi3 qwen2 qwen3"
     ),
 }
-_REASON_OF = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+_REASON_OF = {
+    name: reason for reason, names in (_REASONS | _NO_ENCODERS).items() for name in names.split()
+}
+
+
+def explain_decoder(model_type: str) -> str:
+    """Return what makes a family no encoder, to follow "which"; empty if nothing is known."""
+    reason = _REASON_OF.get(model_type, "")
+    return reason if reason in _NO_ENCODERS else ""
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -8,9 +8,14 @@ exchanged. Shapes: B batch, L length, D hidden, C classes.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from metaxlm.model.encoder import Encoder, EncoderConfig, initialize_module
+
+HeadKind = Literal["classification", "tagging", "span"]
+"""What is predicted: a class of the sequence, a tag of each token, the two ends of an answer."""
 
 
 class ClassificationHead(nn.Module):
@@ -57,6 +62,13 @@ class SpanHead(nn.Module):
         """Return logits, [B, L, 2]: start and end; padding is the caller's to exclude."""
         logits_BL2: Tensor = self.output(hidden_BLD)
         return logits_BL2
+
+
+def make_head(kind: HeadKind, config: EncoderConfig, num_classes: int) -> nn.Module:
+    """Create a fresh head from torch's global generator; a span head has two logits a token."""
+    if kind == "classification":
+        return ClassificationHead(config, num_classes)
+    return TaggingHead(config, num_classes) if kind == "tagging" else SpanHead(config)
 
 
 class TaskModel(nn.Module):

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path
+from metaxlm.files import atomic_path, dump_json
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.model_folder import CONFIG, TOKENIZER_FILES, WEIGHTS, find_folder, read_tensors
@@ -57,7 +57,7 @@ def load_pretrained(source: str | Path) -> Pretrained:
     with torch.device("meta"):
         model = MaskedLM(config)
     model.load_state_dict(state, assign=True)
-    tokenizer = _load_tokenizer(folder, config)
+    tokenizer = load_tokenizer(folder, config.vocab_size, config.pad_id)
     architecture = values["architectures"][0]
     return Pretrained(model.eval(), tokenizer, architecture, missing)
 
@@ -70,20 +70,21 @@ def save_pretrained(
     The same model, tokenizer and card give the same bytes, and an interruption leaves the old
     folder or none. `card` becomes README.md.
     """
-    _check_tokenizer(tokenizer, model.config, "the tokenizer")
+    _check_tokenizer(tokenizer, model.config.vocab_size, model.config.pad_id, "the tokenizer")
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_file(export_tensors(model), temporary / WEIGHTS, metadata={"format": "pt"})
-        _dump(temporary / CONFIG, _export_config(model.config, tokenizer))
-        backend = json.loads(tokenizer.backend_tokenizer.to_str())
-        # What earlier calls asked for (a length, a padding side) is no property of the tokenizer.
-        _dump(temporary / "tokenizer.json", {**backend, "truncation": None, "padding": None})
-        _dump(temporary / "tokenizer_config.json", _export_tokenizer(model.config, tokenizer))
+        config = dump_json(export_config(model.config, tokenizer))
+        (temporary / CONFIG).write_text(config, encoding="utf-8")
+        # The exported model has one token type, so a pair's second half must not ask for another.
+        write_tokenizer(temporary, tokenizer, model.config.max_positions, has_token_types=False)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
-def _load_tokenizer(folder: Path, config: EncoderConfig) -> PreTrainedTokenizerBase:
-    """Load the fast tokenizer of a folder."""
+def load_tokenizer(
+    folder: Path, vocab_size: int, pad_id: int | None = None
+) -> PreTrainedTokenizerBase:
+    """Load the fast tokenizer of a folder; `pad_id` is the model's where it depends on it."""
     # Without any vocabulary file transformers would build an empty tokenizer and not complain.
     if not any((folder / name).exists() for name in TOKENIZER_FILES):
         raise MetaXLMError(f"{folder}: has no tokenizer; put its tokenizer.json there")
@@ -92,28 +93,30 @@ def _load_tokenizer(folder: Path, config: EncoderConfig) -> PreTrainedTokenizerB
     except Exception as error:  # tokenizers raises plain Exception for a broken file
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise MetaXLMError(f"{folder}: its tokenizer cannot be loaded ({reason})") from error
-    _check_tokenizer(tokenizer, config, f"{folder}: its tokenizer")
+    _check_tokenizer(tokenizer, vocab_size, pad_id, f"{folder}: its tokenizer")
     return tokenizer
 
 
-def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig, who: str) -> None:
+def _check_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, pad_id: int | None, who: str
+) -> None:
     """Refuse a tokenizer that does not belong to the model."""
     if not tokenizer.is_fast:
         raise MetaXLMError(f"{who} is not a fast one; convert it to tokenizer.json")
-    if len(tokenizer) > config.vocab_size:
+    if len(tokenizer) > vocab_size:
         raise MetaXLMError(
-            f"{who} has {len(tokenizer)} tokens, but the model only {config.vocab_size} rows; "
+            f"{who} has {len(tokenizer)} tokens, but the model only {vocab_size} rows; "
             "use the tokenizer the model was trained with"
         )
-    if tokenizer.pad_token_id != config.pad_id:
+    if pad_id is not None and tokenizer.pad_token_id != pad_id:
         raise MetaXLMError(
-            f"{who} pads with id {tokenizer.pad_token_id}, but the model with {config.pad_id}; "
+            f"{who} pads with id {tokenizer.pad_token_id}, but the model with {pad_id}; "
             "use the tokenizer the model was trained with"
         )
 
 
-def _export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return config.json of the exported folder."""
+def export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return config.json of an exported `XLMRobertaForMaskedLM`."""
     bos, eos, cls, sep = (
         getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep")
     )
@@ -139,20 +142,25 @@ def _export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) ->
     }
 
 
-def _export_tokenizer(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return tokenizer_config.json of the exported folder."""
+def write_tokenizer(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int, *, has_token_types: bool
+) -> None:
+    """Write tokenizer.json and tokenizer_config.json so that `AutoTokenizer` loads the same."""
     roles = {f"{role}_token": getattr(tokenizer, f"{role}_token") for role in _SPECIAL_ROLES}
-    return {
-        # The generic class takes tokenizer.json as it stands; XLMRobertaTokenizer would rebuild
-        # its normalizer and pre-tokenizer from the vocabulary.
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **{role: str(token) for role, token in roles.items() if token is not None},
-        # The exported model has one token type, so a pair's second half must not ask for another.
-        "model_input_names": ["input_ids", "attention_mask"],
-        "model_max_length": config.max_positions,
-        "clean_up_tokenization_spaces": False,
+    types = ["token_type_ids"] if has_token_types else []
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    files = {
+        # What earlier calls asked for (a length, a padding side) is no property of the tokenizer.
+        "tokenizer.json": {**backend, "truncation": None, "padding": None},
+        "tokenizer_config.json": {
+            # The generic class takes tokenizer.json as it stands; XLMRobertaTokenizer would
+            # rebuild its normalizer and pre-tokenizer from the vocabulary.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **{role: str(token) for role, token in roles.items() if token is not None},
+            "model_input_names": ["input_ids", *types, "attention_mask"],
+            "model_max_length": max_length,
+            "clean_up_tokenization_spaces": False,
+        },
     }
-
-
-def _dump(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name, content in files.items():
+        (folder / name).write_text(dump_json(content), encoding="utf-8")

@@ -28,6 +28,7 @@ TOKENIZER_FILES = (
     "vocab.txt",
     "sentencepiece.bpe.model",
     "spiece.model",
+    "spm.model",
 )
 _NEEDED = (
     CONFIG,

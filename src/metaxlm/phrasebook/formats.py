@@ -97,7 +97,7 @@ def squad(documents: Iterable[Document], realizer: Realizer, title: str) -> dict
     return {"version": "1.1", "data": [{"title": title, "paragraphs": paragraphs}]}
 
 
-def format_reviews(documents: Iterable[Document], realizer: Realizer) -> str:
+def format_reviews(documents: Iterable[Document], realizer: Realizer, domain: str = "books") -> str:
     """Webis-CLS: items with summary, rating (5 or 1), text and category."""
     joint = " " if realizer.morphology.spaced else ""
     items = []
@@ -106,7 +106,7 @@ def format_reviews(documents: Iterable[Document], realizer: Realizer) -> str:
         rating = "5.0" if document.sentiment == "pos" else "1.0"
         items.append(
             f"<item>\n\t<summary>{escape(lines[0])}\n</summary>\n\t<rating>{rating}</rating>\n"
-            f"\t<text>{escape(joint.join(lines))}\n</text>\n\t<category>books</category>\n\t</item>\n"
+            f"\t<text>{escape(joint.join(lines))}\n</text>\n\t<category>{domain}</category>\n\t</item>\n"
         )
     return f'<?xml version="1.0" encoding="utf-8"?>\n<items>{"".join(items)}</items>\n'
 

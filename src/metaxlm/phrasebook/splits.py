@@ -2,7 +2,8 @@
 
 In: languages, a seed and sizes. Out: meanings drawn for each task. Test and dev meanings are drawn
 first and their wording reserved in every language; whatever is drawn for training afterwards is
-dropped when a reserved sentence occurs in it.
+dropped when a reserved sentence occurs in it. Some test stories are drawn last instead: what they
+ask about is then in no text that was written before.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _TOO_FEW_WORDINGS = frozenset(
 )
 """Patterns with so few sentences that reserving some would take them from the training text."""
 _MAX_DRAWS_PER_ITEM = 60
+_FEWEST_DRAWS = 20_000
+"""So many are tried even for a few items: next to much text, new ones are rare."""
 
 _Item = TypeVar("_Item")
 
@@ -45,9 +48,9 @@ class PhrasebookSizes:
     tagging_train: int = 3_000
     """Sentences in `udpos/train-en.tsv` and in `panx/train-en.tsv`."""
     squad_train: int = 1_000
-    """Paragraphs, each with a few questions."""
+    """Paragraphs, each with a few questions; TyDiQA's training set has half as many."""
     cls_train: int = 600
-    """Reviews in each language."""
+    """Reviews in each language and domain."""
     dev: int = 200
     test: int = 400
     """Examples in each dev and test file of a task."""
@@ -65,6 +68,8 @@ class Splits:
         self.realizers: dict[str, Realizer] = {code: load_realizer(code) for code in languages}
         self._seed = seed
         self._reserved: dict[str, set[str]] = {code: set() for code in languages}
+        self._trained: dict[str, set[str]] = {code: set() for code in languages}
+        """Sentences that models may have seen: pretraining text, and stories with questions."""
 
     def random(self, purpose: str) -> Random:
         """Return the stream of random numbers for one purpose."""
@@ -133,28 +138,57 @@ class Splits:
             test,
         )
 
-    def stories(self, count: int, purpose: str, *, test: bool) -> list[Document]:
-        """Draw stories and portraits that have questions answerable in every language asked."""
+    def stories(
+        self, count: int, purpose: str, *, test: bool, is_last: bool = False
+    ) -> list[Document]:
+        """Draw stories and portraits that have questions answerable in every language asked.
+
+        With `is_last` no question and no sentence that answers one is in the training text, in the
+        stories for training that were drawn before, or asked about in another such set; other
+        sentences of the story may be.
+        """
         documents = Documents(self.random(purpose))
+
+        def is_kept(document: Document, question: Question) -> bool:
+            asked = (question.meaning, document.meanings[question.sentence])
+            if is_last and any(self._is_trained(meaning) for meaning in asked):
+                return False
+            return self._is_answerable(document, question, test)
 
         def draw(_: int) -> Document | None:
             document = documents.story() if documents.random.random() < 0.8 else documents.person()
-            answerable = [q for q in document.questions if self._is_answerable(document, q, test)]
-            if not answerable:
+            questions = [q for q in document.questions if is_kept(document, q)]
+            if not questions:
                 return None
-            return Document(document.genre, document.meanings, questions=answerable)
+            return Document(document.genre, document.meanings, questions=questions)
 
         def parts(document: Document) -> list[Meaning]:
             return [*document.meanings, *(question.meaning for question in document.questions)]
 
-        return self._collect(count, purpose, draw, parts, test)
+        reserves = test and not is_last
+        found = self._collect(
+            count, purpose, draw, parts, test, exclusive=not is_last, reserves=reserves
+        )
+        if not reserves:
+            meanings = [meaning for document in found for meaning in parts(document)]
+            self._trained["en"].update(self.say(meaning, "en") for meaning in meanings)
+        return found
 
-    def reviews(self, count: int, purpose: str, *, test: bool) -> list[Document]:
-        """Draw balanced reviews; those for testing are about things training never reviews."""
+    def reviews(
+        self, count: int, purpose: str, *, test: bool, is_last: bool = False
+    ) -> list[Document]:
+        """Draw balanced reviews; those for testing are about things training never reviews.
+
+        With `is_last` they leave out the sentences that are in the training text all the same.
+        """
         documents = Documents(self.random(purpose))
 
-        def draw(number: int) -> Document:
+        def draw(number: int) -> Document | None:
             document = documents.review(("pos", "neg")[number % 2], held_out=test)
+            if is_last:
+                kept = [m for m in document.meanings if not self._is_trained(m)]
+                # One sentence alone may be the opening, which has no sentiment.
+                return Document(document.genre, kept, document.sentiment) if kept[1:] else None
             if test:
                 return document
             kept = [m for m in document.meanings if self.is_free([m], self.languages)]
@@ -175,6 +209,7 @@ class Splits:
             lines = [line for line in lines if line not in reserved][: num_sentences - written]
             if lines:
                 written += len(lines)
+                self._trained[language].update(lines)
                 yield lines
 
     def _codes(self, test: bool) -> list[str]:
@@ -182,6 +217,11 @@ class Splits:
 
     def _has_entity(self, meaning: Meaning) -> bool:
         return any(word.entity for word in self.realizers["en"].realize(meaning).items)
+
+    def _is_trained(self, meaning: Meaning) -> bool:
+        # English first: it has the most text.
+        codes = ("en", *(code for code in self.languages if code != "en"))
+        return any(self.say(meaning, code) in self._trained[code] for code in codes)
 
     def _is_answerable(self, document: Document, question: Question, test: bool) -> bool:
         meaning = document.meanings[question.sentence]
@@ -198,11 +238,16 @@ class Splits:
         parts: Callable[[_Item], list[Meaning]],
         test: bool,
         exclusive: bool = True,
+        reserves: bool | None = None,
     ) -> list[_Item]:
-        """Draw until `count` items are found; `draw` learns how many there are (for balance)."""
+        """Draw until `count` items are found; `draw` learns how many there are (for balance).
+
+        `exclusive` ones have no reserved sentence; those of tests are reserved unless `reserves`
+        says otherwise.
+        """
         items: list[_Item] = []
         seen: set[tuple[str, ...]] = set()
-        for _ in range(count * _MAX_DRAWS_PER_ITEM):
+        for _ in range(max(count * _MAX_DRAWS_PER_ITEM, _FEWEST_DRAWS)):
             if len(items) == count:
                 break
             item = draw(len(items))
@@ -221,7 +266,7 @@ class Splits:
                 f"phrasebook: only {len(items)} of {count} distinct examples for {purpose}; "
                 "ask for fewer"
             )
-        if test:
+        if test if reserves is None else reserves:
             for item in items:
                 self.reserve(parts(item))
         return items

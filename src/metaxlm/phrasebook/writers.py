@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metaxlm.files import atomic_path
+from metaxlm.languages import language_name
 from metaxlm.phrasebook import formats
 from metaxlm.phrasebook.meaning import Sentence
 from metaxlm.phrasebook.sampling import Sampler
 from metaxlm.phrasebook.splits import PhrasebookSizes, Splits
 from metaxlm.progress import Advance, track
+
+_REVIEWING = ("en", "de", "fr", "ja")
+"""Languages of Webis-CLS-10; the other ones have reviews of books only."""
 
 
 def write_phrasebook(
@@ -36,6 +40,9 @@ def write_phrasebook(
             writer.write_dictionaries()
             writer.on_file = None
         writer.write_text()
+        with track("phrasebook last tasks", writer.count_last_files(), "files") as advance:
+            writer.on_file = advance
+            writer.write_last_tasks()  # after all text, which they depend on and leave as it is
 
 
 class _Writer:
@@ -45,12 +52,17 @@ class _Writer:
         self._sizes = sizes
         self._realizers = splits.realizers
         self._foreign = [code for code in splits.languages if code != "en"]
+        self._reviewing = [code for code in splits.languages if code in _REVIEWING]
         self.on_file: Advance | None = None
         """Told of every file that is written."""
 
     def count_task_files(self) -> int:
-        """Count what the three methods below write: files a language, a language pair, and once."""
+        """Count the files before the text: those a language, a language pair, and once."""
         return 11 * len(self._realizers) + 6 * len(self._foreign) + 6
+
+    def count_last_files(self) -> int:
+        """Count the files after the text: those a language, a reviewing language, and once."""
+        return 3 * len(self._realizers) + 4 * len(self._reviewing) + 1
 
     def write_tests(self) -> None:
         """Write everything models are judged by, and reserve its sentences."""
@@ -137,6 +149,38 @@ class _Writer:
                     blocks.append("\n".join(lines) + "\n")
                     advance(len(lines))
             self._put(f"text/{code}/00000.txt", "\n".join(blocks))
+
+    def write_last_tasks(self) -> None:
+        """Write MLQA, TyDiQA-GoldP and the other domains of reviews.
+
+        Nothing above depends on them: their tests ask about what is in no training text, or are
+        reviews of what no training text reviews.
+        """
+        sizes, splits = self._sizes, self._splits
+        stories = splits.stories(max(1, sizes.squad_train // 2), "tydiqa train", test=False)
+        train = formats.squad(stories, self._realizers["en"], "english")
+        self._put_json("tasks/tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json", train)
+        for name, purpose, title, count in (
+            ("mlqa/MLQA_V1/dev/dev-context-{0}-question-{0}", "mlqa dev", "dev", sizes.dev),
+            ("mlqa/MLQA_V1/test/test-context-{0}-question-{0}", "mlqa test", "test", sizes.test),
+            ("tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.{0}.dev", "tydiqa dev", "", sizes.test),
+        ):
+            stories = splits.stories(count, purpose, test=True, is_last=True)
+            for code, realizer in self._realizers.items():
+                # TyDiQA's ids name the language.
+                data = formats.squad(stories, realizer, title or language_name(code).lower())
+                self._put_json(f"tasks/{name.format(code)}.json", data)
+        for domain in ("dvd", "music"):
+            self._write_last_reviews(domain)
+
+    def _write_last_reviews(self, domain: str) -> None:
+        sizes, splits = self._sizes, self._splits
+        tests = splits.reviews(sizes.test, f"cls {domain} test", test=True, is_last=True)
+        for code in self._reviewing:
+            trained = splits.reviews(sizes.cls_train, f"cls {domain} train {code}", test=False)
+            for split, reviews in (("test", tests), ("train", trained)):
+                text = formats.format_reviews(reviews, self._realizers[code], domain)
+                self._put(f"tasks/cls/{code}/{domain}/{split}.review", text)
 
     def _put(self, name: str, text: str) -> None:
         path = self._folder / name

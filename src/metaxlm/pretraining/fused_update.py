@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from metaxlm.model.encoder import MaskedLM
+from metaxlm.model.encoder import Encoder
 from metaxlm.model.kernels.adamw import update
 from metaxlm.model.kernels.blocks import pad_rows
 
@@ -19,11 +19,15 @@ from metaxlm.model.kernels.blocks import pad_rows
 class FusedUpdate:
     """Updates a model's weights and holds bfloat16 copies of those that matrix products read."""
 
-    def __init__(self, model: MaskedLM, optimizer: torch.optim.AdamW) -> None:
+    def __init__(
+        self, encoder: Encoder, optimizer: torch.optim.AdamW, *, copies_words: bool
+    ) -> None:
         self._optimizer = optimizer
-        words = model.encoder.embeddings.words.weight
-        self.copies: dict[Tensor, Tensor] = {words: pad_rows(words.detach(), torch.bfloat16)}
-        for name, weight in model.encoder.layers.named_parameters():
+        words = encoder.embeddings.words.weight
+        self.copies: dict[Tensor, Tensor] = {}
+        if copies_words:  # only the head of masked language modeling multiplies with them
+            self.copies[words] = pad_rows(words.detach(), torch.bfloat16)
+        for name, weight in encoder.layers.named_parameters():
             if weight.ndim > 1 and name.endswith("weight"):
                 self.copies[weight] = weight.detach().to(torch.bfloat16)
         self._large = [

@@ -13,7 +13,7 @@ from typing import Literal
 from metaxlm.report.scores import Score
 
 Direction = Literal["higher", "lower"]
-Style = Literal["percent", "count", "decimal", "seconds"]
+Style = Literal["percent", "count", "decimal", "seconds", "text"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,10 @@ class Cell:
     deviation: float | None = None
     style: Style = "percent"
     best: bool = False
+    beside: Cell | None = None
+    """A second score after a slash: exact match after F1."""
+    text: str = ""
+    """What is written, for the style `text`; its value only orders."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,12 @@ def make_score_cell(score: Score | None) -> Cell:
 
 def format_cell(cell: Cell) -> str:
     """Write a value: fractions times 100 with one decimal, counts with thousands separators."""
+    if cell.style == "text":
+        return cell.text
     if cell.value is None:
         return "–"
+    if cell.beside is not None:
+        return f"{format_cell(replace(cell, beside=None))} / {format_cell(cell.beside)}"
     if cell.style == "count":
         return f"{round(cell.value):,}"
     if cell.style == "decimal":

@@ -1,4 +1,4 @@
-"""Tables for the eye: the same table object as HTML, Markdown, LaTeX (booktabs) or on a terminal.
+"""Tables for the eye: a table object as HTML, Markdown, LaTeX (booktabs), CSV or on a terminal.
 
 The best value is bold everywhere. HTML tables carry scopes and a caption, and sit in a container of
 their own that scrolls, so that a phone never scrolls the page sideways.
@@ -6,7 +6,9 @@ their own that scrolls, so that a phone never scrolls the page sideways.
 
 from __future__ import annotations
 
+import csv
 from html import escape
+from io import StringIO
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as TerminalTable
@@ -19,6 +21,7 @@ _LATEX_SPECIALS = str.maketrans(
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
         "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
         "±": r"$\pm$", "−": "$-$", "–": "--", "→": r"$\rightarrow$", "×": r"$\times$",
+        "<": "$<$", ">": "$>$",
     }
 )  # fmt: skip
 
@@ -63,6 +66,9 @@ def _html_line(line: Line, swatches: dict[str, str]) -> str:
 
 def _html_cell(cell: Cell) -> str:
     text = format_cell(cell)
+    if cell.style == "text" or cell.beside is not None:
+        shown = f"<strong>{escape(text)}</strong>" if cell.best else escape(text)
+        return f"<td>{shown}</td>"
     if cell.value is None:
         return '<td class="absent"><span aria-label="not measured">–</span></td>'
     number, plus_minus, deviation = text.partition(" ± ")
@@ -136,6 +142,51 @@ def _latex_row(texts: list[str]) -> str:
     return " & ".join(text.translate(_LATEX_SPECIALS) for text in texts) + r" \\"
 
 
+def render_csv(table: Table) -> str:
+    """Return a table as CSV with all digits; deviations and second scores in columns of their own.
+
+    Percent stay fractions. Cells without a value are empty.
+    """
+    every = [(group, line) for group in table.groups for line in group.lines]
+    parts = [_list_parts([line.cells[k] for _, line in every]) for k in range(len(table.columns))]
+    headings = [
+        " ".join(word for word in (_one_line(column), part) if word)
+        for column, found in zip(table.columns, parts, strict=True)
+        for part in found
+    ]
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["group", "row", *headings])
+    for group, line in every:
+        numbers = [
+            _write_part(cell, part)
+            for cell, found in zip(line.cells, parts, strict=True)
+            for part in found
+        ]
+        writer.writerow([group.label, _name_line(line), *numbers])
+    return text.getvalue()
+
+
+def _list_parts(cells: list[Cell]) -> list[str]:
+    """List what a column's cells hold: the value, its deviation, a second score and its own."""
+    parts = [""]
+    if any(cell.deviation is not None for cell in cells):
+        parts.append("deviation")
+    if any(cell.beside is not None for cell in cells):
+        parts.append("second")
+    if any(cell.beside is not None and cell.beside.deviation is not None for cell in cells):
+        parts.append("second deviation")
+    return parts
+
+
+def _write_part(cell: Cell, part: str) -> str:
+    if cell.style == "text":
+        return cell.text if not part else ""
+    chosen = cell.beside if part.startswith("second") else cell
+    value = chosen and (chosen.deviation if part.endswith("deviation") else chosen.value)
+    return "" if value is None else f"{value:.10g}"
+
+
 def render_terminal(table: Table) -> TerminalTable:
     """Return a table for rich's console."""
     terminal = TerminalTable(
@@ -152,6 +203,8 @@ def render_terminal(table: Table) -> TerminalTable:
         heading = Text("\n".join(part for part in (column.label, column.detail) if part))
         terminal.add_column(heading, justify="right", overflow="fold")
     for group in table.groups:
+        if group.label:
+            terminal.add_row(Text(group.label, style="italic"))
         for line in group.lines:
             cells = [Text(format_cell(c), style="bold" if c.best else "") for c in line.cells]
             terminal.add_row(

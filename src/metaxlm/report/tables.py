@@ -39,9 +39,10 @@ from metaxlm.report.scores import (
 MAJORITY_LABEL = "Majority label"
 _TASK_NAMES = {
     "udpos": "POS tagging", "panx": "NER", "xquad": "XQuAD", "mlqa": "MLQA", "tydiqa": "TyDiQA",
-    "xnli": "XNLI", "pawsx": "PAWS-X", "cls": "Amazon reviews",
+    "xnli": "XNLI", "pawsx": "PAWS-X", "cls": "Amazon reviews", "amazon-books": "Amazon Books",
+    "amazon-dvd": "Amazon DVD", "amazon-music": "Amazon Music",
 }  # fmt: skip
-_METRIC_NAMES = {"f1": "F1", "exact_match": "exact match", "em": "exact match"}
+_METRIC_NAMES = {"f1": "F1", "exact_match": "exact match", "em": "exact match", "aer": "AER"}
 
 
 def name_task(task: str) -> str:

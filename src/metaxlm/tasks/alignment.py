@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.foreign import ForeignEncoder
 from metaxlm.progress import say, track
 from metaxlm.tasks.batches import collate_inputs, evaluating, plan_batches
 from metaxlm.tasks.encoding import WordPieces, check_tokenizer, tokenize_words
@@ -73,7 +74,7 @@ class _JointPair:
 
 
 def measure_alignment(
-    encoder: Encoder,
+    encoder: Encoder | ForeignEncoder,
     tokenizer: PreTrainedTokenizerBase,
     gold: AlignmentSet,
     device: torch.device,
@@ -99,7 +100,7 @@ def measure_alignment(
 
 
 def align_words(
-    encoder: Encoder,
+    encoder: Encoder | ForeignEncoder,
     tokenizer: PreTrainedTokenizerBase,
     pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
     device: torch.device,
@@ -198,7 +199,7 @@ def _cut_longer(source: WordPieces, target: WordPieces, room: int) -> tuple[Word
 
 
 def _align_batch(
-    encoder: Encoder,
+    encoder: Encoder | ForeignEncoder,
     tokenizer: PreTrainedTokenizerBase,
     batch: Sequence[_JointPair],
     device: torch.device,

@@ -15,13 +15,14 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import Encoder
+from metaxlm.model.foreign import ForeignEncoder
 from metaxlm.progress import say, track
 from metaxlm.tasks.batches import collate_inputs, evaluating, plan_batches
 from metaxlm.tasks.encoding import check_tokenizer, encode_texts
 
 
 def embed_texts(
-    encoder: Encoder,
+    encoder: Encoder | ForeignEncoder,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
     device: torch.device,
@@ -65,8 +66,8 @@ def pool_mean(hidden_BLD: Tensor, mask_BL: Tensor | None) -> Tensor:
 
 
 def compare_vectors(
-    before: tuple[Encoder, PreTrainedTokenizerBase],
-    after: tuple[Encoder, PreTrainedTokenizerBase],
+    before: tuple[Encoder | ForeignEncoder, PreTrainedTokenizerBase],
+    after: tuple[Encoder | ForeignEncoder, PreTrainedTokenizerBase],
     texts: Sequence[str],
     device: torch.device,
     *,

@@ -12,10 +12,10 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from metaxlm.tasks.chunks import count_chunks, score_chunks
+
 Label = TypeVar("Label", bound=Hashable)
 Link = tuple[int, int]
-Chunk = tuple[str, int, int]
-"""Type, first position, last position."""
 
 TaggingMode = Literal["xtreme", "token"]
 """`xtreme`: chunk F1 as seqeval 1.2.2 computes it on plain tags, which is what XTREME's script and
@@ -71,51 +71,8 @@ def compute_span_scores(
 ) -> SpanScores:
     """Return micro-averaged scores over chunks, equal to seqeval 1.2.2 in its default mode."""
     _check_sentences(gold, predicted)
-    true_chunks, found_chunks = find_chunks(gold), find_chunks(predicted)
-    num_right = len(true_chunks & found_chunks)
-    precision = num_right / len(found_chunks) if found_chunks else 0.0
-    recall = num_right / len(true_chunks) if true_chunks else 0.0
-    total = precision + recall
-    return SpanScores(precision, recall, 2 * precision * recall / total if total else 0.0)
-
-
-def find_chunks(sentences: Sequence[Sequence[str]]) -> set[Chunk]:
-    """Return the chunks of a corpus; positions count through it, one more after each sentence.
-
-    As lenient as seqeval: an I- that follows nothing opens a chunk. And as blind: a bare letter and
-    O have the same type "_", so the UD tag X opens no chunk after O or at the start of a sentence.
-    If it is closed later all the same, it reaches back to the last opening, even through the end of
-    a sentence. That is why the corpus is read as one stream.
-    """
-    chunks: set[Chunk] = set()
-    start = position = 0
-    previous, previous_type = "O", ""
-    for sentence in sentences:
-        for tag in (*sentence, "O"):
-            prefix = tag[0]
-            chunk_type = tag[1:].split("-", 1)[-1] or "_"
-            changes = chunk_type != previous_type
-            if _closes(previous, prefix, changes):
-                chunks.add((previous_type, start, position - 1))
-            if _opens(previous, prefix, changes):
-                start = position
-            previous, previous_type = prefix, chunk_type
-            position += 1
-    return chunks
-
-
-def _closes(previous: str, prefix: str, type_changes: bool) -> bool:
-    """Whether a chunk ends between two tags, by their first letters."""
-    if previous in "O.":
-        return False
-    return previous in "ES" or (previous in "BI" and prefix in "BSO") or type_changes
-
-
-def _opens(previous: str, prefix: str, type_changes: bool) -> bool:
-    """Whether a chunk starts between two tags, by their first letters."""
-    if prefix in "O.":
-        return False
-    return prefix in "BS" or (prefix in "EI" and previous in "ESO") or type_changes
+    totals = count_chunks(gold, predicted).sum(axis=0)
+    return SpanScores(*(float(value) for value in score_chunks(totals)))
 
 
 def compute_alignment_scores(

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import Encoder
+from metaxlm.model.foreign import ForeignEncoder
 from metaxlm.tasks.embedding import embed_texts
 from metaxlm.tasks.readers import ParallelSentences
 
@@ -57,7 +58,7 @@ class RetrievalOutcome:
 
 
 def measure_retrieval(
-    encoder: Encoder,
+    encoder: Encoder | ForeignEncoder,
     tokenizer: PreTrainedTokenizerBase,
     sentences: ParallelSentences,
     device: torch.device,

@@ -1,8 +1,7 @@
 """Which data sets a folder holds: the folder comes in, a report on each data set goes out.
 
-File names are searched a few levels deep, so that the folder may be XTREME's `download`, its
-parent, or a folder of data sets of any origin. Files that a layout describes are opened and
-counted; whatever is wrong with one becomes a line of the report, never an error.
+Files that a layout describes (`search.py`) are opened and counted; whatever is wrong with one
+becomes a line of the report, never an error.
 """
 
 from __future__ import annotations
@@ -11,59 +10,32 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from metaxlm.errors import MetaXLMError
 from metaxlm.tasks.data_folder.content import MANY, Content, Damage
-from metaxlm.tasks.data_folder.description import DataSet, Files, Layout, Reading, find_language
+from metaxlm.tasks.data_folder.description import DataSet, Reading, find_language
 from metaxlm.tasks.data_folder.findings import Finding, Place, Report, SplitCount
 from metaxlm.tasks.data_folder.finetuning_sets import FINETUNING_SETS
 from metaxlm.tasks.data_folder.other_sets import OTHER_SETS
+from metaxlm.tasks.data_folder.search import SUBSET, Match, list_files, match_files
 
 DATA_SETS = (*FINETUNING_SETS, *OTHER_SETS)
 """Every data set of the paper."""
 
-DEEPEST = 6
-"""Folders below the given one that are searched."""
-MOST_FILES = 300_000
-"""A folder with more files is no data folder; the search ends there and says so."""
 MOST_DAMAGES = 5
 """So many damaged files of a data set are named; the others are counted."""
-
-_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 Watch = Callable[[Path], None]
 """Called with each file before it is opened."""
 
 
-@dataclass(frozen=True)
-class _Match:
-    """A file that belongs to a data set."""
-
-    path: Path
-    layout: Layout
-    files: Files
-    split: str
-    language: str
-    folder: str | None
-    """The folder whose name matters to metaxlm, as it is named here."""
-
-    @property
-    def root(self) -> Path:
-        parents = self.path.parents
-        return parents[min(self.layout.levels, len(parents) - 1)]
-
-
 def check_data(folder: Path, watch: Watch | None = None) -> Report:
     """Look for every data set of the paper in a folder, and count what is there."""
-    if not folder.is_dir():
-        what = "not a folder" if folder.exists() else "no such folder"
-        raise MetaXLMError(f"{folder}: {what}; name the folder that holds the data sets")
-    complaints: list[str] = []
-    paths = _search(folder.absolute(), complaints)
+    paths, complaints = list_files(folder)
     names = [path.as_posix() for path in paths]
-    findings = tuple(_check(known, paths, names, watch or _ignore) for known in DATA_SETS)
+    findings = tuple(
+        _check(known, folder.absolute(), paths, names, watch or _ignore) for known in DATA_SETS
+    )
     return Report(folder.absolute(), findings, tuple(complaints))
 
 
@@ -71,39 +43,10 @@ def _ignore(path: Path) -> None:
     """Nobody watches."""
 
 
-def _search(folder: Path, complaints: list[str]) -> list[Path]:
-    """List the files below a folder, links followed, each folder once."""
-    found: list[Path] = []
-    seen: set[tuple[int, int]] = set()
-
-    def visit(current: Path, depth: int) -> None:
-        try:
-            status = current.stat()
-            if (status.st_dev, status.st_ino) in seen:
-                return
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(current) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
-        except OSError as error:
-            complaints.append(f"{current}: cannot be searched ({error.strerror})")
-            return
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name in _SKIPPED or len(found) > MOST_FILES:
-                continue
-            path = current / entry.name
-            if not entry.is_dir():
-                found.append(path)
-            elif depth < DEEPEST:
-                visit(path, depth + 1)
-
-    visit(folder, 0)
-    if len(found) > MOST_FILES:
-        complaints.append(f"{folder}: more than {MOST_FILES:,} files; only the first are searched")
-    return found
-
-
-def _check(data_set: DataSet, paths: Sequence[Path], names: Sequence[str], watch: Watch) -> Finding:
-    matches = list(_drop_subsets(_match(data_set, paths, names)))
+def _check(
+    data_set: DataSet, folder: Path, paths: Sequence[Path], names: Sequence[str], watch: Watch
+) -> Finding:
+    matches = list(_drop_subsets(match_files(data_set, paths, names)))
     wanted = {code for languages in data_set.needs.values() for code in languages}
     others = sorted({match.language for match in matches} - wanted - {MANY})
     places: dict[tuple[str, Path], Place] = {}
@@ -116,16 +59,16 @@ def _check(data_set: DataSet, paths: Sequence[Path], names: Sequence[str], watch
             continue
         watch(match.path)
         key = (match.layout.name, match.root)
-        place = places.setdefault(key, _make_place(match))
+        place = places.setdefault(key, _make_place(match, folder))
         files[key].append(match.path.parent)
         try:
             counted = match.files.count(match.path)
         except (Damage, OSError) as error:
             reason = f"{match.path}: cannot be read ({error})"
             damages.append(str(error) if isinstance(error, Damage) else reason)
-            damaged.add((match.split, match.language))
+            damaged.add((_name_split(match), match.language))
             continue
-        _add(place.splits.setdefault(match.split, SplitCount()), match, counted, wanted)
+        _add(place.splits.setdefault(_name_split(match), SplitCount()), match, counted, wanted)
         for remark in counted.remarks:
             remarks[remark].append(match.path)
     for key, place in places.items():
@@ -137,52 +80,33 @@ def _check(data_set: DataSet, paths: Sequence[Path], names: Sequence[str], watch
     return Finding(data_set, finding.places, finding.damages, finding.damaged, tuple(notes))
 
 
-def _match(data_set: DataSet, paths: Sequence[Path], names: Sequence[str]) -> Iterable[_Match]:
-    """Yield the files that a layout describes."""
-    for layout in data_set.layouts:
-        for files in layout.files:
-            pattern = re.compile(files.pattern)
-            for path, name in zip(paths, names, strict=True):
-                found = pattern.search(name)
-                if found is None:
-                    continue
-                groups = found.groupdict()
-                split = groups.get("split") or files.split
-                if groups.get("domain"):
-                    split = f"{groups['domain']} {split}"
-                variant = groups.get("variant")
-                if variant and variant != "subset":
-                    split = f"{split} ({variant})"
-                language = find_language(groups.get("language") or files.language)
-                yield _Match(path, layout, files, split, language, groups.get("folder"))
-
-
-def _drop_subsets(matches: Iterable[_Match]) -> Iterable[_Match]:
+def _drop_subsets(matches: Iterable[Match]) -> Iterable[Match]:
     """Drop files named as a subset where the whole is there as well."""
     kept = list(matches)
-    whole = {
-        (match.root, match.split, match.language)
-        for match in kept
-        if not match.path.stem.endswith("subset")
-    }
+    whole = {(match.root, match.split, match.language) for match in kept if match.variant != SUBSET}
     for match in kept:
-        is_subset = match.path.stem.endswith("subset")
+        is_subset = match.variant == SUBSET
         if not (is_subset and (match.root, match.split, match.language) in whole):
             yield match
 
 
-def _make_place(match: _Match) -> Place:
+def _name_split(match: Match) -> str:
+    """Name the split as it is reported; a subset is taken for it, other variants are named."""
+    return f"{match.split} ({match.variant})" if match.variant not in ("", SUBSET) else match.split
+
+
+def _make_place(match: Match, folder: Path) -> Place:
     """Say how metaxlm reads a layout, or what hinders it."""
     layout = match.layout
     reading: Reading = layout.reading
-    usage = layout.usage.format(match.root)
+    usage = layout.usage.format(match.root, folder=folder)
     if reading == "yes" and layout.folder and match.folder != layout.folder:
         reading = "no"
         usage = f"name the folder {layout.folder}/ instead of {match.folder}/ (a link will do)"
     return Place(match.path.parent, layout, reading, usage)
 
 
-def _add(split: SplitCount, match: _Match, counted: Content, wanted: set[str]) -> None:
+def _add(split: SplitCount, match: Match, counted: Content, wanted: set[str]) -> None:
     """Add a file's examples to its split; a file may hold several languages."""
     for counts, sums in (
         (counted.examples, split.examples),

@@ -97,29 +97,31 @@ def count_tagged(path: Path, tags: Collection[str], column: int = 1, width: int 
     quick = _count_well_formed(path, tags, column, width)
     if quick is not None:
         return quick
-    sentences = 0
+    sentences = unlabeled = 0
     first_seen: dict[str, int] = {}
-    inside = False
+    has_tag: bool | None = None
     for number, line in read_lines(path):
         if not line.strip():
-            inside = False
+            has_tag = None
             continue
         if width > 2 and line.startswith("#"):
             continue
         fields = line.split("\t")
         if len(fields) not in (1, width) or not fields[0]:
             raise Damage(f"{path}:{number}: found {len(fields)} columns, expected {width}")
-        sentences += not inside
-        inside = True
-        first_seen.setdefault(fields[column] if len(fields) > 1 else "", number)
+        tag = fields[column] if len(fields) > 1 else ""
+        if has_tag is None:
+            sentences += 1
+            unlabeled += not tag
+        elif has_tag != bool(tag):
+            raise Damage(f"{path}:{number}: some words of this sentence have a tag, others none")
+        has_tag = bool(tag)
+        if tag:
+            first_seen.setdefault(tag, number)
     if not sentences:
         raise Damage(f"{path}:1: no sentence in it")
-    content = Content({MANY: sentences})
-    if set(first_seen) == {""}:
-        content.unlabeled = {MANY: sentences}
-    else:
-        _check_labels(path, first_seen, tags)
-    return content
+    _check_labels(path, first_seen, tags)
+    return Content({MANY: sentences}, {MANY: unlabeled} if unlabeled else {})
 
 
 def _count_well_formed(
@@ -173,6 +175,7 @@ def count_pairs(path: Path, labels: Collection[str]) -> Content:
     language = named.get("language") if label is not None else None
     is_wide = len(header) > 4
     counts: Counter[str] = Counter()
+    unlabeled: Counter[str] = Counter()
     first_seen: dict[str, int] = {}
     quoted = placeholders = 0
     for number, line in lines:
@@ -181,17 +184,19 @@ def count_pairs(path: Path, labels: Collection[str]) -> Content:
             raise Damage(f"{path}:{number}: found {len(fields)} columns, expected {len(header)}")
         if label is None and not (fields[0].strip() and fields[1].strip()):
             raise Damage(f"{path}:{number}: a text is empty")
-        first_seen.setdefault("".join(fields[2:]) if label is None else fields[label], number)
-        counts[MANY if language is None else fields[language]] += 1
+        name = "".join(fields[2:]) if label is None else fields[label]
+        code = MANY if language is None else fields[language]
+        counts[code] += 1
+        if name.strip():
+            first_seen.setdefault(name, number)
+        else:
+            unlabeled[code] += 1
         quoted += '""' in line and any(_is_quoted(text) for text in fields)
         placeholders += "NS" in fields
     if not counts:
         raise Damage(f"{path}:1: a header and nothing else")
-    content = Content(dict(counts))
-    if any(name.strip() for name in first_seen):
-        _check_labels(path, first_seen, {*labels, "-"} if is_wide else labels)
-    else:
-        content.unlabeled = dict(counts)
+    _check_labels(path, first_seen, {*labels, "-"} if label is not None else labels)
+    content = Content(dict(counts), dict(unlabeled))
     if quoted:
         content.remarks.append("texts in CSV quotes, which metaxlm's reader keeps")
     if placeholders:
@@ -207,8 +212,6 @@ def _is_quoted(text: str) -> bool:
 
 def _check_labels(path: Path, first_seen: dict[str, int], labels: Collection[str]) -> None:
     for name, number in first_seen.items():
-        if not name.strip():
-            raise Damage(f"{path}:{number}: no label, but other lines have one")
         if name not in labels:
             raise Damage(f"{path}:{number}: unknown label {name[:40]!r}")
 
@@ -250,22 +253,23 @@ def count_questions(path: Path) -> Content:
 
 
 def count_reviews(path: Path) -> Content:
-    """Count the `<item>`s of a Webis-CLS-10 file; ratings of 3 say neither good nor bad."""
-    items = ratings = neutral = number = 0
+    """Count the `<item>`s of a Webis-CLS-10 file; a rating of 3 says neither good nor bad."""
+    items = ratings = number = 0
     text = ""
-    for number, text in read_lines(path):  # noqa: B007
+    for number, text in read_lines(path):
         items += text.count("<item>")
-        found = re.findall(r"<rating>\s*(\d)", text)
+        found = re.findall(r"<rating>\s*([^<\s]*)", text)
         ratings += len(found)
-        neutral += found.count("3")
+        for rating in found:
+            if not re.fullmatch(r"[1245](?:\.0*)?", rating):
+                raise Damage(f"{path}:{number}: rating {rating[:40]!r}, expected 1, 2, 4 or 5")
     if not items:
         raise Damage(f"{path}:1: no <item> in it")
     if not text.rstrip().endswith("</items>"):
         raise Damage(f"{path}:{number}: does not end with </items>; it is cut short")
-    if ratings not in (0, items):
+    if ratings > items:
         raise Damage(f"{path}:{number}: {items:,} reviews, but {ratings:,} ratings")
-    remarks = ["ratings of 3, which are neither positive nor negative"] if neutral else []
-    return Content({MANY: items}, {} if ratings else {MANY: items}, remarks)
+    return Content({MANY: items}, {MANY: items - ratings} if ratings < items else {})
 
 
 def count_parallel(path: Path) -> Content:

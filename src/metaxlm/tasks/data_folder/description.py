@@ -14,8 +14,8 @@ from typing import Literal
 from metaxlm.languages import LANGUAGES
 from metaxlm.tasks.data_folder.content import Content
 
-Reading = Literal["yes", "later", "no"]
-"""Whether metaxlm reads a layout today, will with its task, or wants another one."""
+Reading = Literal["yes", "no"]
+"""Whether metaxlm reads a layout, or wants another one."""
 
 ALL = ""
 """Key of `DataSet.sizes` for all languages that are not named."""
@@ -25,7 +25,8 @@ SPLIT = r"(?P<split>train|dev|test)"
 VARIANT = r"(?:-(?P<variant>[a-z][\w-]*))?"
 START = r"(?:^|/)"
 DATA = "evaluation.data: {}"
-LATER = "its reader comes with the task"
+SEARCHED = "evaluation.data: {folder}"
+"""For what `tasks/finding.py` finds wherever it lies below the folder."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,18 @@ class Layout:
     files: tuple[Files, ...]
     reading: Reading
     usage: str
-    """What to put into the recipe, with `{}` for the folder; or what to do instead."""
+    """What to put into the recipe; or what to do instead.
+
+    `{}` stands for the folder `levels` above the file's own, `{folder}` for the one searched.
+    """
     levels: int = 0
-    """How many folders above the file's own the recipe has to name."""
+    """How many folders above their own the files of one copy have in common."""
     unit: Literal["examples", "entries", "articles", "bytes"] = "examples"
     """What is counted."""
     folder: str = ""
     """The name that the group `folder` needs for metaxlm to read it."""
+    is_fallback: bool = False
+    """Whether its files are read only where no other layout has the split."""
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class Finding:
     @property
     def reading(self) -> Reading | None:
         """The best of the places: whether metaxlm can read at least one as it is."""
-        order: tuple[Reading, ...] = ("yes", "later", "no")
+        order: tuple[Reading, ...] = ("yes", "no")
         return next((r for r in order if any(place.reading == r for place in self.places)), None)
 
     def _present(self, split: str) -> set[str]:

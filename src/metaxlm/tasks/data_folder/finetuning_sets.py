@@ -16,8 +16,7 @@ from metaxlm.tasks.data_folder import content
 from metaxlm.tasks.data_folder.content import Content
 from metaxlm.tasks.data_folder.description import (
     ALL,
-    DATA,
-    LATER,
+    SEARCHED,
     SPLIT,
     START,
     VARIANT,
@@ -28,10 +27,9 @@ from metaxlm.tasks.data_folder.description import (
 )
 
 
-def _tsv(folders: str, count: Callable[[Path], Content], suffix: str = "") -> Files:
+def _tsv(folders: str, count: Callable[[Path], Content]) -> Files:
     """XTREME's `FOLDER/SPLIT-XX.tsv`."""
-    name = rf"{SPLIT}{VARIANT}-{XX}{suffix}\.tsv$"
-    return Files(rf"{START}(?P<folder>{folders})/" + name, count)
+    return Files(rf"{START}(?:{folders})/{SPLIT}{VARIANT}-{XX}(?:-subset)?\.tsv$", count)
 
 
 _count_pos = partial(content.count_tagged, tags=content.UD_TAGS)
@@ -52,7 +50,7 @@ UDPOS = DataSet(
             "XTREME",
             "udpos/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
             (_tsv("udpos|ud-?pos|pos", _count_pos),),
-            "yes", DATA, levels=1, folder="udpos",
+            "yes", SEARCHED, levels=1,
         ),
         Layout(
             "Universal Dependencies",
@@ -78,14 +76,13 @@ PANX = DataSet(
             "XTREME",
             "panx/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
             (_tsv("panx|pan-x|wikiann|ner", _count_entities),),
-            "later", "the task comes later, its file format is known", levels=1, folder="panx",
+            "yes", SEARCHED, levels=1,
         ),
         Layout(
             "mmner",
             "XX/{train,dev,test}: xx:word, tab, tag",
             (Files(rf"(?:panx|pan-x|wikiann|mmner)[^/]*/{XX}/{SPLIT}$", _count_entities),),
-            "no", "write panx/SPLIT-XX.tsv without the `xx:` before each word",
-            levels=1,
+            "yes", SEARCHED, levels=1,
         ),
     ),
 )  # fmt: skip
@@ -103,7 +100,7 @@ XQUAD = DataSet(
             "XTREME and home",
             "xquad.XX.json",
             (Files(START + rf"xquad\.{XX}\.json$", content.count_questions, "test"),),
-            "later", LATER,
+            "yes", SEARCHED,
         ),
     ),
 )  # fmt: skip
@@ -131,7 +128,7 @@ MLQA = DataSet(
                     content.count_questions,
                 ),
             ),
-            "later", LATER, levels=1,
+            "yes", SEARCHED, levels=1,
         ),
     ),
 )  # fmt: skip
@@ -158,7 +155,7 @@ TYDIQA = DataSet(
                     START + rf"tydiqa\.(?:goldp\.)?{XX}\.{SPLIT}\.json$", content.count_questions
                 ),
             ),
-            "later", LATER, levels=1,
+            "yes", SEARCHED, levels=1,
         ),
         Layout(
             "home",
@@ -173,7 +170,7 @@ TYDIQA = DataSet(
                     content.count_questions, language=content.MANY,
                 ),
             ),
-            "later", LATER,
+            "yes", SEARCHED,
         ),
     ),
 )  # fmt: skip
@@ -191,7 +188,7 @@ SQUAD = DataSet(
             "XTREME and home",
             "{train,dev}-v1.1.json",
             (Files(rf"{START}{SPLIT}-v1\.1{VARIANT}\.json$", content.count_questions),),
-            "later", LATER,
+            "yes", SEARCHED,
         ),
     ),
 )  # fmt: skip
@@ -210,13 +207,13 @@ XNLI = DataSet(
             "XTREME",
             "xnli/{train-en,dev-XX,test-XX}.tsv: premise, hypothesis, label",
             (_tsv("xnli", _count_inference),),
-            "yes", DATA, levels=1, folder="xnli",
+            "yes", SEARCHED, levels=1,
         ),
         Layout(
             "MultiNLI beside it",
             "mnli/*train*.tsv: a header with premise, hypothesis and label",
-            (Files(START + r"(?P<folder>mnli)/[^/]*train[^/]*\.tsv$", _count_inference, "train"),),
-            "yes", DATA, levels=1, folder="mnli",
+            (Files(START + r"mnli/[^/]*train[^/]*\.tsv$", _count_inference, "train"),),
+            "yes", SEARCHED, levels=1, is_fallback=True,
         ),
         Layout(
             "XNLI 1.0 and XNLI-MT 1.0",
@@ -227,13 +224,13 @@ XNLI = DataSet(
                 ),
                 Files(START + rf"multinli\.{SPLIT}\.{XX}\.tsv$", _count_inference),
             ),
-            "no", "write xnli/SPLIT-XX.tsv with sentence1, sentence2, gold_label of one language",
+            "yes", SEARCHED,
         ),
         Layout(
             "MultiNLI 1.0",
             "multinli_1.0/multinli_1.0_train.txt",
             (Files(START + r"multinli_1\.0_train\.txt$", _count_inference, "train"),),
-            "no", "write xnli/train-en.tsv with sentence1, sentence2 and gold_label",
+            "yes", SEARCHED, is_fallback=True,
         ),
     ),
 )  # fmt: skip
@@ -251,8 +248,8 @@ PAWSX = DataSet(
         Layout(
             "XTREME",
             "pawsx/{train-en,dev-XX,test-XX}.tsv: two sentences and 0 or 1",
-            (_tsv("paws-?x", _count_paraphrases, suffix="(?:-subset)?"),),
-            "later", LATER, levels=1, folder="pawsx",
+            (_tsv("paws-?x", _count_paraphrases),),
+            "yes", SEARCHED, levels=1,
         ),
         Layout(
             "home",
@@ -263,7 +260,7 @@ PAWSX = DataSet(
                     _count_paraphrases,
                 ),
             ),
-            "later", LATER, levels=1,
+            "yes", SEARCHED, levels=1,
         ),
     ),
 )  # fmt: skip
@@ -299,7 +296,7 @@ CLS = DataSet(
                     content.count_reviews,
                 ),
             ),
-            "later", LATER, levels=2,
+            "yes", SEARCHED, levels=2,
         ),
     ),
 )  # fmt: skip

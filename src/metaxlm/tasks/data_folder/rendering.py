@@ -19,7 +19,7 @@ from metaxlm.tasks.data_folder.checking import MOST_DAMAGES, count_statuses
 from metaxlm.tasks.data_folder.findings import Finding, Place, Report, SplitCount
 
 _STYLES = {"complete": "green", "partial": "yellow", "damaged": "red", "missing": "dim"}
-_READING = {"yes": "yes", "later": "not yet", "no": "no", None: "-"}
+_READING = {"yes": "yes", "no": "no", None: "-"}
 _FEW = 8
 
 
@@ -101,7 +101,7 @@ def _tell_split(finding: Finding, place: Place, name: str, split: SplitCount) ->
 def _tell_usage(place: Place) -> str:
     if place.reading == "yes":
         return f"read as it is, with `{place.usage}`"
-    return f"{'not read yet' if place.reading == 'later' else 'not read so'}: {place.usage}"
+    return f"not read so: {place.usage}"
 
 
 def _tell_codes(codes: Sequence[str], wanted: Sequence[str]) -> str:

@@ -1,0 +1,261 @@
+"""Finetuning: our loop and transformers' Trainer, side by side in one run.
+
+    python benchmarks/finetuning.py --model DIR --data DIR --examples 4000 --seeds 5
+    python benchmarks/finetuning.py --builtin       # a small random encoder, the built-in corpus
+
+One classification task (XNLI) and one tagging task (UD POS), English. Both sides get the same
+encoder, the same token ids and the same numbers: batch size, epochs, AdamW, linear schedule with
+10 % warm-up, weight decay (not for biases and LayerNorms), clipping, dropout; float32 on a CPU,
+bfloat16 on a GPU. Both score dev after each epoch and keep the best epoch's weights in memory; that
+is timed, reading and tokenizing is not. Trainer pads each batch to its longest sequence, as its
+collators do; the second peer also groups by length and is given the dev set sorted. The order
+alternates, so that other load meets all alike. Trainer needs `accelerate`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+
+from metaxlm.experiments.statistics import find_t_quantile, summarize_seeds
+from metaxlm.model.any_encoder import AnyEncoder, load_encoder
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
+from metaxlm.pretraining.device import choose_device
+from metaxlm.progress import set_quiet
+from metaxlm.tasks.batches import shuffle_batches
+from metaxlm.tasks.finetune import train_model
+from metaxlm.tasks.finetune_step import pad_length
+from metaxlm.tasks.judging import score_dataset
+from metaxlm.tasks.registry import TASKS
+from metaxlm.tasks.task_data import Dataset, TaskData, load_data
+from metaxlm.vocabulary.unigram import train_unigram
+from trainer_peer import HEADS, Case, Outcome, Timer, length_options, run_trainer
+
+console = Console(width=110, highlight=False)
+SOURCE = "en"
+OURS = "metaxlm"
+PEERS = {"Trainer": False, "Trainer by length": True}
+Contender = Callable[[Case, int], Outcome]
+
+
+def main() -> None:
+    options = parse()
+    if importlib.util.find_spec("accelerate") is None:
+        sys.exit("transformers' Trainer needs accelerate: pip install accelerate")
+    set_quiet(True)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    device = choose_device(options.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    console.print(f"{name}{threads}, {versions}; {options.seeds} seeds")
+    with tempfile.TemporaryDirectory() as folder:
+        if options.builtin:
+            options.model, options.data = make_builtin(Path(folder), options.examples)
+        start = load_encoder(options.model)
+        for task_name in options.tasks.split(","):
+            compare(make_case(task_name, start, options, device), options.seeds)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="folder of an encoder, ours or Hugging Face's")
+    parser.add_argument("--data", type=Path, help="folder with xnli, mnli, udpos")
+    parser.add_argument("--builtin", action="store_true", help="instead of --model and --data")
+    parser.add_argument("--tasks", default="xnli,udpos")
+    parser.add_argument("--examples", type=int, default=4000, help="to train on, at most")
+    parser.add_argument("--scored", type=int, default=2000, help="of dev and of test, at most")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--learning-rate", type=float, help="5e-5; 1e-3 with --builtin")
+    parser.add_argument("--weight-decay", type=float, default=0.01)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    if not options.builtin and not (options.model and options.data):
+        parser.error("say --model and --data, or --builtin")
+    return options
+
+
+def make_builtin(folder: Path, examples: int) -> tuple[str, Path]:
+    """Write the built-in corpus and an encoder of random weights that fits it."""
+    sizes = PhrasebookSizes(
+        english_sentences=5_000,
+        other_sentences=500,
+        xnli_train=examples,
+        tagging_train=examples,
+    )
+    write_phrasebook(folder / "data", ["en", "de"], 0, sizes)
+    (text,) = (folder / "data" / "text" / "en").glob("*.txt")
+    tokenizer = train_unigram(iter(text.read_text(encoding="utf-8").split("\n")), 600)
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_layers=2,
+        num_heads=2,
+        ffn_size=256,
+        max_positions=128,
+    )
+    save_pretrained(MaskedLM(config), tokenizer, folder / "model", "")
+    return str(folder / "model"), folder / "data" / "tasks"
+
+
+def make_case(
+    name: str, start: AnyEncoder, options: argparse.Namespace, device: torch.device
+) -> Case:
+    task = TASKS[name]
+    assert task.kind in HEADS, f"{name} is neither classification nor tagging"
+    settings = replace(
+        task.settings,
+        epochs=options.epochs,
+        learning_rate=options.learning_rate or (1e-3 if options.builtin else 5e-5),
+        weight_decay=options.weight_decay,
+        batch_size=options.batch_size,
+        length=options.length,
+        select_by="source",
+    )
+    data = load_data(
+        task,
+        start.tokenizer,
+        options.data,
+        source=SOURCE,
+        languages=[SOURCE],
+        settings=settings,
+        config=start.encoder.config,
+        limit=max(options.examples, options.scored),
+    )
+    data = TaskData(
+        cut(data.train, options.examples),
+        tuple(cut(part, options.scored) for part in data.selecting),
+        tuple(cut(part, options.scored) for part in data.judged),
+    )
+    return Case(task, start, data, settings, device)
+
+
+def cut(data: Dataset, num_examples: int) -> Dataset:
+    features = [sequence for sequence in data.features if sequence.example < num_examples]
+    return replace(data, examples=data.examples[:num_examples], features=features)
+
+
+def compare(case: Case, num_seeds: int) -> None:
+    """Train every contender once with each seed, and print the table."""
+    contenders: dict[str, Contender] = {OURS: run_ours}
+    for name, groups in PEERS.items():
+        if not groups or length_options():
+            contenders[name] = partial(run_trainer, groups=groups)
+    lengths = [len(sequence.ids) for sequence in case.data.train.features]
+    console.print(
+        f"\n{case.task.title}: {len(lengths):,} training sequences of {np.mean(lengths):.0f} "
+        f"tokens on average, {case.settings.epochs} epochs of {case.num_steps} steps of "
+        f"{case.settings.batch_size}; dev {len(case.dev.examples):,}, test "
+        f"{len(case.test.examples):,} examples; {case.task.metric}"
+    )
+    warm_up(case, list(contenders.values()))
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in contenders}
+    for seed in range(num_seeds):
+        names = list(contenders)
+        names = names[seed % len(names) :] + names[: seed % len(names)]
+        for name in names:
+            outcome = contenders[name](case, seed)
+            outcomes[name].append(outcome)
+            console.print(f"  seed {seed}, {name}: {outcome.test:.3f}, {outcome.seconds:.1f} s")
+    print_table(outcomes)
+
+
+def warm_up(case: Case, contenders: Sequence[Contender]) -> None:
+    """Let each contender load its libraries and kernels on a few batches, which are not timed."""
+    num = (8 if case.device.type == "cuda" else 1) * case.settings.batch_size
+    parts = (
+        cut(case.data.train, num),
+        tuple(cut(data, num) for data in case.data.selecting),
+        tuple(cut(data, num) for data in case.data.judged),
+    )
+    for contender in contenders:
+        contender(replace(case, data=TaskData(*parts)), 0)
+
+
+def run_ours(case: Case, seed: int) -> Outcome:
+    with Timer(case.device) as timer:
+        trained = train_model(case.task, case.start, case.data, case.settings, seed, case.device)
+    config = case.start.encoder.config
+    dev, test = (
+        score_dataset(case.task, trained.model, data, config, case.device)[case.task.metric]
+        for data in (case.dev, case.test)
+    )
+    return Outcome(timer.seconds, timer.cpu_s, dev, test, our_padding(case, seed))
+
+
+def our_padding(case: Case, seed: int) -> float:
+    lengths = [len(sequence.ids) for sequence in case.data.train.features]
+    computed = 0
+    for epoch in range(1, case.settings.epochs + 1):
+        for batch in shuffle_batches(lengths, case.settings.batch_size, seed, epoch):
+            longest = max(lengths[k] for k in batch)
+            if case.device.type == "cuda":
+                longest = pad_length(longest, case.settings.length)
+            computed += longest * len(batch)
+    return 1 - case.settings.epochs * sum(lengths) / computed
+
+
+def print_table(outcomes: dict[str, list[Outcome]]) -> None:
+    table = Table(
+        "", "dev", "test", "ours - it", "seconds", "to ours", "CPU s", "to ours", "padding"
+    )
+    ours = outcomes[OURS]
+    for name, runs in outcomes.items():
+        table.add_row(
+            name,
+            tell_spread([outcome.dev for outcome in runs]),
+            tell_spread([outcome.test for outcome in runs]),
+            "" if name == OURS else tell_difference(ours, runs),
+            *tell_times([o.seconds for o in runs], [o.seconds for o in ours]),
+            *tell_times([o.cpu_s for o in runs], [o.cpu_s for o in ours]),
+            f"{np.mean([outcome.padding for outcome in runs]):.1%}",
+        )
+    console.print(table)
+
+
+def tell_times(times: Sequence[float], ours: Sequence[float]) -> tuple[str, str]:
+    """Return the median, and the median of the ratios to ours with the same seed."""
+    ratios = [time / other for time, other in zip(times, ours, strict=True)]
+    return f"{np.median(times):.2f}", f"{np.median(ratios):.2f}"
+
+
+def tell_spread(values: Sequence[float]) -> str:
+    summary = summarize_seeds(values)
+    spread = "" if summary.deviation is None else f" ± {100 * summary.deviation:.2f}"
+    return f"{100 * summary.mean:.2f}{spread}"
+
+
+def tell_difference(ours: Sequence[Outcome], others: Sequence[Outcome]) -> str:
+    """Return the difference of the means with its 95 % interval over seeds (Student's)."""
+    a, b = (100 * np.array([outcome.test for outcome in runs]) for runs in (ours, others))
+    if len(a) < 2:
+        return f"{a.mean() - b.mean():+.2f}"
+    deviation = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
+    half = find_t_quantile(0.95, 2 * len(a) - 2) * deviation
+    return f"{a.mean() - b.mean():+.2f} ± {half:.2f}"
+
+
+if __name__ == "__main__":
+    main()

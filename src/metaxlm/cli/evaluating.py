@@ -1,0 +1,236 @@
+"""`metaxlm evaluate`: finetune and test any encoders on any tasks, and put them side by side."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metaxlm.cli.options import Device, Quiet, split_list
+from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.progress import console, say, set_quiet
+
+if TYPE_CHECKING:
+    from metaxlm.experiments.evaluation import Evaluation
+    from metaxlm.experiments.evaluation_plan import AnyTask, EvaluationPlan
+    from metaxlm.report.cells import Table
+
+
+class SelectName(StrEnum):
+    """What picks the best epoch."""
+
+    SOURCE = "source"
+    ALL = "all"
+    LAST = "last"
+
+
+EXAMPLES = """
+\b
+Examples:
+  metaxlm evaluate --model runs/demo --task udpos,xnli --data runs/demo/corpus/tasks
+  metaxlm evaluate --model runs/small --model FacebookAI/xlm-roberta-base \\
+      --task xtreme --data xtreme_data --seeds 5
+  metaxlm evaluate --model runs/small/variants/xlm/checkpoints/step-00020000 \\
+      --task tatoeba,alignment --data eval
+  metaxlm evaluate --model bert-base-multilingual-cased --task reviews.yaml --languages de,fr
+  metaxlm evaluate --model A --task xnli --data eval --limit 64 --set epochs=1
+
+The same command continues where it was stopped and does only what is missing. Several
+processes may share one --output, for example one for each task.
+"""
+
+
+def evaluate_command(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            help="A run, one of its variants or checkpoints, an encoder's folder, or a hub id; "
+            "may be repeated.",
+        ),
+    ],
+    task: Annotated[
+        list[str],
+        typer.Option(
+            "--task",
+            help="Tasks separated by commas: names, xtreme (seven), amazon (three), tatoeba, "
+            "alignment, or YAML files of your own.",
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder with the data sets, in any layout `data check` reads."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
+    languages: Annotated[
+        str | None,
+        typer.Option("--languages", help="Test languages; without it the paper's that are there."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", help="Training languages; without it the task's, mostly en."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", help="Folder for cells, predictions, results and tables.")
+    ] = Path("evaluation"),
+    select: Annotated[
+        SelectName | None,
+        typer.Option(
+            "--select",
+            help="What picks the epoch: the source language's dev set, all dev sets, or the last.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="[TASK.]KEY=VALUE",
+            help="A hyperparameter, such as xnli.epochs=3, or epochs=1 for all; may be repeated.",
+        ),
+    ] = None,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the finetuned models, for `predict`.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="For a quick try: the first N examples of each file."),
+    ] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Finetune and test encoders on tasks; write scores, predictions and tables that compare them.
+
+    Without --set, hyperparameters are the paper's. Scores stand beside chance, majority and the
+    paper's rows; two or more models are tested against each other on the same examples.
+    """
+    set_quiet(quiet)
+    from metaxlm.experiments.evaluation import Evaluation
+    from metaxlm.experiments.models import find_all_models
+    from metaxlm.pretraining.device import choose_device
+
+    with _stoppable():
+        chosen = choose_device(device)
+        plan, tasks = _make_plan(
+            task, data, languages, source, select, settings or [], seeds, limit
+        )
+        models = find_all_models(model)
+        evaluation = Evaluation(models, plan, output, chosen, keep_models)
+        evaluation.run()
+        if evaluation.num_skipped:
+            say(f"{evaluation.num_skipped} cells were complete already")
+        show_evaluation(evaluation, tasks)
+
+
+def _make_plan(
+    names: Sequence[str],
+    data: Path | None,
+    languages: str | None,
+    source: str | None,
+    select: str | None,
+    settings: Sequence[str],
+    seeds: int,
+    limit: int | None,
+) -> tuple[EvaluationPlan, list[AnyTask]]:
+    """Settle everything, or say what is wrong, before anything is opened or trained."""
+    from metaxlm.experiments.evaluation_plan import (
+        EvaluationPlan,
+        Wishes,
+        check_languages,
+        choose_tasks,
+        plan_features,
+        plan_task,
+        read_overrides,
+    )
+    from metaxlm.tasks.registry import TASKS
+
+    tasks, features = choose_tasks(names)
+    if data is None:
+        if needy := [*features, *(task.name for task in tasks if task.name in TASKS)]:
+            raise MetaXLMError(f"evaluate: {', '.join(needy)} need --data DIR, where the files are")
+        data = Path()
+    elif not data.is_dir():
+        raise MetaXLMError(f"--data {data}: no such folder")
+    asked, sources = split_list(languages), split_list(source)
+    values = read_overrides(settings, [task.name for task in tasks], select)
+    wishes = Wishes(
+        None if asked is None else tuple(asked), None if sources is None else tuple(sources), values
+    )
+    plans = [plan_task(task, data, wishes) for task in tasks]
+    feature_plans = [plan_features(name, data, wishes) for name in features]
+    check_languages([*plans, *feature_plans], asked)
+    return EvaluationPlan(tuple(plans), tuple(feature_plans), seeds, limit=limit), tasks
+
+
+def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
+    """Collect all cells of the output folder, whoever made them; write and print the tables."""
+    from metaxlm.experiments.cells import collecting, find_basis, list_cells
+    from metaxlm.experiments.comparison import (
+        FILE_NAME,
+        compare_models,
+        keep_current,
+        link_predictions,
+    )
+    from metaxlm.experiments.features import FEATURE_TASKS
+    from metaxlm.experiments.results import FILE_NAME as RESULTS
+    from metaxlm.experiments.results import list_rows, write_results
+    from metaxlm.report.evaluation import make_tables, write_tables
+    from metaxlm.tasks.registry import TASKS
+
+    output = evaluation.output
+    tasks: dict[str, Any] = {**TASKS, **{task.name: task for task in own}}
+    asked = [find_basis(cell.inputs) for cell in evaluation.list_cells()]
+    with collecting(output):
+        found, problems = list_cells(output)
+        cells, notes = keep_current(found, asked)
+        for line in [*problems, *notes]:
+            say(line)
+        if not cells:
+            say("nothing is complete yet")
+            return
+        rows = [
+            row
+            for cell in cells
+            for row in list_rows(
+                cell.record, output.name, cell.key.model, cell.record["step"], cell.key.seed
+            )
+        ]
+        write_results(output / RESULTS, rows)
+        link_predictions(output, cells)
+        given = [model.name for model in evaluation.models]
+        names = list(dict.fromkeys([*given, *(cell.key.model for cell in cells)]))
+        tests, more = compare_models(cells, tasks, names, output / FILE_NAME)
+        order = [*FEATURE_TASKS, *tasks]
+        tables = make_tables(cells, rows, tests, names, order, [*notes, *more])
+        write_tables(output / "tables", tables)
+    for table in tables:
+        _print_table(table)
+    say(f"results, predictions and tables: {output}")
+
+
+def _print_table(table: Table) -> None:
+    from metaxlm.report.comparison import fit_terminal
+    from metaxlm.report.rendering import render_terminal
+
+    console.print(render_terminal(fit_terminal(table)))
+    console.print()
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """End with the code for "try again" when somebody stops it, by Ctrl-C or SIGTERM."""
+    previous = None
+    if threading.current_thread() is threading.main_thread():
+        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted("evaluate: stopped; complete cells are kept") from error
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,285 @@
+"""Models side by side: cells of an evaluation come in, rows and paired tests go out.
+
+Scores are compared as the paper's tables have them: mean over languages, then over seeds. Two
+models are tested on the same examples of the same files, their tallies summed over the seeds that
+both have (`statistics.py`); p-values by language are corrected after Holm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.cells import PREDICTIONS, StoredCell
+from metaxlm.experiments.results import find_scenario
+from metaxlm.experiments.statistics import (
+    RESAMPLES,
+    Difference,
+    Floats,
+    PairComparison,
+    compare_pairs,
+    correct_holm,
+)
+from metaxlm.files import atomic_path, digest_value, link, read_json, write_json
+from metaxlm.progress import say
+from metaxlm.tasks.task import Tally, Task
+
+FILE_NAME = "comparisons.json"
+TUNING = ("train", "dev", "validation")
+"""How the names of splits begin that are not for final scores where there is a test set."""
+
+Unit = tuple[str, str]
+"""Training language and test language."""
+
+
+@dataclass(frozen=True)
+class TaskComparison:
+    """All pairs of models on one task."""
+
+    task: str
+    scenario: str
+    metric: str
+    units: tuple[Unit, ...]
+    num_examples: tuple[int, ...]
+    """Of each unit."""
+    num_seeds: int
+    pairs: tuple[PairComparison, ...]
+    """P-values by unit are corrected over the units; that of the mean stands alone."""
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What one cell says about one unit."""
+
+    cell: StoredCell
+    unit: Unit
+    place: str
+    """Name of the tally."""
+    identity: str
+    """Equal for the same examples."""
+
+
+def keep_current(
+    cells: Sequence[StoredCell], wanted: Iterable[str] = ()
+) -> tuple[list[StoredCell], list[str]]:
+    """Leave out cells that were made in another way than their neighbors of other seeds.
+
+    Of several ways, the one that was asked for counts (`wanted`: bases), else the newest.
+    """
+    asked = set(wanted)
+    groups: dict[tuple[str, str, str], list[StoredCell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.key.model, cell.key.task, cell.key.source), []).append(cell)
+    kept, notes = [], []
+    for (model, task, source), group in groups.items():
+        bases = {cell.basis for cell in group}
+        best = max(group, key=lambda cell: (cell.basis in asked, cell.written)).basis
+        kept += [cell for cell in group if cell.basis == best]
+        if len(bases) > 1:
+            left = sorted(cell.key.seed for cell in group if cell.basis != best)
+            notes.append(
+                f"{model} {task} {source}: seeds {', '.join(map(str, left))} were made from other "
+                f"settings or files and are left out"
+            )
+    return kept, notes
+
+
+def is_tuning(split: str) -> bool:
+    """Say whether a split of this name is for choosing rather than for final scores."""
+    return split.startswith(TUNING)
+
+
+def choose_split(found: Iterable[tuple[str, str]]) -> bool:
+    """Of (split, language), say whether dev sets are shown: if more languages have those."""
+    pairs = list(found)
+    tested, tuned = (
+        {language for split, language in pairs if is_tuning(split) == tuning}
+        for tuning in (False, True)
+    )
+    return len(tuned) > len(tested)
+
+
+def compare_models(
+    cells: Sequence[StoredCell],
+    tasks: Mapping[str, Task[Any, Any]],
+    models: Sequence[str],
+    store: Path | None = None,
+    resamples: int = RESAMPLES,
+) -> tuple[list[TaskComparison], list[str]]:
+    """Test every two models on every task and scenario; also say what could not be tested.
+
+    Results are kept in the file `store`, and taken from there if the cells are the same.
+    """
+    known = _read_store(store)
+    fresh: dict[str, Any] = {}
+    comparisons, notes = [], []
+    for (task, scenario), answers in _gather(cells).items():
+        by_model = _by_model(answers, models)
+        if len(by_model) < 2:
+            continue
+        if task not in tasks:
+            notes.append(f"{task}: not tested, name its YAML file with --task")
+            continue
+        units = _find_common_units(by_model)
+        seeds = set.intersection(
+            *({answer.cell.key.seed for answer in found} for found in by_model.values())
+        )
+        if not units or not seeds:
+            notes.append(f"{task} ({scenario}): not tested, the models have no files or no seeds "
+                         f"in common")  # fmt: skip
+            continue
+        ask = [resamples, list(by_model), units, sorted(seeds), scenario]
+        key = digest_value([*ask, sorted({answer.cell.fingerprint for answer in answers})])
+        fresh[key] = known.get(key) or asdict(
+            _compare(tasks[task], scenario, by_model, units, seeds, resamples)
+        )
+        comparisons.append(_restore(fresh[key]))
+    if store is not None:
+        write_json(store, fresh)
+    return comparisons, notes
+
+
+def _compare(
+    task: Task[Any, Any],
+    scenario: str,
+    by_model: Mapping[str, Sequence[_Answers]],
+    units: Sequence[Unit],
+    seeds: set[int],
+    resamples: int,
+) -> TaskComparison:
+    say(f"{task.name} ({scenario}): testing {len(by_model)} models, {len(units)} sets of examples")
+    tallies = {name: _sum_tallies(found, units, seeds) for name, found in by_model.items()}
+
+    def score(totals: Tally) -> Floats:
+        return task.summarize(totals)[task.metric]
+
+    pairs = []
+    for pair in compare_pairs(tallies, score, resamples=resamples):
+        corrected = correct_holm([difference.p_value for difference in pair.by_language])
+        by_language = tuple(
+            replace(difference, p_value=p)
+            for difference, p in zip(pair.by_language, corrected, strict=True)
+        )
+        pairs.append(replace(pair, by_language=by_language))
+    sizes = tuple(len(tally) for tally in next(iter(tallies.values())))
+    return TaskComparison(
+        task.name, scenario, task.metric, tuple(units), sizes, len(seeds), tuple(pairs)
+    )
+
+
+def _gather(cells: Sequence[StoredCell]) -> dict[tuple[str, str], list[_Answers]]:
+    """Sort what cells say by task and scenario; one split of each task."""
+    use_dev = {
+        task: choose_split(
+            (file["name"], file["language"])
+            for cell in cells
+            if cell.key.task == task
+            for file in cell.record["files"]
+            if file["num_examples"]
+        )
+        for task in {cell.key.task for cell in cells}
+    }
+    found: dict[tuple[str, str], list[_Answers]] = {}
+    for cell in cells:
+        if cell.record["kind"] == "features":
+            continue
+        for file in cell.record["files"]:
+            if file["num_examples"] and is_tuning(file["name"]) == use_dev[cell.key.task]:
+                scenario = find_scenario(cell.record, file["language"])
+                answers = _Answers(
+                    cell,
+                    (cell.key.source, file["language"]),
+                    f"{file['split']}-{file['language']}",
+                    _identify(cell, file),
+                )
+                found.setdefault((cell.key.task, scenario), []).append(answers)
+    return found
+
+
+def _identify(cell: StoredCell, file: Mapping[str, Any]) -> str:
+    """Return what is equal for the same examples: the file as it was, and how much of it."""
+    facts = [
+        entry
+        for entry in cell.inputs.get("files", [])
+        if entry[:2] == [file["name"], file["language"]]
+    ]
+    return digest_value([facts, file["num_examples"], cell.record["limit"]])
+
+
+def _by_model(answers: Sequence[_Answers], models: Sequence[str]) -> dict[str, list[_Answers]]:
+    found: dict[str, list[_Answers]] = {}
+    for name in models:
+        if of_model := [answer for answer in answers if answer.cell.key.model == name]:
+            found[name] = of_model
+    return found
+
+
+def _find_common_units(by_model: Mapping[str, Sequence[_Answers]]) -> list[Unit]:
+    """Return the units that all models have, on the same examples."""
+    sets = [{(a.unit, a.identity) for a in found} for found in by_model.values()]
+    shared = {unit for unit, _ in set.intersection(*sets)}
+    first = next(iter(by_model.values()))
+    return [unit for unit in dict.fromkeys(a.unit for a in first) if unit in shared]
+
+
+def _sum_tallies(found: Sequence[_Answers], units: Sequence[Unit], seeds: set[int]) -> list[Tally]:
+    """Add up the tallies of all seeds, for each unit."""
+    sums: dict[Unit, Tally] = {}
+    read: dict[Path, dict[str, Tally]] = {}
+    for answer in found:
+        cell, unit = answer.cell, answer.unit
+        if cell.key.seed in seeds and unit in units:
+            if cell.folder not in read:
+                read = {cell.folder: cell.read_tallies()}
+            tally = read[cell.folder][answer.place]
+            sums[unit] = sums[unit] + tally if unit in sums else tally
+    return [sums[unit] for unit in units]
+
+
+def _read_store(store: Path | None) -> dict[str, Any]:
+    try:
+        found = read_json(store) if store is not None and store.is_file() else {}
+    except MetaXLMError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _restore(values: Mapping[str, Any]) -> TaskComparison:
+    pairs = tuple(
+        PairComparison(
+            pair["first"],
+            pair["second"],
+            tuple(Difference(**difference) for difference in pair["by_language"]),
+            Difference(**pair["mean"]),
+        )
+        for pair in values["pairs"]
+    )
+    units = tuple((source, language) for source, language in values["units"])
+    sizes = tuple(values["num_examples"])
+    return TaskComparison(**{**values, "units": units, "num_examples": sizes, "pairs": pairs})
+
+
+def link_predictions(output: Path, cells: Sequence[StoredCell]) -> None:
+    """Lay the predictions of all cells out as XTREME wants them: MODEL/seed-N/TASK/test-XX.tsv.
+
+    Trainings in another language than English stand apart, in `TASK/from-XX`, and files of which
+    only the first examples were taken in `seed-N-first-M`.
+    """
+    with atomic_path(output / PREDICTIONS) as temporary:
+        temporary.mkdir()
+        for cell, path in _list_predictions(cells):
+            key, limit = cell.key, cell.record["limit"]
+            seed = f"seed-{key.seed}-first-{limit}" if limit else f"seed-{key.seed}"
+            folder = temporary / key.model / seed / key.task
+            folder = folder if key.source == "en" else folder / f"from-{key.source}"
+            folder.mkdir(parents=True, exist_ok=True)
+            link(path, folder / path.name)
+
+
+def _list_predictions(cells: Sequence[StoredCell]) -> Iterator[tuple[StoredCell, Path]]:
+    for cell in cells:
+        for path in sorted((cell.folder / PREDICTIONS).glob("test-*")):
+            yield cell, path

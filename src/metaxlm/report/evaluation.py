@@ -1,0 +1,57 @@
+"""The tables of an evaluation: cells and tests come in, files and tables for the terminal go out.
+
+`tables/` holds each as Markdown, LaTeX and CSV, made anew from all complete cells each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from metaxlm.experiments.cells import StoredCell
+from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.results import Result
+from metaxlm.files import atomic_path
+from metaxlm.report.cells import Table
+from metaxlm.report.comparison import (
+    make_language_tables,
+    make_seed_table,
+    make_task_table,
+    make_test_table,
+)
+from metaxlm.report.rendering import render_csv, render_latex, render_markdown
+from metaxlm.report.sections import describe_tasks, list_notes, make_sections
+
+
+def make_tables(
+    cells: Sequence[StoredCell],
+    rows: Sequence[Result],
+    tests: Sequence[TaskComparison],
+    models: Sequence[str],
+    order: Sequence[str],
+    notes: Sequence[str] = (),
+) -> list[Table]:
+    """Build all tables: by language, over seeds, tests, and by task at the end."""
+    records = [cell.record for cell in cells]
+    tasks = describe_tasks(records, order)
+    sections = make_sections([asdict(row) for row in rows], tasks)
+    about = [*list_notes(records), *notes]
+    tables: list[Table | None] = [
+        *make_language_tables(sections, models),
+        make_seed_table(sections, models),
+        make_test_table(tests, {facts.name: facts.title for facts in tasks}),
+        make_task_table(sections, models, about),
+    ]
+    return [table for table in tables if table is not None]
+
+
+def write_tables(folder: Path, tables: Sequence[Table]) -> None:
+    """Write each table as Markdown, LaTeX and CSV; the folder is renewed as a whole."""
+    renderers = {".md": render_markdown, ".tex": render_latex, ".csv": render_csv}
+    with atomic_path(folder) as temporary:
+        temporary.mkdir()
+        for table in tables:
+            for suffix, render in renderers.items():
+                path = temporary / f"{table.name}{suffix}"
+                path.write_text(render(table), encoding="utf-8")

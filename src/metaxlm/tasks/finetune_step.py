@@ -1,0 +1,164 @@
+"""One step of finetuning: the numbers of its sequences come in, changed weights go out.
+
+On a GPU an encoder of ours runs through the fused kernels, and the step, from gathering its tokens
+to AdamW, is one CUDA graph for each padded length; anything else runs as plain torch, in bfloat16
+on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from metaxlm.model import fused
+from metaxlm.model.encoder import Encoder
+from metaxlm.model.heads import TaskModel
+from metaxlm.pretraining.distributed import World
+from metaxlm.pretraining.guarded_step import GuardedStep, is_recording
+from metaxlm.tasks.feature_table import Batch, FeatureTable
+from metaxlm.tasks.task import Task
+
+if TYPE_CHECKING:
+    from metaxlm.pretraining.fused_update import FusedUpdate
+
+_SHORT = 128
+"""Up to this length, recorded steps are padded to multiples of 16, beyond it of 32."""
+
+
+def pad_length(length: int, longest: int) -> int:
+    """Return the padded length that a GPU computes: few different ones, close to the real one."""
+    multiple = 16 if length <= _SHORT else 32
+    return min(-(-length // multiple) * multiple, longest)
+
+
+def runs_fused(model: nn.Module, device: torch.device) -> bool:
+    """Say whether the fused kernels compute a model: an encoder of ours, on a GPU that has them."""
+    return (
+        isinstance(model, TaskModel)
+        and isinstance(model.encoder, Encoder)
+        and fused.is_available(device)
+        and fused.fits(model.encoder.config)
+    )
+
+
+def compute_logits(
+    model: nn.Module,
+    batch: Batch,
+    is_even: bool,
+    seed: Tensor | None = None,
+    copies: Mapping[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Return a batch's logits in float32; without padding (`is_even`) there is no mask to read.
+
+    `seed` is for the dropout of the fused kernels.
+    """
+    device = batch.ids_BL.device
+    with torch.autocast(device.type, torch.bfloat16, device.type == "cuda", cache_enabled=False):
+        if runs_fused(model, device):
+            assert isinstance(model, TaskModel)
+            logits = _compute_fused(model, batch, seed, copies or {})
+        else:
+            mask_BL = None if is_even else batch.mask()
+            logits = model(batch.ids_BL, mask_BL, batch.token_types_BL)
+    return logits.float()
+
+
+def _compute_fused(
+    model: TaskModel, batch: Batch, seed: Tensor | None, copies: Mapping[Tensor, Tensor]
+) -> Tensor:
+    from metaxlm.model.kernels.blocks import Blocks, TiedGradient
+
+    if seed is None:
+        seed = torch.zeros(1, dtype=torch.int64, device=batch.ids_BL.device)
+    blocks = Blocks(
+        batch.lengths_B,
+        batch.ids_BL.shape[1],
+        seed,
+        copies=copies,
+        tied=TiedGradient(is_used=False),
+    )
+    hidden_BLD = model.encoder.encode_blocks(batch.ids_BL, blocks, batch.token_types_BL)
+    logits: Tensor = model.head(hidden_BLD)
+    return logits
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The sequences of a step."""
+
+    rows_B: Tensor
+    length: int
+    """What they are padded to."""
+    seed: int
+    """Decides the step's dropout."""
+    is_even: bool = False
+    """Whether none of them is padded."""
+    seed_1: Tensor | None = None
+    """The seed on the device."""
+
+    def shape(self) -> Hashable:
+        """Return the batch's size and length."""
+        return len(self.rows_B), self.length
+
+    def to(self, device: torch.device) -> Self:
+        """Return copies on a device, whose memory nobody else uses."""
+        return replace(
+            self,
+            rows_B=self.rows_B.to(device, copy=True),
+            seed_1=torch.tensor([self.seed], device=device),
+        )
+
+    def fill(self, other: Self) -> None:
+        """Take over the numbers of another step of this shape."""
+        assert self.seed_1 is not None
+        self.rows_B.copy_(other.rows_B, non_blocking=True)
+        self.seed_1.fill_(other.seed)
+
+
+class FinetuneStep(GuardedStep[StepRows]):
+    """Trains a task model one step at a time."""
+
+    def __init__(
+        self,
+        task: Task[Any, Any],
+        model: nn.Module,
+        table: FeatureTable,
+        optimizer: torch.optim.AdamW,
+        device: torch.device,
+        *,
+        clip: float,
+    ) -> None:
+        super().__init__(optimizer, World.alone(device), clip=clip, bfloat16=device.type == "cuda")
+        self._task = task
+        self._model = model
+        self._table = table
+        self._is_fused = runs_fused(model, device)
+        self._copies: Mapping[Tensor, Tensor] = {}
+
+    def _compute(self, inputs: StepRows, skip: bool = False) -> None:
+        if not is_recording():
+            torch.manual_seed(inputs.seed)
+        batch = self._table.gather(inputs.rows_B, inputs.length)
+        self._optimizer.zero_grad(set_to_none=True)
+        logits = compute_logits(self._model, batch, inputs.is_even, inputs.seed_1, self._copies)
+        loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
+        torch.autograd.backward(loss)
+        self._update(loss.detach().double(), skip)
+
+    def _before_replay(self, inputs: StepRows) -> None:
+        torch.manual_seed(inputs.seed)  # the head's dropout is torch's
+
+    def _can_be_captured(self) -> bool:
+        return self._is_fused
+
+    def _make_fused_update(self) -> FusedUpdate:
+        from metaxlm.pretraining.fused_update import FusedUpdate
+
+        assert isinstance(self._model, TaskModel)
+        update = FusedUpdate(self._model.encoder, self._optimizer, copies_words=False)
+        self._copies = update.copies
+        return update

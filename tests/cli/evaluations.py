@@ -1,0 +1,53 @@
+"""An evaluation at toy size: the options, the command in this process, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaxlm.cli import main
+from metaxlm.phrasebook import PhrasebookSizes
+
+LANGUAGES = ("en", "de", "ru")
+SIZES = PhrasebookSizes(
+    english_sentences=300,
+    other_sentences=200,
+    tatoeba=20,
+    wordalign=8,
+    xnli_train=40,
+    pawsx_train=40,
+    tagging_train=40,
+    squad_train=10,
+    cls_train=20,
+    dev=12,
+    test=20,
+    dictionary_sentences=50,
+)
+QUICK = ("--set", "epochs=1", "--set", "length=64", "--set", "learning_rate=1e-3")
+QUICK += ("--device", "cpu")
+
+
+def run(*arguments: str | Path) -> int:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["metaxlm", "evaluate", *map(str, arguments)])
+        main()
+    return int(ended.value.code or 0)
+
+
+def read_rows(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / "results.jsonl").read_text("utf-8").splitlines()]
+
+
+def cell_times(output: Path) -> dict[str, int]:
+    """When each cell was written, by its place."""
+    cells = sorted((output / "cells").glob("*/*/*/manifest.json"))
+    return {str(path.parent.relative_to(output)): path.stat().st_mtime_ns for path in cells}
+
+
+def model_options(models: Path, names: Sequence[str] = ("one", "two")) -> list[str | Path]:
+    return [part for name in names for part in ("--model", models / name)]

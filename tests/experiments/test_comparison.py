@@ -1,0 +1,214 @@
+"""Paired tests from cells: the right examples, the right seeds, the right sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from metaxlm.experiments import comparison
+from metaxlm.experiments.cells import Cell, CellContent, CellKey, list_cells
+from metaxlm.experiments.comparison import choose_split, compare_models, link_predictions
+from metaxlm.experiments.results import list_rows
+from metaxlm.tasks.registry import TASKS
+
+Right = dict[str, npt.NDArray[np.bool_]]
+
+
+def write_cell(
+    output: Path,
+    model: str,
+    right: Right,
+    *,
+    task: str = "xnli",
+    source: str = "en",
+    seed: int = 0,
+    split: str = "test",
+    file_size: int = 100,
+    limit: int | None = None,
+) -> None:
+    """Write a cell of an accuracy task from which answers were right."""
+    files: list[dict[str, Any]] = [
+        {
+            "language": language,
+            "split": split,
+            "name": split,
+            "num_examples": len(answers),
+            "num_unlabeled": 0,
+            "values": {"accuracy": float(answers.mean())},
+            "majority": {"accuracy": 0.5},
+            "chance": {"accuracy": 0.5},
+        }
+        for language, answers in right.items()
+    ]
+    record = {
+        "task": task,
+        "title": TASKS[task].title,
+        "kind": "classification",
+        "metric": "accuracy",
+        "source": source,
+        "trained_in_each": len(TASKS[task].sources) > 1,
+        "limit": limit,
+        "step": None,
+        "files": files,
+    }
+    tallies = {
+        f"{split}-{language}": np.stack([answers, np.ones(len(answers))], axis=1).astype(float)
+        for language, answers in right.items()
+    }
+    predictions = {f"{split}-{language}.tsv": f"{model} {seed}\n" for language in right}
+    inputs = {
+        "files": [[split, language, "/data", file_size, 0] for language in right],
+        "seed": [1, seed],
+    }
+    key = CellKey(model, task, source, seed)
+    Cell(key, key.place(output), inputs).write(CellContent(record, tallies, predictions))
+
+
+def draw(seed: int, share: float, languages: tuple[str, ...] = ("de", "fr")) -> Right:
+    random = np.random.default_rng(seed)
+    return {language: random.random(80) < share for language in languages}
+
+
+def compare(output: Path, models: tuple[str, ...] = ("a", "b"), **more: Any) -> Any:
+    cells, problems = list_cells(output)
+    assert problems == []
+    return compare_models(cells, TASKS, models, resamples=500, **more)
+
+
+def test_tallies_are_summed_over_the_seeds_that_both_have(tmp_path: Path) -> None:
+    right = {(m, s): draw(10 * s + ord(m), {"a": 0.8, "b": 0.4}[m]) for m in "ab" for s in range(3)}
+    for (model, seed), answers in right.items():
+        if (model, seed) != ("b", 2):
+            write_cell(tmp_path, model, answers, seed=seed)
+    [found], notes = compare(tmp_path)
+    assert notes == []
+    assert (found.task, found.scenario, found.metric) == ("xnli", "transfer", "accuracy")
+    assert found.units == (("en", "de"), ("en", "fr"))
+    assert (found.num_examples, found.num_seeds) == ((80, 80), 2)
+    [pair] = found.pairs
+    by_hand = [
+        np.mean([right["a", s][c] for s in (0, 1)]) - np.mean([right["b", s][c] for s in (0, 1)])
+        for c in ("de", "fr")
+    ]
+    assert [d.value for d in pair.by_language] == pytest.approx(by_hand)
+    assert pair.mean.value == pytest.approx(np.mean(by_hand))
+    assert pair.mean.p_value < 0.01
+    assert pair.mean.low > 0
+
+
+def test_p_values_by_language_are_corrected_together(tmp_path: Path) -> None:
+    """German has ten wins and three losses, French none of either."""
+    first, second = np.zeros(80, bool), np.zeros(80, bool)
+    first[:10], second[10:13] = True, True
+    for model, answers in (("a", first), ("b", second)):
+        write_cell(tmp_path, model, {"de": answers, "fr": first})
+        write_cell(tmp_path / "single", model, {"de": answers})
+    [both], _ = compare(tmp_path)
+    [single], _ = compare(tmp_path / "single")
+    alone = single.pairs[0].by_language[0].p_value
+    assert 0.03 < alone < 0.2
+    german, french = both.pairs[0].by_language
+    assert german.p_value == pytest.approx(2 * alone)
+    assert french.p_value == 1
+
+
+def test_only_the_same_examples_are_compared(tmp_path: Path) -> None:
+    write_cell(tmp_path, "a", draw(1, 0.5))
+    write_cell(tmp_path, "b", draw(2, 0.5), file_size=101)
+    found, notes = compare(tmp_path)
+    assert found == []
+    assert "no files or no seeds in common" in notes[0]
+    write_cell(tmp_path, "b", draw(2, 0.5, ("fr",)))
+    [partly], notes = compare(tmp_path)
+    assert (partly.units, notes) == ((("en", "fr"),), [])
+    write_cell(tmp_path, "b", draw(2, 0.5), limit=80)
+    assert compare(tmp_path)[0] == []
+
+
+def test_reviews_have_two_scenarios(tmp_path: Path) -> None:
+    for model in "ab":
+        for source in ("en", "de"):
+            answers = draw(ord(model), 0.5, ("en", "de"))
+            write_cell(tmp_path, model, answers, task="amazon-dvd", source=source)
+    found, _ = compare(tmp_path)
+    units = {one.scenario: set(one.units) for one in found}
+    assert units == {
+        "supervised": {("en", "en"), ("de", "de")},
+        "transfer": {("en", "de"), ("de", "en")},
+    }
+
+
+def test_known_results_are_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for model in "ab":
+        write_cell(tmp_path, model, draw(ord(model), 0.5))
+    store = tmp_path / "comparisons.json"
+    first, _ = compare(tmp_path, store=store)
+    with monkeypatch.context() as patch:
+        patch.setattr(comparison, "compare_pairs", None)
+        assert compare(tmp_path, store=store)[0] == first
+    write_cell(tmp_path, "a", draw(5, 0.9), file_size=7)
+    write_cell(tmp_path, "b", draw(6, 0.1), file_size=7)
+    [again], _ = compare(tmp_path, store=store)
+    assert again.pairs[0].mean.value > 0.5
+    store.write_text("broken", encoding="utf-8")
+    assert compare(tmp_path, store=store)[0] == [again]
+
+
+def test_an_unknown_task_is_said(tmp_path: Path) -> None:
+    for model in "ab":
+        write_cell(tmp_path, model, draw(1, 0.5))
+    cells, _ = list_cells(tmp_path)
+    assert compare_models(cells, {}, ["a", "b"])[1] == [
+        "xnli: not tested, name its YAML file with --task"
+    ]
+    assert compare(tmp_path, ("a",)) == ([], [])
+
+
+def test_the_split_that_more_languages_have_is_shown() -> None:
+    assert not choose_split([("test", "de"), ("dev", "de"), ("test", "fr"), ("dev", "fr")])
+    assert choose_split([("test", "en"), ("dev", "en"), ("dev", "fr")])
+    assert choose_split([("dev-first-8", "en")])
+    assert not choose_split([("test-derived", "en"), ("dev", "en")])
+
+
+def test_rows_of_a_cell(tmp_path: Path) -> None:
+    write_cell(tmp_path, "a", draw(1, 0.5, ("en", "de")), task="amazon-dvd", limit=9)
+    [cell], _ = list_cells(tmp_path)
+    rows = list_rows(cell.record, "run", "a", 7, 3)
+    assert [(r.variant, r.metric, r.scenario, r.language, r.step) for r in rows] == [
+        (variant, metric, scenario, language, step)
+        for language, scenario in (("en", "supervised"), ("de", "transfer"))
+        for variant, metric, step in (("a", "accuracy", 7), (None, "majority", None),
+                                      (None, "chance", None))
+    ]  # fmt: skip
+    assert {(r.split, r.seed, r.source, r.run) for r in rows} == {("test-first-9", 3, "en", "run")}
+
+
+def test_english_is_among_the_languages_of_transfer(tmp_path: Path) -> None:
+    write_cell(tmp_path, "a", draw(1, 0.5, ("en", "de")))
+    [cell], _ = list_cells(tmp_path)
+    rows = list_rows(cell.record, "run", "a", None, 0)
+    assert {(row.language, row.scenario) for row in rows} == {
+        ("en", "transfer"), ("de", "transfer"),
+    }  # fmt: skip
+
+
+def test_predictions_lie_as_a_submission_wants_them(tmp_path: Path) -> None:
+    write_cell(tmp_path, "a", draw(1, 0.5), seed=4)
+    write_cell(tmp_path, "a", draw(1, 0.5, ("en",)), task="amazon-dvd", source="de", limit=3)
+    write_cell(tmp_path, "a", draw(1, 0.5), task="pawsx", split="dev")
+    (tmp_path / "predictions" / "old").mkdir(parents=True)
+    link_predictions(tmp_path, list_cells(tmp_path)[0])
+    root = tmp_path / "predictions"
+    assert sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()) == [
+        "a/seed-0-first-3/amazon-dvd/from-de/test-en.tsv",
+        "a/seed-4/xnli/test-de.tsv",
+        "a/seed-4/xnli/test-fr.tsv",
+    ]
+    assert not (root / "old").exists()
