@@ -14,12 +14,14 @@ from sklearn.metrics import f1_score
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.tasks.finetune import judge, load_data, train_model
+from metaxlm.tasks.finetune import train_model
+from metaxlm.tasks.judging import judge
 from metaxlm.tasks.own_kinds import OwnTask
 from metaxlm.tasks.own_task import load_own_task
 from metaxlm.tasks.readers.labeled import LabeledText
 from metaxlm.tasks.readers.tagged import TaggedSentence
 from metaxlm.tasks.task import DataFile
+from metaxlm.tasks.task_data import load_data
 
 from .conftest import CPU, WORDS, MakeEncoder, make_tokenizer
 

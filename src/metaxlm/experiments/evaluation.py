@@ -37,8 +37,14 @@ from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.finetuned import save_finetuned
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
-from metaxlm.tasks.finetune import FileScores, Finetuned, TaskData, judge, load_data, train_model
+from metaxlm.tasks.finetune import Finetuned, train_model
+from metaxlm.tasks.judging import FileScores, judge
 from metaxlm.tasks.registry import TASKS
+from metaxlm.tasks.task import DataFile
+from metaxlm.tasks.task_data import Dataset, TaskData, load_data
+
+Loaded = dict[str, tuple[dict[DataFile, Dataset], dict[tuple[str, str], TaskData]]]
+"""By tokenizer: the files of a group of tasks that were encoded, and what was put together."""
 
 MODELS_IN_MEMORY = 4
 """Opened models that are kept while tasks take turns."""
@@ -65,8 +71,9 @@ class Evaluation:
             for model in self.models:
                 self._measure(model, feature)
         for group in group_tasks(self.plan.tasks):
+            loaded: Loaded = {}
             for source in group[0].sources:
-                self._finetune_group(group, source)
+                self._finetune_group(group, source, loaded)
 
     def find_cell(self, model: NamedModel, plan: TaskPlan, source: str, seed: int) -> Cell:
         """Return a cell of a finetuned task, made or not."""
@@ -161,9 +168,8 @@ class Evaluation:
                 about = self._describe(model, cell, time.monotonic() - began)
                 cell.write(CellContent({**about, **found.record}, {}, {}))
 
-    def _finetune_group(self, group: Sequence[TaskPlan], source: str) -> None:
+    def _finetune_group(self, group: Sequence[TaskPlan], source: str, loaded: Loaded) -> None:
         """Finetune every model with every seed on one training set."""
-        data: dict[str, TaskData] = {}
         for model in self.models:
             for seed in range(self.plan.num_seeds):
                 by_folder = {}
@@ -173,13 +179,13 @@ class Evaluation:
                 cells = [cell for _, cell in by_folder.values()]
                 with self._claim_missing(cells, self.keeps_models) as missing:
                     if missing:
-                        self._finetune(model, [by_folder[cell.folder] for cell in missing], data)
+                        self._finetune(model, [by_folder[cell.folder] for cell in missing], loaded)
 
     def _finetune(
         self,
         model: NamedModel,
         missing: Sequence[tuple[TaskPlan, Cell]],
-        loaded: dict[str, TaskData],
+        loaded: Loaded,
     ) -> None:
         """Train once, and judge on each of the tasks that share the training."""
         start, began = self._open(model), time.monotonic()
@@ -197,15 +203,15 @@ class Evaluation:
             cell.write(content, save if self.keeps_models else None)
             _tell(cell, content.record)
 
-    def _load(
-        self, plan: TaskPlan, start: AnyEncoder, source: str, loaded: dict[str, TaskData]
-    ) -> TaskData:
-        """Read and encode, or take what was encoded for a model with an equal tokenizer."""
+    def _load(self, plan: TaskPlan, start: AnyEncoder, source: str, loaded: Loaded) -> TaskData:
+        """Read and encode; a file once for all seeds, tasks and models with equal tokenizers."""
         config = start.encoder.config
         shape = (config.max_positions, config.vocab_size, config.pad_id, config.num_token_types)
-        key = digest_value([plan.task.name, source, digest_tokenizer(start), *shape])
-        if key not in loaded:
-            loaded[key] = load_data(
+        tokenizer = digest_value([digest_tokenizer(start), *shape])
+        parts, sets = loaded.setdefault(tokenizer, ({}, {}))
+        key = (plan.task.name, source)
+        if key not in sets:
+            sets[key] = load_data(
                 plan.task,
                 start.tokenizer,
                 plan.data_dir,
@@ -214,8 +220,9 @@ class Evaluation:
                 settings=plan.settings,
                 config=config,
                 limit=self.plan.limit,
+                loaded=parts,
             )
-        return loaded[key]
+        return sets[key]
 
     def _describe(self, model: NamedModel, cell: Cell, seconds: float) -> dict[str, Any]:
         return {

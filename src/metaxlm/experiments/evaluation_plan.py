@@ -58,14 +58,24 @@ class TaskPlan:
     def list_inputs(self, source: str) -> dict[str, Any]:
         """Return what decides the scores of a training, as JSON values."""
         task = self.task
-        facts = {"name": task.name, "kind": task.kind, "labels": task.labels, "metric": task.metric}
+        facts = {
+            "name": task.name,
+            "kind": task.kind,
+            "labels": list(task.labels),
+            "metric": task.metric,
+            "reading": task.reading,
+        }
         used = [file for file in self.files if self._uses(file, source)]
         return {
-            "task": {**facts, "labels": list(task.labels)},
+            "task": facts,
             "source": source,
             "settings": asdict(self.settings),
             "languages": list(self.languages),
-            "files": [[file.name, file.language, *identify_file(file.path)] for file in used],
+            "files": [
+                [file.name, file.language, *identify_file(path)]
+                for file in used
+                for path in file.paths
+            ],
         }
 
     def _uses(self, file: DataFile, source: str) -> bool:

@@ -25,14 +25,9 @@ from metaxlm.randomness import derive_seed
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.feature_table import FeatureTable
 from metaxlm.tasks.finetune_step import FinetuneStep, StepRows, pad_length, runs_fused
-from metaxlm.tasks.judging import FileScores, judge, predict_logits, score_dataset
+from metaxlm.tasks.judging import score_dataset
 from metaxlm.tasks.task import FinetuneSettings, Task
-from metaxlm.tasks.task_data import Dataset, TaskData, load_data
-
-__all__ = [
-    "Dataset", "EpochRecord", "FileScores", "Finetuned", "TaskData",
-    "judge", "load_data", "predict_logits", "train_model",
-]  # fmt: skip
+from metaxlm.tasks.task_data import TaskData
 
 ADAM_BETAS = (0.9, 0.999)
 """The paper gives none for finetuning; these are XTREME's."""

@@ -66,11 +66,14 @@ def load_data(
     settings: FinetuneSettings,
     config: EncoderConfig,
     limit: int | None = None,
+    loaded: dict[DataFile, Dataset] | None = None,
 ) -> TaskData:
     """Read and encode everything; a language needs a dev or a test file, which one is said.
 
-    `limit` takes the first so many examples of each file, for a quick try.
+    `limit` takes the first so many examples of each file, for a quick try. `loaded` has the files
+    that were encoded before, with the same tokenizer and settings, and gets what is new.
     """
+    loaded = {} if loaded is None else loaded
     check_tokenizer(tokenizer, config)
     if not 2 < settings.length <= config.max_positions:
         raise MetaXLMError(
@@ -78,7 +81,6 @@ def load_data(
             f"{config.max_positions} positions; choose one from 3 to that"
         )
     files = {(file.split, file.language): file for file in task.list_files(data_dir)}
-    loaded: dict[DataFile, Dataset] = {}
 
     def load(file: DataFile) -> Dataset:
         if file not in loaded:
