@@ -29,17 +29,19 @@ import torch
 import transformers
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from metaxlm.experiments.statistics import find_t_quantile, summarize_seeds
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM
+from metaxlm.model.heads import TaskModel
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.finetune import train_model
-from metaxlm.tasks.finetune_step import pad_length
+from metaxlm.tasks.finetune_step import make_groups, runs_fused
 from metaxlm.tasks.judging import score_dataset
 from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.task_data import Dataset, TaskData, load_data
@@ -207,13 +209,16 @@ def run_ours(case: Case, seed: int) -> Outcome:
 
 def our_padding(case: Case, seed: int) -> float:
     lengths = [len(sequence.ids) for sequence in case.data.train.features]
+    encoder = case.start.encoder
+    is_fused = isinstance(encoder, Encoder) and runs_fused(
+        TaskModel(encoder, nn.Identity()), case.device
+    )
     computed = 0
     for epoch in range(1, case.settings.epochs + 1):
         for batch in shuffle_batches(lengths, case.settings.batch_size, seed, epoch):
-            longest = max(lengths[k] for k in batch)
-            if case.device.type == "cuda":
-                longest = pad_length(longest, case.settings.length)
-            computed += longest * len(batch)
+            sizes = [lengths[k] for k in batch]
+            groups = make_groups(sizes, case.device, is_fused, case.settings.length)
+            computed += sum(group.size * group.length for group in groups)
     return 1 - case.settings.epochs * sum(lengths) / computed
 
 

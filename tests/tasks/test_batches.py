@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -12,6 +15,7 @@ from metaxlm.tasks.batches import (
     pad_rows,
     plan_batches,
     shuffle_batches,
+    split_batch,
 )
 
 CPU = torch.device("cpu")
@@ -41,8 +45,9 @@ def test_shuffle_deals_each_example_once() -> None:
     lengths = draw_lengths(3_001)
     batches = shuffle_batches(lengths, 32, seed=1, epoch=1)
     assert sorted(k for batch in batches for k in batch) == list(range(3_001))
-    assert sorted(map(len, batches)) == [25] + [32] * 93
-    assert measure_waste(lengths, batches) < 0.1
+    assert [len(batch) for batch in batches] == [32] * 93 + [25]
+    for batch in batches:
+        assert [lengths[k] for k in batch] == sorted((lengths[k] for k in batch), reverse=True)
 
 
 def test_shuffle_is_a_function_of_seed_and_epoch() -> None:
@@ -54,10 +59,43 @@ def test_shuffle_is_a_function_of_seed_and_epoch() -> None:
 
 
 def test_shuffle_does_not_go_by_length() -> None:
-    lengths = draw_lengths(640)
-    batches = shuffle_batches(lengths, 32, seed=1, epoch=1)
-    longest = [max(lengths[k] for k in batch) for batch in batches]
-    assert longest not in (sorted(longest), sorted(longest, reverse=True))
+    """Batches are samples of the whole: their means differ as those of random samples do."""
+    lengths = draw_lengths(6_400)
+    means = [
+        np.mean([lengths[k] for k in batch])
+        for batch in shuffle_batches(lengths, 32, seed=1, epoch=1)
+    ]
+    assert np.std(means) == pytest.approx(np.std(lengths) / 32**0.5, rel=0.2)
+
+
+def cost(lengths: list[int], sizes: Sequence[int], group_cost: int) -> int:
+    starts = np.cumsum([0, *sizes[:-1]])
+    return sum(
+        lengths[k] * size + group_cost for k, size in zip(starts.tolist(), sizes, strict=True)
+    )
+
+
+@pytest.mark.parametrize("group_cost", [0, 5, 40, 10_000])
+def test_groups_of_a_batch_are_the_cheapest(group_cost: int) -> None:
+    for number in range(30):
+        lengths = sorted(draw_lengths(1 + number % 9), reverse=True)
+        sizes = split_batch(lengths, group_cost)
+        assert sum(sizes) == len(lengths)
+        ways = [
+            [end - start for start, end in pairwise((0, *cuts, len(lengths)))]
+            for count in range(len(lengths))
+            for cuts in combinations(range(1, len(lengths)), count)
+        ]
+        assert cost(lengths, sizes, group_cost) == min(
+            cost(lengths, way, group_cost) for way in ways
+        )
+
+
+def test_groups_save_most_of_the_padding() -> None:
+    draw = np.random.default_rng(3)
+    lengths = sorted(np.minimum(draw.gamma(2, 12, 32) + 4, 128).astype(int).tolist(), reverse=True)
+    padded = cost(lengths, split_batch(lengths, 32), 0)
+    assert 1 - sum(lengths) / padded < 0.2 < 0.5 < 1 - sum(lengths) / (lengths[0] * 32)
 
 
 def test_padding() -> None:

@@ -24,7 +24,7 @@ from metaxlm.progress import track
 from metaxlm.randomness import derive_seed
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.feature_table import FeatureTable
-from metaxlm.tasks.finetune_step import FinetuneStep, StepRows, pad_length, runs_fused
+from metaxlm.tasks.finetune_step import FinetuneStep, StepRows, make_groups, runs_fused
 from metaxlm.tasks.judging import score_dataset
 from metaxlm.tasks.task import FinetuneSettings, Task
 from metaxlm.tasks.task_data import TaskData
@@ -100,7 +100,7 @@ class _Training:
             epsilon=settings.adam_epsilon,
         )
         self._step = FinetuneStep(task, model, self._table, optimizer, device, clip=settings.clip)
-        self._is_padded = runs_fused(model, device)
+        self._is_fused = runs_fused(model, device)
         self._steps_per_epoch = math.ceil(len(self._table.lengths) / settings.batch_size)
         self._total = settings.epochs * self._steps_per_epoch
         self._taken = 0
@@ -142,14 +142,14 @@ class _Training:
             advance(note=f"loss {self._step.totals.last_loss.item():.3f}" if look else None)
 
     def _make_rows(self, batch: list[int]) -> StepRows:
-        lengths = [self._table.lengths[k] for k in batch]
-        longest = max(lengths)
         seed = derive_seed(self._seed, f"{_training_name(self._task)} dropout", self._taken)
-        if not self._is_padded:
-            return StepRows(torch.tensor(batch), longest, seed, is_even=longest == min(lengths))
-        fillers = [self._table.filler] * (self._settings.batch_size - len(batch))
-        length = pad_length(longest, self._config.max_positions)
-        return StepRows(torch.tensor(batch + fillers), length, seed)
+        lengths = [self._table.lengths[k] for k in batch]
+        if self._is_fused:  # an incomplete batch is filled up: graphs are for one size
+            missing = self._settings.batch_size - len(batch)
+            batch = batch + [self._table.filler] * missing
+            lengths += [1] * missing
+        groups = make_groups(lengths, self._device, self._is_fused, self._config.max_positions)
+        return StepRows(torch.tensor(batch), groups, seed)
 
     def _select(self) -> float | None:
         """Return the mean score over the selecting sets."""

@@ -1,13 +1,14 @@
 """One step of finetuning: the numbers of its sequences come in, changed weights go out.
 
-On a GPU an encoder of ours runs through the fused kernels, and the step, from gathering its tokens
-to AdamW, is one CUDA graph for each padded length; anything else runs as plain torch, in bfloat16
-on a GPU.
+A CPU computes the sequences of a step in groups of similar length; the loss is that of the whole
+step. On a GPU an encoder of ours runs through the fused kernels, and the step, from gathering its
+tokens to AdamW, is one CUDA graph for each padded length; anything else runs as plain torch, in
+bfloat16 on a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,14 +20,18 @@ from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.guarded_step import GuardedStep, is_recording
+from metaxlm.tasks.batches import split_batch
 from metaxlm.tasks.feature_table import Batch, FeatureTable
-from metaxlm.tasks.task import Task
+from metaxlm.tasks.task import IGNORED, Task
 
 if TYPE_CHECKING:
     from metaxlm.pretraining.fused_update import FusedUpdate
 
 _SHORT = 128
 """Up to this length, recorded steps are padded to multiples of 16, beyond it of 32."""
+
+_GROUP_COST = 32
+"""Tokens that take a CPU as long as one more group: all gradients are added once more."""
 
 
 def pad_length(length: int, longest: int) -> int:
@@ -87,22 +92,31 @@ def _compute_fused(
 
 
 @dataclass(frozen=True)
+class Group:
+    """Sequences of a step that are computed together."""
+
+    size: int
+    length: int
+    """What they are padded to."""
+    is_even: bool = False
+    """Whether none of them is padded."""
+
+
+@dataclass(frozen=True)
 class StepRows:
     """The sequences of a step."""
 
     rows_B: Tensor
-    length: int
-    """What they are padded to."""
+    groups: tuple[Group, ...]
+    """How they are computed, in their order."""
     seed: int
     """Decides the step's dropout."""
-    is_even: bool = False
-    """Whether none of them is padded."""
     seed_1: Tensor | None = None
     """The seed on the device."""
 
     def shape(self) -> Hashable:
-        """Return the batch's size and length."""
-        return len(self.rows_B), self.length
+        """Return the groups' sizes and lengths."""
+        return self.groups
 
     def to(self, device: torch.device) -> Self:
         """Return copies on a device, whose memory nobody else uses."""
@@ -117,6 +131,32 @@ class StepRows:
         assert self.seed_1 is not None
         self.rows_B.copy_(other.rows_B, non_blocking=True)
         self.seed_1.fill_(other.seed)
+
+    def split(self) -> Iterator[tuple[Tensor, Group]]:
+        """Yield the numbers of each group's sequences."""
+        start = 0
+        for group in self.groups:
+            yield self.rows_B[start : start + group.size], group
+            start += group.size
+
+
+def make_groups(
+    lengths: Sequence[int], device: torch.device, is_fused: bool, longest: int
+) -> tuple[Group, ...]:
+    """Group a step's sequences by their lengths, which stand in descending order.
+
+    A GPU waits for the host more than it computes: one group, and few different lengths of it.
+    """
+    if device.type == "cuda":
+        length = pad_length(lengths[0], longest) if is_fused else lengths[0]
+        return (Group(len(lengths), length, lengths[-1] == length),)
+    groups: list[Group] = []
+    start = 0
+    for size in split_batch(lengths, _GROUP_COST):
+        last = lengths[start + size - 1]
+        groups.append(Group(size, lengths[start], lengths[start] == last))
+        start += size
+    return tuple(groups)
 
 
 class FinetuneStep(GuardedStep[StepRows]):
@@ -142,12 +182,21 @@ class FinetuneStep(GuardedStep[StepRows]):
     def _compute(self, inputs: StepRows, skip: bool = False) -> None:
         if not is_recording():
             torch.manual_seed(inputs.seed)
-        batch = self._table.gather(inputs.rows_B, inputs.length)
+        batches = [
+            (self._table.gather(rows_B, group.length), group.is_even)
+            for rows_B, group in inputs.split()
+        ]
+        counts = [(batch.labels_BW != IGNORED).sum() for batch, _ in batches]
+        total = torch.stack(counts).sum().clamp_min(1)
         self._optimizer.zero_grad(set_to_none=True)
-        logits = compute_logits(self._model, batch, inputs.is_even, inputs.seed_1, self._copies)
-        loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
-        torch.autograd.backward(loss)
-        self._update(loss.detach().double(), skip)
+        step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
+        for (batch, is_even), count in zip(batches, counts, strict=True):
+            logits = compute_logits(self._model, batch, is_even, inputs.seed_1, self._copies)
+            loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
+            loss = loss * (count / total)
+            torch.autograd.backward(loss)
+            step_loss += loss.detach()
+        self._update(step_loss, skip)
 
     def _before_replay(self, inputs: StepRows) -> None:
         torch.manual_seed(inputs.seed)  # the head's dropout is torch's

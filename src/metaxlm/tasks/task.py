@@ -166,7 +166,7 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:
-        """Return the mean loss of a batch.
+        """Return the mean loss over the labels of a batch that are not `IGNORED`.
 
         Rows of `labels` are `Features.labels`, filled up with `IGNORED`; `lengths_B` are the real
         tokens. Whole rows may be `IGNORED`. Shapes never depend on values, so that the step can be
