@@ -91,6 +91,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--weight-decay", type=float, default=0.01)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--by-length", action="store_true", help="ours in batches by length too")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     if not options.builtin and not (options.model and options.data):
@@ -134,6 +135,7 @@ def make_case(
         weight_decay=options.weight_decay,
         batch_size=options.batch_size,
         length=options.length,
+        by_length=options.by_length,
         select_by="source",
     )
     data = load_data(
@@ -215,7 +217,9 @@ def our_padding(case: Case, seed: int) -> float:
     )
     computed = 0
     for epoch in range(1, case.settings.epochs + 1):
-        for batch in shuffle_batches(lengths, case.settings.batch_size, seed, epoch):
+        for batch in shuffle_batches(
+            lengths, case.settings.batch_size, seed, epoch, by_length=case.settings.by_length
+        ):
             sizes = [lengths[k] for k in batch]
             groups = make_groups(sizes, case.device, is_fused, case.settings.length)
             computed += sum(group.size * group.length for group in groups)

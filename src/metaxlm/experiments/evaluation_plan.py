@@ -243,7 +243,7 @@ def read_overrides(
         where = f"--set {text}"
         if not equals or not key:
             raise MetaXLMError(f"{where}: expected KEY=VALUE, such as epochs=3 or xnli.epochs=3")
-        if task and task not in tasks:
+        if task and task not in tasks and task not in TASKS:
             raise MetaXLMError(f"{where}: {_suggest('task', task, tasks)}")
         if key not in _KEYS:
             raise MetaXLMError(f"{where}: {_suggest('key', key, _KEYS)}")
@@ -251,7 +251,11 @@ def read_overrides(
             parsed = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise MetaXLMError(f"{where}: the value is not valid YAML") from error
-        values.setdefault(task, {})[key] = _check_value(where, key, parsed)
+        checked = _check_value(where, key, parsed)
+        if task and task not in tasks:
+            say(f"{where}: has no effect, since {task} is not among the tasks")
+        else:
+            values.setdefault(task, {})[key] = checked
     return values
 
 

@@ -132,7 +132,9 @@ class _Training:
         warmup_steps = int(self._total * settings.warmup)
         self._model.train()
         self._step.totals.reset()
-        batches = shuffle_batches(lengths, settings.batch_size, self._seed, epoch)
+        batches = shuffle_batches(
+            lengths, settings.batch_size, self._seed, epoch, by_length=settings.by_length
+        )
         look_every = NOTE_EVERY[self._device.type]
         for batch in batches:
             rate = learning_rate(self._taken, settings.learning_rate, self._total, warmup_steps)
