@@ -104,6 +104,14 @@ def test_wrong_overrides(override: str, complaint: str) -> None:
     assert f"--set {override}" in str(error.value)
 
 
+def test_settings_of_a_task_that_is_not_asked_for_have_no_effect(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """So that one command line serves processes of one task each."""
+    assert read_overrides(["udpos.epochs=3", "epochs=2"], ["xnli"]) == {"": {"epochs": 2}}
+    assert "--set udpos.epochs=3: has no effect" in capsys.readouterr().out
+
+
 def test_training_languages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places: tuple[tuple[Split, str], ...] = (
         ("train", "en"), ("train", "fr"), ("test", "en"), ("test", "de"),

@@ -297,6 +297,20 @@ def test_missing_splits_are_said(run: Setting, messages: Callable[[], str]) -> N
     assert "udpos: no dev file for yo; no dev score there\n" in messages()
 
 
+def test_a_split_that_no_language_has_is_not_missed(
+    run: Setting, tmp_path: Path, messages: Callable[[], str]
+) -> None:
+    write_xnli(tmp_path, {"train-en": 16, "test-en": 6, "test-de": 6})
+    run("xnli", data_dir=tmp_path, settings=replace(FAST, epochs=1, select_by="last"))
+    assert "no dev file" not in messages()
+
+
+def test_batches_by_length_are_others(run: Setting) -> None:
+    settings = replace(FAST, epochs=1)
+    grouped = run("xnli", settings=replace(settings, by_length=True))
+    assert grouped.epochs != run("xnli", settings=settings).epochs
+
+
 def test_cut_and_split_inputs_are_said(run: Setting, messages: Callable[[], str]) -> None:
     run("udpos", ("en",), settings=replace(FAST, epochs=1, length=10))
     said = messages()

@@ -37,23 +37,6 @@ class ClassificationTask(Task[LabeledText, str]):
     kind: ClassVar[HeadKind] = "classification"
     metric = "accuracy"
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        title: str,
-        labels: Sequence[str],
-        languages: Sequence[str],
-        settings: FinetuneSettings,
-        sources: Sequence[str] = ("en",),
-    ) -> None:
-        self.name = name
-        self.title = title
-        self.labels = tuple(labels)
-        self.languages = tuple(languages)
-        self.settings = settings
-        self.sources = tuple(sources)
-
     def is_labeled(self, example: LabeledText) -> bool:
         """Say whether the class is known."""
         return example.label is not None

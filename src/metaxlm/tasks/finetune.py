@@ -130,7 +130,6 @@ class _Training:
     def _train_epoch(self, epoch: int, advance: Callable[..., None]) -> None:
         settings, lengths = self._settings, self._table.lengths
         warmup_steps = int(self._total * settings.warmup)
-        self._model.train()
         self._step.totals.reset()
         batches = shuffle_batches(
             lengths, settings.batch_size, self._seed, epoch, by_length=settings.by_length

@@ -48,26 +48,8 @@ class SpanTask(Task[Question, str]):
     """A task whose answers are cut out of a context; subclasses say where its files are."""
 
     kind: ClassVar[HeadKind] = "span"
+    metric = "f1"
     submission_suffix: ClassVar[str] = ".json"
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        title: str,
-        languages: Sequence[str],
-        settings: FinetuneSettings,
-        sources: Sequence[str] = ("en",),
-        trains_on: str = "",
-    ) -> None:
-        self.name = name
-        self.title = title
-        self.labels = ()
-        self.metric = "f1"
-        self.languages = tuple(languages)
-        self.settings = settings
-        self.sources = tuple(sources)
-        self.trains_on = trains_on
 
     def read(self, file: DataFile) -> Examples[Question]:
         """Read a SQuAD JSON file."""

@@ -42,14 +42,10 @@ class SelectionFile(DataFile):
 class SquadTask(SpanTask):
     """A task that trains on SQuAD; subclasses list their test files."""
 
+    trains_on = "squad"
+
     def __init__(self, *, name: str, title: str, languages: Sequence[str]) -> None:
-        super().__init__(
-            name=name,
-            title=title,
-            languages=languages,
-            settings=SQUAD_SETTINGS,
-            trains_on="squad",
-        )
+        super().__init__(name=name, title=title, languages=languages, settings=SQUAD_SETTINGS)
 
     def list_files(self, data_dir: Path) -> list[DataFile]:
         """List SQuAD's files for training and selection."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,24 +46,9 @@ class TaggingTask(Task[TaggedSentence, Tags]):
 
     kind: ClassVar[HeadKind] = "tagging"
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        title: str,
-        labels: Sequence[str],
-        languages: Sequence[str],
-        settings: FinetuneSettings,
-        sources: Sequence[str] = ("en",),
-        scores: Sequence[str] = SPAN_SCORES,
-    ) -> None:
+    def __init__(self, *, scores: Sequence[str] = SPAN_SCORES, **facts: Any) -> None:
         """`scores` are those that are reported; the first one selects checkpoints."""
-        self.name = name
-        self.title = title
-        self.labels = tuple(labels)
-        self.languages = tuple(languages)
-        self.settings = settings
-        self.sources = tuple(sources)
+        super().__init__(**facts)
         self.scores = tuple(scores)
         self.metric = self.scores[0]
         self._ids = {tag: k for k, tag in enumerate(self.labels)}

@@ -136,7 +136,7 @@ class Task(ABC, Generic[Example, Prediction]):
     """The score that selects checkpoints and stands in the tables."""
     languages: tuple[str, ...]
     """The paper's test languages."""
-    sources: tuple[str, ...] = ("en",)
+    sources: tuple[str, ...]
     """Languages that it is trained in, one at a time."""
     settings: FinetuneSettings
     """The paper's hyperparameters."""
@@ -144,6 +144,23 @@ class Task(ABC, Generic[Example, Prediction]):
     """Name of the training set where tasks share one (`squad`); otherwise the task's own."""
     reading: str = ""
     """What else decides which examples the files give, such as the user's choice of columns."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        title: str,
+        languages: Sequence[str],
+        settings: FinetuneSettings,
+        labels: Sequence[str] = (),
+        sources: Sequence[str] = ("en",),
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.labels = tuple(labels)
+        self.languages = tuple(languages)
+        self.sources = tuple(sources)
+        self.settings = settings
 
     @abstractmethod
     def list_files(self, data_dir: Path) -> list[DataFile]:
