@@ -104,15 +104,22 @@ class Embeddings(nn.Module):
         return mask_BL.long().cumsum(dim=1) * mask_BL + (self.position_offset - 1)
 
     def forward(
-        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
+        self,
+        ids_BL: Tensor,
+        mask_BL: Tensor | None = None,
+        token_types_BL: Tensor | None = None,
+        rows_WD: Tensor | None = None,
     ) -> Tensor:
-        """Return the hidden states that the first layer reads, [B, L, D]."""
+        """Return the hidden states that the first layer reads, [B, L, D].
+
+        `rows_WD` are word rows that `ids_BL` number instead of those of the whole table.
+        """
         if ids_BL.shape[1] > self.max_positions:
             raise MetaXLMError(
                 f"encoder: a sequence of {ids_BL.shape[1]} tokens does not fit its "
                 f"{self.max_positions} positions; cut or split it"
             )
-        sum_BLD: Tensor = self.words(ids_BL)
+        sum_BLD: Tensor = self.words(ids_BL) if rows_WD is None else F.embedding(ids_BL, rows_WD)
         if token_types_BL is None:
             sum_BLD = sum_BLD + self.token_types.weight[0]
         else:
@@ -184,14 +191,19 @@ class Encoder(nn.Module):
         self.apply(initialize_module)
 
     def forward(
-        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
+        self,
+        ids_BL: Tensor,
+        mask_BL: Tensor | None = None,
+        token_types_BL: Tensor | None = None,
+        rows_WD: Tensor | None = None,
     ) -> Tensor:
         """Return the last hidden states, [B, L, D].
 
         `mask_BL` is boolean, True for a real token; None says that nothing is padding. What stands
-        at padding is meaningless.
+        at padding is meaningless. `rows_WD` are word rows that `ids_BL` number instead of those of
+        the whole table.
         """
-        hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL)
+        hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL, rows_WD)
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
         for layer in self.layers:
             hidden_BLD = layer(hidden_BLD, keys_B11L)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _SHORT = 128
 """Up to this length, recorded steps are padded to multiples of 16, beyond it of 32."""
 
-_GROUP_COST = 32
-"""Tokens that take a CPU as long as one more group: all gradients are added once more."""
+_GROUP_COST = 16
+"""Tokens that take a CPU as long as one more group: the layers' gradients are added once more."""
 
 
 def pad_length(length: int, longest: int) -> int:
@@ -56,10 +56,11 @@ def compute_logits(
     is_even: bool,
     seed: Tensor | None = None,
     copies: Mapping[Tensor, Tensor] | None = None,
+    rows_WD: Tensor | None = None,
 ) -> Tensor:
     """Return a batch's logits in float32; without padding (`is_even`) there is no mask to read.
 
-    `seed` is for the dropout of the fused kernels.
+    `seed` and `copies` are for the fused kernels, `rows_WD` for an encoder of ours without them.
     """
     device = batch.ids_BL.device
     with torch.autocast(device.type, torch.bfloat16, device.type == "cuda", cache_enabled=False):
@@ -68,7 +69,8 @@ def compute_logits(
             logits = _compute_fused(model, batch, seed, copies or {})
         else:
             mask_BL = None if is_even else batch.mask()
-            logits = model(batch.ids_BL, mask_BL, batch.token_types_BL)
+            rows = () if rows_WD is None else (rows_WD,)
+            logits = model(batch.ids_BL, mask_BL, batch.token_types_BL, *rows)
     return logits.float()
 
 
@@ -159,6 +161,43 @@ def make_groups(
     return tuple(groups)
 
 
+@dataclass(frozen=True)
+class _WordRows:
+    """The word rows of a step, as a table of their own.
+
+    The gradient of the whole table, mostly zeros, is then made once a step and not once a group.
+    """
+
+    table_VD: Tensor
+    numbers_W: Tensor
+    rows_WD: Tensor
+    batches: list[Batch]
+    """Batches whose ids number these rows."""
+
+    @classmethod
+    def take(cls, model: nn.Module, batches: Sequence[Batch]) -> _WordRows | None:
+        """Copy the rows that the batches need; None for an encoder that is not ours."""
+        if not isinstance(model, TaskModel):
+            return None
+        table_VD = model.encoder.embeddings.words.weight
+        ids_N = torch.cat([batch.ids_BL.flatten() for batch in batches])
+        numbers_W, places_N = torch.unique(ids_N, return_inverse=True)
+        rows_WD = table_VD.detach()[numbers_W].requires_grad_()
+        places = places_N.split([batch.ids_BL.numel() for batch in batches])
+        renumbered = [
+            replace(batch, ids_BL=place.view_as(batch.ids_BL))
+            for batch, place in zip(batches, places, strict=True)
+        ]
+        return cls(table_VD, numbers_W, rows_WD, renumbered)
+
+    def give_back(self) -> None:
+        """Put the rows' gradient into the table's."""
+        assert self.rows_WD.grad is not None
+        gradient_VD = torch.zeros_like(self.table_VD)
+        gradient_VD[self.numbers_W] = self.rows_WD.grad
+        self.table_VD.grad = gradient_VD
+
+
 class FinetuneStep(GuardedStep[StepRows]):
     """Trains a task model one step at a time."""
 
@@ -182,20 +221,25 @@ class FinetuneStep(GuardedStep[StepRows]):
     def _compute(self, inputs: StepRows, skip: bool = False) -> None:
         if not is_recording():
             torch.manual_seed(inputs.seed)
-        batches = [
-            (self._table.gather(rows_B, group.length), group.is_even)
-            for rows_B, group in inputs.split()
-        ]
-        counts = [(batch.labels_BW != IGNORED).sum() for batch, _ in batches]
+        batches = [self._table.gather(rows_B, group.length) for rows_B, group in inputs.split()]
+        counts = [(batch.labels_BW != IGNORED).sum() for batch in batches]
         total = torch.stack(counts).sum().clamp_min(1)
         self._optimizer.zero_grad(set_to_none=True)
+        words = _WordRows.take(self._model, batches) if inputs.rows_B.device.type == "cpu" else None
+        if words is not None:
+            batches = words.batches
         step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
-        for (batch, is_even), count in zip(batches, counts, strict=True):
-            logits = compute_logits(self._model, batch, is_even, inputs.seed_1, self._copies)
+        for batch, group, count in zip(batches, inputs.groups, counts, strict=True):
+            logits = compute_logits(
+                self._model, batch, group.is_even, inputs.seed_1, self._copies,
+                None if words is None else words.rows_WD,
+            )  # fmt: skip
             loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
             loss = loss * (count / total)
             torch.autograd.backward(loss)
             step_loss += loss.detach()
+        if words is not None:
+            words.give_back()
         self._update(step_loss, skip)
 
     def _before_replay(self, inputs: StepRows) -> None:
