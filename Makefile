@@ -41,6 +41,7 @@ bench: $(READY)  ## Measure ours and the peers side by side
 	$(BIN)/python benchmarks/pretraining.py
 	$(BIN)/python benchmarks/feed.py
 	$(BIN)/python benchmarks/distillation.py
+	$(BIN)/python benchmarks/finetuning.py --builtin
 	$(BIN)/python benchmarks/corpus.py peer
 	$(BIN)/python benchmarks/wikitext.py
 
