@@ -225,7 +225,7 @@ def test_mistakes_are_told_before_anything_is_trained(
     assert "--languages sw: no dev or test file in any of xnli" in message
     assert "no training file of xnli for de" in complain(*here, "--source", "de")
     assert "did you mean 'epochs'?" in complain(*here, "--set", "epoch=3")
-    assert "unknown task 'pawsx'" in complain(*here, "--set", "pawsx.epochs=3")
+    assert "unknown task 'pawx'" in complain(*here, "--set", "pawx.epochs=3")
     assert "found 0" in complain(*here, "--set", "epochs=0")
     assert "found 'fast'" in complain(*here, "--set", "learning_rate=fast")
     assert "expected KEY=VALUE" in complain(*here, "--set", "epochs")
