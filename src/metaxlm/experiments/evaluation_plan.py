@@ -47,7 +47,7 @@ class TaskPlan:
     @property
     def training(self) -> str:
         """Name what is trained: the task, or the training set that it shares with others."""
-        return self.task.trains_on or self.task.name
+        return self.task.training
 
     def shares_training(self, other: TaskPlan) -> bool:
         """Say whether one finetuned model serves both tasks."""

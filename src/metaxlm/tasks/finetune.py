@@ -68,13 +68,9 @@ def train_model(
     """Train a copy of the encoder with a fresh head; the passed encoder is not changed."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        torch.manual_seed(derive_seed(seed, f"{_training_name(task)} head"))
+        torch.manual_seed(derive_seed(seed, f"{task.training} head"))
         model = make_task_model(start, task.kind, len(task.labels)).to(device)
         return _Training(task, model, start.encoder.config, data, settings, seed, device).run()
-
-
-def _training_name(task: Task[Any, Any]) -> str:
-    return task.trains_on or task.name
 
 
 class _Training:
@@ -143,7 +139,7 @@ class _Training:
             advance(note=f"loss {self._step.totals.last_loss.item():.3f}" if look else None)
 
     def _make_rows(self, batch: list[int]) -> StepRows:
-        seed = derive_seed(self._seed, f"{_training_name(self._task)} dropout", self._taken)
+        seed = derive_seed(self._seed, f"{self._task.training} dropout", self._taken)
         lengths = [self._table.lengths[k] for k in batch]
         if self._is_fused:  # an incomplete batch is filled up: graphs are for one size
             missing = self._settings.batch_size - len(batch)

@@ -162,6 +162,11 @@ class Task(ABC, Generic[Example, Prediction]):
         self.sources = tuple(sources)
         self.settings = settings
 
+    @property
+    def training(self) -> str:
+        """Name what is trained: the task, or the training set that it shares with others."""
+        return self.trains_on or self.name
+
     @abstractmethod
     def list_files(self, data_dir: Path) -> list[DataFile]:
         """List the files of this task below a folder; at most one for each language and split."""
