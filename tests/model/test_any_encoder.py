@@ -89,12 +89,14 @@ def test_vectors_are_those_of_transformers(name: str, folders: Callable[[str], P
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=mask.long(), **known)
         states = start.encoder.hidden_states(ids, mask, types)
+        fewer = start.encoder.hidden_states(ids, mask, types, deepest=1)
         last = start.encoder(ids, mask, types)
     assert expected.last_hidden_state.abs().max() > 0.1
     assert (last - expected.last_hidden_state)[mask].abs().max() < 1e-5
     assert len(states) == 3
     assert all(state.shape == last.shape for state in states)
     assert torch.equal(states[-1], last)
+    assert len(fewer) == 2 and torch.equal(fewer[-1], states[1])
     assert not torch.allclose(states[0], states[1], atol=1e-2)
 
 

@@ -115,6 +115,10 @@ def test_hidden_states_are_the_embeddings_and_every_layer() -> None:
     assert torch.equal(states[0], model.encoder.embeddings(ids))
     assert torch.equal(states[-1], model.encoder(ids))
     assert torch.equal(states[1], model.encoder.layers[0](states[0], None))
+    for deepest in range(CONFIG.num_layers + 1):
+        fewer = model.encoder.hidden_states(ids, deepest=deepest)
+        assert len(fewer) == deepest + 1
+        assert torch.equal(fewer[-1], states[deepest])
 
 
 def test_head_rows_are_rows_of_all_logits() -> None:

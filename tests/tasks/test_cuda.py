@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from metaxlm.features.alignment import align_words
+from metaxlm.features.embedding import embed_texts
+from metaxlm.features.retrieval import measure_retrieval
 from metaxlm.model import fused
-from metaxlm.tasks.alignment import align_words
-from metaxlm.tasks.embedding import embed_texts
 from metaxlm.tasks.readers import ParallelSentences
 from metaxlm.tasks.registry import TASKS
-from metaxlm.tasks.retrieval import measure_retrieval
+from tests.features.test_alignment import PAIRS
 from tests.tasks.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
-from tests.tasks.test_alignment import PAIRS
 from tests.tasks.test_finetune import FAST, SPLITS, Setting, write_udpos, write_xnli
 
 pytestmark = [

@@ -73,11 +73,11 @@ def _trim_model(
 ) -> None:
     import torch
 
+    from metaxlm.features.embedding import compare_vectors
     from metaxlm.initialization.start import match
     from metaxlm.initialization.trimming import trim
     from metaxlm.model.hugging_face import load_pretrained
     from metaxlm.report.trimming import loss_table
-    from metaxlm.tasks.embedding import compare_vectors
 
     pretrained = load_pretrained(model)
     trimmed = trim(pretrained.tokenizer, corpus, languages, min_count, size)

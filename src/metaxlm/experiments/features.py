@@ -17,17 +17,17 @@ from metaxlm.config import AlignmentRecipe, Recipe, RetrievalRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.results import FILE_NAME, list_rows, write_results
+from metaxlm.features.alignment import draw_examples, measure_alignment
+from metaxlm.features.retrieval import measure_retrieval
 from metaxlm.files import write_json
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.progress import say
-from metaxlm.tasks.alignment import draw_examples, measure_alignment
 from metaxlm.tasks.readers import (
     list_tatoeba,
     list_word_alignment,
     read_tatoeba,
     read_word_alignment,
 )
-from metaxlm.tasks.retrieval import measure_retrieval
 
 EXAMPLES_NAME = "examples.json"
 PIVOT = "en"

@@ -225,12 +225,20 @@ class Encoder(nn.Module):
         return hidden_ND.view(*ids_BL.shape, -1)
 
     def hidden_states(
-        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
+        self,
+        ids_BL: Tensor,
+        mask_BL: Tensor | None = None,
+        token_types_BL: Tensor | None = None,
+        *,
+        deepest: int | None = None,
     ) -> list[Tensor]:
-        """Return the embedding output (layer 0) and the output of each layer, [B, L, D] each."""
+        """Return the embedding output (layer 0) and the output of each layer, [B, L, D] each.
+
+        Layers after the `deepest` are not computed.
+        """
         states: list[Tensor] = [self.embeddings(ids_BL, mask_BL, token_types_BL)]
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
-        for layer in self.layers:
+        for layer in self.layers[:deepest]:
             states.append(layer(states[-1], keys_B11L))
         return states
 

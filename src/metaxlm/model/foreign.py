@@ -62,13 +62,22 @@ class ForeignEncoder(nn.Module):
         return hidden_BLD
 
     def hidden_states(
-        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
+        self,
+        ids_BL: Tensor,
+        mask_BL: Tensor | None = None,
+        token_types_BL: Tensor | None = None,
+        *,
+        deepest: int | None = None,
     ) -> list[Tensor]:
-        """Return the embedding output (layer 0) and the output of each layer, [B, L, D] each."""
+        """Return the embedding output (layer 0) and the output of each layer, [B, L, D] each.
+
+        transformers computes all layers; those after the `deepest` are left out here.
+        """
         inputs = name_inputs(self.config, ids_BL, mask_BL, token_types_BL)
         output = self.body(**inputs, output_hidden_states=True)
         # Some families normalize once more after the last layer.
-        return [*output.hidden_states[:-1], output.last_hidden_state]
+        states = [*output.hidden_states[:-1], output.last_hidden_state]
+        return states if deepest is None else states[: deepest + 1]
 
 
 class ForeignTaskModel(nn.Module):

@@ -1,1 +1,1 @@
-"""The tasks of the paper: finetuned ones, sentence retrieval, word alignment, and their data."""
+"""The tasks of the paper that an encoder is finetuned for, and the data of all of them."""

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.features.embedding import embed_texts
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.foreign import ForeignEncoder
-from metaxlm.tasks.embedding import embed_texts
 from metaxlm.tasks.readers import ParallelSentences
 
 

@@ -7,8 +7,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.features.embedding import embed_texts, pool_mean
 from metaxlm.model.encoder import Encoder
-from metaxlm.tasks.embedding import embed_texts, pool_mean
 from tests.tasks.conftest import CPU, TEXT, MakeEncoder
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from metaxlm.tasks.transport import balance, link_pieces
+from metaxlm.features.transport import balance, link_pieces
 
 Matrix = list[list[float]]
 

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.tasks.embedding import embed_texts
+from metaxlm.features.embedding import embed_texts
+from metaxlm.features.retrieval import LayerRetrieval, find_nearest, measure_retrieval
 from metaxlm.tasks.readers import ParallelSentences
-from metaxlm.tasks.retrieval import LayerRetrieval, find_nearest, measure_retrieval
 from tests.tasks.conftest import CPU, TEXT, MakeEncoder
 
 

@@ -8,13 +8,13 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.features.alignment import align_words, draw_examples, measure_alignment
 from metaxlm.model.encoder import Encoder
-from metaxlm.tasks.alignment import align_words, draw_examples, measure_alignment
 from metaxlm.tasks.encoding import tokenize_words
 from metaxlm.tasks.metrics import compute_alignment_scores
 from metaxlm.tasks.readers import AlignedPair, AlignmentSet, read_word_alignment
+from tests.features.test_transport import align_step_by_step
 from tests.tasks.conftest import CPU, TEXT, MakeEncoder
-from tests.tasks.test_transport import align_step_by_step
 
 WORDS = [line.split() for line in TEXT]
 PAIRS = [(WORDS[i], WORDS[j]) for i in range(len(WORDS)) for j in (0, 3, 6, 8)]

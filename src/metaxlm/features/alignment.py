@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.features.transport import link_pieces
 from metaxlm.model.encoder import Encoder, EncoderConfig
 from metaxlm.model.foreign import ForeignEncoder
 from metaxlm.progress import say, track
@@ -22,7 +23,6 @@ from metaxlm.tasks.batches import collate_inputs, evaluating, plan_batches
 from metaxlm.tasks.encoding import WordPieces, check_tokenizer, tokenize_words
 from metaxlm.tasks.metrics import AlignmentScores, compute_alignment_scores
 from metaxlm.tasks.readers import AlignmentSet, Link
-from metaxlm.tasks.transport import link_pieces
 
 Links = frozenset[Link]
 """Linked words (source, target) of one sentence pair, counted from 0."""
