@@ -41,7 +41,8 @@ from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.finetune import train_model
-from metaxlm.tasks.finetune_step import make_groups, runs_fused
+from metaxlm.tasks.finetune_step import make_groups
+from metaxlm.tasks.forward import round_total, runs_fused
 from metaxlm.tasks.judging import score_dataset
 from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.task_data import Dataset, TaskData, load_data
@@ -91,7 +92,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--weight-decay", type=float, default=0.01)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--by-length", action="store_true", help="ours in batches by length too")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     if not options.builtin and not (options.model and options.data):
@@ -135,7 +135,6 @@ def make_case(
         weight_decay=options.weight_decay,
         batch_size=options.batch_size,
         length=options.length,
-        by_length=options.by_length,
         select_by="source",
     )
     data = load_data(
@@ -217,12 +216,11 @@ def our_padding(case: Case, seed: int) -> float:
     )
     computed = 0
     for epoch in range(1, case.settings.epochs + 1):
-        for batch in shuffle_batches(
-            lengths, case.settings.batch_size, seed, epoch, by_length=case.settings.by_length
-        ):
+        for batch in shuffle_batches(lengths, case.settings.batch_size, seed, epoch):
             sizes = [lengths[k] for k in batch]
-            groups = make_groups(sizes, case.device, is_fused, case.settings.length)
-            computed += sum(group.size * group.length for group in groups)
+            groups = make_groups(sizes, case.device)
+            padded = sum(group.size * group.length for group in groups)
+            computed += round_total(sum(sizes)) if is_fused else padded
     return 1 - case.settings.epochs * sum(lengths) / computed
 
 

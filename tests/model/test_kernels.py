@@ -47,11 +47,12 @@ def scalars_of_new_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)
 
 
-def make_model(dropout: float, width: int = 32) -> MaskedLM:
+def make_model(dropout: float, width: int = 32, num_token_types: int = 1) -> MaskedLM:
     torch.manual_seed(0)
     config = EncoderConfig(
-        VOCABULARY, width, 2, 2, 2 * width, 64, dropout=dropout, attention_dropout=dropout
-    )
+        VOCABULARY, width, 2, 2, 2 * width, 64, dropout=dropout, attention_dropout=dropout,
+        num_token_types=num_token_types,
+    )  # fmt: skip
     model = MaskedLM(config)
     with torch.no_grad():  # so that no bias or LayerNorm is trivial
         for parameter in model.parameters():
@@ -117,6 +118,35 @@ def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder() -> None:
         assert distance(found[name], gradient) < TOLERANCE, name
 
 
+def test_packed_blocks_are_those_of_the_plain_encoder() -> None:
+    """No padding between the blocks, rows of nobody after them, two token types."""
+    from metaxlm.model.kernels.blocks import Blocks
+
+    model, example = make_model(0.0, num_token_types=2), Example()
+    types_BL = (torch.arange(LENGTH, device=DEVICE) > 9).long().expand_as(example.ids_BL)
+    plain_BLD = model.encoder(example.ids_BL, example.mask_BL, types_BL)
+    weights_ND = torch.randn_like(plain_BLD[example.mask_BL])
+    wanted = gradients(model, (plain_BLD[example.mask_BL] * weights_ND).sum())
+    ids_N = F.pad(example.ids_BL[example.mask_BL], (0, 30), value=1)  # 30: 120 = 3 x 40 in all
+    types_N = F.pad(types_BL[example.mask_BL], (0, 30))
+    ends = torch.tensor(LENGTHS, device=DEVICE).cumsum(0)
+    blocks = Blocks(
+        example.lengths_B, LENGTH, torch.tensor([5], device=DEVICE), torch.float32,
+        packed_starts_B1=F.pad(ends, (1, 0)).int(),
+    )  # fmt: skip
+    # What uninitialized memory may hold would show: NaN times zero is not zero.
+    dirty = [torch.full((120, 128), float("nan"), device=DEVICE) for _ in range(20)]
+    del dirty
+    states_ND = model.encoder.encode_blocks(ids_N, blocks, types_N)
+    assert states_ND.isfinite().all()
+    real_ND = states_ND[: sum(LENGTHS)]
+    found = gradients(model, (real_ND * weights_ND).sum())
+    assert distance(real_ND, plain_BLD[example.mask_BL]) < TOLERANCE
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        assert distance(found[name], gradient) < TOLERANCE, name
+
+
 def test_gradients_with_dropout_are_those_of_the_loss() -> None:
     model, example = make_model(0.2), Example()
     found = gradients(model, example.fused(model)[1])
@@ -171,7 +201,8 @@ def test_attention_drops_independently_and_as_often_as_asked() -> None:
         values[:, key, :, key] = 1
     lengths = torch.full((8,), length, dtype=torch.int32, device=DEVICE)
     seed = torch.tensor([3], device=DEVICE)
-    out, _ = attend(qkv, lengths, make_column_keys(seed, length), seed, 1, shape)
+    starts = torch.arange(9, dtype=torch.int32, device=DEVICE) * length
+    out, _ = attend(qkv, starts, lengths, make_column_keys(seed, length), seed, 1, shape)
     kept = (out.view(-1, size) > 0).double()
     torch.testing.assert_close(out.max().item(), 1 / length / (1 - rate), rtol=1e-3, atol=0)
     assert float(kept.mean()) == pytest.approx(1 - rate, abs=0.015)

@@ -68,17 +68,6 @@ def test_shuffle_does_not_go_by_length() -> None:
     assert np.std(means) == pytest.approx(np.std(lengths) / 32**0.5, rel=0.2)
 
 
-def test_batches_by_length_have_little_padding_and_a_random_order() -> None:
-    lengths = draw_lengths(3_001)
-    batches = shuffle_batches(lengths, 32, seed=1, epoch=1, by_length=True)
-    assert sorted(k for batch in batches for k in batch) == list(range(3_001))
-    assert sorted(map(len, batches)) == [25] + [32] * 93
-    assert measure_waste(lengths, batches) < 0.1
-    assert measure_waste(lengths, shuffle_batches(lengths, 32, seed=1, epoch=1)) > 0.4
-    longest = [lengths[batch[0]] for batch in batches]
-    assert np.abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.3
-
-
 def cost(lengths: list[int], sizes: Sequence[int], group_cost: int) -> int:
     starts = np.cumsum([0, *sizes[:-1]])
     return sum(

@@ -305,12 +305,6 @@ def test_a_split_that_no_language_has_is_not_missed(
     assert "no dev file" not in messages()
 
 
-def test_batches_by_length_are_others(run: Setting) -> None:
-    settings = replace(FAST, epochs=1)
-    grouped = run("xnli", settings=replace(settings, by_length=True))
-    assert grouped.epochs != run("xnli", settings=settings).epochs
-
-
 def test_cut_and_split_inputs_are_said(run: Setting, messages: Callable[[], str]) -> None:
     run("udpos", ("en",), settings=replace(FAST, epochs=1, length=10))
     said = messages()
@@ -437,7 +431,7 @@ def test_groups_of_similar_length_make_the_same_step(
         lengths = [20, 20, 11, 9, 9, 9, 3]
         outcomes.append(
             (
-                len(finetune_step.make_groups(lengths, CPU, False, 64)),
+                len(finetune_step.make_groups(lengths, CPU)),
                 [r.loss for r in Setting(encoder, few)(name, ("en",), 3, settings).epochs],
             )
         )

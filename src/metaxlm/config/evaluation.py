@@ -40,8 +40,6 @@ class FinetuneRecipe(Section):
     """Longest input, special tokens included."""
     stride: Positive | None = None
     """Tokens from the start of a window to that of the next (long contexts of questions only)."""
-    by_length: bool | None = None
-    """Whether a batch has examples of similar length, instead of any: less padding, learns less."""
     select_by: Literal["source", "all", "last"] | None = None
     """What picks the epoch: the source language's dev set, the mean of all, or none: the last."""
     seeds: Positive = 1

@@ -87,8 +87,6 @@ class OwnTaskRecipe(Section):
     """Longest sequence in tokens, special tokens included; 256, for questions 384."""
     stride: Positive | None = None
     """Questions: tokens from the start of a window of a long context to that of the next; 128."""
-    by_length: bool | None = None
-    """Whether a batch has examples of similar length, instead of any; false."""
     warmup: Fraction | None = None
     """Share of the steps that warm up; 0.1."""
     select_by: Literal["source", "all", "last"] | None = None

@@ -210,19 +210,17 @@ class Encoder(nn.Module):
         return hidden_BLD
 
     def encode_blocks(
-        self, ids_BL: Tensor, blocks: Blocks, token_types_BL: Tensor | None = None
+        self, ids: Tensor, blocks: Blocks, token_types: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states, [B, L, D], through the fused kernels of a GPU."""
-        if token_types_BL is None:
-            hidden_ND = fused.embed(self.embeddings, ids_BL.flatten(), blocks)
-        else:  # the fused embedding knows one type only
-            columns_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
-            mask_BL = columns_L < blocks.lengths_B[:, None]
-            hidden_BLD = self.embeddings(ids_BL, mask_BL, token_types_BL)
-            hidden_ND = hidden_BLD.flatten(0, 1).to(blocks.dtype)
+        """Return the last hidden states through the fused kernels of a GPU.
+
+        Ids are [B, L] of padded or [N] of packed blocks; the states have one dimension more.
+        """
+        types_N = None if token_types is None else token_types.flatten()
+        hidden_ND = fused.embed(self.embeddings, ids.flatten(), types_N, blocks)
         for layer in self.layers:
             hidden_ND = layer(hidden_ND, None, blocks)
-        return hidden_ND.view(*ids_BL.shape, -1)
+        return hidden_ND.view(*ids.shape, -1)
 
     def hidden_states(
         self,

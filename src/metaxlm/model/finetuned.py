@@ -145,17 +145,11 @@ def _export_ours(
     model: TaskModel, tokenizer: PreTrainedTokenizerBase, kind: HeadKind
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors and config.json of the transformers class that computes the same."""
-    config = model.encoder.config
-    is_bert = config.position_offset == 0
-    values = export_config(config, tokenizer) | {
-        "architectures": [f"{'Bert' if is_bert else 'XLMRoberta'}{_CLASS_ENDINGS[kind]}"],
-        "model_type": "bert" if is_bert else "xlm-roberta",
-        "max_position_embeddings": config.position_offset + config.max_positions,
-        "type_vocab_size": config.num_token_types,
-    }
+    tensors, values = export_encoder(model.encoder, tokenizer)
+    is_bert = values["model_type"] == "bert"
+    values["architectures"] = [f"{'Bert' if is_bert else 'XLMRoberta'}{_CLASS_ENDINGS[kind]}"]
     if kind == "classification":
         values["problem_type"] = "single_label_classification"
-    tensors = _export_encoder(model.encoder, is_bert)
     heads = (_BERT_HEADS if is_bert else _XLMR_HEADS)[kind]
     for ours, theirs in heads.items():
         for part, value in model.head.get_submodule(ours).state_dict().items():
@@ -163,9 +157,19 @@ def _export_ours(
     return tensors, values
 
 
-def _export_encoder(encoder: Encoder, is_bert: bool) -> dict[str, Tensor]:
-    """Return the encoder's tensors under transformers' names."""
+def export_encoder(
+    encoder: Encoder, tokenizer: PreTrainedTokenizerBase
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and config.json of the `BertModel` or `XLMRobertaModel` that is the same."""
+    config = encoder.config
+    is_bert = config.position_offset == 0
     names, prefix = (BERT, "bert") if is_bert else (ROBERTA, "roberta")
+    values = export_config(config, tokenizer) | {
+        "architectures": ["BertModel" if is_bert else "XLMRobertaModel"],
+        "model_type": "bert" if is_bert else "xlm-roberta",
+        "max_position_embeddings": config.position_offset + config.max_positions,
+        "type_vocab_size": config.num_token_types,
+    }
     state = encoder.state_dict()
     tensors: dict[str, Tensor] = {}
     for ours, theirs in name_parts(encoder.config.num_layers, names).items():
@@ -173,7 +177,7 @@ def _export_encoder(encoder: Encoder, is_bert: bool) -> dict[str, Tensor]:
             parts = state[ours.removeprefix("encoder.")].chunk(len(theirs))
             for name, part in zip(theirs, parts, strict=True):
                 tensors[f"{prefix}.{name}"] = _copy(part)
-    return tensors
+    return tensors, values
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -36,13 +36,15 @@ def fits(config: EncoderConfig) -> bool:
     return head_size in (16, 32, 64, 128)
 
 
-def embed(embeddings: Embeddings, ids_N: Tensor, blocks: Blocks) -> Tensor:
+def embed(
+    embeddings: Embeddings, ids_N: Tensor, type_ids_N: Tensor | None, blocks: Blocks
+) -> Tensor:
     """Return the hidden states that the first layer reads, [N, D]."""
     from metaxlm.model.kernels.blocks import EmbeddingBlock
 
     norm, words = embeddings.norm, embeddings.words
     hidden_ND: Tensor = EmbeddingBlock.apply(
-        ids_N, words.weight, embeddings.positions.weight, embeddings.token_types.weight,
+        ids_N, type_ids_N, words.weight, embeddings.positions.weight, embeddings.token_types.weight,
         norm.weight, norm.bias, blocks, embeddings.position_offset, words.padding_idx, norm.eps,
         embeddings.dropout.p if embeddings.training else 0.0,
     )  # type: ignore[no-untyped-call]  # fmt: skip
@@ -58,7 +60,7 @@ def run_layer(layer: Layer, hidden_ND: Tensor, blocks: Blocks) -> Tensor:
     heads = attention.num_heads
     shape = Shape(
         len(blocks.lengths_B), blocks.length, heads, hidden_ND.shape[1] // heads,
-        attention.dropout if training else 0.0,
+        attention.dropout if training else 0.0, blocks.packed_starts_B1 is not None,
     )  # fmt: skip
     dropout = layer.dropout.p if training else 0.0
     salt = _SALTS * (layer.number + 1)

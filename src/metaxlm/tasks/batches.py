@@ -2,10 +2,9 @@
 
 Grouping by length keeps padding, and with it wasted work, small. Evaluation fills a batch up to a
 number of tokens. A step of finetuning has the paper's number of examples, drawn at random as a pure
-function of (seed, epoch). Batches of similar lengths save more, but they learn less (0.5 to 1.0
-points of F1 in short trainings of a tagger), perhaps because a batch of short sentences has few
-words; they are there if asked for. What a random step can save, it saves within: its examples are
-computed in groups of similar length.
+function of (seed, epoch): batches of similar lengths learned less (0.5 to 1.0 points of F1 in short
+trainings of a tagger), perhaps because a batch of short sentences has few words. What a random step
+can save, it saves within: its examples are packed, or computed in groups of similar length.
 Shapes: B batch, L length.
 """
 
@@ -21,9 +20,6 @@ from torch import Tensor, nn
 
 from metaxlm.randomness import generator
 from metaxlm.tasks.encoding import Ids
-
-SORTED_BATCHES = 50
-"""Batches by length are made of so many batches' examples: little padding, and still mixed."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +50,14 @@ def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def shuffle_batches(
-    lengths: Sequence[int], batch_size: int, seed: int, epoch: int, *, by_length: bool = False
+    lengths: Sequence[int], batch_size: int, seed: int, epoch: int
 ) -> list[list[int]]:
-    """Deal one epoch into random batches of `batch_size`; within a batch the longest come first.
-
-    With `by_length` those of similar lengths come together, as far as they are near in the order.
-    """
-    random = generator(seed, "finetuning order", epoch)
-    order = random.permutation(len(lengths)).tolist()
-    pool = SORTED_BATCHES * batch_size if by_length else batch_size
-    batches: list[list[int]] = []
-    for start in range(0, len(order), pool):
-        near = sorted(order[start : start + pool], key=lambda i: -lengths[i])
-        batches += [near[k : k + batch_size] for k in range(0, len(near), batch_size)]
-    return [batches[k] for k in random.permutation(len(batches))] if by_length else batches
+    """Deal one epoch into random batches of `batch_size`; within a batch the longest come first."""
+    order = generator(seed, "finetuning order", epoch).permutation(len(lengths)).tolist()
+    return [
+        sorted(order[start : start + batch_size], key=lambda i: -lengths[i])
+        for start in range(0, len(order), batch_size)
+    ]
 
 
 def split_batch(lengths: Sequence[int], group_cost: int) -> list[int]:

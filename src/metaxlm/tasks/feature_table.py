@@ -2,7 +2,7 @@
 
 All token ids lie one after another in one tensor, so that a step needs no more from the host than
 the numbers of its sequences. Gathering has fixed shapes and can be a part of a CUDA graph. Shapes:
-S sequences, N all tokens, B batch, L length, W labels of a sequence.
+S sequences, N tokens one after another, B batch, L length, W labels of a sequence.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from metaxlm.model.encoder import EncoderConfig
@@ -31,6 +32,22 @@ class Batch:
         """Return True for real tokens, [B, L]."""
         columns_L = torch.arange(self.ids_BL.shape[1], device=self.ids_BL.device)
         return columns_L < self.lengths_B[:, None]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What the fused kernels take: sequences one after another without padding."""
+
+    ids_N: Tensor
+    """After the last sequence padding follows, which belongs to none."""
+    token_types_N: Tensor | None
+    lengths_B: Tensor
+    starts_B1: Tensor
+    """The first token of each sequence, and the one after the last."""
+    labels_BW: Tensor
+    """Tags are [1, N], as the tokens."""
+    longest: int
+    """No sequence is longer."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,11 @@ class _Column:
         is_real_BW = columns_W < self.lengths_S[rows_B][:, None]
         return torch.where(is_real_BW, values_BW, self.filler)
 
+    def take(self, rows_N: Tensor, places_N: Tensor, is_real_N: Tensor) -> Tensor:
+        """Return one value for each token, given its sequence and its place in it."""
+        where_N = torch.where(is_real_N, self.starts_S[rows_N] + places_N, 0)
+        return torch.where(is_real_N, self.values_N[where_N].long(), self.filler)
+
 
 class FeatureTable:
     """The sequences of a data set, and one more: a padding token without label."""
@@ -67,6 +89,7 @@ class FeatureTable:
         self.filler = len(features)
         """Number of the sequence that fills up a batch and is never predicted."""
         self.lengths = [len(sequence.ids) for sequence in features]
+        self.longest = max(self.lengths)
         width = len(features[0].labels)
         is_tagging = all(len(f.labels) == len(f.ids) for f in features)
         self._width = None if is_tagging else width
@@ -88,4 +111,27 @@ class FeatureTable:
             self._ids.lengths_S[rows_B].int(),
             None if self._types is None else self._types.gather(rows_B, length),
             self._labels.gather(rows_B, length if self._width is None else self._width),
+        )
+
+    def pack(self, rows_B: Tensor, total: int) -> Packed:
+        """Return sequences by number, one after another, filled up to `total` tokens."""
+        lengths_B = self._ids.lengths_S[rows_B]
+        starts_B1 = F.pad(lengths_B.cumsum(0), (1, 0))
+        numbers_N = torch.arange(total, device=rows_B.device)
+        sequence_N = torch.searchsorted(starts_B1[1:], numbers_N, right=True)
+        is_real_N = sequence_N < len(rows_B)
+        places_N = numbers_N - starts_B1[sequence_N]
+        rows_N = rows_B[sequence_N.clamp_max(len(rows_B) - 1)]
+        where = rows_N, places_N, is_real_N
+        if self._width is None:
+            labels_BW = self._labels.take(*where).unsqueeze(0)
+        else:
+            labels_BW = self._labels.gather(rows_B, self._width)
+        return Packed(
+            self._ids.take(*where),
+            None if self._types is None else self._types.take(*where),
+            lengths_B.int(),
+            starts_B1.int(),
+            labels_BW,
+            self.longest,
         )

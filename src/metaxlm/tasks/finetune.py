@@ -24,7 +24,7 @@ from metaxlm.progress import track
 from metaxlm.randomness import derive_seed
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.feature_table import FeatureTable
-from metaxlm.tasks.finetune_step import FinetuneStep, StepRows, make_groups, runs_fused
+from metaxlm.tasks.finetune_step import FinetuneStep
 from metaxlm.tasks.judging import score_dataset
 from metaxlm.tasks.task import FinetuneSettings, Task
 from metaxlm.tasks.task_data import TaskData
@@ -96,7 +96,6 @@ class _Training:
             epsilon=settings.adam_epsilon,
         )
         self._step = FinetuneStep(task, model, self._table, optimizer, device, clip=settings.clip)
-        self._is_fused = runs_fused(model, device)
         self._steps_per_epoch = math.ceil(len(self._table.lengths) / settings.batch_size)
         self._total = settings.epochs * self._steps_per_epoch
         self._taken = 0
@@ -127,26 +126,15 @@ class _Training:
         settings, lengths = self._settings, self._table.lengths
         warmup_steps = int(self._total * settings.warmup)
         self._step.totals.reset()
-        batches = shuffle_batches(
-            lengths, settings.batch_size, self._seed, epoch, by_length=settings.by_length
-        )
+        batches = shuffle_batches(lengths, settings.batch_size, self._seed, epoch)
         look_every = NOTE_EVERY[self._device.type]
         for batch in batches:
             rate = learning_rate(self._taken, settings.learning_rate, self._total, warmup_steps)
-            self._step.take(self._make_rows(batch), rate)
+            seed = derive_seed(self._seed, f"{self._task.training} dropout", self._taken)
+            self._step.take(self._step.make_inputs(batch, settings.batch_size, seed), rate)
             self._taken += 1
             look = self._taken % look_every == 0
             advance(note=f"loss {self._step.totals.last_loss.item():.3f}" if look else None)
-
-    def _make_rows(self, batch: list[int]) -> StepRows:
-        seed = derive_seed(self._seed, f"{self._task.training} dropout", self._taken)
-        lengths = [self._table.lengths[k] for k in batch]
-        if self._is_fused:  # an incomplete batch is filled up: graphs are for one size
-            missing = self._settings.batch_size - len(batch)
-            batch = batch + [self._table.filler] * missing
-            lengths += [1] * missing
-        groups = make_groups(lengths, self._device, self._is_fused, self._config.max_positions)
-        return StepRows(torch.tensor(batch), groups, seed)
 
     def _select(self) -> float | None:
         """Return the mean score over the selecting sets."""

@@ -1,9 +1,9 @@
 """One step of finetuning: the numbers of its sequences come in, changed weights go out.
 
-A CPU computes the sequences of a step in groups of similar length; the loss is that of the whole
-step. On a GPU an encoder of ours runs through the fused kernels, and the step, from gathering its
-tokens to AdamW, is one CUDA graph for each padded length; anything else runs as plain torch, in
-bfloat16 on a GPU.
+Little of a step is padding, though its sequences are any. On a GPU an encoder of ours takes them
+packed through the fused kernels, and the step, from gathering its tokens to AdamW, is one CUDA
+graph for each total of tokens. A CPU computes them in groups of similar length; the loss is that of
+the whole step. Another encoder on a GPU pads them to the longest.
 """
 
 from __future__ import annotations
@@ -15,82 +15,19 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from metaxlm.model import fused
-from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.guarded_step import GuardedStep, is_recording
 from metaxlm.tasks.batches import split_batch
 from metaxlm.tasks.feature_table import Batch, FeatureTable
+from metaxlm.tasks.forward import compute_logits, compute_packed, round_total, runs_fused
 from metaxlm.tasks.task import IGNORED, Task
 
 if TYPE_CHECKING:
     from metaxlm.pretraining.fused_update import FusedUpdate
 
-_SHORT = 128
-"""Up to this length, recorded steps are padded to multiples of 16, beyond it of 32."""
-
 _GROUP_COST = 16
 """Tokens that take a CPU as long as one more group: the layers' gradients are added once more."""
-
-
-def pad_length(length: int, longest: int) -> int:
-    """Return the padded length that a GPU computes: few different ones, close to the real one."""
-    multiple = 16 if length <= _SHORT else 32
-    return min(-(-length // multiple) * multiple, longest)
-
-
-def runs_fused(model: nn.Module, device: torch.device) -> bool:
-    """Say whether the fused kernels compute a model: an encoder of ours, on a GPU that has them."""
-    return (
-        isinstance(model, TaskModel)
-        and isinstance(model.encoder, Encoder)
-        and fused.is_available(device)
-        and fused.fits(model.encoder.config)
-    )
-
-
-def compute_logits(
-    model: nn.Module,
-    batch: Batch,
-    is_even: bool,
-    seed: Tensor | None = None,
-    copies: Mapping[Tensor, Tensor] | None = None,
-    rows_WD: Tensor | None = None,
-) -> Tensor:
-    """Return a batch's logits in float32; without padding (`is_even`) there is no mask to read.
-
-    `seed` and `copies` are for the fused kernels, `rows_WD` for an encoder of ours without them.
-    """
-    device = batch.ids_BL.device
-    with torch.autocast(device.type, torch.bfloat16, device.type == "cuda", cache_enabled=False):
-        if runs_fused(model, device):
-            assert isinstance(model, TaskModel)
-            logits = _compute_fused(model, batch, seed, copies or {})
-        else:
-            mask_BL = None if is_even else batch.mask()
-            rows = () if rows_WD is None else (rows_WD,)
-            logits = model(batch.ids_BL, mask_BL, batch.token_types_BL, *rows)
-    return logits.float()
-
-
-def _compute_fused(
-    model: TaskModel, batch: Batch, seed: Tensor | None, copies: Mapping[Tensor, Tensor]
-) -> Tensor:
-    from metaxlm.model.kernels.blocks import Blocks, TiedGradient
-
-    if seed is None:
-        seed = torch.zeros(1, dtype=torch.int64, device=batch.ids_BL.device)
-    blocks = Blocks(
-        batch.lengths_B,
-        batch.ids_BL.shape[1],
-        seed,
-        copies=copies,
-        tied=TiedGradient(is_used=False),
-    )
-    hidden_BLD = model.encoder.encode_blocks(batch.ids_BL, blocks, batch.token_types_BL)
-    logits: Tensor = model.head(hidden_BLD)
-    return logits
 
 
 @dataclass(frozen=True)
@@ -109,16 +46,18 @@ class StepRows:
     """The sequences of a step."""
 
     rows_B: Tensor
-    groups: tuple[Group, ...]
-    """How they are computed, in their order."""
     seed: int
     """Decides the step's dropout."""
+    total: int
+    """Tokens of all, rounded, if they are packed."""
+    groups: tuple[Group, ...] = ()
+    """How they are computed, in their order, if they are padded."""
     seed_1: Tensor | None = None
     """The seed on the device."""
 
     def shape(self) -> Hashable:
-        """Return the groups' sizes and lengths."""
-        return self.groups
+        """Return the number of tokens: only packed steps are recorded."""
+        return self.total
 
     def to(self, device: torch.device) -> Self:
         """Return copies on a device, whose memory nobody else uses."""
@@ -142,19 +81,15 @@ class StepRows:
             start += group.size
 
 
-def make_groups(
-    lengths: Sequence[int], device: torch.device, is_fused: bool, longest: int
-) -> tuple[Group, ...]:
+def make_groups(lengths: Sequence[int], device: torch.device) -> tuple[Group, ...]:
     """Group a step's sequences by their lengths, which stand in descending order.
 
-    A GPU waits for the host more than it computes: one group, and few different lengths of it.
+    A GPU waits for the host more than it computes: one group.
     """
-    if device.type == "cuda":
-        length = pad_length(lengths[0], longest) if is_fused else lengths[0]
-        return (Group(len(lengths), length, lengths[-1] == length),)
+    sizes = split_batch(lengths, _GROUP_COST) if device.type == "cpu" else [len(lengths)]
     groups: list[Group] = []
     start = 0
-    for size in split_batch(lengths, _GROUP_COST):
+    for size in sizes:
         last = lengths[start + size - 1]
         groups.append(Group(size, lengths[start], lengths[start] == last))
         start += size
@@ -218,29 +153,50 @@ class FinetuneStep(GuardedStep[StepRows]):
         self._is_fused = runs_fused(model, device)
         self._copies: Mapping[Tensor, Tensor] = {}
 
+    def make_inputs(self, batch: Sequence[int], batch_size: int, seed: int) -> StepRows:
+        """Prepare a step on these sequences, the longest first."""
+        lengths = [self._table.lengths[k] for k in batch]
+        if not self._is_fused:
+            groups = make_groups(lengths, self._world.device)
+            return StepRows(torch.tensor(batch), seed, 0, groups)
+        missing = batch_size - len(batch)  # an incomplete batch is filled up: graphs have one size
+        rows_B = torch.tensor([*batch, *[self._table.filler] * missing])
+        return StepRows(rows_B, seed, round_total(sum(lengths) + missing))
+
     def _compute(self, inputs: StepRows, skip: bool = False) -> None:
         if not is_recording():
             torch.manual_seed(inputs.seed)
+        self._optimizer.zero_grad(set_to_none=True)
+        compute = self._train_packed if self._is_fused else self._train_groups
+        self._update(compute(inputs), skip)
+
+    def _train_packed(self, inputs: StepRows) -> Tensor:
+        """Compute the gradients of a packed step and return its loss."""
+        packed = self._table.pack(inputs.rows_B, inputs.total)
+        logits = compute_packed(self._model, packed, inputs.seed_1, self._copies)
+        loss = self._task.compute_loss(logits, packed.labels_BW, packed.lengths_B)
+        torch.autograd.backward(loss)
+        return loss.detach()
+
+    def _train_groups(self, inputs: StepRows) -> Tensor:
+        """Compute the gradients of a step in groups and return its loss."""
         batches = [self._table.gather(rows_B, group.length) for rows_B, group in inputs.split()]
         counts = [(batch.labels_BW != IGNORED).sum() for batch in batches]
         total = torch.stack(counts).sum().clamp_min(1)
-        self._optimizer.zero_grad(set_to_none=True)
         words = _WordRows.take(self._model, batches) if inputs.rows_B.device.type == "cpu" else None
         if words is not None:
             batches = words.batches
+        rows_WD = None if words is None else words.rows_WD
         step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
         for batch, group, count in zip(batches, inputs.groups, counts, strict=True):
-            logits = compute_logits(
-                self._model, batch, group.is_even, inputs.seed_1, self._copies,
-                None if words is None else words.rows_WD,
-            )  # fmt: skip
+            logits = compute_logits(self._model, batch, group.is_even, rows_WD)
             loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
             loss = loss * (count / total)
             torch.autograd.backward(loss)
             step_loss += loss.detach()
         if words is not None:
             words.give_back()
-        self._update(step_loss, skip)
+        return step_loss
 
     def _before_replay(self, inputs: StepRows) -> None:
         torch.manual_seed(inputs.seed)  # the head's dropout is torch's

@@ -18,7 +18,13 @@ from metaxlm.progress import track
 from metaxlm.randomness import generator
 from metaxlm.tasks.batches import evaluating, plan_batches
 from metaxlm.tasks.feature_table import FeatureTable
-from metaxlm.tasks.finetune_step import compute_logits, pad_length
+from metaxlm.tasks.forward import (
+    compute_logits,
+    compute_packed,
+    round_total,
+    runs_fused,
+    split_logits,
+)
 from metaxlm.tasks.task import DataFile, Features, Logits, Tally, Task
 from metaxlm.tasks.task_data import Dataset, Levels, TaskData
 
@@ -85,18 +91,18 @@ def predict_logits(
         return []
     table = FeatureTable(features, config, device)
     lengths = table.lengths
-    logits: dict[int, Logits] = {}
+    found: dict[int, Logits] = {}
+    is_fused = runs_fused(model, device)
     with evaluating(model):
         for batch in plan_batches(lengths, EVALUATION_TOKENS[device.type]):
-            longest, is_even = lengths[batch[0]], lengths[batch[0]] == lengths[batch[-1]]
-            on_gpu = device.type == "cuda"
-            length = pad_length(longest, config.max_positions) if on_gpu else longest
-            rows_B = torch.tensor(batch).to(device)
-            is_even = is_even and length == longest
-            answers = compute_logits(model, table.gather(rows_B, length), is_even)
-            for k, answer in zip(batch, answers.cpu().numpy(), strict=True):
-                logits[k] = answer if answer.ndim == 1 else answer[: lengths[k]]
-    return [logits[k] for k in range(len(features))]
+            rows_B, sizes = torch.tensor(batch).to(device), [lengths[k] for k in batch]
+            if is_fused:
+                logits = compute_packed(model, table.pack(rows_B, round_total(sum(sizes))))
+            else:
+                longest, is_even = sizes[0], sizes[0] == sizes[-1]
+                logits = compute_logits(model, table.gather(rows_B, longest), is_even)
+            found |= zip(batch, split_logits(logits, sizes), strict=True)
+    return [found[k] for k in range(len(features))]
 
 
 def _judge_file(

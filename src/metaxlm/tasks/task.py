@@ -57,8 +57,6 @@ class FinetuneSettings:
     """Longest sequence, special tokens included."""
     stride: int = 128
     """Tokens from the start of a window to that of the next (long contexts of questions only)."""
-    by_length: bool = False
-    """Whether a batch has examples of similar length, instead of any: less padding, learns less."""
     warmup: float = 0.1
     """Share of the steps that warm up."""
     select_by: SelectBy = "source"

@@ -1,9 +1,10 @@
 """Self-attention of a batch of blocks, with dropout on its weights, forward and backward.
 
-Comes in: the fused projection [B * L, 3 * H * K] and the blocks' lengths. Goes out: the mixed
-values [B * L, H * K]. A query sees the real tokens of its own block only. The weights, [L, L] for
-each head, are never written: the backward pass computes them again from the rows' log-sum-exp.
-Sums run in a fixed order, so that the same input gives the same bits.
+Comes in: the fused projection [N, 3 * H * K] of blocks that lie one after another, padded to one
+length or not, where each starts, and its real tokens. Goes out: the mixed values [N, H * K]; rows
+after the last block are zero. A query sees the real tokens of its own block only. The weights,
+[L, L] for each head, are never written: the backward pass computes them again from the rows'
+log-sum-exp. Sums run in a fixed order, so that the same input gives the same bits.
 """
 
 from __future__ import annotations
@@ -39,27 +40,31 @@ KEYS = Tiles(32, 64, 4, 2)
 
 @triton.jit
 def _forward(
-    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, LENGTHS, SEED, salt,
+    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, SEED, salt,
     L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
     length = tl.load(LENGTHS + block)
+    first = tl.load(STARTS + block).to(tl.int64)
+    room = tl.load(STARTS + block + 1) - first
     stride = 3 * H * K
-    base = QKV + block.to(tl.int64) * L * stride + head * K
+    base = QKV + first * stride + head * K
     queries = tl.program_id(0) * BQ + tl.arange(0, BQ)
     columns = tl.arange(0, BK)
     ks = tl.arange(0, K)
-    q = tl.load(base + queries[:, None] * stride + ks[None, :], queries[:, None] < L, 0.0)
+    q = tl.load(base + queries[:, None] * stride + ks[None, :], queries[:, None] < room, 0.0)
     if DROPOUT:
         seed = (tl.load(SEED) + salt).to(tl.uint32)
         row_keys = make_keys(seed, block_head * L + queries)
-        tl.store(ROW_KEYS + block_head * L + queries, row_keys, queries < L)
+        tl.store(ROW_KEYS + block_head * L + queries, row_keys, queries < room)
     peak = tl.full([BQ], float("-inf"), tl.float32)
     total = tl.zeros([BQ], tl.float32)
     mixed = tl.zeros([BQ, K], tl.float32)
-    for start in range(0, length, BK):
+    # A tile beyond the block's rows has nothing to do.
+    stop = tl.where(tl.program_id(0) * BQ < room, length, 0)
+    for start in range(0, stop, BK):
         keys = start + columns
         place = keys[None, :] * stride + ks[:, None]
         k = tl.load(base + H * K + place, keys[None, :] < length, 0.0)
@@ -79,37 +84,40 @@ def _forward(
         mixed = tl.dot(p.to(v.dtype), v, mixed * shrink[:, None])
         peak = new_peak
     out = mixed * (keep_scale / total)[:, None]
-    target = OUT + (block.to(tl.int64) * L + queries[:, None]) * (H * K) + head * K + ks[None, :]
-    tl.store(target, out.to(OUT.dtype.element_ty), queries[:, None] < L)
-    tl.store(LSE + block_head * L + queries, peak + tl.math.log2(total), queries < L)
+    target = OUT + (first + queries[:, None]) * (H * K) + head * K + ks[None, :]
+    tl.store(target, out.to(OUT.dtype.element_ty), queries[:, None] < room)
+    tl.store(LSE + block_head * L + queries, peak + tl.math.log2(total), queries < room)
 
 
 @triton.jit
 def _backward_queries(
-    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, LENGTHS, D_OUT, D_QKV, DELTA, SUMS,
+    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, D_OUT, D_QKV, DELTA, SUMS,
     L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
     length = tl.load(LENGTHS + block)
+    first = tl.load(STARTS + block).to(tl.int64)
+    room = tl.load(STARTS + block + 1) - first
     stride = 3 * H * K
-    base = QKV + block.to(tl.int64) * L * stride + head * K
+    base = QKV + first * stride + head * K
     queries = tl.program_id(0) * BQ + tl.arange(0, BQ)
     columns = tl.arange(0, BK)
     ks = tl.arange(0, K)
-    inside = queries[:, None] < L
-    narrow = (block.to(tl.int64) * L + queries[:, None]) * (H * K) + head * K + ks[None, :]
+    inside = queries[:, None] < room
+    narrow = (first + queries[:, None]) * (H * K) + head * K + ks[None, :]
     q = tl.load(base + queries[:, None] * stride + ks[None, :], inside, 0.0)
     d_out = tl.load(D_OUT + narrow, inside, 0.0)
     out = tl.load(OUT + narrow, inside, 0.0)
     delta = tl.sum(d_out.to(tl.float32) * out.to(tl.float32), 1) / keep_scale
-    lse = tl.load(LSE + block_head * L + queries, queries < L, 0.0)
-    tl.store(DELTA + block_head * L + queries, delta, queries < L)
+    lse = tl.load(LSE + block_head * L + queries, queries < room, 0.0)
+    tl.store(DELTA + block_head * L + queries, delta, queries < room)
     if DROPOUT:
-        row_keys = tl.load(ROW_KEYS + block_head * L + queries, queries < L, 0)
+        row_keys = tl.load(ROW_KEYS + block_head * L + queries, queries < room, 0)
     d_q = tl.zeros([BQ, K], tl.float32)
-    for start in range(0, length, BK):
+    stop = tl.where(tl.program_id(0) * BQ < room, length, 0)
+    for start in range(0, stop, BK):
         keys = start + columns
         place = keys[None, :] * stride + ks[:, None]
         k = tl.load(base + H * K + place, keys[None, :] < length, 0.0)
@@ -124,7 +132,7 @@ def _backward_queries(
         d_s = (p * (d_p - delta[:, None])).to(k.dtype)
         d_q = tl.dot(d_s, tl.trans(k), d_q)
     d_q = d_q * (scale / 1.4426950408889634 * keep_scale)
-    target = D_QKV + block.to(tl.int64) * L * stride + head * K
+    target = D_QKV + first * stride + head * K
     tl.store(
         target + queries[:, None] * stride + ks[None, :], d_q.to(D_QKV.dtype.element_ty), inside
     )
@@ -134,15 +142,17 @@ def _backward_queries(
 
 @triton.jit
 def _backward_keys(
-    QKV, LSE, ROW_KEYS, COLUMN_KEYS, LENGTHS, D_OUT, D_QKV, DELTA, SUMS,
+    QKV, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, D_OUT, D_QKV, DELTA, SUMS,
     L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
     length = tl.load(LENGTHS + block)
+    first = tl.load(STARTS + block).to(tl.int64)
+    room = tl.load(STARTS + block + 1) - first
     stride = 3 * H * K
-    base = QKV + block.to(tl.int64) * L * stride + head * K
+    base = QKV + first * stride + head * K
     keys = tl.program_id(0) * BK + tl.arange(0, BK)
     rows = tl.arange(0, BQ)
     ks = tl.arange(0, K)
@@ -155,11 +165,12 @@ def _backward_keys(
     d_k = tl.zeros([BK, K], tl.float32)
     d_v = tl.zeros([BK, K], tl.float32)
     # Queries beyond the length are padding: nothing flows back from there.
-    for start in range(0, length, BQ):
+    stop = tl.where(tl.program_id(0) * BK < length, length, 0)
+    for start in range(0, stop, BQ):
         queries = start + rows
         inside = queries[None, :] < length
         q = tl.load(base + queries[None, :] * stride + ks[:, None], inside, 0.0)
-        narrow = (block.to(tl.int64) * L + queries[None, :]) * (H * K) + head * K + ks[:, None]
+        narrow = (first + queries[None, :]) * (H * K) + head * K + ks[:, None]
         d_out = tl.load(D_OUT + narrow, inside, 0.0)
         lse = tl.load(LSE + block_head * L + queries, queries < length, float("inf"))
         delta = tl.load(DELTA + block_head * L + queries, queries < length, 0.0)
@@ -176,10 +187,10 @@ def _backward_keys(
         d_k = tl.dot(d_s, tl.trans(q), d_k)
     d_k = tl.where(real, d_k * (scale / 1.4426950408889634 * keep_scale), 0.0)
     d_v = tl.where(real, d_v * keep_scale, 0.0)
-    target = D_QKV + block.to(tl.int64) * L * stride + head * K + wide
+    target = D_QKV + first * stride + head * K + wide
     kind = D_QKV.dtype.element_ty
-    tl.store(target + H * K, d_k.to(kind), keys[:, None] < L)
-    tl.store(target + 2 * H * K, d_v.to(kind), keys[:, None] < L)
+    tl.store(target + H * K, d_k.to(kind), keys[:, None] < room)
+    tl.store(target + 2 * H * K, d_v.to(kind), keys[:, None] < room)
     tile = block * tl.num_programs(0) + tl.program_id(0)
     place = SUMS + tile * (2 * H * K) + head * K + ks
     tl.store(place, tl.sum(d_k, 0))
@@ -192,9 +203,12 @@ class Shape:
 
     blocks: int
     length: int
+    """Of the longest block, padding included."""
     heads: int
     head_size: int
     dropout: float
+    is_packed: bool = False
+    """Whether there may be rows after the last block."""
 
     @property
     def arguments(self) -> tuple[int, float, int, float]:
@@ -205,6 +219,10 @@ class Shape:
     def grid(self, tile: int) -> tuple[int, int]:
         """Programs: tiles of a block, and blocks times heads."""
         return triton.cdiv(self.length, tile), self.blocks * self.heads
+
+    def make_rows(self, like_N: Tensor, width: int) -> Tensor:
+        """Return rows to write; those that no block owns are zero."""
+        return (like_N.new_zeros if self.is_packed else like_N.new_empty)(len(like_N), width)
 
 
 @dataclass(frozen=True)
@@ -235,6 +253,7 @@ def make_column_keys(seed: Tensor, length: int) -> Tensor:
 
 def attend(
     qkv_N3D: Tensor,
+    starts_B1: Tensor,
     lengths_B: Tensor,
     column_keys_L: Tensor,
     seed: Tensor,
@@ -242,13 +261,14 @@ def attend(
     shape: Shape,
 ) -> tuple[Tensor, Traces]:
     """Return the mixed values [N, D], and what the backward pass needs."""
-    out_ND = qkv_N3D.new_empty(qkv_N3D.shape[0], shape.heads * shape.head_size)
+    out_ND = shape.make_rows(qkv_N3D, shape.heads * shape.head_size)
     size = shape.blocks * shape.heads, shape.length
     lse = torch.empty(size, dtype=torch.float32, device=qkv_N3D.device)
     row_keys = torch.empty(size, dtype=torch.int32, device=qkv_N3D.device)
     tiles = FORWARD
     _forward[shape.grid(tiles.queries)](
-        qkv_N3D, out_ND, lse, row_keys, column_keys_L, lengths_B, seed, salt, *shape.arguments,
+        qkv_N3D, out_ND, lse, row_keys, column_keys_L, starts_B1, lengths_B, seed,
+        salt, *shape.arguments,
         H=shape.heads, K=shape.head_size, DROPOUT=shape.dropout > 0,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
@@ -260,26 +280,28 @@ def attend_backward(
     qkv_N3D: Tensor,
     out_ND: Tensor,
     traces: Traces,
+    starts_B1: Tensor,
     lengths_B: Tensor,
     shape: Shape,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient of the fused projection, [N, 3 D], and its sum over rows, [3 D]."""
     lse, keys = traces.lse, (traces.row_keys, traces.column_keys_L)
-    d_qkv = torch.empty_like(qkv_N3D)
+    d_qkv = shape.make_rows(qkv_N3D, qkv_N3D.shape[1])
     delta = torch.empty_like(lse)
     sizes = {"H": shape.heads, "K": shape.head_size, "DROPOUT": shape.dropout > 0}
     width = shape.heads * shape.head_size
     tiles, grid = QUERIES, shape.grid(QUERIES.queries)
     query_sums = lse.new_empty(shape.blocks * grid[0], width)
     _backward_queries[grid](
-        qkv_N3D, out_ND, lse, *keys, lengths_B, d_out_ND, d_qkv, delta, query_sums,
+        qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, d_out_ND, d_qkv, delta,
+        query_sums,
         *shape.arguments, **sizes,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     tiles, grid = KEYS, shape.grid(KEYS.keys)
     key_sums = lse.new_empty(shape.blocks * grid[0], 2 * width)
     _backward_keys[grid](
-        qkv_N3D, lse, *keys, lengths_B, d_out_ND, d_qkv, delta, key_sums,
+        qkv_N3D, lse, *keys, starts_B1, lengths_B, d_out_ND, d_qkv, delta, key_sums,
         *shape.arguments, **sizes,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip

@@ -1,9 +1,10 @@
 """The encoder's parts for training on a GPU, each with its gradient written out.
 
-Comes in: hidden states [N, D] of blocks that lie one after another, N = blocks x length, and the
-parts' own parameters. Goes out: what `encoder.py` computes, in fewer passes over memory. Matrix
-products are cuBLAS's in the given type, weight gradients are float32, everything between two
-products is one Triton kernel. Where a parameter is frozen, its product is left out.
+Comes in: hidden states [N, D] of blocks that lie one after another, all padded to one length or
+packed without padding, and the parts' own parameters. Goes out: what `encoder.py` computes, in
+fewer passes over memory. Matrix products are cuBLAS's in the given type, weight gradients are
+float32, everything between two products is one Triton kernel. Where a parameter is frozen, its
+product is left out.
 """
 
 from __future__ import annotations
@@ -57,13 +58,33 @@ class Blocks:
     lengths_B: Tensor
     """Real tokens of each block, int32."""
     length: int
-    """Places of a block, padding included."""
+    """Places of the longest block, padding included."""
     seed: Tensor
     """Dropout's seed, an int64 on the device."""
     dtype: torch.dtype = torch.bfloat16
     copies: Mapping[Tensor, Tensor] = field(default_factory=dict)
     """Weights that are already there in `dtype`; the word rows are padded, see `pad_rows`."""
     tied: TiedGradient = field(default_factory=TiedGradient)
+    packed_starts_B1: Tensor | None = None
+    """Where blocks without padding start, and where the last one ends, int32; None if padded."""
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """The first row of each block, and the row after the last, [B + 1]."""
+        if self.packed_starts_B1 is not None:
+            return self.packed_starts_B1
+        numbers = torch.arange(len(self.lengths_B) + 1, device=self.lengths_B.device)
+        return (numbers * self.length).int()
+
+    def number_places(self, rows: int) -> Tensor:
+        """Return for each row its place in its block, [rows]; after the last block it is 0."""
+        numbers_N = torch.arange(rows, device=self.lengths_B.device, dtype=torch.int32)
+        if self.packed_starts_B1 is None:
+            return numbers_N % self.length
+        ends_B = self.starts[1:]
+        blocks_N = torch.searchsorted(ends_B, numbers_N, right=True, out_int32=True)
+        places_N = numbers_N - self.starts[blocks_N]
+        return torch.where(blocks_N < len(ends_B), places_N, 0)
 
     @cached_property
     def column_keys(self) -> Tensor:
@@ -105,6 +126,7 @@ class EmbeddingBlock(torch.autograd.Function):
     def forward(
         ctx: Any,
         ids_N: Tensor,
+        type_ids_N: Tensor | None,
         words: Tensor,
         positions: Tensor,
         types: Tensor,
@@ -117,11 +139,12 @@ class EmbeddingBlock(torch.autograd.Function):
         dropout: float,
     ) -> Tensor:
         """Return [N, D]."""
+        places_N = blocks.number_places(len(ids_N))
         out, total, mean, scale = embed(
-            ids_N, words, positions, types[0], weight, bias, blocks.length, offset, eps, dropout,
-            blocks.seed, 0, blocks.dtype,
+            ids_N, places_N, type_ids_N, words, positions, types, weight, bias, offset, eps,
+            dropout, blocks.seed, 0, blocks.dtype,
         )  # fmt: skip
-        ctx.save_for_backward(ids_N, total, mean, scale, weight, positions, types)
+        ctx.save_for_backward(ids_N, type_ids_N, total, mean, scale, weight, positions, types)
         ctx.settings = blocks, offset, pad_id, dropout, words.shape
         return out
 
@@ -129,22 +152,27 @@ class EmbeddingBlock(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the three tables and of the LayerNorm."""
-        ids_N, total, mean, scale, weight, positions, types = ctx.saved_tensors
+        ids_N, type_ids_N, total, mean, scale, weight, positions, types = ctx.saved_tensors
         blocks, offset, pad_id, dropout, shape = ctx.settings
         d_total, d_norm = embed_backward(
             d_out.contiguous(), total, mean, scale, weight, dropout, blocks.seed, 0
         )
-        d_positions = sum_positions(d_total, blocks.length, offset, len(positions))
-        d_types = torch.zeros_like(types)
-        d_types[0] = d_positions.sum(0)
+        d_positions = sum_positions(d_total, blocks.starts, blocks.length, offset, len(positions))
+        if type_ids_N is None:
+            d_types = torch.zeros_like(types)
+            d_types[0] = d_positions.sum(0)
+        else:
+            kinds_T1 = torch.arange(len(types), device=types.device)[:, None]
+            d_types = (type_ids_N == kinds_T1).float() @ d_total
         d_words = None
-        if ctx.needs_input_grad[1]:
+        if ctx.needs_input_grad[2]:
             table, blocks.tied.table_VD = blocks.tied.table_VD, None
             if table is None:
                 table = d_words = torch.zeros(shape, dtype=torch.float32, device=d_total.device)
             add_word_gradient(table, ids_N, d_total, pad_id)
         return (
-            None, d_words, d_positions, d_types, d_norm[0], d_norm[1], None, None, None, None, None
+            None, None, d_words, d_positions, d_types, d_norm[0], d_norm[1], None, None, None, None,
+            None,
         )  # fmt: skip
 
 
@@ -171,7 +199,9 @@ class AttentionBlock(torch.autograd.Function):
         kind = blocks.dtype
         w_qkv, w_out = blocks.cast(qkv_weight), blocks.cast(out_weight)
         qkv = torch.addmm(qkv_bias.to(kind), x_ND, w_qkv.t())
-        mixed, traces = attend(qkv, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape)
+        mixed, traces = attend(
+            qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape
+        )
         projected = torch.addmm(out_bias.to(kind), mixed, w_out.t())
         y, total, mean, scale = add_and_normalize(
             projected, x_ND, norm_weight, norm_bias, eps, dropout, blocks.seed, salt + 1
@@ -196,7 +226,9 @@ class AttentionBlock(torch.autograd.Function):
         d_mixed = d_projected @ w_out
         d_w_out = _weight_gradient(d_projected, mixed) if needs[3] else None
         traces = Traces(lse, keys, blocks.column_keys)
-        d_qkv, d_b_qkv = attend_backward(d_mixed, qkv, mixed, traces, blocks.lengths_B, shape)
+        d_qkv, d_b_qkv = attend_backward(
+            d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape
+        )
         d_w_qkv = _weight_gradient(d_qkv, x) if needs[1] else None
         # Without dropout both gradients of the sum are one tensor, which is done with by now.
         d_x = d_total.addmm_(d_qkv, w_qkv)

@@ -19,16 +19,19 @@ _PROGRAMS = 1056
 
 @triton.jit
 def _forward(
-    IDS, WORDS, POSITIONS, TYPES, WEIGHT, BIAS, OUT, SUM, MEAN, SCALE, SEED, salt, L, offset, eps,
-    limit, keep_scale, D: tl.constexpr, DROPOUT: tl.constexpr, BD: tl.constexpr,
+    IDS, PLACES, TYPE_IDS, WORDS, POSITIONS, TYPES, WEIGHT, BIAS, OUT, SUM, MEAN, SCALE, SEED, salt,
+    offset, eps, limit, keep_scale,
+    D: tl.constexpr, DROPOUT: tl.constexpr, TYPED: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BD)
     inside = columns < D
     word = tl.load(IDS + row).to(tl.int64)
     x = tl.load(WORDS + word * D + columns, inside, 0.0)
+    if TYPED:
+        TYPES += tl.load(TYPE_IDS + row) * D
     x += tl.load(TYPES + columns, inside, 0.0)
-    x += tl.load(POSITIONS + (row % L + offset) * D + columns, inside, 0.0)
+    x += tl.load(POSITIONS + (tl.load(PLACES + row) + offset) * D + columns, inside, 0.0)
     place = row * D + columns
     x = x.to(SUM.dtype.element_ty).to(tl.float32)
     tl.store(SUM + place, x.to(SUM.dtype.element_ty), inside)
@@ -80,14 +83,16 @@ def _backward(
 
 
 @triton.jit
-def _sum_positions(D_SUM, OUT, B, L, offset, D: tl.constexpr, BD: tl.constexpr):
+def _sum_positions(D_SUM, OUT, STARTS, B, offset, D: tl.constexpr, BD: tl.constexpr):
     position = tl.program_id(0)
     columns = tl.arange(0, BD)
     inside = columns < D
     total = tl.zeros([BD], tl.float32)
     width = tl.full([1], D, tl.int64)
     for block in range(0, B):
-        total += tl.load(D_SUM + (block * L + position) * width + columns, inside, 0.0)
+        row = tl.load(STARTS + block) + position
+        owned = row < tl.load(STARTS + block + 1)
+        total += tl.load(D_SUM + row * width + columns, inside & owned, 0.0)
     tl.store(OUT + (position + offset) * D + columns, total, inside)
 
 
@@ -107,12 +112,13 @@ def _add_rows(TABLE, IDS, SEGMENTS, COMPACT, pad, D: tl.constexpr, BD: tl.conste
 
 def embed(
     ids_N: Tensor,
+    places_N: Tensor,
+    type_ids_N: Tensor | None,
     words_VD: Tensor,
     positions_PD: Tensor,
-    types_D: Tensor,
+    types_TD: Tensor,
     weight_D: Tensor,
     bias_D: Tensor,
-    length: int,
     offset: int,
     eps: float,
     dropout: float,
@@ -120,14 +126,19 @@ def embed(
     salt: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the first hidden states [N, D], and for the backward pass: sums, means, scales."""
+    """Return the first hidden states [N, D], and for the backward pass: sums, means, scales.
+
+    `places_N` says which token of its sequence each one is; without `type_ids_N` all have type 0.
+    """
     rows, width = len(ids_N), words_VD.shape[1]
     out, total = (torch.empty(rows, width, dtype=dtype, device=ids_N.device) for _ in range(2))
     mean, scale = (torch.empty(rows, dtype=torch.float32, device=ids_N.device) for _ in range(2))
     _forward[(rows,)](
-        ids_N, words_VD, positions_PD, types_D, weight_D, bias_D, out, total, mean, scale, seed,
-        salt, length, offset, eps, threshold(dropout), 1.0 / (1.0 - dropout),
-        D=width, DROPOUT=dropout > 0, BD=triton.next_power_of_2(width), num_warps=1,
+        ids_N, places_N, places_N if type_ids_N is None else type_ids_N, words_VD, positions_PD,
+        types_TD, weight_D, bias_D, out, total, mean, scale, seed,
+        salt, offset, eps, threshold(dropout), 1.0 / (1.0 - dropout),
+        D=width, DROPOUT=dropout > 0, TYPED=type_ids_N is not None,
+        BD=triton.next_power_of_2(width), num_warps=1,
     )  # fmt: skip
     return out, total, mean, scale
 
@@ -155,12 +166,14 @@ def embed_backward(
     return d_total, sum_rows(partial.flatten(1)).view(2, width)
 
 
-def sum_positions(d_total_ND: Tensor, length: int, offset: int, table_rows: int) -> Tensor:
+def sum_positions(
+    d_total_ND: Tensor, starts_B1: Tensor, length: int, offset: int, table_rows: int
+) -> Tensor:
     """Return the gradient of the position table: the sum over blocks at each place."""
-    rows, width = d_total_ND.shape
+    width = d_total_ND.shape[1]
     out = d_total_ND.new_zeros(table_rows, width)
     _sum_positions[(length,)](
-        d_total_ND, out, rows // length, length, offset,
+        d_total_ND, out, starts_B1, len(starts_B1) - 1, offset,
         D=width, BD=triton.next_power_of_2(width), num_warps=1,
     )  # fmt: skip
     return out
