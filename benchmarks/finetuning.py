@@ -42,7 +42,7 @@ from metaxlm.progress import set_quiet
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.finetune import train_model
 from metaxlm.tasks.finetune_step import make_groups
-from metaxlm.tasks.forward import round_total, runs_fused
+from metaxlm.tasks.forward import round_total, takes_packed
 from metaxlm.tasks.judging import score_dataset
 from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.task_data import Dataset, TaskData, load_data
@@ -211,7 +211,7 @@ def run_ours(case: Case, seed: int) -> Outcome:
 def our_padding(case: Case, seed: int) -> float:
     lengths = [len(sequence.ids) for sequence in case.data.train.features]
     encoder = case.start.encoder
-    is_fused = isinstance(encoder, Encoder) and runs_fused(
+    is_packed = isinstance(encoder, Encoder) and takes_packed(
         TaskModel(encoder, nn.Identity()), case.device
     )
     computed = 0
@@ -220,7 +220,8 @@ def our_padding(case: Case, seed: int) -> float:
             sizes = [lengths[k] for k in batch]
             groups = make_groups(sizes, case.device)
             padded = sum(group.size * group.length for group in groups)
-            computed += round_total(sum(sizes)) if is_fused else padded
+            total = round_total(sum(sizes), case.device)
+            computed += total if is_packed else padded
     return 1 - case.settings.epochs * sum(lengths) / computed
 
 

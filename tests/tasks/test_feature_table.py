@@ -10,6 +10,7 @@ from metaxlm.tasks.forward import round_total, split_logits
 from metaxlm.tasks.task import IGNORED, Features
 from tests.tasks.conftest import CPU
 
+CUDA = torch.device("cuda")
 CONFIG = EncoderConfig(vocab_size=50, hidden_size=8, num_heads=2, pad_id=3, position_offset=4)
 TYPED = EncoderConfig(vocab_size=50, hidden_size=8, num_heads=2, pad_id=3, num_token_types=2,
                       position_offset=0)  # fmt: skip
@@ -106,11 +107,12 @@ def test_tags_are_packed_with_the_tokens() -> None:
     ("total", "rounded"), [(1, 64), (64, 64), (65, 128), (1100, 1152), (2047, 2048), (5800, 5888)]
 )
 def test_rounded_totals(total: int, rounded: int) -> None:
-    assert round_total(total) == rounded
+    assert round_total(total, CUDA) == rounded
+    assert round_total(total, CPU) == total
 
 
 def test_rounded_totals_are_few_and_close() -> None:
-    rounded = np.array([round_total(n) for n in range(1024, 8192)])
+    rounded = np.array([round_total(n, CUDA) for n in range(1024, 8192)])
     assert len(set(rounded)) <= 16 * 3 + 1
     waste = rounded / np.arange(1024, 8192) - 1
     assert waste.min() == 0 and waste.max() < 1 / 16 and waste.mean() < 0.025

@@ -15,7 +15,7 @@ from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel, make_head
 from metaxlm.randomness import derive_seed
-from metaxlm.tasks import finetune_step
+from metaxlm.tasks import finetune_step, judging
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.finetune import EpochRecord, train_model
 from metaxlm.tasks.judging import FileScores, judge
@@ -179,12 +179,6 @@ def test_best_epoch_is_kept(run: Setting) -> None:
     assert scores.find("en", "dev").values["accuracy"] == best
 
 
-@pytest.fixture
-def one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask for the loss once a step."""
-    monkeypatch.setattr(finetune_step, "_GROUP_COST", 10**6)
-
-
 class Ruined(XnliTask):
     """Learns for half of the epochs and unlearns in the rest."""
 
@@ -198,7 +192,6 @@ class Ruined(XnliTask):
         return loss if self.good_steps >= 0 else -loss
 
 
-@pytest.mark.usefixtures("one_group")
 def test_weights_of_the_best_epoch_come_back(learn: Setting) -> None:
     scores = learn(Ruined(good_steps=4 * 25), settings=replace(FAST, epochs=6))
     assert scores.best_epoch <= 4
@@ -239,7 +232,6 @@ class Distracted(XnliTask):
         return super().compute_loss(logits, labels, lengths_B)
 
 
-@pytest.mark.usefixtures("one_group")
 def test_dropout_of_a_step_depends_on_nothing_before_it(run: Setting) -> None:
     settings = replace(FAST, epochs=1)
     distracted, usual = run(Distracted(), settings=settings), run("xnli", settings=settings)
@@ -419,26 +411,22 @@ def test_diverging_is_an_error(run: Setting) -> None:
 
 
 @pytest.mark.parametrize("name", ["xnli", "udpos"])
-def test_groups_of_similar_length_make_the_same_step(
+def test_packed_and_grouped_sequences_make_the_same_step(
     make_encoder: MakeEncoder, few: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Without dropout, a step in one group, in a few, and in one for each length are the same."""
+    """Without dropout, a step is the same packed, in one group, in a few, in one a length."""
     encoder = make_encoder(make_tokenizer("words"), dropout=0.0, attention_dropout=0.0)
     settings = replace(FAST, epochs=2, batch_size=16)
-    outcomes = []
-    for cost in (10**6, 32, 0):
+    packed = Setting(encoder, few)(name, ("en",), 3, settings)
+    for module in (finetune_step, judging):
+        monkeypatch.setattr(module, "takes_packed", lambda model, device: False)
+    for cost, count in ((10**6, 1), (32, 2), (0, 4)):
         monkeypatch.setattr(finetune_step, "_GROUP_COST", cost)
-        lengths = [20, 20, 11, 9, 9, 9, 3]
-        outcomes.append(
-            (
-                len(finetune_step.make_groups(lengths, CPU)),
-                [r.loss for r in Setting(encoder, few)(name, ("en",), 3, settings).epochs],
-            )
-        )
-    (one, whole), (some, few_groups), (every, most_groups) = outcomes
-    assert (one, some, every) == (1, 2, 4)
-    assert few_groups == pytest.approx(whole, abs=1e-5)
-    assert most_groups == pytest.approx(whole, abs=1e-5)
+        assert len(finetune_step.make_groups([20, 20, 11, 9, 9, 9, 3], CPU)) == count
+        padded = Setting(encoder, few)(name, ("en",), 3, settings)
+        losses = [record.loss for record in padded.epochs]
+        assert losses == pytest.approx([record.loss for record in packed.epochs], abs=1e-5)
+        assert padded.values() == packed.values()
 
 
 def test_steps_are_those_of_adamw_written_out(make_encoder: MakeEncoder, few: Path) -> None:

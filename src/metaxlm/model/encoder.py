@@ -13,6 +13,8 @@ graphs stay whole.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -108,25 +110,36 @@ class Embeddings(nn.Module):
         ids_BL: Tensor,
         mask_BL: Tensor | None = None,
         token_types_BL: Tensor | None = None,
-        rows_WD: Tensor | None = None,
     ) -> Tensor:
-        """Return the hidden states that the first layer reads, [B, L, D].
+        """Return the hidden states that the first layer reads, [B, L, D]."""
+        self._check_length(ids_BL.shape[1])
+        return self._add_up(ids_BL, self.number_positions(ids_BL, mask_BL), token_types_BL)
 
-        `rows_WD` are word rows that `ids_BL` number instead of those of the whole table.
-        """
-        if ids_BL.shape[1] > self.max_positions:
+    def embed_packed(
+        self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
+    ) -> Tensor:
+        """Return the same of sequences that lie one after another without padding, [N, D]."""
+        self._check_length(max(lengths))
+        lengths_B = torch.tensor(lengths, device=ids_N.device)
+        starts_N = (lengths_B.cumsum(0) - lengths_B).repeat_interleave(lengths_B)
+        places_N = torch.arange(len(ids_N), device=ids_N.device) - starts_N
+        return self._add_up(ids_N, places_N + self.position_offset, token_types_N)
+
+    def _add_up(self, ids: Tensor, positions: Tensor, token_types: Tensor | None) -> Tensor:
+        total: Tensor = self.words(ids)
+        if token_types is None:
+            total = total + self.token_types.weight[0]
+        else:
+            total = total + self.token_types(token_types)
+        hidden: Tensor = self.dropout(self.norm(total + self.positions(positions)))
+        return hidden
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_positions:
             raise MetaXLMError(
-                f"encoder: a sequence of {ids_BL.shape[1]} tokens does not fit its "
+                f"encoder: a sequence of {length} tokens does not fit its "
                 f"{self.max_positions} positions; cut or split it"
             )
-        sum_BLD: Tensor = self.words(ids_BL) if rows_WD is None else F.embedding(ids_BL, rows_WD)
-        if token_types_BL is None:
-            sum_BLD = sum_BLD + self.token_types.weight[0]
-        else:
-            sum_BLD = sum_BLD + self.token_types(token_types_BL)
-        sum_BLD = sum_BLD + self.positions(self.number_positions(ids_BL, mask_BL))
-        hidden_BLD: Tensor = self.dropout(self.norm(sum_BLD))
-        return hidden_BLD
 
 
 class Attention(nn.Module):
@@ -141,7 +154,25 @@ class Attention(nn.Module):
 
     def forward(self, hidden_BLD: Tensor, keys_B11L: Tensor | None) -> Tensor:
         """Mix the sequence; `keys_B11L` is True where a key may be attended to."""
-        qkv_BL3HK = self.qkv(hidden_BLD).unflatten(-1, (3, self.num_heads, -1))
+        mixed_BLD = self._mix(self.qkv(hidden_BLD), keys_B11L)
+        output_BLD: Tensor = self.output(mixed_BLD)
+        return output_BLD
+
+    def attend_packed(self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
+        """Mix sequences without padding; `runs` are (sequences, their length), one after another.
+
+        All rows share two products; only what is between them goes run by run.
+        """
+        parts = self.qkv(hidden_ND).split([size * length for size, length in runs])
+        mixed = [
+            self._mix(part.view(size, length, -1), None).flatten(0, 1)
+            for part, (size, length) in zip(parts, runs, strict=True)
+        ]
+        output_ND: Tensor = self.output(torch.cat(mixed))
+        return output_ND
+
+    def _mix(self, qkv_BLF: Tensor, keys_B11L: Tensor | None) -> Tensor:
+        qkv_BL3HK = qkv_BLF.view(*qkv_BLF.shape[:2], 3, self.num_heads, -1)
         query_BHLK, key_BHLK, value_BHLK = qkv_BL3HK.permute(2, 0, 3, 1, 4).unbind(0)
         mixed_BHLK = F.scaled_dot_product_attention(
             query_BHLK,
@@ -150,8 +181,7 @@ class Attention(nn.Module):
             attn_mask=keys_B11L,
             dropout_p=self.dropout if self.training else 0.0,
         )
-        output_BLD: Tensor = self.output(mixed_BHLK.transpose(1, 2).flatten(2))
-        return output_BLD
+        return mixed_BHLK.transpose(1, 2).flatten(2)
 
 
 class Layer(nn.Module):
@@ -173,11 +203,17 @@ class Layer(nn.Module):
         """Return the next layer's hidden states, [B, L, D]; with `blocks`, [N, D] to [N, D]."""
         if blocks is not None:
             return fused.run_layer(self, hidden_BLD, blocks)
-        mixed_BLD = self.dropout(self.attention(hidden_BLD, keys_B11L))
-        hidden_BLD = self.attention_norm(hidden_BLD + mixed_BLD)
-        widened_BLD = self.dropout(self.ffn_out(F.gelu(self.ffn_in(hidden_BLD))))
-        output_BLD: Tensor = self.ffn_norm(hidden_BLD + widened_BLD)
-        return output_BLD
+        return self._finish(hidden_BLD, self.attention(hidden_BLD, keys_B11L))
+
+    def run_packed(self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
+        """Return the next layer's hidden states of sequences without padding, [N, D]."""
+        return self._finish(hidden_ND, self.attention.attend_packed(hidden_ND, runs))
+
+    def _finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        hidden = self.attention_norm(hidden + self.dropout(mixed))
+        widened = self.dropout(self.ffn_out(F.gelu(self.ffn_in(hidden))))
+        output: Tensor = self.ffn_norm(hidden + widened)
+        return output
 
 
 class Encoder(nn.Module):
@@ -195,19 +231,31 @@ class Encoder(nn.Module):
         ids_BL: Tensor,
         mask_BL: Tensor | None = None,
         token_types_BL: Tensor | None = None,
-        rows_WD: Tensor | None = None,
     ) -> Tensor:
         """Return the last hidden states, [B, L, D].
 
         `mask_BL` is boolean, True for a real token; None says that nothing is padding. What stands
-        at padding is meaningless. `rows_WD` are word rows that `ids_BL` number instead of those of
-        the whole table.
+        at padding is meaningless.
         """
-        hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL, rows_WD)
+        hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL)
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
         for layer in self.layers:
             hidden_BLD = layer(hidden_BLD, keys_B11L)
         return hidden_BLD
+
+    def encode_packed(
+        self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
+    ) -> Tensor:
+        """Return the last hidden states of sequences one after another without padding, [N, D].
+
+        Attention goes by runs of equal lengths, so sequences should come sorted.
+        """
+        hidden_ND: Tensor = self.embeddings.embed_packed(ids_N, lengths, token_types_N)
+        runs = [(len(list(run)), length) for length, run in itertools.groupby(lengths)]
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            hidden_ND = layer.run_packed(hidden_ND, runs)
+        return hidden_ND
 
     def encode_blocks(
         self, ids: Tensor, blocks: Blocks, token_types: Tensor | None = None

@@ -84,8 +84,7 @@ class TaskModel(nn.Module):
         ids_BL: Tensor,
         mask_BL: Tensor | None = None,
         token_types_BL: Tensor | None = None,
-        rows_WD: Tensor | None = None,
     ) -> Tensor:
-        """Return the head's logits for a batch of token ids (of `rows_WD`, see `Encoder`)."""
-        logits: Tensor = self.head(self.encoder(ids_BL, mask_BL, token_types_BL, rows_WD))
+        """Return the head's logits for a batch of token ids."""
+        logits: Tensor = self.head(self.encoder(ids_BL, mask_BL, token_types_BL))
         return logits

@@ -1,9 +1,9 @@
 """One step of finetuning: the numbers of its sequences come in, changed weights go out.
 
-Little of a step is padding, though its sequences are any. On a GPU an encoder of ours takes them
-packed through the fused kernels, and the step, from gathering its tokens to AdamW, is one CUDA
-graph for each total of tokens. A CPU computes them in groups of similar length; the loss is that of
-the whole step. Another encoder on a GPU pads them to the longest.
+A step's sequences are any, long and short, and yet little of it is padding. An encoder of ours
+takes them packed; on a GPU the whole step, from gathering tokens to AdamW, is then one CUDA graph
+for each total of tokens. Another encoder takes them padded, on a CPU in groups of similar length;
+the loss is that of the whole step.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from metaxlm.model.heads import TaskModel
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.guarded_step import GuardedStep, is_recording
 from metaxlm.tasks.batches import split_batch
-from metaxlm.tasks.feature_table import Batch, FeatureTable
-from metaxlm.tasks.forward import compute_logits, compute_packed, round_total, runs_fused
+from metaxlm.tasks.feature_table import FeatureTable
+from metaxlm.tasks.forward import compute_logits, compute_packed, round_total, takes_packed
 from metaxlm.tasks.task import IGNORED, Task
 
 if TYPE_CHECKING:
     from metaxlm.pretraining.fused_update import FusedUpdate
 
 _GROUP_COST = 16
-"""Tokens that take a CPU as long as one more group: the layers' gradients are added once more."""
+"""Tokens that take a CPU as long as one more group: all gradients are added once more."""
 
 
 @dataclass(frozen=True)
@@ -96,43 +96,6 @@ def make_groups(lengths: Sequence[int], device: torch.device) -> tuple[Group, ..
     return tuple(groups)
 
 
-@dataclass(frozen=True)
-class _WordRows:
-    """The word rows of a step, as a table of their own.
-
-    The gradient of the whole table, mostly zeros, is then made once a step and not once a group.
-    """
-
-    table_VD: Tensor
-    numbers_W: Tensor
-    rows_WD: Tensor
-    batches: list[Batch]
-    """Batches whose ids number these rows."""
-
-    @classmethod
-    def take(cls, model: nn.Module, batches: Sequence[Batch]) -> _WordRows | None:
-        """Copy the rows that the batches need; None for an encoder that is not ours."""
-        if not isinstance(model, TaskModel):
-            return None
-        table_VD = model.encoder.embeddings.words.weight
-        ids_N = torch.cat([batch.ids_BL.flatten() for batch in batches])
-        numbers_W, places_N = torch.unique(ids_N, return_inverse=True)
-        rows_WD = table_VD.detach()[numbers_W].requires_grad_()
-        places = places_N.split([batch.ids_BL.numel() for batch in batches])
-        renumbered = [
-            replace(batch, ids_BL=place.view_as(batch.ids_BL))
-            for batch, place in zip(batches, places, strict=True)
-        ]
-        return cls(table_VD, numbers_W, rows_WD, renumbered)
-
-    def give_back(self) -> None:
-        """Put the rows' gradient into the table's."""
-        assert self.rows_WD.grad is not None
-        gradient_VD = torch.zeros_like(self.table_VD)
-        gradient_VD[self.numbers_W] = self.rows_WD.grad
-        self.table_VD.grad = gradient_VD
-
-
 class FinetuneStep(GuardedStep[StepRows]):
     """Trains a task model one step at a time."""
 
@@ -150,24 +113,25 @@ class FinetuneStep(GuardedStep[StepRows]):
         self._task = task
         self._model = model
         self._table = table
-        self._is_fused = runs_fused(model, device)
+        self._is_packed = takes_packed(model, device)
         self._copies: Mapping[Tensor, Tensor] = {}
 
     def make_inputs(self, batch: Sequence[int], batch_size: int, seed: int) -> StepRows:
         """Prepare a step on these sequences, the longest first."""
         lengths = [self._table.lengths[k] for k in batch]
-        if not self._is_fused:
-            groups = make_groups(lengths, self._world.device)
-            return StepRows(torch.tensor(batch), seed, 0, groups)
-        missing = batch_size - len(batch)  # an incomplete batch is filled up: graphs have one size
+        device = self._world.device
+        if not self._is_packed:
+            return StepRows(torch.tensor(batch), seed, 0, make_groups(lengths, device))
+        # An incomplete batch is filled up: graphs have one size.
+        missing = batch_size - len(batch) if self._can_be_captured() else 0
         rows_B = torch.tensor([*batch, *[self._table.filler] * missing])
-        return StepRows(rows_B, seed, round_total(sum(lengths) + missing))
+        return StepRows(rows_B, seed, round_total(sum(lengths) + missing, device))
 
     def _compute(self, inputs: StepRows, skip: bool = False) -> None:
         if not is_recording():
             torch.manual_seed(inputs.seed)
         self._optimizer.zero_grad(set_to_none=True)
-        compute = self._train_packed if self._is_fused else self._train_groups
+        compute = self._train_packed if self._is_packed else self._train_groups
         self._update(compute(inputs), skip)
 
     def _train_packed(self, inputs: StepRows) -> Tensor:
@@ -183,26 +147,20 @@ class FinetuneStep(GuardedStep[StepRows]):
         batches = [self._table.gather(rows_B, group.length) for rows_B, group in inputs.split()]
         counts = [(batch.labels_BW != IGNORED).sum() for batch in batches]
         total = torch.stack(counts).sum().clamp_min(1)
-        words = _WordRows.take(self._model, batches) if inputs.rows_B.device.type == "cpu" else None
-        if words is not None:
-            batches = words.batches
-        rows_WD = None if words is None else words.rows_WD
         step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
         for batch, group, count in zip(batches, inputs.groups, counts, strict=True):
-            logits = compute_logits(self._model, batch, group.is_even, rows_WD)
+            logits = compute_logits(self._model, batch, group.is_even)
             loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
             loss = loss * (count / total)
             torch.autograd.backward(loss)
             step_loss += loss.detach()
-        if words is not None:
-            words.give_back()
         return step_loss
 
     def _before_replay(self, inputs: StepRows) -> None:
         torch.manual_seed(inputs.seed)  # the head's dropout is torch's
 
     def _can_be_captured(self) -> bool:
-        return self._is_fused
+        return self._is_packed and self._world.device.type == "cuda"
 
     def _make_fused_update(self) -> FusedUpdate:
         from metaxlm.pretraining.fused_update import FusedUpdate

@@ -1,9 +1,9 @@
 """Forward passes of a task model: a batch comes in, float32 logits go out.
 
-Two ways. Padded batches run as plain torch, whatever the encoder, in bfloat16 on a GPU. There an
-encoder of ours runs through the fused kernels instead, with its sequences packed one after another:
-no token is padding but the few that round the total. Shapes: B batch, L length, N tokens, C
-classes, W word rows, D hidden.
+Two ways. An encoder of ours takes sequences packed one after another: no token is padding but the
+few that round the total on a GPU, where the fused kernels run. Any other encoder takes padded
+batches, as plain torch and in bfloat16 on a GPU. Shapes: B batch, L length, N tokens, C classes, D
+hidden.
 """
 
 from __future__ import annotations
@@ -26,33 +26,31 @@ _SMALLEST = 64
 """Totals are multiples of this."""
 
 
-def round_total(total: int) -> int:
-    """Return the number of tokens that a GPU computes for packed sequences with `total`."""
+def round_total(total: int, device: torch.device) -> int:
+    """Return the number of tokens that are computed for packed sequences with `total`."""
+    if device.type == "cpu":
+        return total
     multiple = max(_SMALLEST, (1 << (total.bit_length() - 1)) // _STEPS)
     return -(-total // multiple) * multiple
 
 
-def runs_fused(model: nn.Module, device: torch.device) -> bool:
-    """Say whether the fused kernels compute a model: an encoder of ours, on a GPU that has them."""
-    return (
-        isinstance(model, TaskModel)
-        and isinstance(model.encoder, Encoder)
-        and fused.is_available(device)
-        and fused.fits(model.encoder.config)
-    )
+def takes_packed(model: nn.Module, device: torch.device) -> bool:
+    """Say whether a model takes packed sequences: an encoder of ours, where its kernels run."""
+    if not isinstance(model, TaskModel) or not isinstance(model.encoder, Encoder):
+        return False
+    return device.type == "cpu" or runs_fused(model.encoder, device)
 
 
-def compute_logits(
-    model: nn.Module, batch: Batch, is_even: bool, rows_WD: Tensor | None = None
-) -> Tensor:
-    """Return a padded batch's logits; without padding (`is_even`) there is no mask to read.
+def runs_fused(encoder: Encoder, device: torch.device) -> bool:
+    """Say whether the fused kernels compute an encoder on a device."""
+    return fused.is_available(device) and fused.fits(encoder.config)
 
-    `rows_WD` are word rows that the batch's ids number, for an encoder of ours.
-    """
+
+def compute_logits(model: nn.Module, batch: Batch, is_even: bool) -> Tensor:
+    """Return a padded batch's logits; without padding (`is_even`) there is no mask to read."""
     with _autocast(batch.ids_BL.device):
         mask_BL = None if is_even else batch.mask()
-        rows = () if rows_WD is None else (rows_WD,)
-        logits: Tensor = model(batch.ids_BL, mask_BL, batch.token_types_BL, *rows)
+        logits: Tensor = model(batch.ids_BL, mask_BL, batch.token_types_BL)
     return logits.float()
 
 
@@ -62,25 +60,19 @@ def compute_packed(
     seed: Tensor | None = None,
     copies: Mapping[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Return packed sequences' logits through the fused kernels.
+    """Return packed sequences' logits.
 
-    They are [B, C] of classes, [B, L, 2] of answers' ends, and [1, N, C] of tags. Dropout follows
-    from `seed`; `copies` are weights that are there in bfloat16 already.
+    They are [B, C] of classes, [B, L, 2] of answers' ends, and [1, N, C] of tags. For the fused
+    kernels, `seed` decides dropout, and `copies` are weights that are there in bfloat16 already.
     """
-    from metaxlm.model.kernels.blocks import Blocks, TiedGradient
-
     assert isinstance(model, TaskModel)
     device = packed.ids_N.device
-    blocks = Blocks(
-        packed.lengths_B,
-        packed.longest,
-        torch.zeros(1, dtype=torch.int64, device=device) if seed is None else seed,
-        copies=copies or {},
-        tied=TiedGradient(is_used=False),
-        packed_starts_B1=packed.starts_B1,
-    )
     with _autocast(device):
-        hidden_ND = model.encoder.encode_blocks(packed.ids_N, blocks, packed.token_types_N)
+        if device.type == "cpu":
+            lengths = packed.lengths_B.tolist()
+            hidden_ND = model.encoder.encode_packed(packed.ids_N, lengths, packed.token_types_N)
+        else:
+            hidden_ND = _encode_fused(model.encoder, packed, seed, copies or {})
         firsts_B = packed.starts_B1[:-1]
         if isinstance(model.head, ClassificationHead):
             classes_BC: Tensor = model.head(hidden_ND.index_select(0, firsts_B).unsqueeze(1))
@@ -94,6 +86,24 @@ def compute_packed(
         places_BL = (firsts_B[:, None] + columns_L).clamp_max(len(hidden_ND) - 1)
         ends_BL2: Tensor = logits_1NC[0].index_select(0, places_BL.flatten())
         return ends_BL2.view(*places_BL.shape, -1)
+
+
+def _encode_fused(
+    encoder: Encoder, packed: Packed, seed: Tensor | None, copies: Mapping[Tensor, Tensor]
+) -> Tensor:
+    from metaxlm.model.kernels.blocks import Blocks, TiedGradient
+
+    if seed is None:
+        seed = torch.zeros(1, dtype=torch.int64, device=packed.ids_N.device)
+    blocks = Blocks(
+        packed.lengths_B,
+        packed.longest,
+        seed,
+        copies=copies,
+        tied=TiedGradient(is_used=False),
+        packed_starts_B1=packed.starts_B1,
+    )
+    return encoder.encode_blocks(packed.ids_N, blocks, packed.token_types_N)
 
 
 def split_logits(logits: Tensor, lengths: Sequence[int]) -> list[Logits]:

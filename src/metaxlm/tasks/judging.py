@@ -22,8 +22,8 @@ from metaxlm.tasks.forward import (
     compute_logits,
     compute_packed,
     round_total,
-    runs_fused,
     split_logits,
+    takes_packed,
 )
 from metaxlm.tasks.task import DataFile, Features, Logits, Tally, Task
 from metaxlm.tasks.task_data import Dataset, Levels, TaskData
@@ -92,12 +92,13 @@ def predict_logits(
     table = FeatureTable(features, config, device)
     lengths = table.lengths
     found: dict[int, Logits] = {}
-    is_fused = runs_fused(model, device)
+    is_packed = takes_packed(model, device)
     with evaluating(model):
         for batch in plan_batches(lengths, EVALUATION_TOKENS[device.type]):
             rows_B, sizes = torch.tensor(batch).to(device), [lengths[k] for k in batch]
-            if is_fused:
-                logits = compute_packed(model, table.pack(rows_B, round_total(sum(sizes))))
+            if is_packed:
+                packed = table.pack(rows_B, round_total(sum(sizes), device))
+                logits = compute_packed(model, packed)
             else:
                 longest, is_even = sizes[0], sizes[0] == sizes[-1]
                 logits = compute_logits(model, table.gather(rows_B, longest), is_even)
