@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -180,6 +181,7 @@ def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
     from metaxlm.experiments.results import FILE_NAME as RESULTS
     from metaxlm.experiments.results import list_rows, write_results
     from metaxlm.report.evaluation import make_tables, write_tables
+    from metaxlm.report.layer_tables import draw_layer_figures, make_layer_tables
     from metaxlm.tasks.registry import TASKS
 
     output = evaluation.output
@@ -207,7 +209,12 @@ def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
         tests, more = compare_models(cells, tasks, names, output / FILE_NAME)
         order = [*FEATURE_TASKS, *tasks]
         tables = make_tables(cells, rows, tests, names, order, [*notes, *more])
-        write_tables(output / "tables", tables)
+        plain = [asdict(row) for row in rows]
+        by_layer = make_layer_tables(plain, names)
+        figures = draw_layer_figures(plain, names)
+        write_tables(output / "tables", [*by_layer, *tables], figures)
+    for table in by_layer:  # the languages are in the files
+        _print_table(replace(table, groups=table.groups[:1]))
     for table in tables:
         _print_table(table)
     say(f"results, predictions and tables: {output}")

@@ -1,13 +1,16 @@
 """The tables of an evaluation: cells and tests come in, files and tables for the terminal go out.
 
-`tables/` holds each as Markdown, LaTeX and CSV, made anew from all complete cells each time.
+`tables/` holds each as Markdown, LaTeX and CSV, and figures by layer as SVG and PDF, made anew from
+all complete cells each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+
+from matplotlib.figure import Figure
 
 from metaxlm.experiments.cells import StoredCell
 from metaxlm.experiments.comparison import TaskComparison
@@ -22,6 +25,7 @@ from metaxlm.report.comparison import (
 )
 from metaxlm.report.rendering import render_csv, render_latex, render_markdown
 from metaxlm.report.sections import describe_tasks, list_notes, make_sections
+from metaxlm.report.vector import render_pdf, render_svg
 
 
 def make_tables(
@@ -46,8 +50,10 @@ def make_tables(
     return [table for table in tables if table is not None]
 
 
-def write_tables(folder: Path, tables: Sequence[Table]) -> None:
-    """Write each table as Markdown, LaTeX and CSV; the folder is renewed as a whole."""
+def write_tables(
+    folder: Path, tables: Sequence[Table], figures: Mapping[str, Figure] | None = None
+) -> None:
+    """Write each table and figure in all its formats; the folder is renewed as a whole."""
     renderers = {".md": render_markdown, ".tex": render_latex, ".csv": render_csv}
     with atomic_path(folder) as temporary:
         temporary.mkdir()
@@ -55,3 +61,6 @@ def write_tables(folder: Path, tables: Sequence[Table]) -> None:
             for suffix, render in renderers.items():
                 path = temporary / f"{table.name}{suffix}"
                 path.write_text(render(table), encoding="utf-8")
+        for name, figure in (figures or {}).items():
+            (temporary / f"{name}.svg").write_text(render_svg(figure), encoding="utf-8")
+            (temporary / f"{name}.pdf").write_bytes(render_pdf(figure))
