@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model import fused
+from metaxlm.model.dropout import Dropout
 
 if TYPE_CHECKING:
     from metaxlm.model.kernels.blocks import Blocks
@@ -92,7 +93,7 @@ class Embeddings(nn.Module):
         )
         self.token_types = nn.Embedding(config.num_token_types, size)
         self.norm = nn.LayerNorm(size, eps=config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def number_positions(self, ids_BL: Tensor, mask_BL: Tensor | None) -> Tensor:
         """Return the position row of each token, [B, L], or [1, L] if all sequences share them.
@@ -195,7 +196,7 @@ class Layer(nn.Module):
         self.ffn_in = nn.Linear(config.hidden_size, config.ffn_size)
         self.ffn_out = nn.Linear(config.ffn_size, config.hidden_size)
         self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, hidden_BLD: Tensor, keys_B11L: Tensor | None, blocks: Blocks | None = None

@@ -12,6 +12,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from metaxlm.model.dropout import Dropout
 from metaxlm.model.encoder import Encoder, EncoderConfig, initialize_module
 
 HeadKind = Literal["classification", "tagging", "span"]
@@ -23,7 +24,7 @@ class ClassificationHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, num_classes)
         self.apply(initialize_module)
@@ -40,7 +41,7 @@ class TaggingHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.output = nn.Linear(config.hidden_size, num_classes)
         self.apply(initialize_module)
 
