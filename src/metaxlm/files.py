@@ -12,14 +12,17 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from metaxlm.errors import MetaXLMError
 
 TEMPORARY_PREFIX = ".tmp-"
+STANDARD = "-"
+"""Names the standard input or output where a file is asked for."""
 _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
 
@@ -194,3 +197,18 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+@contextmanager
+def open_output(target: str) -> Iterator[TextIO]:
+    """Open a text file that appears when it is whole, or the standard output for `-`."""
+    if target == STANDARD:
+        try:
+            yield sys.stdout
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read it has enough; Python must not fail again when it closes the stream.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    with atomic_path(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
+        yield file

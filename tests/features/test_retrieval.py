@@ -5,39 +5,20 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.errors import MetaXLMError
 from metaxlm.features.embedding import embed_texts
-from metaxlm.features.retrieval import LayerRetrieval, find_nearest, measure_retrieval
+from metaxlm.features.layers import LayerChoice
+from metaxlm.features.retrieval import LayerRetrieval, measure_pairs, measure_retrieval
+from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.tasks.readers import ParallelSentences
 from tests.tasks.conftest import CPU, TEXT, MakeEncoder
-
-
-def test_nearest_equals_the_full_matrix_whatever_the_chunks() -> None:
-    random = torch.Generator().manual_seed(1)
-    queries = torch.randn(57, 8, generator=random)
-    keys = torch.randn(83, 8, generator=random) * torch.rand(83, 1, generator=random) * 9
-    full = F.cosine_similarity(queries[:, None], keys[None], dim=-1)
-    for query_chunk, key_chunk in ((1, 1), (7, 10), (57, 83), (1_000, 1_000)):
-        found, similarity = find_nearest(
-            queries, keys, query_chunk=query_chunk, key_chunk=key_chunk
-        )
-        assert torch.equal(found, full.argmax(dim=1))
-        torch.testing.assert_close(similarity, full.amax(dim=1))
-
-
-def test_of_equal_keys_the_first_wins_across_chunks() -> None:
-    keys = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
-    for key_chunk in (1, 2, 3, 4):
-        found, _ = find_nearest(torch.tensor([[3.0, 0.0]]), keys, key_chunk=key_chunk)
-        assert found.tolist() == [1]
 
 
 def test_identical_sentences_find_themselves(
     any_tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
 ) -> None:
-    encoder = make_encoder(any_tokenizer, max_positions=256)
-    outcome = measure_retrieval(
-        encoder, any_tokenizer, ParallelSentences("de", tuple(TEXT), tuple(TEXT)), CPU
-    )
+    model = AnyEncoder("", any_tokenizer, make_encoder(any_tokenizer, max_positions=256))
+    outcome = measure_retrieval(model, ParallelSentences("de", tuple(TEXT), tuple(TEXT)), CPU)
     assert (outcome.language, outcome.num_pairs) == ("de", len(TEXT))
     assert [layer.layer for layer in outcome.layers] == [0, 1, 2]
     for layer in outcome.layers:
@@ -54,8 +35,7 @@ def test_directions_and_examples(
     foreign = (TEXT[0], TEXT[1], TEXT[2], TEXT[2])
     english = (TEXT[0], TEXT[2], TEXT[1], TEXT[2])
     outcome = measure_retrieval(
-        make_encoder(tokenizer),
-        tokenizer,
+        AnyEncoder("", tokenizer, make_encoder(tokenizer)),
         ParallelSentences("de", foreign, english),
         CPU,
         num_examples=2,
@@ -75,13 +55,11 @@ def test_directions_are_told_apart(
     tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
 ) -> None:
     """Three foreign sentences have one English neighbor; it has one foreign neighbor."""
-    encoder = make_encoder(tokenizer)
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
     foreign = (TEXT[0], f"{TEXT[0]} .", f"{TEXT[0]} , .")
     english = (TEXT[0], TEXT[8], TEXT[9])
-    last = measure_retrieval(
-        encoder, tokenizer, ParallelSentences("de", foreign, english), CPU
-    ).layers[-1]
-    sides = [F.normalize(embed_texts(encoder, tokenizer, s, CPU)[-1]) for s in (foreign, english)]
+    last = measure_retrieval(model, ParallelSentences("de", foreign, english), CPU).layers[-1]
+    sides = [F.normalize(embed_texts(model, s, CPU)[-1]) for s in (foreign, english)]
     similarity = sides[0] @ sides[1].T
     diagonal = torch.arange(3)
     assert last.accuracy_to_source == pytest.approx(
@@ -94,4 +72,35 @@ def test_directions_are_told_apart(
 
 
 def test_accuracy_is_the_mean_of_both_directions() -> None:
-    assert LayerRetrieval(0, 0.2, 0.6, ()).accuracy == pytest.approx(0.4)
+    assert LayerRetrieval(LayerChoice((0,)), 0.2, 0.6).accuracy == pytest.approx(0.4)
+
+
+def test_chosen_layers_and_neighbors(
+    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
+) -> None:
+    """A mean of layers is its own choice, and the neighbors are those of its vectors."""
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+    sentences = ParallelSentences("de", tuple(TEXT[:6]), tuple(TEXT[4:10]))
+    choices = [LayerChoice((2,)), LayerChoice((0, 1))]
+    outcome = measure_retrieval(
+        model, sentences, CPU, layers=choices, specials=False, num_neighbors=3
+    )
+    assert [layer.choice for layer in outcome.layers] == choices
+    assert [layer.layer for layer in outcome.layers] == [2, 1]
+    for choice, layer in zip(choices, outcome.layers, strict=True):
+        foreign, english = (
+            F.normalize(embed_texts(model, side, CPU, layers=[choice], specials=False)[0])
+            for side in (sentences.foreign, sentences.english)
+        )
+        expected = (foreign @ english.T).topk(3)
+        assert layer.neighbors is not None
+        there, back = layer.neighbors
+        torch.testing.assert_close(there.similarities_Qk, expected.values)
+        assert torch.equal(there.indices_Qk, expected.indices)
+        assert back.indices_Qk.shape == (6, 3)
+    assert measure_retrieval(model, sentences, CPU).layers[0].neighbors is None
+
+
+def test_pairs_need_two_equal_sides() -> None:
+    with pytest.raises(MetaXLMError, match="3 vectors on one side and 2 on the other"):
+        measure_pairs(torch.eye(3), torch.eye(3)[:2])

@@ -5,7 +5,8 @@ import random
 import pytest
 import torch
 
-from metaxlm.features.transport import balance, link_pieces
+from metaxlm.features.linking import Masks
+from metaxlm.features.transport import balance, link_transport
 
 Matrix = list[list[float]]
 
@@ -48,7 +49,7 @@ def test_batched_equals_step_by_step(dtype: torch.dtype) -> None:
             num_clamped += int(((source[k, :s] @ target[k, :t].T) <= 0).sum())
         source_mask = torch.arange(longest[0]) < torch.tensor([s for s, _ in sizes])[:, None]
         target_mask = torch.arange(longest[1]) < torch.tensor([t for _, t in sizes])[:, None]
-        linked = link_pieces(source, target, source_mask, target_mask)
+        linked = link_transport(source, target, Masks(source_mask, target_mask)).linked_BST
         for k, (s, t) in enumerate(sizes):
             expected = align_step_by_step(source[k, :s].tolist(), target[k, :t].tolist())
             assert {tuple(link) for link in linked[k].nonzero().tolist()} == expected
@@ -59,8 +60,21 @@ def test_batched_equals_step_by_step(dtype: torch.dtype) -> None:
 
 def test_all_products_negative() -> None:
     mask = torch.ones(1, 2, dtype=torch.bool)
-    linked = link_pieces(torch.ones(1, 2, 3), -torch.ones(1, 2, 3), mask, mask)
-    assert linked.nonzero().tolist() == [[0, 0, 0]]
+    decision = link_transport(torch.ones(1, 2, 3), -torch.ones(1, 2, 3), Masks(mask, mask))
+    assert decision.linked_BST.nonzero().tolist() == [[0, 0, 0]]
+
+
+def test_more_iterations_change_the_plan_and_the_links() -> None:
+    draw = torch.Generator().manual_seed(1)
+    source, target = (torch.randn(40, 6, 4, generator=draw) for _ in range(2))
+    masks = Masks(*(torch.ones(40, 6, dtype=torch.bool),) * 2)
+    two, twenty = (link_transport(source, target, masks, iterations=n) for n in (2, 20))
+    assert not torch.equal(two.linked_BST, twenty.linked_BST)
+    # Rows sum to 1 by the last step, columns only after many.
+    assert (twenty.forward_BST.sum(dim=2) - 1).abs().max() < 1e-9
+    errors = [(d.forward_BST.sum(dim=1) - 1).abs().mean() for d in (two, twenty)]
+    assert errors[1] < 0.5 * errors[0]
+    assert torch.equal(two.weigh(), torch.minimum(two.forward_BST, two.backward_BST))
 
 
 def test_balance_normalizes_columns_then_rows() -> None:

@@ -13,7 +13,6 @@ from sklearn.metrics import f1_score as sklearn_f1
 from metaxlm.tasks.chunks import count_chunks
 from metaxlm.tasks.metrics import (
     compute_accuracy,
-    compute_alignment_scores,
     compute_span_scores,
     compute_tagging_f1,
     find_majority,
@@ -123,31 +122,11 @@ def test_majority_is_the_most_frequent_and_then_the_first() -> None:
     assert find_majority(["b", "a", "a", "b"]) == "b"
 
 
-def test_alignment_scores_by_hand() -> None:
-    # Och and Ney: A = {00, 11, 22}, S = {00, 12}, P = S + {11}; second pair adds one sure miss.
-    sure = [{(0, 0), (1, 2)}, {(0, 0)}]
-    possible = [{(0, 0), (1, 2), (1, 1)}, {(0, 0)}]
-    predicted = [{(0, 0), (1, 1), (2, 2)}, set[tuple[int, int]]()]
-    scores = compute_alignment_scores(sure, possible, predicted)
-    assert scores.precision == pytest.approx(2 / 3)
-    assert scores.recall == pytest.approx(1 / 3)
-    assert scores.aer == pytest.approx(1 - (2 + 1) / (3 + 3))
-
-
-def test_alignment_scores_take_sure_links_as_possible() -> None:
-    perfect = compute_alignment_scores([{(0, 0)}], [set()], [{(0, 0)}])
-    assert (perfect.aer, perfect.precision, perfect.recall) == (0.0, 1.0, 1.0)
-    silent = compute_alignment_scores([{(0, 0)}], [{(0, 0)}], [set()])
-    assert (silent.aer, silent.precision, silent.recall) == (1.0, 0.0, 0.0)
-
-
 def test_nothing_to_score_is_no_zero() -> None:
     with pytest.raises(ValueError, match="at least one gold label"):
         compute_accuracy([], [])
     with pytest.raises(ValueError, match="at least one gold tag"):
         compute_span_scores([[]], [[]])
-    with pytest.raises(ValueError, match="at least one sure link"):
-        compute_alignment_scores([set()], [set()], [set()])
 
 
 def test_sides_must_match() -> None:
@@ -155,5 +134,3 @@ def test_sides_must_match() -> None:
         compute_tagging_f1([["X"], ["X", "X"]], [["X"], ["X"]], "token")
     with pytest.raises(ValueError, match="shorter"):
         compute_accuracy(["a", "b"], ["a"])
-    with pytest.raises(ValueError, match="shorter"):
-        compute_alignment_scores([{(0, 0)}, {(0, 0)}], [set(), set()], [set()])

@@ -12,7 +12,17 @@ from typing import Annotated
 import typer
 
 from metaxlm import __version__
-from metaxlm.cli import doctor, evaluating, matching, planning, predicting, trimming
+from metaxlm.cli import (
+    aligning,
+    doctor,
+    embedding,
+    evaluating,
+    matching,
+    planning,
+    predicting,
+    retrieving,
+    trimming,
+)
 from metaxlm.cli.endings import explain, is_heard, print_error
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import MetaXLMError
@@ -37,6 +47,11 @@ app.add_typer(matching.app, name="match")
 app.command("trim")(trimming.trim_command)
 app.command("evaluate", epilog=evaluating.EXAMPLES)(evaluating.evaluate_command)
 app.command("predict", epilog=predicting.FORMATS)(predicting.predict)
+app.command("embed", epilog=embedding.EXAMPLES)(embedding.embed_command)
+app.command("export")(embedding.export_command)
+app.command("retrieve", epilog=retrieving.RETRIEVE_EXAMPLES)(retrieving.retrieve_command)
+app.command("mine", epilog=retrieving.MINE_EXAMPLES)(retrieving.mine_command)
+app.command("align", epilog=aligning.EXAMPLES)(aligning.align_command)
 app.command("plan")(planning.plan_command)
 app.command("doctor")(doctor.doctor_command)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from metaxlm.cli.options import Device, Quiet
-from metaxlm.progress import console, say, set_quiet
+from metaxlm.cli.standard_output import keep_output_clean
+from metaxlm.progress import say, set_quiet
 
 FORMATS = """
 What is read and written depends on what the model was finetuned for.
@@ -62,7 +61,7 @@ def predict(
 ) -> None:
     """Let a finetuned model answer on your files, of any size and in order."""
     set_quiet(quiet)
-    with _keep_output_clean(target):
+    with keep_output_clean(target):
         from metaxlm.model.finetuned import load_finetuned
         from metaxlm.pretraining.device import choose_device
         from metaxlm.tasks.prediction import predict_file
@@ -70,14 +69,3 @@ def predict(
         chosen = choose_device(device)
         count = predict_file(load_finetuned(model), source, target, chosen, layout)
         say(f"{count:,} predicted" + ("" if target == "-" else f": {target}"))
-
-
-@contextmanager
-def _keep_output_clean(target: str) -> Iterator[None]:
-    """Let messages go to the standard error while predictions go to the standard output."""
-    before = console.stderr
-    console.stderr = before or target == "-"
-    try:
-        yield
-    finally:
-        console.stderr = before

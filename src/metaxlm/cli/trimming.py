@@ -76,6 +76,7 @@ def _trim_model(
     from metaxlm.features.embedding import compare_vectors
     from metaxlm.initialization.start import match
     from metaxlm.initialization.trimming import trim
+    from metaxlm.model.any_encoder import AnyEncoder
     from metaxlm.model.hugging_face import load_pretrained
     from metaxlm.report.trimming import loss_table
 
@@ -87,8 +88,8 @@ def _trim_model(
     after = sum(parameter.numel() for parameter in start.model.parameters())
     similarities = {
         language: compare_vectors(
-            (pretrained.model.encoder, pretrained.tokenizer),
-            (start.model.encoder, start.tokenizer),
+            AnyEncoder(model, pretrained.tokenizer, pretrained.model.encoder),
+            AnyEncoder(str(output), start.tokenizer, start.model.encoder),
             texts,
             torch.device("cpu"),
         )

@@ -107,9 +107,7 @@ def retrieve(
         if limit is not None:
             foreign, english = sentences.foreign[:limit], sentences.english[:limit]
             sentences = replace(sentences, foreign=foreign, english=english)
-        outcome = measure_retrieval(
-            start.encoder, start.tokenizer, sentences, device, batch_tokens=settings.batch_tokens
-        )
+        outcome = measure_retrieval(start, sentences, device, batch_tokens=settings.batch_tokens)
         for layer in outcome.layers:
             values = {
                 "accuracy": layer.accuracy,
@@ -139,9 +137,7 @@ def align(
         gold = read_word_alignment(data_dir, language)
         if limit is not None:
             gold = replace(gold, pairs=gold.pairs[:limit])
-        outcome = measure_alignment(
-            start.encoder, start.tokenizer, gold, device, batch_tokens=settings.batch_tokens
-        )
+        outcome = measure_alignment(start, gold, device, batch_tokens=settings.batch_tokens)
         for layer in outcome.layers:
             values = {name: getattr(layer.scores, name) for name in ("aer", "precision", "recall")}
             files.append(_describe_layer(language, layer.layer, outcome.num_pairs, values))

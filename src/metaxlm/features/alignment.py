@@ -1,9 +1,8 @@
 """Word alignment: sentence pairs in words come in, linked words and error rates by layer go out.
 
-The paper's experiment on four gold sets (Section 4.4 and its figure): a pair is encoded jointly as
-`<s> source </s> target </s>`, the hidden states of one layer are linked by optimal transport
-(`transport.py`), and two words are linked if any of their pieces are. Shapes: B pairs, L length, S
-source pieces, T target pieces, D hidden.
+The paper's experiment on four gold sets (Section 4.4 and its figure), and the same with other
+methods and for anyone's pairs: pairs are encoded (`pair_encoding.py`), the hidden states of a layer
+are linked (`align_methods.py`), and links of pieces become links of words (`link_spans.py`).
 """
 
 from __future__ import annotations
@@ -11,39 +10,67 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
-from metaxlm.features.transport import link_pieces
-from metaxlm.model.encoder import Encoder, EncoderConfig
-from metaxlm.model.foreign import ForeignEncoder
+from metaxlm.features.align_methods import PAPER, AlignSettings, Encoding
+from metaxlm.features.alignment_scores import AlignmentScores, compute_alignment_scores
+from metaxlm.features.layers import LayerChoice, every_layer
+from metaxlm.features.link_spans import Links, link_spans, read_spans
+from metaxlm.features.pair_encoding import (
+    PairEncoding,
+    Words,
+    encode_pairs,
+    find_usable,
+    make_units,
+)
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import say, track
-from metaxlm.tasks.batches import collate_inputs, evaluating, plan_batches
-from metaxlm.tasks.encoding import WordPieces, check_tokenizer, tokenize_words
-from metaxlm.tasks.metrics import AlignmentScores, compute_alignment_scores
+from metaxlm.tasks.batches import evaluating
+from metaxlm.tasks.encoding import check_tokenizer
 from metaxlm.tasks.readers import AlignmentSet, Link
 
-Links = frozenset[Link]
-"""Linked words (source, target) of one sentence pair, counted from 0."""
+__all__ = [
+    "PAPER",
+    "AlignSettings",
+    "AlignmentExample",
+    "AlignmentOutcome",
+    "LayerAlignment",
+    "Links",
+    "PairScores",
+    "align_words",
+    "draw_examples",
+    "measure_alignment",
+    "score_words",
+]
 
-NUM_SPECIALS = 3
-"""Special tokens around a joint pair."""
+CHUNK_PAIRS = 16_384
+"""Pairs that are tokenized and sorted by length together."""
+
+NAMED_PAIRS = 8
+"""So many pairs are named when something is said about several."""
 
 
 @dataclass(frozen=True)
 class LayerAlignment:
-    """What one layer links on a gold set, and how good that is."""
+    """What one choice of layers links on a gold set, and how good that is."""
 
-    layer: int
+    choice: LayerChoice
     scores: AlignmentScores
     links: tuple[Links, ...]
     """Per sentence pair, in the direction of the gold set."""
 
+    @property
+    def layer(self) -> int:
+        """The layer, or the last of several."""
+        return self.choice.numbers[-1]
+
 
 @dataclass(frozen=True)
 class AlignmentOutcome:
-    """All layers on one language; layer 0 is the embedding output."""
+    """All asked layers on one language; layer 0 is the embedding output."""
 
     language: str
     num_pairs: int
@@ -63,73 +90,121 @@ class AlignmentExample:
 
 
 @dataclass(frozen=True)
-class _JointPair:
-    """Pieces of both sides, cut to fit."""
+class PairScores:
+    """One pair in one layer: what the method decides by, and what it decides."""
 
-    source: WordPieces
-    target: WordPieces
-
-    def __len__(self) -> int:
-        return len(self.source) + len(self.target) + NUM_SPECIALS
+    layer: LayerChoice
+    weights: npt.NDArray[np.float64]
+    """For each source and target word a number in [0, 1], of their best pieces."""
+    links: Links
 
 
 def measure_alignment(
-    encoder: Encoder | ForeignEncoder,
-    tokenizer: PreTrainedTokenizerBase,
+    model: AnyEncoder,
     gold: AlignmentSet,
-    device: torch.device,
+    device: torch.device | None = None,
     *,
+    settings: AlignSettings = PAPER,
+    layers: Sequence[LayerChoice] | None = None,
     batch_tokens: int = 8_192,
 ) -> AlignmentOutcome:
-    """Align a gold set with every layer and score each."""
+    """Align a gold set with every layer, or the asked ones, and score each."""
+    choices = layers or every_layer(model.encoder.config.num_layers)
     links_by_layer = align_words(
-        encoder,
-        tokenizer,
+        model,
         [(pair.source, pair.target) for pair in gold.pairs],
         device,
+        settings=settings,
+        layers=choices,
         batch_tokens=batch_tokens,
         title=f"alignment {gold.language}",
     )
     sure = [pair.sure for pair in gold.pairs]
     possible = [pair.possible for pair in gold.pairs]
-    layers = tuple(
-        LayerAlignment(layer, compute_alignment_scores(sure, possible, links), tuple(links))
-        for layer, links in enumerate(links_by_layer)
+    found = tuple(
+        LayerAlignment(choice, compute_alignment_scores(sure, possible, links), tuple(links))
+        for choice, links in zip(choices, links_by_layer, strict=True)
     )
-    return AlignmentOutcome(gold.language, len(gold.pairs), layers)
+    return AlignmentOutcome(gold.language, len(gold.pairs), found)
 
 
 def align_words(
-    encoder: Encoder | ForeignEncoder,
-    tokenizer: PreTrainedTokenizerBase,
-    pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
-    device: torch.device,
+    model: AnyEncoder,
+    pairs: Sequence[tuple[Words, Words]],
+    device: torch.device | None = None,
     *,
+    settings: AlignSettings = PAPER,
+    layers: Sequence[LayerChoice] | None = None,
     batch_tokens: int = 8_192,
     title: str = "alignment",
+    first_number: int = 1,
 ) -> list[list[Links]]:
-    """Return the links of every layer and pair: `result[layer][pair]`.
+    """Return the links of every choice of layers (all, unless asked) and pair: `[choice][pair]`.
 
-    Pairs too long for the encoder are cut at the end of the longer side, and how many were is said.
-    A word without pieces, or one that was cut off, is linked to nothing. The encoder is moved to
-    the device.
+    Pairs too long for the encoder are cut at the end (of a joint pair the longer side first), and
+    which were is said. A word without pieces, or one that was cut off, is linked to nothing. Pairs
+    are named by numbers that start with `first_number`. The encoder is moved to the device.
     """
-    check_tokenizer(tokenizer, encoder.config)
-    joint = _join_pairs(tokenizer, pairs, encoder.config.max_positions, title)
-    result: list[list[Links]] = [
-        [frozenset()] * len(pairs) for _ in range(encoder.config.num_layers + 1)
-    ]
-    usable = [k for k, pair in enumerate(joint) if len(pair.source) and len(pair.target)]
-    encoder.to(device)
-    with evaluating(encoder), track(title, len(usable), "pairs") as advance:
-        for places in plan_batches([len(joint[k]) for k in usable], batch_tokens):
-            batch = [usable[place] for place in places]
-            batch_links = _align_batch(encoder, tokenizer, [joint[k] for k in batch], device)
-            for layer, layer_links in enumerate(batch_links):
-                for k, links in zip(batch, layer_links, strict=True):
-                    result[layer][k] = links
-            advance(len(batch))
+    device = choose_device("auto") if device is None else device
+    choices = layers or every_layer(model.encoder.config.num_layers)
+    check_tokenizer(model.tokenizer, model.encoder.config)
+    result: list[list[Links]] = [[frozenset()] * len(pairs) for _ in choices]
+    flaws = _Flaws({}, {})
+    model.encoder.to(device)
+    with evaluating(model.encoder), track(title, len(pairs), "pairs") as advance:
+        for start in range(0, len(pairs), CHUNK_PAIRS):
+            chunk = pairs[start : start + CHUNK_PAIRS]
+            encoding = encode_pairs(model, chunk, settings.encoding)
+            flaws.note(encoding, start + first_number)
+            spans = link_spans(model, encoding, choices, device, settings, batch_tokens)
+            for numbers, links_by_choice in read_spans(spans, encoding, settings):
+                for found, links in zip(result, links_by_choice, strict=True):
+                    for k, words in zip(numbers, links, strict=True):
+                        found[start + k] = words
+                advance(len(numbers))
+            if num_bare := len(chunk) - len(find_usable(encoding)):
+                advance(num_bare)
+    flaws.tell(title, len(pairs), model.encoder.config.max_positions, settings.encoding)
     return result
+
+
+def score_words(
+    model: AnyEncoder,
+    pair: tuple[Words, Words],
+    device: torch.device | None = None,
+    *,
+    settings: AlignSettings = PAPER,
+    layers: Sequence[LayerChoice] | None = None,
+    title: str = "alignment",
+    number: int = 1,
+) -> list[PairScores]:
+    """Return links of one pair with the numbers that decided on them, for each choice of layers.
+
+    The links are those of `align_words`; so is what is said, where the pair is called `number`.
+    """
+    device = choose_device("auto") if device is None else device
+    choices = layers or every_layer(model.encoder.config.num_layers)
+    check_tokenizer(model.tokenizer, model.encoder.config)
+    model.encoder.to(device)
+    encoding = encode_pairs(model, [pair], settings.encoding)
+    flaws = _Flaws({}, {})
+    flaws.note(encoding, number)
+    flaws.tell(title, 1, model.encoder.config.max_positions, settings.encoding)
+    shape = len(pair[0]), len(pair[1])
+    if not len(find_usable(encoding)):
+        return [PairScores(choice, np.zeros(shape), frozenset()) for choice in choices]
+    with evaluating(model.encoder):
+        spans = list(link_spans(model, encoding, choices, device, settings, batch_tokens=1))
+        ((_, links_by_choice),) = read_spans(spans, encoding, settings)
+    cells = np.ix_(*(make_units(side, settings.words).words_N for side in encoding.sides))
+    scores = []
+    for choice, decision, (links,) in zip(
+        choices, spans[0][0].decisions, links_by_choice, strict=True
+    ):
+        weights = np.zeros(shape)
+        np.maximum.at(weights, cells, decision.weigh()[0].double().cpu().numpy())
+        scores.append(PairScores(choice, weights.clip(0.0, 1.0), links))
+    return scores
 
 
 def draw_examples(
@@ -162,81 +237,36 @@ def draw_examples(
     return examples
 
 
-def _join_pairs(
-    tokenizer: PreTrainedTokenizerBase,
-    pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
-    max_length: int,
-    title: str,
-) -> list[_JointPair]:
-    sources = tokenize_words(tokenizer, [source for source, _ in pairs])
-    targets = tokenize_words(tokenizer, [target for _, target in pairs])
-    joint: list[_JointPair] = []
-    num_cut = 0
-    for source, target in zip(sources, targets, strict=True):
-        excess = len(source) + len(target) + NUM_SPECIALS - max_length
-        if excess > 0:
-            num_cut += 1
-            source, target = _cut_longer(source, target, max_length - NUM_SPECIALS)
-        joint.append(_JointPair(source, target))
-    if num_cut:
-        say(
-            f"{title}: {num_cut:,} of {len(pairs):,} pairs are longer than {max_length} tokens "
-            f"and were cut"
-        )
-    return joint
+@dataclass(frozen=True)
+class _Flaws:
+    """Pairs that lose something, by their numbers, and how many tokens or words that are."""
+
+    cut: dict[int, int]
+    bare: dict[int, int]
+
+    def note(self, encoding: PairEncoding, first_number: int) -> None:
+        for noted, counts_P in ((self.cut, encoding.num_cut_P), (self.bare, encoding.num_bare_P)):
+            for k in counts_P.nonzero()[0].tolist():
+                noted[first_number + k] = int(counts_P[k])
+
+    def tell(self, title: str, num_pairs: int, positions: int, encoding: Encoding) -> None:
+        """Say which pairs were cut, and which have words that no piece stands for."""
+        if self.cut:
+            what = "are" if encoding == "joint" else "have a side"
+            say(
+                f"{title}: {len(self.cut):,} of {num_pairs:,} pairs {what} longer than {positions} "
+                f"tokens and were cut at the end ({sum(self.cut.values()):,} tokens): "
+                f"{_name_pairs(list(self.cut))}"
+            )
+        if self.bare:
+            say(
+                f"{title}: {sum(self.bare.values()):,} words become no piece in this vocabulary "
+                f"and are linked to nothing: {_name_pairs(list(self.bare))}"
+            )
 
 
-def _cut_longer(source: WordPieces, target: WordPieces, room: int) -> tuple[WordPieces, WordPieces]:
-    """Shorten the longer side until both fit, then both alike."""
-    shorter = min(len(source), len(target), room // 2)
-    longer = room - shorter
-    sizes = (longer, shorter) if len(source) > len(target) else (shorter, longer)
-    cut = (
-        WordPieces(side.ids[:size], side.words[:size])
-        for side, size in zip((source, target), sizes, strict=True)
-    )
-    return next(cut), next(cut)
-
-
-def _align_batch(
-    encoder: Encoder | ForeignEncoder,
-    tokenizer: PreTrainedTokenizerBase,
-    batch: Sequence[_JointPair],
-    device: torch.device,
-) -> list[list[Links]]:
-    """Encode pairs jointly once, and link the pieces of every layer."""
-    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-    ids = [[first, *pair.source.ids, last, *pair.target.ids, last] for pair in batch]
-    types = _number_sides(batch, encoder.config)
-    inputs = collate_inputs(ids, encoder.config.pad_id, device, types)
-    num_source_B = torch.tensor([len(pair.source) for pair in batch], device=device)
-    num_target_B = torch.tensor([len(pair.target) for pair in batch], device=device)
-    source_S = torch.arange(int(num_source_B.max()), device=device)
-    target_T = torch.arange(int(num_target_B.max()), device=device)
-    source_mask_BS = source_S < num_source_B[:, None]
-    target_mask_BT = target_T < num_target_B[:, None]
-    # The target starts after <s>, the source and </s>; padding may point anywhere inside.
-    place_BT = (target_T + num_source_B[:, None] + 2).clamp_max(inputs.ids_BL.shape[1] - 1)
-    rows_B1 = torch.arange(len(batch), device=device)[:, None]
-    links: list[list[Links]] = []
-    for state_BLD in encoder.hidden_states(*inputs):
-        source_BSD = state_BLD[:, 1 : 1 + len(source_S)]
-        target_BTD = state_BLD[rows_B1, place_BT]
-        linked_BST = link_pieces(source_BSD, target_BTD, source_mask_BS, target_mask_BT)
-        links.append(_gather_words(linked_BST, batch))
-    return links
-
-
-def _number_sides(batch: Sequence[_JointPair], config: EncoderConfig) -> list[list[int]] | None:
-    """Return token types, 1 on the target side, for encoders that know them (BERT)."""
-    if config.num_token_types < 2:
-        return None
-    return [[0] * (len(pair.source) + 2) + [1] * (len(pair.target) + 1) for pair in batch]
-
-
-def _gather_words(linked_BST: Tensor, batch: Sequence[_JointPair]) -> list[Links]:
-    """Turn linked pieces into linked words: any linked pieces link their words."""
-    links: list[set[Link]] = [set() for _ in batch]
-    for k, i, j in linked_BST.nonzero().tolist():
-        links[k].add((batch[k].source.words[i], batch[k].target.words[j]))
-    return [frozenset(words) for words in links]
+def _name_pairs(numbers: Sequence[int]) -> str:
+    named = ", ".join(str(number) for number in numbers[:NAMED_PAIRS])
+    more = len(numbers) - NAMED_PAIRS
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"{'pair' if len(numbers) == 1 else 'pairs'} {named}{rest}"

@@ -2,21 +2,24 @@
 
 The paper's Tatoeba experiment (Section 4.4 and its figure): each sentence looks for its translation
 among all sentences of the other side by cosine similarity, from the language into English and from
-English into the language; the figure averages both. Shapes: Q queries, K keys, D hidden.
+English into the language; the figure averages both. Shapes: N pairs, D hidden, Y choices of layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
-from metaxlm.features.embedding import embed_texts
-from metaxlm.model.encoder import Encoder
-from metaxlm.model.foreign import ForeignEncoder
+from metaxlm.errors import MetaXLMError
+from metaxlm.features.embedding import choose_layers, embed_texts
+from metaxlm.features.layers import LayerChoice
+from metaxlm.features.nearest import Nearest, find_both
+from metaxlm.features.vector_side import Vectors
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.pretraining.device import choose_device
 from metaxlm.tasks.readers import ParallelSentences
 
 
@@ -32,15 +35,32 @@ class RetrievalExample:
 
 
 @dataclass(frozen=True)
-class LayerRetrieval:
-    """Accuracy@1 of one layer."""
+class PairAccuracy:
+    """How often row i of one side finds row i of the other, each way, and what is found."""
 
-    layer: int
+    forward: float
+    backward: float
+    nearest_forward: Nearest
+    nearest_backward: Nearest
+
+
+@dataclass(frozen=True)
+class LayerRetrieval:
+    """Accuracy@1 of one choice of layers."""
+
+    choice: LayerChoice
     accuracy_to_source: float
     """From the language into English (xx -> en)."""
     accuracy_from_source: float
     """From English into the language (en -> xx)."""
-    examples: tuple[RetrievalExample, ...]
+    examples: tuple[RetrievalExample, ...] = ()
+    neighbors: tuple[Nearest, Nearest] | None = None
+    """What each sentence found, xx -> en and en -> xx, if it was asked for."""
+
+    @property
+    def layer(self) -> int:
+        """The layer, or the last of several."""
+        return self.choice.numbers[-1]
 
     @property
     def accuracy(self) -> float:
@@ -50,7 +70,7 @@ class LayerRetrieval:
 
 @dataclass(frozen=True)
 class RetrievalOutcome:
-    """All layers on one language; layer 0 is the embedding output."""
+    """All asked layers on one language; layer 0 is the embedding output."""
 
     language: str
     num_pairs: int
@@ -58,67 +78,67 @@ class RetrievalOutcome:
 
 
 def measure_retrieval(
-    encoder: Encoder | ForeignEncoder,
-    tokenizer: PreTrainedTokenizerBase,
+    model: AnyEncoder,
     sentences: ParallelSentences,
-    device: torch.device,
+    device: torch.device | None = None,
     *,
+    layers: Sequence[LayerChoice] | None = None,
+    specials: bool = True,
     batch_tokens: int = 16_384,
     num_examples: int = 4,
+    num_neighbors: int = 0,
 ) -> RetrievalOutcome:
-    """Embed both sides once, and retrieve in both directions with every layer."""
+    """Embed both sides once, and retrieve in both directions with every layer, or the asked ones.
+
+    With `num_neighbors` the outcome keeps so many nearest sentences of each.
+    """
     num_pairs = len(sentences.foreign)
+    device = device or choose_device("auto")
     # Both sides in one go: more sentences of each length, so less padding.
     vectors_YND = embed_texts(
-        encoder,
-        tokenizer,
+        model,
         [*sentences.foreign, *sentences.english],
         device,
+        layers=layers,
+        specials=specials,
         batch_tokens=batch_tokens,
         title=f"tatoeba {sentences.language}: embed",
     )
     chosen = torch.linspace(0, num_pairs - 1, min(num_examples, num_pairs)).long().tolist()
-    layers: list[LayerRetrieval] = []
-    for layer, vectors_ND in enumerate(vectors_YND):
-        vectors_ND = vectors_ND.to(device)
-        foreign_ND, english_ND = vectors_ND[:num_pairs], vectors_ND[num_pairs:]
-        found, similarities = find_nearest(foreign_ND, english_ND)
-        back, _ = find_nearest(english_ND, foreign_ND)
+    outcomes: list[LayerRetrieval] = []
+    for choice, vectors_ND in zip(choose_layers(model, layers), vectors_YND, strict=True):
+        right = measure_pairs(
+            vectors_ND[:num_pairs], vectors_ND[num_pairs:], device, k=max(1, num_neighbors)
+        )
+        found, back = right.nearest_forward, right.nearest_backward
         examples = tuple(
             RetrievalExample(
                 query=sentences.foreign[k],
                 expected=sentences.english[k],
-                found=sentences.english[int(found[k])],
-                similarity=float(similarities[k]),
+                found=sentences.english[int(found.indices_Qk[k, 0])],
+                similarity=float(found.similarities_Qk[k, 0]),
             )
             for k in chosen
         )
-        layers.append(LayerRetrieval(layer, _share_right(found), _share_right(back), examples))
-    return RetrievalOutcome(sentences.language, num_pairs, tuple(layers))
+        kept = (found, back) if num_neighbors else None
+        outcomes.append(LayerRetrieval(choice, right.forward, right.backward, examples, kept))
+    return RetrievalOutcome(sentences.language, num_pairs, tuple(outcomes))
 
 
-def find_nearest(
-    queries_QD: Tensor, keys_KD: Tensor, *, query_chunk: int = 1_024, key_chunk: int = 8_192
-) -> tuple[Tensor, Tensor]:
-    """Return for each query the index of the key with the highest cosine, and that cosine.
-
-    Only a chunk of the similarity matrix exists at a time. Of equal keys the first wins.
-    """
-    indices, similarities = [], []
-    for first in range(0, len(queries_QD), query_chunk):
-        queries_CD = F.normalize(queries_QD[first : first + query_chunk], dim=-1)
-        best_C = queries_CD.new_full((len(queries_CD),), float("-inf"))
-        index_C = torch.zeros(len(queries_CD), dtype=torch.long, device=queries_CD.device)
-        for start in range(0, len(keys_KD), key_chunk):
-            keys_CD = F.normalize(keys_KD[start : start + key_chunk], dim=-1)
-            top_C, place_C = (queries_CD @ keys_CD.T).max(dim=1)
-            better_C = top_C > best_C
-            best_C = torch.where(better_C, top_C, best_C)
-            index_C = torch.where(better_C, place_C + start, index_C)
-        indices.append(index_C.cpu())
-        similarities.append(best_C.cpu())
-    return torch.cat(indices), torch.cat(similarities)
+def measure_pairs(
+    source_ND: Vectors, target_ND: Vectors, device: torch.device | None = None, *, k: int = 1
+) -> PairAccuracy:
+    """Let row i of each side look for row i of the other."""
+    if len(source_ND) != len(target_ND):
+        raise MetaXLMError(
+            f"{len(source_ND):,} vectors on one side and {len(target_ND):,} on the other; pairs "
+            f"need equally many"
+        )
+    forward, backward = find_both(source_ND, target_ND, k=k, device=device)
+    return PairAccuracy(
+        _share_right(forward.indices_Qk), _share_right(backward.indices_Qk), forward, backward
+    )
 
 
-def _share_right(found_N: Tensor) -> float:
-    return float((found_N == torch.arange(len(found_N))).double().mean())
+def _share_right(found_Nk: Tensor) -> float:
+    return float((found_Nk[:, 0] == torch.arange(len(found_Nk))).double().mean())

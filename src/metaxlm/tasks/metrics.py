@@ -1,21 +1,20 @@
 """The metrics of the paper's tables: gold and predicted labels come in, fractions go out.
 
-Pure functions. Accuracy (XNLI), tagging F1 in two named modes (UD POS), span F1 over BIO tags (NER)
-and alignment error rate with precision and recall over sure and possible links. Every number is a
-fraction in [0, 1]; the tables multiply by 100. No gold at all is a `ValueError`, never a zero.
+Pure functions. Accuracy (XNLI), tagging F1 in two named modes (UD POS) and span F1 over BIO tags
+(NER). Every number is a fraction in [0, 1]; the tables multiply by 100. No gold at all is a
+`ValueError`, never a zero.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from metaxlm.tasks.chunks import count_chunks, score_chunks
 
 Label = TypeVar("Label", bound=Hashable)
-Link = tuple[int, int]
 
 TaggingMode = Literal["xtreme", "token"]
 """`xtreme`: chunk F1 as seqeval 1.2.2 computes it on plain tags, which is what XTREME's script and
@@ -31,15 +30,6 @@ class SpanScores:
     precision: float
     recall: float
     f1: float
-
-
-@dataclass(frozen=True)
-class AlignmentScores:
-    """Alignment error rate, precision and recall over a corpus."""
-
-    aer: float
-    precision: float
-    recall: float
 
 
 def compute_accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
@@ -73,28 +63,6 @@ def compute_span_scores(
     _check_sentences(gold, predicted)
     totals = count_chunks(gold, predicted).sum(axis=0)
     return SpanScores(*(float(value) for value in score_chunks(totals)))
-
-
-def compute_alignment_scores(
-    sure: Sequence[Collection[Link]],
-    possible: Sequence[Collection[Link]],
-    predicted: Sequence[Collection[Link]],
-) -> AlignmentScores:
-    """Return AER = 1 - (|A∩P| + |A∩S|) / (|A| + |S|) over a corpus, where P includes S."""
-    if not any(sure):
-        raise ValueError("alignment scores need at least one sure link")
-    num_predicted = num_sure = in_sure = in_possible = 0
-    for certain, allowed, links in zip(sure, possible, predicted, strict=True):
-        gold, guesses = set(certain), set(links)
-        num_predicted += len(guesses)
-        num_sure += len(gold)
-        in_sure += len(guesses & gold)
-        in_possible += len(guesses & (gold | set(allowed)))
-    return AlignmentScores(
-        aer=1.0 - (in_possible + in_sure) / (num_predicted + num_sure),
-        precision=in_possible / num_predicted if num_predicted else 0.0,
-        recall=in_sure / num_sure,
-    )
 
 
 def _check_sentences(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:

@@ -8,26 +8,22 @@ paper's tasks, and written in the order of the input.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path
+from metaxlm.files import STANDARD, open_output
 from metaxlm.model.finetuned import FinetunedModel
 from metaxlm.progress import say, track
 from metaxlm.tasks.classification import ClassificationTask
 from metaxlm.tasks.encoding import check_tokenizer
 from metaxlm.tasks.judging import predict_logits
 from metaxlm.tasks.prediction_inputs import (
-    STANDARD,
     InputFormat,
     InputLines,
     choose_format,
@@ -122,7 +118,7 @@ def predict_file(
         raise MetaXLMError(f"{target}: --output is the input itself; choose another file")
     model.model.to(device)
     count = shown = 0
-    with open_input(source) as lines, _open_output(target) as output:
+    with open_input(source) as lines, open_output(target) as output:
         total = max(1, (lines.total_bytes or 0) // 1024)
         with track("predict", total, "kB") as advance:
             for number, text in _predict_chunks(model, lines, chosen, device):
@@ -156,17 +152,3 @@ def _find_probability(logits: Logits) -> float:
     """Return the probability of the most probable class."""
     shifted = np.exp(logits.astype(np.float64) - float(logits.max()))
     return float(1.0 / shifted.sum())
-
-
-@contextmanager
-def _open_output(target: str) -> Iterator[TextIO]:
-    if target == STANDARD:
-        try:
-            yield sys.stdout
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read it has enough; Python must not fail again when it closes the stream.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    with atomic_path(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        yield file

@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import json_loads
+from metaxlm.files import STANDARD, json_loads
 from metaxlm.model.heads import HeadKind
 from metaxlm.tasks.readers import LabeledText, Question, TaggedSentence, read_questions
-
-STANDARD = "-"
-"""Stands for the standard input or output."""
 
 InputFormat = Literal["tsv", "jsonl", "conll", "conllu", "text", "squad"]
 

@@ -38,7 +38,8 @@ class TestWordAlignment:
         path = self.write_set(tmp_path, f"1 1 1 S\n1 {link} S\n2 1 1 S\n")
         with refuse(
             "{}:2: link {} of sentence 1 lies outside its 4 and 4 words (1 of 3 links do); words "
-            "count from 1, and the language named first in the folder comes first",
+            "count from 1, and the source's number comes first (in a folder de-en, German is the "
+            "source)",
             path,
             link,
         ):

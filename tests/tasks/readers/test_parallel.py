@@ -5,9 +5,17 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.languages import LANGUAGES
-from metaxlm.tasks.readers import read_tatoeba
+from metaxlm.languages import LANGUAGES, task_languages
+from metaxlm.tasks.readers import list_tatoeba, read_tatoeba
 from tests.tasks.readers.files import Published, refuse, write
+
+RELEASE = """
+afr amh ang ara arq arz ast awa aze bel ben ber bos bre bul cat cbk ceb ces cha cmn cor csb cym
+dan deu dsb dtp ell epo est eus fao fin fra fry gla gle glg gsw heb hin hrv hsb hun hye ido ile
+ina ind isl ita jav jpn kab kat kaz khm kor kur kzj lat lfn lit lvs mal mar max mhr mkd mon nds
+nld nno nob nov oci orv pam pes pms pol por ron rus slk slv spa sqi srp swe swg swh tam tat tel
+tgl tha tuk tur tzl uig ukr urd uzb vie war wuu xho yid yue zsm
+"""
 
 
 class TestTatoeba:
@@ -22,8 +30,32 @@ class TestTatoeba:
     def test_unknown_language(self, tmp_path: Path) -> None:
         with pytest.raises(MetaXLMError, match=r"^tatoeba: unknown language 'xx'; known: af am ar"):
             read_tatoeba(tmp_path, "xx")
-        with pytest.raises(MetaXLMError, match="unknown language 'en'"):
+        with pytest.raises(MetaXLMError, match="'en' is the other side of every pair"):
             read_tatoeba(tmp_path, "en")
+        with refuse("tatoeba: unknown language 'ger'; did you mean 'de'?"):
+            read_tatoeba(tmp_path, "ger")
+        with refuse("tatoeba: unknown language 'Kantonese'; did you mean 'yue'?"):
+            read_tatoeba(tmp_path, "Kantonese")
+
+    def test_languages_beyond_our_table_go_by_their_files(self, tmp_path: Path) -> None:
+        for code in ("nds", "deu", "ber", "qqq"):
+            write(tmp_path / f"tatoeba/tatoeba.{code}-eng.{code}", "Moin\n")
+            write(tmp_path / f"tatoeba/tatoeba.{code}-eng.eng", "hello\n")
+        assert list_tatoeba(tmp_path) == ["de", "ber", "nds"]
+        sentences = read_tatoeba(tmp_path, "nds")
+        assert (sentences.language, sentences.foreign) == ("nds", ("Moin",))
+
+    def test_all_112_languages_of_the_release_have_a_code(self, tmp_path: Path) -> None:
+        codes = RELEASE.split()
+        assert len(codes) == 112
+        for code in codes:
+            write(tmp_path / f"tatoeba/tatoeba.{code}-eng.{code}", f"{code}\n")
+            write(tmp_path / f"tatoeba/tatoeba.{code}-eng.eng", "hello\n")
+        languages = list_tatoeba(tmp_path)
+        assert len(set(languages)) == 112
+        read = {read_tatoeba(tmp_path, language).foreign[0] for language in languages}
+        assert read == set(codes)
+        assert set(task_languages("tatoeba")) < set(languages)
 
     def test_missing_language_names_what_is_there(self, tmp_path: Path) -> None:
         path = tmp_path / "tatoeba" / "tatoeba.deu-eng.deu"

@@ -69,18 +69,17 @@ def read_word_alignment(data_dir: Path, language: str) -> AlignmentSet:
         (tuple(a.split()), tuple(b.split()))
         for a, b in zip(source_lines, target_lines, strict=True)
     ]
-    sure, possible = _read_gold_links(folder / "alignv2.txt", source_path, sides)
-    pairs = tuple(
-        AlignedPair(words, others, frozenset(certain), frozenset(allowed))
-        for (words, others), certain, allowed in zip(sides, sure, possible, strict=True)
-    )
-    return AlignmentSet(source, target, pairs)
+    pairs = read_naacl_links(folder / "alignv2.txt", source_path.name, sides)
+    return AlignmentSet(source, target, tuple(pairs))
 
 
-def _read_gold_links(
-    path: Path, source_path: Path, sides: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
-) -> tuple[list[set[Link]], list[set[Link]]]:
-    """Read `sentence source target [S|P]`; words count from 1, the k-th new sentence is line k."""
+def read_naacl_links(
+    path: Path, name: str, sides: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
+) -> list[AlignedPair]:
+    """Read `sentence source target [S|P]`; words count from 1, the k-th new sentence is line k.
+
+    `name` is what messages call the file with the sentences.
+    """
     order: dict[int, int] = {}
     sure: list[set[Link]] = [set() for _ in sides]
     possible: list[set[Link]] = [set() for _ in sides]
@@ -91,7 +90,7 @@ def _read_gold_links(
         k = order.setdefault(sentence, len(order))
         if k >= len(sides):
             raise MetaXLMError(
-                f"{path}:{number}: sentence {sentence} is number {k + 1}, but {source_path.name} "
+                f"{path}:{number}: sentence {sentence} is number {k + 1}, but {name} "
                 f"has {len(sides)} lines; use the files of one release"
             )
         words, others = sides[k]
@@ -106,17 +105,20 @@ def _read_gold_links(
             sure[k].add((i - 1, j - 1))
     if len(order) < len(sides):
         raise MetaXLMError(
-            f"{path}:{len(lines)}: links for {len(order)} sentences, but {source_path.name} has "
+            f"{path}:{len(lines)}: links for {len(order)} sentences, but {name} has "
             f"{len(sides)} lines; every sentence needs a link"
         )
     if len(outside) > TOLERATED_BAD_LINKS * len(lines):
         raise MetaXLMError(
             f"{outside[0]} ({len(outside)} of {len(lines)} links do); words count from 1, and the "
-            f"language named first in the folder comes first"
+            f"source's number comes first (in a folder de-en, German is the source)"
         )
     for complaint in outside:
         say(f"{complaint}; left out")
-    return sure, possible
+    return [
+        AlignedPair(words, others, frozenset(certain), frozenset(allowed))
+        for (words, others), certain, allowed in zip(sides, sure, possible, strict=True)
+    ]
 
 
 def _parse_link(line: str, where: str) -> tuple[int, int, int, bool]:

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from metaxlm.cli.alignment_text import list_pair
+from metaxlm.features.align_methods import AlignSettings
+from metaxlm.features.alignment import align_words, measure_alignment
+from metaxlm.features.layers import LayerChoice, every_layer
+from metaxlm.features.link_files import format_links
+from metaxlm.features.pair_files import PairFiles
+from metaxlm.model.any_encoder import AnyEncoder, load_encoder
+from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.tasks.readers import AlignmentSet, read_word_alignment
+from tests.commands import Command
+from tests.tasks.conftest import CPU
+from tests.tasks.readers.files import write
+
+LAST = LayerChoice((1,))
+
+
+@pytest.fixture
+def gold(data: Path) -> AlignmentSet:
+    return read_word_alignment(data, "de")
+
+
+@pytest.fixture
+def sides(data: Path) -> list[str | Path]:
+    folder = data / "wordalign" / "de-en"
+    return ["--source", folder / "test.de", "--target", folder / "test.en", "--device", "cpu"]
+
+
+@pytest.fixture(scope="session")
+def strong(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose layers link different words, unlike those with fresh weights."""
+    folder = tmp_path_factory.mktemp("strong") / "model"
+    pretrained = load_pretrained(models / "one")
+    with torch.no_grad():
+        for parameter in pretrained.model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(10)
+    save_pretrained(pretrained.model, pretrained.tokenizer, folder, "# test\n")
+    return folder
+
+
+@pytest.fixture
+def model(strong: Path) -> AnyEncoder:
+    return load_encoder(strong)
+
+
+def list_links(model: AnyEncoder, gold: AlignmentSet, settings: AlignSettings) -> list[str]:
+    pairs = [(pair.source, pair.target) for pair in gold.pairs]
+    (found,) = align_words(model, pairs, CPU, settings=settings, layers=[LAST])
+    return [format_links(links) for links in found]
+
+
+def test_the_first_pairs_are_printed(
+    metaxlm: Command, strong: Path, model: AnyEncoder, sides: list[str], gold: AlignmentSet
+) -> None:
+    code, printed, errors = metaxlm("align", "--model", strong, *sides, "--show", "2")
+    assert (code, errors) == (0, "")
+    assert "layer 1 of 1, two thirds of the depth; --layer chooses another" in printed
+    pairs = [(pair.source, pair.target) for pair in gold.pairs]
+    (links,) = align_words(model, pairs, CPU, layers=[LAST])
+    lines = printed.splitlines()
+    for number in (1, 2):
+        assert list_pair(number, *pairs[number - 1], links[number - 1]) in lines
+    assert not any(line.startswith("3: ") for line in lines)
+    assert "2 of 8 pairs" in printed
+
+
+def test_links_are_written(
+    metaxlm: Command, strong: Path, model: AnyEncoder, sides: list[str], gold: AlignmentSet
+) -> None:
+    arguments = ["align", "--model", strong, *sides, "--layer", "-1"]
+    code, printed, _ = metaxlm(*arguments, "--output", "links.txt")
+    assert code == 0
+    written = (metaxlm.folder / "links.txt").read_text().splitlines()
+    assert written == list_links(model, gold, AlignSettings())
+    assert "8 pairs: links.txt" in printed
+    assert not re.search("^1: ", printed, re.MULTILINE)
+
+    options = ["--method", "softmax", "--encoding", "separate", "--words", "mean"]
+    settings = AlignSettings("softmax", "separate", "mean", threshold=0.2)
+    expected = list_links(model, gold, settings)
+    assert expected not in (written, list_links(model, gold, AlignSettings("softmax")))
+    metaxlm.capsys.readouterr()
+    code, printed, errors = metaxlm(
+        *arguments, *options, "--set", "threshold=0.2", "--output", "-", "--show", "1"
+    )
+    assert code == 0
+    assert printed.splitlines() == expected
+    assert re.search("^1: ", errors, re.MULTILINE)
+
+    metaxlm(*arguments, "--output", "links.talp", "--format", "talp")
+    talp = (metaxlm.folder / "links.talp").read_text()
+    assert re.findall(r"\d+", talp) == [
+        str(int(number) + 1) for number in re.findall(r"\d+", "\n".join(written))
+    ]
+
+
+def test_standard_input(metaxlm: Command, strong: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.TextIOWrapper(io.BytesIO("das Haus ||| the house\n我喜欢 ||| I like\n".encode()))
+    monkeypatch.setattr(sys, "stdin", text)
+    options = ("--layer", "0", "--split", "characters", "--page", "page.html")
+    code, printed, _ = metaxlm("align", "--model", strong, "--input", "-", *options)
+    assert code == 0
+    assert re.search("^2: ", printed, re.MULTILINE)
+    page = (metaxlm.folder / "page.html").read_text("utf-8")
+    assert "<h1>standard input</h1>" in page
+    assert ">喜</bdi>" in page
+
+
+@pytest.mark.parametrize("layout", ["naacl", "pharaoh", "talp"])
+def test_scores_by_layer(
+    metaxlm: Command,
+    strong: Path,
+    data: Path,
+    model: AnyEncoder,
+    sides: list[str],
+    gold: AlignmentSet,
+    layout: str,
+) -> None:
+    path = data / "wordalign" / "de-en" / "alignv2.txt"
+    if layout != "naacl":
+        lines = [format_links(p.sure, layout, p.possible) for p in gold.pairs]  # type: ignore[arg-type]
+        path = write(metaxlm.folder / "gold", "\n".join(lines) + "\n")
+    code, printed, errors = metaxlm(
+        "align", "--model", strong, *sides,
+        "--layer", "all", "--gold", path, "--gold-format", layout,
+    )  # fmt: skip
+    assert (code, errors) == (0, "")
+    outcome = measure_alignment(model, gold, CPU)
+    rows = [line.split() for line in printed.splitlines() if re.match(r"\s+\d ", line)]
+    assert rows == [
+        [
+            str(found.choice),
+            *(f"{100 * value:.1f}" for value in (s.aer, s.precision, s.recall, s.f1)),
+        ]
+        for found in outcome.layers
+        for s in [found.scores]
+    ]
+    assert len(rows) == 2
+
+
+def test_the_page(
+    metaxlm: Command,
+    strong: Path,
+    data: Path,
+    model: AnyEncoder,
+    sides: list[str],
+    gold: AlignmentSet,
+) -> None:
+    path = data / "wordalign" / "de-en" / "alignv2.txt"
+    code, printed, _ = metaxlm(
+        "align", "--model", strong, *sides, "--layer", "0+1", "--output", "links.txt",
+        "--gold", path, "--gold-format", "naacl",
+        "--page", "out/page.html", "--page-pairs", "3", "--neighbors", "5",
+    )  # fmt: skip
+    assert code == 0
+    assert "page of 3 pairs: out/page.html" in printed
+    page = (metaxlm.folder / "out/page.html").read_text("utf-8")
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    found = json.loads(text)
+    layers = (*every_layer(1), LayerChoice((0, 1)))
+    outcome = measure_alignment(model, gold, CPU, layers=layers)
+    assert found["notes"] == [f"AER {100 * layer.scores.aer:.1f}" for layer in outcome.layers]
+    assert len(found["pairs"]) == 3
+    assert {len(pair["layers"]) for pair in found["pairs"]} == {3}
+    assert {int(place) for place in found["texts"]["of_source"]} <= set(range(5))
+    assert 'data-names="0 1 0+1"' in page
+    assert 'value="2"' in page
+    assert "first 3 pairs of 8" in page
+    assert str(strong) in page
+    assert len({layer.links for layer in outcome.layers}) == 3
+    # The links of the written file are those of the asked layer.
+    written = (metaxlm.folder / "links.txt").read_text().splitlines()
+    assert written == [format_links(links) for links in outcome.layers[2].links]
+    kinds = found["pairs"][0]["layers"][2]["kinds"]
+    linked = [link for kind in ("sure", "possible", "wrong") for link in kinds.get(kind, [])]
+    assert format_links({(i, j) for i, j in linked}) == written[0]
+
+
+PAIRS = "das Haus ||| the house\nja ||| yes\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "align: needs either --input, or --source and --target"),
+        (("--source", "pairs"), "align: needs either --input, or --source and --target"),
+        (("--input", "pairs", "--target", "pairs"), "needs either --input, or --source and"),
+        (("--input", "broken"), "broken:3: no ||| between two sentences"),
+        (("--source", "pairs", "--target", "broken"), "pairs:2: has 2 lines, broken has 3;"),
+        (("--input", "nowhere"), "nowhere: no such file"),
+        (("--input", "pairs", "--output", "./pairs"), "pairs: --output is an input itself"),
+        (("--input", "pairs", "--gold", "far", "--output", "far"), "far: --output is an input"),
+        (("--input", "pairs", "--gold", "far"), "far:2: link 0-1 lies outside the 1 and 1 words"),
+        (("--input", "pairs", "--gold", "broken"), "broken:1: 'das' is no link"),
+        (("--input", "pairs", "--layer", "2"), "layer 2: the encoder has 1 layers"),
+        (("--input", "pairs", "--layer", "all"), "several layers are for a table with --gold"),
+        (("--input", "pairs", "--layer", "all", "--gold", "fit", "--show", "1"), "several layers"),
+        (("--input", "pairs", "--method", "best"), "method is 'best'; known: transport, sinkhorn"),
+        (("--input", "pairs", "--words", "last"), "words is 'last'; known: any, first, mean"),
+        (("--input", "pairs", "--set", "passes"), "--set passes: write NAME=VALUE; names: iter"),
+        (("--input", "pairs", "--set", "x=1"), "--set x=1: write NAME=VALUE; names: iterations,"),
+        (("--input", "pairs", "--set", "passes=1.5"), "--set passes=1.5: '1.5' is no whole number"),
+        (("--input", "pairs", "--set", "alpha=a"), "--set alpha=a: 'a' is no number"),
+    ],
+)  # fmt: skip
+def test_mistakes(
+    metaxlm: Command, strong: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    for name, text in {
+        "pairs": PAIRS,
+        "broken": PAIRS + "broken\n",
+        "far": "0-0\n0-1\n",
+        "fit": "0-0\n0-0\n",
+    }.items():
+        write(metaxlm.folder / name, text)
+    before = sorted(path.name for path in metaxlm.folder.iterdir())
+    assert complaint in metaxlm.complaint("align", "--model", strong, *arguments)
+    assert sorted(path.name for path in metaxlm.folder.iterdir()) == before
+    assert (metaxlm.folder / "pairs").read_text() == PAIRS
+
+
+def test_a_model_that_is_not_there(metaxlm: Command, tmp_path: Path) -> None:
+    write(tmp_path / "pairs", PAIRS)
+    assert "nowhere" in metaxlm.complaint("align", "--model", "./nowhere", "--input", "pairs")
+
+
+def test_pairs_of_a_file_keep_their_order(
+    metaxlm: Command, strong: Path, data: Path, sides: list[str], model: AnyEncoder
+) -> None:
+    lines = [
+        f"{pair.source_text}\t{pair.target_text}" for pair in PairFiles(*map(str, sides[1:4:2]))
+    ]
+    write(metaxlm.folder / "pairs.tsv", "\n".join(lines[::-1]) + "\n")
+    arguments = ("align", "--model", strong, "--device", "cpu", "--output")
+    metaxlm(*arguments, "forward.txt", *sides)
+    metaxlm(*arguments, "backward.txt", "--input", "pairs.tsv")
+    forward, backward = (
+        (metaxlm.folder / f"{name}.txt").read_text().splitlines()
+        for name in ("forward", "backward")
+    )
+    assert forward == backward[::-1]
+    assert len(set(forward)) > 1

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.experiments.stage import Stage
+from metaxlm.features.embedding import embed_texts
+from metaxlm.features.vector_files import read_vectors
+from metaxlm.files import read_json
+from metaxlm.model.any_encoder import load_encoder
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.hugging_face import save_pretrained
+from tests.commands import Command
+from tests.conftest import sentences
+
+LINES = sentences("de")[:10]
+EMBED = ("embed", "--model", "model", "--input", "a.txt", "--output")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase) -> Path:
+    """A finished model of two layers, and a text file."""
+    torch.manual_seed(1)
+    config = EncoderConfig(len(multilingual_tokenizer), 16, 2, 2, 32, max_positions=24)
+    save_pretrained(MaskedLM(config).eval(), multilingual_tokenizer, tmp_path / "model", "# A\n")
+    (tmp_path / "a.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def expected(folder: Path, capsys: pytest.CaptureFixture[str]) -> np.ndarray:
+    """Every layer of every line."""
+    vectors = embed_texts(load_encoder(folder / "model"), LINES).numpy()
+    capsys.readouterr()  # the command's words only are looked at
+    return vectors
+
+
+def test_the_last_layer_in_float16(metaxlm: Command, folder: Path, expected: np.ndarray) -> None:
+    code, printed, errors = metaxlm(*EMBED, "out/a.npy")
+    assert (code, errors) == (0, "")
+    assert printed.splitlines()[-1] == (
+        "10 vectors of 16 numbers in float16, layer 2 of 2: out/a.npy"
+    )
+    vectors = np.load(folder / "out" / "a.npy")
+    assert vectors.dtype == np.float16
+    np.testing.assert_allclose(vectors, expected[2], atol=2e-3)
+
+
+def test_options_reach_the_vectors(metaxlm: Command, folder: Path, expected: np.ndarray) -> None:
+    options = ("--layer", "0,1..2", "--type", "float32", "--batch-tokens", "30")
+    assert metaxlm(*EMBED, "a.parquet", *options)[0] == 0
+    table = pq.read_table(folder / "a.parquet")
+    assert table.column_names == ["line", "text", "layer_0", "layer_1+2"]
+    assert table["text"].to_pylist() == LINES
+    vectors = read_vectors(folder / "a.parquet", "1+2")
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, expected[1:].mean(axis=0), atol=1e-5)
+    assert metaxlm(*EMBED, "a.npy", "--no-specials", "--type", "float32")[0] == 0
+    without = embed_texts(load_encoder(folder / "model"), LINES, specials=False)[-1]
+    np.testing.assert_allclose(np.load(folder / "a.npy"), without, atol=1e-5)
+    assert metaxlm(*EMBED, "b.npy", "--precision", "bfloat16", "--type", "float32")[0] == 0
+    error = np.abs(np.load(folder / "b.npy") - expected[2]).max()
+    assert 1e-5 < error < 0.1
+
+
+def test_standard_input(
+    metaxlm: Command, folder: Path, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "\ufeff" + "\r\n".join(LINES)  # as other systems write it
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    code, printed, _ = metaxlm(
+        "embed", "--model", "model", "--input", "-", "--output", "a.npy", "--quiet"
+    )
+    assert (code, printed) == (0, "")
+    np.testing.assert_allclose(np.load(folder / "a.npy"), expected[2], atol=2e-3)
+
+
+def test_long_lines_are_named(metaxlm: Command, folder: Path) -> None:
+    lines = [*LINES[:2], " ".join(LINES), LINES[0]]
+    (folder / "a.txt").write_text("\n".join(lines), encoding="utf-8")
+    code, printed, _ = metaxlm(*EMBED, "a.npy")
+    assert code == 0
+    assert "embed: 1 of 4 texts are longer than 24 tokens and were cut: a.txt:3\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a\n\nb\n \n", "a.txt:2: the line is empty (as are 1 more); a vector needs a text"),
+        ("a\nb\n\u3000\n", "a.txt:3: the line is empty; a vector needs a text"),
+        ("a\n\u200b\n", "a.txt:2 ('\\u200b') becomes no token; a vector needs one"),
+        ("", "a.txt:1: no text in it"),
+        (b"a\nb\xff\n", "a.txt:2: not UTF-8 (byte 0xFF); convert it with iconv"),
+        ("a".encode("utf-16"), "a.txt:1: NUL characters, as in UTF-16"),
+    ],
+)
+def test_bad_lines_are_named(
+    metaxlm: Command, folder: Path, content: str | bytes, expected: str
+) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    (folder / "a.txt").write_bytes(data)
+    assert expected in metaxlm.complaint(*EMBED, "out.npy")
+    assert not (folder / "out.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("a.npy", "--layer", "3"), "layer 3: the encoder has 2 layers"),
+        (("a.txt",), "a.txt: vectors are written as .npy or .parquet"),
+        (("a.npy", "--input", "b.txt"), "b.txt: no such file"),
+        (("a.npy", "--model", "nothing/here/at/all"), "nothing/here/at/all: no such folder"),
+        (("a.npy", "--device", "tpu"), "--device tpu"),
+        (("a.npy", "--type", "int8"), "int8"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    metaxlm: Command, folder: Path, options: tuple[str, ...], expected: str
+) -> None:
+    assert expected in metaxlm.complaint(*EMBED, *options)
+    assert sorted(path.name for path in folder.iterdir()) == ["a.txt", "model"]
+
+
+def test_the_variants_of_a_run(metaxlm: Command, folder: Path, expected: np.ndarray) -> None:
+    run = folder / "run"
+    run.mkdir()
+    variants = "{xlm: {initialize: none}, both: {initialize: both}}"
+    (run / "recipe.yaml").write_text(
+        f"name: run\nlanguages: [en, de]\nvariants: {variants}\n", encoding="utf-8"
+    )
+
+    def fill(temporary: Path) -> None:
+        shutil.copytree(folder / "model", temporary, dirs_exist_ok=True)
+
+    for name in ("xlm", "both"):
+        Stage("pretrain", run / "variants" / name / "model", {"name": name}, (), fill).run()
+    places = ", ".join(str(run / "variants" / name) for name in ("xlm", "both"))
+    told = f"run: stands for 2 models; name one: {places}"
+    assert told in metaxlm.complaint(*EMBED, "a.npy", "--model", "run")
+    assert told in metaxlm.complaint("export", "--output", "out", "--model", "run")
+    assert metaxlm(*EMBED, "a.npy", "--model", "run/variants/both")[0] == 0
+    np.testing.assert_allclose(np.load(folder / "a.npy"), expected[2], atol=2e-3)
+
+
+def test_export(metaxlm: Command, folder: Path) -> None:
+    options = ("export", "--model", "model", "--output", "out", "--layer", "1", "--normalize")
+    code, printed, errors = metaxlm(*options)
+    assert (code, errors) == (0, "")
+    assert printed == 'written: out, for SentenceTransformer("out")\n'
+    assert read_json(folder / "out" / "config.json")["num_hidden_layers"] == 1
+    assert "2_Normalize" in (folder / "out" / "modules.json").read_text(encoding="utf-8")
+    assert "out: is there already" in metaxlm.complaint(*options)
+
+
+def test_export_of_the_last_layer(metaxlm: Command, folder: Path, expected: np.ndarray) -> None:
+    assert metaxlm("export", "--model", "model", "--output", "out", "--quiet")[:2] == (0, "")
+    found = embed_texts(load_encoder(folder / "out"), LINES)[-1].numpy()
+    np.testing.assert_allclose(found, expected[2], atol=1e-5)
+    assert "Normalize" not in (folder / "out" / "modules.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        ("1,2", "--layer 1,2: 2 layers; a folder has one, name it"),
+        ("1..2", "layer 1+2: sentence-transformers takes vectors of one layer"),
+        ("7", "layer 7: the encoder has 2 layers"),
+    ],
+)
+def test_what_export_refuses(metaxlm: Command, folder: Path, layer: str, expected: str) -> None:
+    complaint = metaxlm.complaint("export", "--model", "model", "--output", "out", "--layer", layer)
+    assert expected in complaint
+    assert not (folder / "out").exists()

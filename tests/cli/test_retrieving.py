@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from metaxlm.features.embedding import embed_texts
+from metaxlm.features.mining import mine_pairs
+from metaxlm.features.nearest import find_nearest
+from metaxlm.model.any_encoder import load_encoder
+from tests.commands import Command
+
+SIZE = 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path, models: Path, data: Path) -> Path:
+    """German and English sentences of the built-in corpus, and a link to a model."""
+    for side, name in (("deu", "de.txt"), ("eng", "en.txt")):
+        lines = (data / f"tatoeba/tatoeba.deu-eng.{side}").read_text("utf-8").splitlines()
+        assert len(lines) >= SIZE
+        write(tmp_path / name, lines[:SIZE])
+    (tmp_path / "model").symlink_to(models / "one")
+    return tmp_path
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+
+
+def embed(folder: Path, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    model = load_encoder(folder / "model")
+    texts = [(folder / name).read_text("utf-8").splitlines() for name in ("de.txt", "en.txt")]
+    first, second = (embed_texts(model, lines)[layer] for lines in texts)
+    return first, second
+
+
+QUERIES = ("--queries", "de.txt", "--keys", "en.txt")
+SIDES = ("--source", "de.txt", "--target", "en.txt")
+
+
+def test_neighbors_are_written(metaxlm: Command, folder: Path) -> None:
+    code, printed, errors = metaxlm(
+        *("retrieve", "--model", "model", *QUERIES, "--k", "3", "--layer", "0"),
+        *("--output", "found.tsv"),
+    )
+    assert (code, errors) == (0, "")
+    assert f"{3 * SIZE} neighbors of {SIZE} queries: found.tsv" in printed
+    expected = find_nearest(*embed(folder, 0), k=3)
+    rows = read(folder / "found.tsv")
+    german, english = (
+        (folder / name).read_text("utf-8").splitlines() for name in ("de.txt", "en.txt")
+    )
+    keys = expected.indices_Qk.flatten().tolist()
+    assert [int(row[0]) for row in rows] == [k // 3 + 1 for k in range(3 * SIZE)]
+    assert [int(row[1]) for row in rows] == [key + 1 for key in keys]
+    cosines = [float(row[2]) for row in rows]
+    assert cosines == pytest.approx(expected.similarities_Qk.flatten().tolist(), abs=1e-5)
+    assert [row[3:] for row in rows] == [
+        [german[k // 3], english[key]] for k, key in enumerate(keys)
+    ]
+
+
+def test_the_standard_output_has_the_neighbors_alone(metaxlm: Command, folder: Path) -> None:
+    code, printed, errors = metaxlm("retrieve", "--model", "model", *QUERIES)
+    assert code == 0
+    assert len(printed.splitlines()) == SIZE
+    assert all(len(line.split("\t")) == 5 for line in printed.splitlines())
+    assert "layer 1 of 1, two thirds of the depth" in errors
+
+
+def test_parallel_files_give_accuracy_by_layer(metaxlm: Command, folder: Path) -> None:
+    code, printed, _ = metaxlm("retrieve", "--model", "model", *QUERIES, "--parallel")
+    assert code == 0
+    numbers = torch.arange(SIZE)
+    for layer in (0, 1):
+        german, english = embed(folder, layer)
+        there, back = (
+            float((find_nearest(*sides).indices_Qk[:, 0] == numbers).double().mean())
+            for sides in ((german, english), (english, german))
+        )
+        told = re.search(rf"│ +{layer} │ +([\d.]+) │ +([\d.]+) │ +([\d.]+) │", printed)
+        assert told is not None, printed
+        wanted = [100 * value for value in (there, back, (there + back) / 2)]
+        assert [float(value) for value in told.groups()] == pytest.approx(wanted, abs=0.06)
+    assert "best: layer" in printed
+    assert "de.txt → en.txt" in printed
+    # Every sentence finds itself, and of one layer what is found may be written too.
+    code, printed, _ = metaxlm(
+        *("retrieve", "--model", "model", "--queries", "de.txt", "--keys", "de.txt"),
+        *("--parallel", "--layer", "1", "--output", "self.tsv"),
+    )
+    assert code == 0
+    assert "100.0" in printed
+    assert len(read(folder / "self.tsv")) == SIZE
+
+
+def test_vectors_need_no_model(metaxlm: Command, folder: Path) -> None:
+    german, english = embed(folder, 1)
+    np.save(folder / "de.npy", german.numpy())
+    np.save(folder / "both.npy", np.stack([embed(folder, 0)[1].numpy(), english.numpy()]))
+    code, _, errors = metaxlm(
+        "retrieve", "--queries", "de.npy", "--keys", "de.npy", "--output", "found.tsv"
+    )
+    assert (code, errors) == (0, "")
+    assert [row[0] for row in read(folder / "found.tsv")] == [str(k + 1) for k in range(SIZE)]
+    # A text on one side and vectors on the other: the layer is the text's and the file's.
+    code, _, errors = metaxlm(
+        *("retrieve", "--model", "model", "--queries", "de.txt", "--keys", "both.npy"),
+        *("--layer", "1", "--output", "mixed.tsv"),
+    )
+    assert (code, errors) == (0, "")
+    expected = find_nearest(german, english).indices_Qk[:, 0]
+    rows = read(folder / "mixed.tsv")
+    assert [int(row[1]) for row in rows] == (expected + 1).tolist()
+    assert [row[4] for row in rows] == [row[1] for row in rows]
+    code, printed, _ = metaxlm(
+        "retrieve", "--queries", "both.npy", "--keys", "both.npy", "--parallel"
+    )
+    assert (code, printed.count("100.0")) == (0, 7)
+
+
+def test_pairs_are_mined_and_scored(metaxlm: Command, folder: Path) -> None:
+    expected = mine_pairs(*embed(folder, 0), k=2, margin="distance")
+    pairs = list(zip(expected.source_P.tolist(), expected.target_P.tolist(), strict=True))
+    write(folder / "gold.tsv", [f"{s + 1}\t{t + 1}" for s, t in pairs[::2]])
+    code, printed, errors = metaxlm(
+        *("mine", "--model", "model", *SIDES, "--layer", "0", "--k", "2", "--margin", "distance"),
+        *("--gold", "gold.tsv", "--output", "pairs.tsv"),
+    )
+    assert (code, errors) == (0, "")
+    rows = read(folder / "pairs.tsv")
+    german, english = (
+        (folder / name).read_text("utf-8").splitlines() for name in ("de.txt", "en.txt")
+    )
+    assert [row[1:] for row in rows] == [[german[s], english[t]] for s, t in pairs]
+    assert [float(row[0]) for row in rows] == pytest.approx(expected.score_P.tolist(), abs=1e-5)
+    right = len(pairs[::2])
+    assert f"recall 100.0 ({right} of {len(pairs)} found are among {right} gold pairs)" in printed
+    assert "tuned on this gold: F1" in printed
+
+
+def test_ids_of_bucc(metaxlm: Command, folder: Path) -> None:
+    for name in ("de", "en"):
+        lines = (folder / f"{name}.txt").read_text("utf-8").splitlines()
+        write(folder / f"{name}.ids", [f"{name}-{k:03}\t{line}" for k, line in enumerate(lines)])
+    write(folder / "gold.tsv", ["de-003\ten-003"])
+    command = ("mine", "--model", "model", "--source", "de.ids", "--target", "de.ids", "--ids")
+    write(folder / "own.tsv", ["de-003\tde-003", "de-000\tde-000"])
+    code, printed, _ = metaxlm(*command, "--gold", "own.tsv", "--output", "pairs.tsv")
+    assert code == 0
+    assert f"recall 100.0 (2 of {SIZE} found are among 2 gold pairs)" in printed
+    rows = read(folder / "pairs.tsv")
+    assert all(row[1] == row[2] and row[3] == row[4] and len(row) == 5 for row in rows)
+    told = metaxlm.complaint(*command, "--gold", "gold.tsv", "--output", "other.tsv")
+    assert "gold.tsv:1: de.ids has no id 'en-003'" in told
+    write(folder / "twice.ids", ["a\tein Haus", "a\tein Hund"])
+    told = metaxlm.complaint(*command[:4], "twice.ids", *command[5:])
+    assert "twice.ids:2: the id 'a' is there twice" in told
+    assert "de.txt:1: with --ids a line is id TAB text" in metaxlm.complaint(
+        *command[:4], "de.txt", *command[5:]
+    )
+
+
+@pytest.mark.parametrize(
+    ("gold", "expected"),
+    [
+        (["1\t1", f"{SIZE + 1}\t1"], f"gold.tsv:2: line {SIZE + 1} is out of range, de.txt has"),
+        (["1\t0"], "gold.tsv:1: line 0 is out of range, en.txt has 20 lines"),
+        (["1\t2\t3"], "gold.tsv:1: 3 fields; write the source's and the target's line"),
+        (["1\ten-1"], "gold.tsv:1: 'en-1' is no line number; if the lines begin with ids, say"),
+    ],
+)
+def test_gold_that_cannot_be(
+    metaxlm: Command, folder: Path, gold: list[str], expected: str
+) -> None:
+    write(folder / "gold.tsv", gold)
+    told = metaxlm.complaint("mine", "--model", "none", *SIDES, "--gold", "gold.tsv")
+    assert expected in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("retrieve", *QUERIES), "de.txt: a text needs --model to become vectors"),
+        (
+            ("retrieve", "--model", "model", "--queries", "gap.txt", "--keys", "en.txt"),
+            "gap.txt:2:",
+        ),
+        (
+            (
+                "retrieve",
+                "--model",
+                "model",
+                "--queries",
+                "two.txt",
+                "--keys",
+                "en.txt",
+                "--parallel",
+            ),
+            "two.txt:2: has 2 lines, en.txt has 20; parallel files need equally many",
+        ),
+        (
+            ("retrieve", "--queries", "bad.npy", "--keys", "bad.npy"),
+            "bad.npy: vector 2 has a value",
+        ),
+        (("retrieve", "--queries", "good.npy", "--keys", "wide.npy"), "queries have 3 dimensions"),
+        (
+            ("retrieve", "--model", "model", *QUERIES, "--layer", "all"),
+            "--layer all: several layers",
+        ),
+        (("mine", "--model", "model", *SIDES, "--layer", "0,1"), "--layer 0,1: several layers"),
+        (("mine", "--model", "model", *SIDES, "--layer", "7"), "the encoder has 1 layers"),
+        (("mine", "--model", "model", *SIDES, "--output", "de.txt"), "--output is an input itself"),
+        (("mine", "--model", "model", *SIDES, "--faiss-search", "nprobe=3"), "needs --faiss"),
+        (("mine", "--source", "a.npy", "--target", "good.npy"), "a.npy: no such file"),
+        (("mine", "--source", "good.npy", "--target", "good.npy", "--ids"), "vectors have no ids"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    metaxlm: Command, folder: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    before = (folder / "de.txt").read_bytes()
+    write(folder / "gap.txt", ["ein Haus", " ", "ein Hund"])
+    write(folder / "two.txt", ["ein Haus", "ein Hund"])
+    bad = np.eye(3, dtype=np.float16)
+    bad[1, 2] = np.nan
+    for name, array in (("good", np.eye(3)), ("wide", np.eye(4)), ("bad", bad)):
+        np.save(folder / f"{name}.npy", array)
+    assert expected in metaxlm.complaint(*arguments)
+    assert (folder / "de.txt").read_bytes() == before
