@@ -42,6 +42,9 @@ bench: $(READY)  ## Measure ours and the peers side by side
 	$(BIN)/python benchmarks/feed.py
 	$(BIN)/python benchmarks/distillation.py
 	$(BIN)/python benchmarks/finetuning.py --builtin
+	$(BIN)/python benchmarks/embedding.py --builtin
+	$(BIN)/python benchmarks/retrieval.py --size 20000
+	$(BIN)/python benchmarks/alignment.py --builtin
 	$(BIN)/python benchmarks/corpus.py peer
 	$(BIN)/python benchmarks/wikitext.py
 

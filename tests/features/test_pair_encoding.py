@@ -11,56 +11,23 @@ from metaxlm.features.align_methods import Encoding
 from metaxlm.features.layers import LayerChoice, every_layer
 from metaxlm.features.pair_encoding import (
     PairEncoding,
-    Pieces,
     compute_states,
     cut_pieces,
     encode_pairs,
-    find_starts,
-    find_words,
     index_units,
     make_units,
     spread_ranges,
-    tokenize_side,
 )
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.tasks.encoding import tokenize_words
+from metaxlm.tasks.encoding import Pieces, find_starts, tokenize_words
 from tests.tasks.conftest import CPU, TEXT, MakeEncoder
 
 WORDS = [line.split() for line in TEXT]
 PAIRS = [(WORDS[i], WORDS[j]) for i in range(len(WORDS)) for j in (0, 3, 6, 8)]
-ODD = [
-    ["\u200b", "hill", ""],
-    [],
-    ["\u200b"],
-    ["the", "\u200b", "river", "\u200b"],
-    ["ﬁn", "e\u0301"],
-]
 
 
 def list_rows(flat: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
     return [row.tolist() for row in np.split(flat, np.cumsum(lengths)[:-1])]
-
-
-def test_pieces_and_words_are_those_of_one_sentence(
-    any_tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    sentences = [*WORDS, *ODD, *WORDS[::-1]]
-    pieces = tokenize_side(any_tokenizer, sentences)
-    expected = tokenize_words(any_tokenizer, sentences)
-    assert list_rows(pieces.ids_N, pieces.lengths_P) == [found.ids for found in expected]
-    assert list_rows(pieces.words_N, pieces.lengths_P) == [found.words for found in expected]
-    nothing = tokenize_side(any_tokenizer, [[]])
-    assert nothing.lengths_P.tolist() == [0]
-
-
-def test_the_last_character_decides() -> None:
-    """Spans over a space, of nothing, and over two words; a space is the next word's."""
-    sentences = [["ab", "c"], [], ["d", "ef"]]
-    spans = [[(0, 2), (2, 3), (2, 4), (3, 3), (0, 4)], [], [(0, 1), (1, 1), (0, 3), (2, 4)]]
-    lengths = np.array([len(row) for row in spans])
-    flat = np.array([span for row in spans for span in row])
-    expected = [[0, 1, 1, 1, 1], [], [0, 1, 1, 1]]
-    assert list_rows(find_words(sentences, lengths, flat), lengths) == expected
 
 
 def test_ranges() -> None:

@@ -8,7 +8,14 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig
-from metaxlm.tasks.encoding import WordPieces, check_tokenizer, encode_texts, tokenize_words
+from metaxlm.tasks.encoding import (
+    WordPieces,
+    check_tokenizer,
+    encode_texts,
+    find_words,
+    tokenize_flat,
+    tokenize_words,
+)
 from tests.tasks.conftest import TEXT, make_tokenizer
 
 SENTENCES = [line.split() for line in TEXT] + [["don't", "U.S.", "3,5", "ﬁne", "house"], ["."]]
@@ -19,6 +26,41 @@ def group(pieces: WordPieces) -> dict[int, list[int]]:
     for piece, word in zip(pieces.ids, pieces.words, strict=True):
         groups[word].append(piece)
     return groups
+
+
+ODD = [
+    ["\u200b", "hill", ""],
+    [],
+    ["\u200b"],
+    ["the", "\u200b", "river", "\u200b"],
+    ["ﬁn", "e\u0301"],
+]
+
+
+def list_rows(flat: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
+    return [row.tolist() for row in np.split(flat, np.cumsum(lengths)[:-1])]
+
+
+def test_pieces_and_words_are_those_of_one_sentence(
+    any_tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    sentences = [*(line.split() for line in TEXT), *ODD, TEXT[0].split()]
+    pieces = tokenize_flat(any_tokenizer, sentences)
+    expected = [tokenize_words(any_tokenizer, [sentence])[0] for sentence in sentences]
+    assert list_rows(pieces.ids_N, pieces.lengths_P) == [found.ids for found in expected]
+    assert list_rows(pieces.words_N, pieces.lengths_P) == [found.words for found in expected]
+    nothing = tokenize_flat(any_tokenizer, [[]])
+    assert nothing.lengths_P.tolist() == [0]
+
+
+def test_the_last_character_decides() -> None:
+    """Spans over a space, of nothing, and over two words; a space is the next word's."""
+    sentences = [["ab", "c"], [], ["d", "ef"]]
+    spans = [[(0, 2), (2, 3), (2, 4), (3, 3), (0, 4)], [], [(0, 1), (1, 1), (0, 3), (2, 4)]]
+    lengths = np.array([len(row) for row in spans])
+    flat = np.array([span for row in spans for span in row])
+    expected = [[0, 1, 1, 1, 1], [], [0, 1, 1, 1]]
+    assert list_rows(find_words(sentences, lengths, flat), lengths) == expected
 
 
 def test_each_word_has_the_pieces_it_has_in_text(any_tokenizer: PreTrainedTokenizerBase) -> None:

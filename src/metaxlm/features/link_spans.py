@@ -19,7 +19,6 @@ from metaxlm.features.align_methods import AlignSettings, link_units
 from metaxlm.features.layers import LayerChoice
 from metaxlm.features.linking import Decision, Masks
 from metaxlm.features.pair_encoding import (
-    IntArray,
     PairEncoding,
     Units,
     compute_states,
@@ -29,6 +28,7 @@ from metaxlm.features.pair_encoding import (
 )
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.tasks.batches import plan_batches
+from metaxlm.tasks.encoding import IntArray
 from metaxlm.tasks.readers import Link
 
 Links = frozenset[Link]

@@ -10,38 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from metaxlm.features.align_methods import Encoding, WordRule
 from metaxlm.features.layers import LayerChoice, find_deepest
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.tasks.batches import plan_batches
+from metaxlm.tasks.encoding import IntArray, Pieces, find_starts, tokenize_flat
 
 CPU_BATCH_TOKENS = 2_048
 """Most tokens in a batch on a CPU: the activations of larger ones leave its caches, which costs a
 quarter of the speed."""
 
-IntArray = npt.NDArray[np.int64]
-
 Words = Sequence[str]
 """A sentence in words."""
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """The pieces of many sentences, and for each piece the word it is part of."""
-
-    ids_N: IntArray
-    words_N: IntArray
-    lengths_P: IntArray
-    starts_P: IntArray
 
 
 @dataclass(frozen=True)
@@ -102,52 +89,9 @@ class UnitIndex:
         return torch.bmm(self.shares_BSK.to(picked_BSD.dtype), picked_BSD)
 
 
-def find_starts(lengths: IntArray) -> IntArray:
-    """Return where each of the sequences starts that lie one after the other."""
-    return np.cumsum(lengths) - lengths
-
-
 def spread_ranges(starts: IntArray, lengths: IntArray) -> IntArray:
     """Return the places of all entries of ranges: start, start + 1, ..., range after range."""
     return np.arange(lengths.sum()) + np.repeat(starts - find_starts(lengths), lengths)
-
-
-def tokenize_side(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Words]) -> Pieces:
-    """Tokenize sentences given in words, without special tokens.
-
-    The same pieces and words as `tokenize_words` finds, for all sentences at once.
-    """
-    encoded = tokenizer(
-        [" ".join(words) for words in sentences],
-        add_special_tokens=False,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )
-    ids, spans = encoded["input_ids"], encoded["offset_mapping"]
-    lengths_P = np.array([len(row) for row in ids], dtype=np.int64)
-    spans_N2 = np.array(list(chain.from_iterable(spans)), dtype=np.int64).reshape(-1, 2)
-    return Pieces(
-        np.array(list(chain.from_iterable(ids)), dtype=np.int64),
-        find_words(sentences, lengths_P, spans_N2),
-        lengths_P,
-        find_starts(lengths_P),
-    )
-
-
-def find_words(sentences: Sequence[Words], lengths_P: IntArray, spans_N2: IntArray) -> IntArray:
-    """Return the word that holds the last character of each span; a space is the next word's."""
-    num_words_P = np.array([len(words) for words in sentences], dtype=np.int64)
-    # One space before each word, the first ones too, so that all texts make up one long line.
-    sizes_W = np.array([len(word) + 1 for words in sentences for word in words], dtype=np.int64)
-    ends_W = np.cumsum(sizes_W)
-    first_words_P = find_starts(num_words_P)
-    text_starts_P = np.concatenate([[0], ends_W])[first_words_P] + 1
-    places_N = np.maximum(spans_N2[:, 1] - 1, spans_N2[:, 0])
-    places_N += np.repeat(text_starts_P, lengths_P)
-    words_N = np.searchsorted(ends_W, places_N, side="right")
-    return words_N - np.repeat(first_words_P, lengths_P)
 
 
 def cut_pieces(pieces: Pieces, sizes_P: IntArray) -> Pieces:
@@ -189,7 +133,7 @@ def encode_pairs(
     Of a joint pair the longer side is cut first.
     """
     sentences = [source for source, _ in pairs], [target for _, target in pairs]
-    whole = tuple(tokenize_side(model.tokenizer, side) for side in sentences)
+    whole = tuple(tokenize_flat(model.tokenizer, side) for side in sentences)
     num_words_P = np.array([len(a) + len(b) for a, b in pairs], dtype=np.int64)
     positions = model.encoder.config.max_positions
     if encoding == "joint":

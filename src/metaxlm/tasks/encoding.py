@@ -9,10 +9,9 @@ by one to a RoBERTa tokenizer loses the space before them, and with it the token
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from metaxlm.model.encoder import EncoderConfig
 
 Ids = npt.NDArray[np.int32]
 """Token ids, types or labels of one sequence."""
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,16 @@ class WordPieces:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces of many sentences, and for each piece the word it is part of."""
+
+    ids_N: IntArray
+    words_N: IntArray
+    lengths_P: IntArray
+    starts_P: IntArray
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig) -> None:
@@ -93,32 +103,62 @@ def encode_texts(
 def tokenize_words(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]
 ) -> list[WordPieces]:
-    """Tokenize sentences given in words, without special tokens.
+    """Tokenize sentences given in words, without special tokens, each by itself."""
+    if not sentences:
+        return []
+    pieces = tokenize_flat(tokenizer, sentences)
+    ids, words = pieces.ids_N.tolist(), pieces.words_N.tolist()
+    ends = np.cumsum(pieces.lengths_P).tolist()
+    return [
+        WordPieces(ids[start:end], words[start:end])
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+
+
+def tokenize_flat(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]) -> Pieces:
+    """Tokenize sentences given in words, without special tokens, into flat arrays.
 
     A word of characters that the tokenizer drops (a zero-width space, say) has no piece.
     """
-    if not sentences:
-        return []
     encoded = tokenizer(
         [" ".join(words) for words in sentences],
         add_special_tokens=False,
         return_offsets_mapping=True,
         return_attention_mask=False,
+        return_token_type_ids=False,
         verbose=False,
     )
-    return [
-        WordPieces(ids, _find_words(words, spans))
-        for words, ids, spans in zip(
-            sentences, encoded["input_ids"], encoded["offset_mapping"], strict=True
-        )
-    ]
+    ids, spans = encoded["input_ids"], encoded["offset_mapping"]
+    lengths_P = np.array([len(row) for row in ids], dtype=np.int64)
+    spans_N2 = np.array(list(chain.from_iterable(spans)), dtype=np.int64).reshape(-1, 2)
+    return Pieces(
+        np.array(list(chain.from_iterable(ids)), dtype=np.int64),
+        find_words(sentences, lengths_P, spans_N2),
+        lengths_P,
+        find_starts(lengths_P),
+    )
 
 
-def _find_words(words: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[int]:
+def find_starts(lengths: IntArray) -> IntArray:
+    """Return where each of the sequences starts that lie one after the other."""
+    return np.cumsum(lengths) - lengths
+
+
+def find_words(
+    sentences: Sequence[Sequence[str]], lengths_P: IntArray, spans_N2: IntArray
+) -> IntArray:
     """Return the word that holds the last character of each span.
 
     Tokenizers disagree whether a word-start mark covers the space before the word, nothing, or the
     word's first character; a space counts to the word after it, so all three come out the same.
     """
-    ends = list(accumulate(len(word) + (index > 0) for index, word in enumerate(words)))
-    return [bisect_right(ends, max(end - 1, start)) for start, end in spans]
+    num_words_P = np.array([len(words) for words in sentences], dtype=np.int64)
+    # One space before each word, the first ones too, so that all texts make up one long line.
+    sizes_W = np.array([len(word) + 1 for words in sentences for word in words], dtype=np.int64)
+    ends_W = np.cumsum(sizes_W)
+    first_words_P = find_starts(num_words_P)
+    text_starts_P = np.concatenate([[0], ends_W])[first_words_P] + 1
+    places_N = np.maximum(spans_N2[:, 1] - 1, spans_N2[:, 0])
+    places_N += np.repeat(text_starts_P, lengths_P)
+    words_N = np.searchsorted(ends_W, places_N, side="right")
+    return words_N - np.repeat(first_words_P, lengths_P)
