@@ -33,7 +33,7 @@ RECORD = "cell.json"
 TALLIES = "tallies.npz"
 PREDICTIONS = "predictions"
 MODEL = "model"
-VERSION = 1
+VERSION = 2
 """Raised when a change of the code makes earlier cells wrong."""
 _WORTH_READING = 64_000_000
 """Bytes up to which a file's digest is compared at each start; of a larger one the size is."""

@@ -152,7 +152,7 @@ def _variant_stages(
             name,
             work_dir=folder / f"work-finetune-{task}",
             keeps_work=False,
-            version=2,
+            version=3,
         )
         for task in recipe.evaluation.finetune
     ]
