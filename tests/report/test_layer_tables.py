@@ -19,7 +19,11 @@ ROWS = [
     for model, base, depth in (("small", 0.1, 1), ("large", 0.15, 2))
     for layer in range(depth + 1)
     for language in ("de", "zh")
-] + [make_row("alignment", "aer", "small", layer, "ro", 0.6 - 0.2 * layer) for layer in range(2)]
+] + [
+    make_row("alignment", "aer", model, layer, "ro", base - 0.2 * layer)
+    for model, base in (("small", 0.6), ("large", 0.7))
+    for layer in range(2)
+]
 
 
 def test_a_table_for_each_task_has_means_and_languages() -> None:
@@ -35,6 +39,8 @@ def test_a_table_for_each_task_has_means_and_languages() -> None:
     assert "higher is better" in text
     assert alignment.name == "layers-alignment"
     assert [group.label for group in alignment.groups] == ["Mean", "Romanian (ro)"]
+    assert "| small | **60.0** | **40.0** |" in render_markdown(alignment)
+    assert "| large | 70.0 | 50.0 |" in render_markdown(alignment)
     assert "0.6" in render_csv(alignment)
 
 
