@@ -33,13 +33,12 @@ from rich.table import Table
 from metaxlm.features.alignment import AlignSettings, Links, align_words
 from metaxlm.features.layers import LayerChoice, parse_layers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.tasks.readers import read_word_alignment
-from metaxlm.vocabulary.unigram import train_unigram
+from random_encoder import make_random_encoder
 
 console = Console(width=110, highlight=False)
 METHODS = {"argmax": ("a", "inter"), "itermax": ("i", "itermax"), "match": ("m", "mwmf")}
@@ -106,17 +105,10 @@ def make_builtin(folder: Path, language: str) -> tuple[str, Path]:
     write_phrasebook(folder / "data", ["en", language], 0, sizes)
     texts = sorted((folder / "data" / "text").glob("*/*.txt"))
     lines = [line for path in texts for line in path.read_text(encoding="utf-8").split("\n")]
-    tokenizer = train_unigram(iter(lines), 1_000)
-    torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_layers=6,
-        num_heads=4,
-        ffn_size=512,
-        max_positions=256,
+    encoder, tokenizer = make_random_encoder(
+        lines, 1_000, width=128, layers=6, heads=4, positions=256
     )
-    save_pretrained(MaskedLM(config), tokenizer, folder / "model", "")
+    save_pretrained(encoder, tokenizer, folder / "model", "")
     return str(folder / "model"), folder / "data" / "tasks"
 
 

@@ -35,12 +35,11 @@ from metaxlm.features.layers import LayerChoice
 from metaxlm.features.sentence_batches import find_frame, tokenize_texts
 from metaxlm.features.sentence_folder import export_sentence_transformers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.randomness import generator
-from metaxlm.vocabulary.unigram import train_unigram
+from random_encoder import make_random_encoder
 
 console = Console(width=110, highlight=False)
 OURS = "metaxlm"
@@ -105,17 +104,10 @@ def pick(texts: list[str], count: int) -> list[str]:
 
 def make_small(texts: list[str]) -> AnyEncoder:
     """Return an encoder of random weights that fits the texts."""
-    tokenizer = train_unigram(iter(texts), 600)
-    torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_layers=3,
-        num_heads=2,
-        ffn_size=512,
-        max_positions=128,
+    encoder, tokenizer = make_random_encoder(
+        texts, 600, width=128, layers=3, heads=2, positions=128
     )
-    return AnyEncoder("small", tokenizer, MaskedLM(config).eval().encoder)
+    return AnyEncoder("small", tokenizer, encoder.encoder)
 
 
 def compare(folder: Path, texts: list[str], device: torch.device, rounds: int) -> None:

@@ -33,7 +33,7 @@ from torch import nn
 
 from metaxlm.experiments.statistics import find_t_quantile, summarize_seeds
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM
+from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
@@ -46,7 +46,7 @@ from metaxlm.tasks.forward import round_total, takes_packed
 from metaxlm.tasks.judging import score_dataset
 from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.task_data import Dataset, TaskData, load_data
-from metaxlm.vocabulary.unigram import train_unigram
+from random_encoder import make_random_encoder
 from trainer_peer import HEADS, Case, Outcome, Timer, length_options, run_trainer
 
 console = Console(width=110, highlight=False)
@@ -109,17 +109,9 @@ def make_builtin(folder: Path, examples: int) -> tuple[str, Path]:
     )
     write_phrasebook(folder / "data", ["en", "de"], 0, sizes)
     (text,) = (folder / "data" / "text" / "en").glob("*.txt")
-    tokenizer = train_unigram(iter(text.read_text(encoding="utf-8").split("\n")), 600)
-    torch.manual_seed(0)
-    config = EncoderConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        num_layers=2,
-        num_heads=2,
-        ffn_size=256,
-        max_positions=128,
-    )
-    save_pretrained(MaskedLM(config), tokenizer, folder / "model", "")
+    lines = text.read_text(encoding="utf-8").split("\n")
+    encoder, tokenizer = make_random_encoder(lines, 600, width=64, layers=2, heads=2, positions=128)
+    save_pretrained(encoder, tokenizer, folder / "model", "")
     return str(folder / "model"), folder / "data" / "tasks"
 
 

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "embedding.py"
+from tests.benchmark_runs import run_builtin
+
 pytestmark = pytest.mark.slow  # loads all of sentence-transformers, in a process of its own
 HAS_PEER = importlib.util.find_spec("sentence_transformers") is not None
 
 
-def run(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), "--builtin", "--device", "cpu", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
 @pytest.mark.skipif(HAS_PEER, reason="sentence-transformers is installed")
 def test_without_the_peer_it_says_what_to_install() -> None:
-    outcome = run()
+    outcome = run_builtin("embedding.py")
     assert outcome.returncode == 1
     assert outcome.stderr == "the peer is not installed: pip install sentence-transformers\n"
 
 
 @pytest.mark.skipif(not HAS_PEER, reason="sentence-transformers is not installed")
 def test_it_compares_both() -> None:
-    outcome = run("--sentences", "100", "--rounds", "1")
+    outcome = run_builtin("embedding.py", "--sentences", "100", "--rounds", "1")
     assert outcome.returncode == 0, outcome.stderr
     assert "100 sentences of" in outcome.stdout
     rows = [line.split("│") for line in outcome.stdout.splitlines() if line.startswith("│")]

@@ -75,15 +75,13 @@ def test_accuracy_is_the_mean_of_both_directions() -> None:
     assert LayerRetrieval(LayerChoice((0,)), 0.2, 0.6).accuracy == pytest.approx(0.4)
 
 
-def test_chosen_layers_and_neighbors(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
-) -> None:
-    """A mean of layers is its own choice, and the neighbors are those of its vectors."""
+def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
+    """A mean of layers is its own choice; its accuracies are those of its vectors."""
     model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
-    sentences = ParallelSentences("de", tuple(TEXT[:6]), tuple(TEXT[4:10]))
+    sentences = ParallelSentences("de", tuple(TEXT[:6]), (*TEXT[:2], *TEXT[6:10]))
     choices = [LayerChoice((2,)), LayerChoice((0, 1))]
     outcome = measure_retrieval(
-        model, sentences, CPU, layers=choices, specials=False, num_neighbors=3
+        model, sentences, CPU, layers=choices, specials=False, num_examples=6
     )
     assert [layer.choice for layer in outcome.layers] == choices
     assert [layer.layer for layer in outcome.layers] == [2, 1]
@@ -92,13 +90,12 @@ def test_chosen_layers_and_neighbors(
             F.normalize(embed_texts(model, side, CPU, layers=[choice], specials=False)[0])
             for side in (sentences.foreign, sentences.english)
         )
-        expected = (foreign @ english.T).topk(3)
-        assert layer.neighbors is not None
-        there, back = layer.neighbors
-        torch.testing.assert_close(there.similarities_Qk, expected.values)
-        assert torch.equal(there.indices_Qk, expected.indices)
-        assert back.indices_Qk.shape == (6, 3)
-    assert measure_retrieval(model, sentences, CPU).layers[0].neighbors is None
+        cosines = foreign @ english.T
+        rows = torch.arange(6)
+        assert layer.accuracy_to_source == (cosines.argmax(dim=1) == rows).double().mean() > 0
+        assert layer.accuracy_from_source == (cosines.argmax(dim=0) == rows).double().mean() > 0
+        similarities = [example.similarity for example in layer.examples]
+        assert similarities == pytest.approx(cosines.amax(dim=1).tolist(), abs=1e-5)
 
 
 def test_pairs_need_two_equal_sides() -> None:

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "finetuning.py"
+from tests.benchmark_runs import run_builtin
+
 pytestmark = pytest.mark.slow  # loads all of transformers' Trainer, in a process of its own
 HAS_ACCELERATE = importlib.util.find_spec("accelerate") is not None
 SMALL = ("--examples", "64", "--scored", "20", "--seeds", "1", "--epochs", "1")
 
 
-def run(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), "--builtin", "--device", "cpu", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
 @pytest.mark.skipif(HAS_ACCELERATE, reason="accelerate is installed")
 def test_without_accelerate_it_says_what_to_install() -> None:
-    outcome = run()
+    outcome = run_builtin("finetuning.py")
     assert outcome.returncode == 1
     assert outcome.stderr == "transformers' Trainer needs accelerate: pip install accelerate\n"
 
@@ -36,7 +23,7 @@ def test_without_accelerate_it_says_what_to_install() -> None:
 @pytest.mark.skipif(not HAS_ACCELERATE, reason="accelerate is not installed")
 @pytest.mark.parametrize("task", ["xnli", "udpos"])
 def test_it_compares_both_loops(task: str) -> None:
-    outcome = run("--tasks", task, *SMALL)
+    outcome = run_builtin("finetuning.py", "--tasks", task, *SMALL)
     assert outcome.returncode == 0, outcome.stderr
     assert "64 training sequences" in outcome.stdout
     rows = [line.split("│") for line in outcome.stdout.splitlines() if line.startswith("│")]

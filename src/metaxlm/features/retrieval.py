@@ -36,12 +36,12 @@ class RetrievalExample:
 
 @dataclass(frozen=True)
 class PairAccuracy:
-    """How often row i of one side finds row i of the other, each way, and what is found."""
+    """How often row i of one side finds row i of the other, each way."""
 
     forward: float
     backward: float
-    nearest_forward: Nearest
-    nearest_backward: Nearest
+    found: Nearest
+    """What the rows of the first side find."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,6 @@ class LayerRetrieval:
     accuracy_from_source: float
     """From English into the language (en -> xx)."""
     examples: tuple[RetrievalExample, ...] = ()
-    neighbors: tuple[Nearest, Nearest] | None = None
-    """What each sentence found, xx -> en and en -> xx, if it was asked for."""
 
     @property
     def layer(self) -> int:
@@ -86,12 +84,8 @@ def measure_retrieval(
     specials: bool = True,
     batch_tokens: int = 16_384,
     num_examples: int = 4,
-    num_neighbors: int = 0,
 ) -> RetrievalOutcome:
-    """Embed both sides once, and retrieve in both directions with every layer, or the asked ones.
-
-    With `num_neighbors` the outcome keeps so many nearest sentences of each.
-    """
+    """Embed both sides once, and retrieve both ways with every layer, or the asked ones."""
     num_pairs = len(sentences.foreign)
     device = device or choose_device("auto")
     # Both sides in one go: more sentences of each length, so less padding.
@@ -107,10 +101,8 @@ def measure_retrieval(
     chosen = torch.linspace(0, num_pairs - 1, min(num_examples, num_pairs)).long().tolist()
     outcomes: list[LayerRetrieval] = []
     for choice, vectors_ND in zip(choose_layers(model, layers), vectors_YND, strict=True):
-        right = measure_pairs(
-            vectors_ND[:num_pairs], vectors_ND[num_pairs:], device, k=max(1, num_neighbors)
-        )
-        found, back = right.nearest_forward, right.nearest_backward
+        right = measure_pairs(vectors_ND[:num_pairs], vectors_ND[num_pairs:], device)
+        found = right.found
         examples = tuple(
             RetrievalExample(
                 query=sentences.foreign[k],
@@ -120,13 +112,12 @@ def measure_retrieval(
             )
             for k in chosen
         )
-        kept = (found, back) if num_neighbors else None
-        outcomes.append(LayerRetrieval(choice, right.forward, right.backward, examples, kept))
+        outcomes.append(LayerRetrieval(choice, right.forward, right.backward, examples))
     return RetrievalOutcome(sentences.language, num_pairs, tuple(outcomes))
 
 
 def measure_pairs(
-    source_ND: Vectors, target_ND: Vectors, device: torch.device | None = None, *, k: int = 1
+    source_ND: Vectors, target_ND: Vectors, device: torch.device | None = None
 ) -> PairAccuracy:
     """Let row i of each side look for row i of the other."""
     if len(source_ND) != len(target_ND):
@@ -134,9 +125,9 @@ def measure_pairs(
             f"{len(source_ND):,} vectors on one side and {len(target_ND):,} on the other; pairs "
             f"need equally many"
         )
-    forward, backward = find_both(source_ND, target_ND, k=k, device=device)
+    forward, backward = find_both(source_ND, target_ND, device=device)
     return PairAccuracy(
-        _share_right(forward.indices_Qk), _share_right(backward.indices_Qk), forward, backward
+        _share_right(forward.indices_Qk), _share_right(backward.indices_Qk), forward
     )
 
 
