@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -177,26 +177,53 @@ def digest_value(value: Any) -> str:
 @contextmanager
 def exclusive_folder(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; a second process gets a clear error instead of a mess."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("a+")
-    except OSError as error:
-        raise MetaXLMError(
-            f"{folder}: cannot be written ({error.strerror}); choose another --output"
-        ) from error
-    with file as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            lock.seek(0)
-            owner = lock.read().strip() or "unknown"
-            raise MetaXLMError(
-                f"{folder}: in use by process {owner}; wait for it, or choose another --output"
-            ) from error
+    with _open_lock(folder) as lock:
+        _lock_or_refuse(folder, lock, fcntl.LOCK_EX)
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+@contextmanager
+def shared_folder(folder: Path, prepare: Callable[[], None]) -> Iterator[None]:
+    """Hold a folder together with other processes that share it; refuse one that does not.
+
+    `prepare` runs while no other process is there: for the first one, and not for later ones.
+    """
+    with _open_lock(folder) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            prepare()
+        _lock_or_refuse(folder, lock, fcntl.LOCK_SH)
+        yield
+
+
+def _open_lock(folder: Path) -> TextIO:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / ".lock").open("a+")
+    except OSError as error:
+        raise MetaXLMError(
+            f"{folder}: cannot be written ({error.strerror}); choose another --output"
+        ) from error
+
+
+def _lock_or_refuse(folder: Path, lock: TextIO, kind: int) -> None:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        owner = lock.read().strip() or "unknown"
+        raise MetaXLMError(
+            f"{folder}: in use by process {owner}; wait for it, or choose another --output"
+        ) from error
 
 
 @contextmanager

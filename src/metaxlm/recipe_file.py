@@ -1,7 +1,9 @@
 """Reading a recipe: YAML and `--set a.b=c` overrides come in, a checked `Recipe` goes out.
 
 A mistake is told in one line with file, line and key; an unknown key comes with the nearest known
-one.
+one. A recipe may extend another one: `extends: base.yaml` takes all of that, and says below what
+differs. Keys of sections are merged, a list of names in place of a section keeps those of it
+(`variants: [xlm, metaxlm]`), everything else is replaced.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from metaxlm.config import MatchingRecipe, Recipe, Section
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_text
 
-Lines = dict[tuple[str, ...], int]
-"""The line of each key of a YAML file, by the keys on the way to it."""
+Lines = dict[tuple[str, ...], int | str]
+"""The line of each key of a YAML file, by the keys on the way to it; `file:line` in another."""
+EXTENDS = "extends"
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -27,7 +30,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe, apply `a.b=c` overrides, check everything."""
     lines: Lines = {}
-    values = _read_yaml(path, lines)
+    values = _read_extended(path, lines)
     for override in overrides:
         _apply_override(values, override)
     try:
@@ -60,6 +63,52 @@ def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lin
 def save_recipe(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, every default spelled out."""
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a recipe's YAML and all that it extends."""
+    own_lines: Lines = {}
+    values = _read_yaml(path, own_lines)
+    name = values.pop(EXTENDS, None)
+    if name is None:
+        lines |= own_lines
+        return values
+    where = f"{path}:{own_lines[EXTENDS,]}"
+    if not isinstance(name, str):
+        raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
+    other = path.parent / name
+    if other.resolve() in {file.resolve() for file in (path, *below)}:
+        raise MetaXLMError(f"{where}: {name} extends this recipe in turn; one must stand alone")
+    if not other.is_file():
+        raise MetaXLMError(f"{where}: extends {name}, but there is no {other}")
+    other_lines: Lines = {}
+    base = _read_extended(other, other_lines, (path, *below))
+    for place, line in other_lines.items():
+        lines[place] = line if isinstance(line, str) else f"{other}:{line}"
+    lines |= own_lines
+    _merge(base, values, (), path, own_lines)
+    return base
+
+
+def _merge(
+    base: dict[str, Any], own: dict[str, Any], place: tuple[str, ...], path: Path, lines: Lines
+) -> None:
+    """Put a recipe's own values over those that it extends."""
+    for key, value in own.items():
+        section = base.get(key)
+        if isinstance(section, dict) and isinstance(value, dict):
+            _merge(section, value, (*place, key), path, lines)
+        elif isinstance(section, dict) and isinstance(value, list):
+            if lost := [name for name in value if name not in section]:
+                known = ", ".join(map(str, section))
+                line = lines.get((*place, key))
+                raise MetaXLMError(
+                    f"{path}:{line}: {'.'.join((*place, key))} keeps {lost[0]!r}, which the "
+                    f"extended recipe has not; it has {known}"
+                )
+            base[key] = {name: section[name] for name in value}
+        else:
+            base[key] = value
 
 
 def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]:
@@ -126,7 +175,7 @@ def _explain(
     place = tuple(str(part) for part in first["loc"] if not str(part).startswith(("literal[", "<")))
     place = (*section, *(part for part in place if part != "PartsRecipe"))
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
-    where = f"{path}:{line}" if line else str(path)
+    where = line if isinstance(line, str) else f"{path}:{line}" if line else str(path)
     name = ".".join(place) or "recipe"
     if first["type"] == "extra_forbidden":
         known = _known_keys(place[:-1], model)

@@ -91,8 +91,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_leaves_everything_in_its_place(finished: Path) -> None:
     root = finished / "runs" / "toy"
     names = {path.name for path in root.iterdir()} - {".lock"}
-    folders = {"corpus", "vocabulary", "shards", "meta", "variants", "report"}
-    assert names == folders | {"recipe.yaml", "results.jsonl"}
+    folders = {"corpus", "vocabulary", "shards", "meta", "variants", "cells", "report"}
+    files = {"recipe.yaml", "results.jsonl", "comparisons.json", "provenance.json"}
+    assert names - {".lock-tables"} == folders | files
     assert not list(root.rglob(".tmp-*"))
     assert (root / "report" / "index.html").stat().st_size > 10_000
     for name in VARIANTS:
@@ -136,7 +137,7 @@ def test_a_second_start_does_nothing(finished: Path, capsys: pytest.CaptureFixtu
     assert run(finished) == 0
     output = capsys.readouterr().out
     assert "running" not in output
-    assert output.count("up to date") == 4 + 2 * 4 + 1
+    assert output.count("up to date") == 4 + 2 * 2 + 1
     assert model_digests(finished) == before
 
 

@@ -101,7 +101,10 @@ def make_run(
     for number, variant in enumerate(VARIANTS):
         home = folder / "variants" / variant
         write_lines(home / "log.jsonl", _log(9.0 - 1.2 * number, 3.4 - 0.5 * number))
-        write_json(home / "evaluation" / "examples.json", _examples(number, alignment))
+        examples = _examples(number, alignment)
+        for task, name in (("tatoeba", "retrieval"), ("alignment", "alignment")):
+            cell = folder / "cells" / variant / task / "en-0" / "cell.json"
+            write_json(cell, {"examples": examples[name]})
         if number:
             write_json(home / "initialization" / "coverage.json", _coverage(number == 2))
     return folder

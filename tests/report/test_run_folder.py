@@ -129,7 +129,6 @@ def test_broken_recipe_and_examples_are_named(run_dir: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"recipe\.yaml: not valid YAML"):
         read_run(run_dir)
     (run_dir / "recipe.yaml").write_text(RECIPE)
-    write_json(run_dir / "variants/xlm/evaluation/examples.json", {})
-    (run_dir / "variants/xlm/evaluation/examples.json").write_text("{")
-    with pytest.raises(MetaXLMError, match=r"examples\.json:1: not valid JSON"):
+    (run_dir / "cells/xlm/tatoeba/en-0/cell.json").write_text("{")
+    with pytest.raises(MetaXLMError, match=r"cell\.json:1: not valid JSON"):
         read_run(run_dir)

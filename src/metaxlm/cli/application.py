@@ -74,7 +74,6 @@ class StageName(StrEnum):
     INITIALIZE = "initialize"
     PRETRAIN = "pretrain"
     EVALUATE = "evaluate"
-    FINETUNE = "finetune"
     REPORT = "report"
 
 
@@ -123,14 +122,33 @@ def run(
     overrides: Overrides = None,
     output: Output = Path("runs"),
     device: Device = "auto",
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Work side by side with other processes that were started so: each takes a "
+            "stage or a cell that is free (one a GPU, or the jobs of a Slurm array).",
+        ),
+    ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="List what would be done and how long it takes.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do what is missing, continue where it stopped, and write the report."""
-    from metaxlm.cli.execution import execute
+    from metaxlm.cli.execution import Request, execute, execute_shared
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
-    execute(load_recipe(recipe, overrides or []), stage, variant or [], output, device)
+    request = Request(load_recipe(recipe, overrides or []), output, stage, variant or [], device)
+    if dry:
+        from metaxlm.cli.dry_run import list_work
+
+        list_work(request)
+    elif shared:
+        execute_shared(request)
+    else:
+        execute(request)
 
 
 @app.command()
@@ -141,13 +159,13 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run all three phases on the built-in corpus and show what they gained."""
-    from metaxlm.cli.execution import execute
+    from metaxlm.cli.execution import Request, execute
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
     with as_file(files("metaxlm") / "recipes" / "demo.yaml") as path:
         recipe = load_recipe(path, overrides or [])
-    execute(recipe, None, [], output, device)
+    execute(Request(recipe, output, device=device))
 
 
 @app.command()
@@ -157,7 +175,6 @@ def report(
 ) -> None:
     """Draw the report of a run again from its results."""
     from metaxlm.cli.execution import show_summary
-    from metaxlm.experiments.results import FILE_NAME, read_results
     from metaxlm.files import exclusive_folder
     from metaxlm.report import write_report
 
@@ -165,7 +182,8 @@ def report(
     if not (run_dir / "recipe.yaml").is_file():
         raise MetaXLMError(f"{run_dir}: not a run folder, it has no recipe.yaml")
     with exclusive_folder(run_dir):
-        show_summary(read_results(run_dir / FILE_NAME), write_report(run_dir))
+        write_report(run_dir)
+        show_summary(run_dir)
 
 
 @app.command()

@@ -166,7 +166,7 @@ def _check_version(package: str) -> Result:
 
 
 def _check_device(device: torch.device) -> Result:
-    from metaxlm.cli.planning import describe_device
+    from metaxlm.pretraining.device import describe_device
     from metaxlm.pretraining.measure import free_memory
 
     name, free = describe_device(device), free_memory(device)

@@ -1,50 +1,168 @@
-"""A recipe's run, by one process or by many that torchrun started.
+"""A recipe's run: by one process, by many that train together, or by many that share the work.
 
-The main process runs all stages; the others wait, and take part in the trainings only. They print
-nothing, and end with the main process's exit code.
+Started with torchrun, the main process runs all stages; the others wait, and take part in the
+trainings and the cells. They print nothing, and end with the main process's exit code. With
+`--shared` processes know nothing of each other: each takes a stage or a cell that is free (the jobs
+of a Slurm array, or one process a GPU).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from metaxlm.cli.endings import ending_together
 from metaxlm.config import Recipe
 from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.experiments.cells import claim
+from metaxlm.experiments.collection import collect_results
+from metaxlm.experiments.grid import POLL_S, Grid, list_measured
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.pipeline import (
+    build_grid,
     build_stages,
     check_recipe,
-    collect_results,
     select_stages,
     start_run,
 )
 from metaxlm.experiments.stage import Stage
-from metaxlm.files import exclusive_folder
+from metaxlm.files import exclusive_folder, shared_folder
+from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.ranks import Ranks
+from metaxlm.pretraining.ranks import Ranks, find_place
 from metaxlm.progress import console, say, set_quiet
 from metaxlm.report import summary_table
+from metaxlm.report.run_folder import read_run
 from metaxlm.report.stage import report_stage
 from metaxlm.stopping import stop_requests
 
+CELLS = "cells"
+"""The order to all processes to fill the grid; no stage is called so."""
 
-def execute(
-    recipe: Recipe, stage: str | None, variants: Sequence[str], output: Path, device: str
-) -> None:
+
+@dataclass(frozen=True)
+class Request:
+    """What the user wants of a recipe."""
+
+    recipe: Recipe
+    output: Path
+    stage: str | None = None
+    variants: Sequence[str] = ()
+    device: str = "auto"
+
+    @property
+    def layout(self) -> RunLayout:
+        """Where the run stands."""
+        return RunLayout(self.output / self.recipe.name)
+
+    @property
+    def measures(self) -> bool:
+        """Whether cells are wanted, and not only stages before them."""
+        return self.stage in (None, "evaluate", "report")
+
+
+def execute(request: Request) -> None:
     """Do what is missing of a recipe, or take part in it."""
-    layout = RunLayout(output / recipe.name)
-    world = World.join(device, recipe.execution)
+    world = World.join(request.device, request.recipe.execution)
     with ending_together(world), _interruptible():
-        check_recipe(recipe, variants)
-        stages = build_stages(recipe, layout, world)
+        work = Work.plan(request, world)
         if world.is_main:
-            _lead(recipe, layout, stages, stage, variants, world.ranks)
+            _lead(work, world.ranks)
         elif world.ranks is not None:
-            _follow(layout, stages, world.ranks)
+            _follow(work, world.ranks)
+
+
+def execute_shared(request: Request) -> None:
+    """Do what is missing side by side with other processes: each takes what is free.
+
+    Under torchrun every process has a GPU of its own and trains alone.
+    """
+    place = find_place()
+    local = (0, 1) if place is None else (place.local_rank, place.local_size)
+    world = World.alone(choose_device(request.device, *local))
+    with _interruptible():
+        work = Work.plan(request, world)
+        layout = request.layout
+        with shared_folder(layout.root, lambda: start_run(request.recipe, layout)):
+            work.do_what_is_free()
+            with claim([layout.report]) as owner:
+                if owner is None:
+                    work.conclude()
+
+
+@dataclass(frozen=True)
+class Work:
+    """The stages that are wanted and the grid behind them."""
+
+    request: Request
+    stages: Sequence[Stage]
+    """All of the recipe."""
+    wanted: Sequence[Stage]
+    grid: Grid
+
+    @classmethod
+    def plan(cls, request: Request, world: World) -> Work:
+        """Settle everything that can be settled now, or say what is wrong."""
+        recipe, layout = request.recipe, request.layout
+        check_recipe(recipe, request.variants)
+        stages = build_stages(recipe, layout, world)
+        variants = request.variants
+        if request.measures and not variants:
+            variants = list_measured(recipe)
+        wanted = select_stages(stages, request.stage, variants)
+        grid = build_grid(recipe, layout, stages, request.variants, world.device)
+        if request.measures and recipe.evaluation.data is not None:
+            _ = grid.evaluations  # a missing file must not cost hours of training
+        return cls(request, stages, wanted, grid)
+
+    def do_what_is_free(self) -> None:
+        """Run stages and fill cells that nobody else is at, until all are complete."""
+        while True:
+            waiting = [stage for stage in self.wanted if not stage.is_complete()]
+            if any(map(_run_if_free, waiting)):
+                continue
+            done = 0
+            if self.request.measures and self.has_task_data:
+                done = self.grid.work()
+                if not waiting and not self.grid.list_missing():
+                    return
+            elif not waiting:
+                return
+            if not done:
+                time.sleep(POLL_S)
+
+    @property
+    def has_task_data(self) -> bool:
+        """Whether the data to measure with are there; the built-in corpus makes its own."""
+        return self.request.recipe.evaluation.data is not None or self.stages_made("corpus")
+
+    def stages_made(self, name: str) -> bool:
+        """Say whether all stages of a name are complete."""
+        return all(stage.is_complete() for stage in self.stages if stage.name == name)
+
+    def conclude(self) -> None:
+        """Put all results together; draw the report unless less was asked for."""
+        if not self.request.measures:
+            return
+        layout = self.request.layout
+        rows = collect_results(self.grid, layout, self.stages)
+        if rows and self.request.stage in (None, "report"):
+            report_stage(layout, self.stages).run()
+            show_summary(layout.root)
+
+
+def _run_if_free(stage: Stage) -> bool:
+    """Run a stage whose inputs are there, unless another process is at it."""
+    if not all(earlier.is_complete() for earlier in stage.upstream):
+        return False
+    with claim([stage.output]) as owner:
+        if owner is not None or stage.is_complete():
+            return False
+        stage.run()
+        return True
 
 
 @contextmanager
@@ -56,35 +174,31 @@ def _interruptible() -> Iterator[None]:
         raise Interrupted("stopped") from error
 
 
-def show_summary(rows: list[dict[str, Any]], page: Path) -> None:
+def show_summary(run_dir: Path) -> None:
     """Print the scores of a run and where its report stands."""
-    console.print(summary_table(rows))
-    say(f"report: {page}")
+    console.print(summary_table(read_run(run_dir).rows))
+    say(f"report: {run_dir / 'report' / 'index.html'}")
 
 
-def _lead(
-    recipe: Recipe,
-    layout: RunLayout,
-    stages: Sequence[Stage],
-    stage: str | None,
-    variants: Sequence[str],
-    ranks: Ranks | None,
-) -> None:
+def _lead(work: Work, ranks: Ranks | None) -> None:
+    layout = work.request.layout
     with exclusive_folder(layout.root):
-        start_run(recipe, layout)
-        for selected in select_stages(stages, stage, variants):
+        start_run(work.request.recipe, layout)
+        for stage in work.wanted:
             if ranks is not None:
                 ranks.check_stop()
-            selected.run(None if ranks is None else ranks.order)
-        rows = collect_results(recipe, layout, stages)
-        if rows and stage in (None, "report"):
-            report_stage(layout, stages).run()
-            show_summary(rows, layout.report / "index.html")
+            stage.run(None if ranks is None else ranks.order)
+        if work.request.measures:
+            if ranks is not None:
+                ranks.order(CELLS)
+            work.grid.finish()
+        work.conclude()
 
 
-def _follow(layout: RunLayout, stages: Sequence[Stage], ranks: Ranks) -> None:
+def _follow(work: Work, ranks: Ranks) -> None:
     set_quiet(True)
-    by_title = {stage.title: stage for stage in stages if stage.together}
+    layout = work.request.layout
+    by_title = {stage.title: stage for stage in work.stages if stage.together}
     with stop_requests() as stop_requested:
         ranks.stop_requested = stop_requested
         while (title := ranks.next_order()) is not None:
@@ -93,6 +207,9 @@ def _follow(layout: RunLayout, stages: Sequence[Stage], ranks: Ranks) -> None:
                     f"{layout.root}: not seen from here; put --output where all processes see it"
                 )
             try:
-                by_title[title].take_part()
+                if title == CELLS:
+                    work.grid.finish(stop_requested)
+                else:
+                    by_title[title].take_part()
             except Interrupted:
                 continue  # all agreed on it, and the main process ends the run when it has saved

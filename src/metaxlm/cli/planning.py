@@ -112,6 +112,7 @@ def make_plan(
 ) -> dict[str, Any]:
     """Return everything that `metaxlm plan` tells, as JSON has it."""
     from metaxlm.cli.plan_text import explain
+    from metaxlm.pretraining.device import describe_device
 
     trainings = list_trainings(recipe)
     measured: dict[tuple[Any, ...], Measurement | str] = {}
@@ -127,16 +128,6 @@ def make_plan(
         "trainings": rows,
         "notes": explain(recipe, rows, device, named),
     }
-
-
-def describe_device(device: torch.device) -> str:
-    """Name a device for the user."""
-    import torch
-
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def _measure(training: Training, device: torch.device) -> Measurement | str:

@@ -16,6 +16,7 @@ from metaxlm.config.evaluation import (
     AlignmentRecipe,
     EvaluationRecipe,
     FinetuneRecipe,
+    GridRecipe,
     RetrievalRecipe,
 )
 from metaxlm.config.models import (
@@ -25,6 +26,7 @@ from metaxlm.config.models import (
     MetaRecipe,
     ModelRecipe,
     PartsRecipe,
+    SwitchRecipe,
     TrainingRecipe,
     VariantRecipe,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "EvaluationRecipe",
     "ExecutionRecipe",
     "FinetuneRecipe",
+    "GridRecipe",
     "MatchingRecipe",
     "MetaRecipe",
     "ModelRecipe",
@@ -53,6 +56,7 @@ __all__ = [
     "RetrievalRecipe",
     "Section",
     "SlurmRecipe",
+    "SwitchRecipe",
     "TrainingRecipe",
     "VariantRecipe",
     "VocabularyRecipe",

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from metaxlm.config.values import Count, Fraction, Location, Positive, Real, Section
+from pydantic import Field
+
+from metaxlm.config.values import (
+    Count,
+    Fraction,
+    LanguageCode,
+    Location,
+    Positive,
+    Real,
+    Section,
+)
 
 
 class RetrievalRecipe(Section):
@@ -46,6 +56,23 @@ class FinetuneRecipe(Section):
     """How many seeds."""
 
 
+class GridRecipe(Section):
+    """A block of cells: every task with every variant, at every step, with every seed."""
+
+    tasks: Annotated[list[str], Field(min_length=1)]
+    """Names such as `xnli`, groups (`xtreme`, `amazon`), `tatoeba`, `alignment`."""
+    variants: list[str] | None = None
+    """Which variants; null means all."""
+    steps: Literal["last", "kept"] = "last"
+    """`last` is the finished model; `kept` are also all checkpoints of `pretraining.keep_steps`."""
+    seeds: Positive | None = None
+    """How many seeds; null leaves it to `finetune`. Tasks without finetuning have none."""
+    languages: list[LanguageCode] | None = None
+    """Languages to test; null means all that a task's data has."""
+    sources: list[LanguageCode] | None = None
+    """Languages to finetune in, one at a time; null means the task's own."""
+
+
 class EvaluationRecipe(Section):
     """Phase (c): what is measured."""
 
@@ -57,3 +84,6 @@ class EvaluationRecipe(Section):
     """Word alignment; `null` leaves it out."""
     finetune: dict[str, FinetuneRecipe] = {}
     """Finetuned tasks by name."""
+    grid: list[GridRecipe] = []
+    """What is measured on which models. Empty: retrieval, alignment and the tasks of `finetune` on
+    every finished variant, finetuned in the source language, tested in the recipe's languages."""

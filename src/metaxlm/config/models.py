@@ -89,6 +89,10 @@ class TrainingRecipe(Section):
     """Steps in a row whose loss or gradient is not finite before the run stops; such a step
     changes nothing."""
 
+    def list_kept(self) -> list[int]:
+        """Return the steps before the last whose checkpoints stay for good."""
+        return [step for step in sorted(set(self.keep_steps)) if step < self.steps]
+
     @model_validator(mode="after")
     def _pieces_are_equal(self) -> TrainingRecipe:
         if self.batch_size % self.micro_batches:
@@ -174,6 +178,13 @@ class DistillationRecipe(Section):
         return self
 
 
+class SwitchRecipe(Section):
+    """Words of the training text in another language: not the paper's, an idea beyond its +Dict."""
+
+    probability: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of the words with a translation that are switched."""
+
+
 class VariantRecipe(Section):
     """One model of the experiment; variants differ in nothing but what stands here."""
 
@@ -187,6 +198,8 @@ class VariantRecipe(Section):
     """What pretraining leaves as it is: with `body`, only embeddings and head are trained."""
     distill: DistillationRecipe | None = None
     """Learn from the meta-pretrained model too, where the text is in its language (XLM+KD)."""
+    switch: SwitchRecipe | None = None
+    """Put dictionary translations in place of some words of the text before they are masked."""
 
     @property
     def needs_source(self) -> bool:

@@ -58,6 +58,8 @@ class Recipe(Section):
     def measures_anything(self) -> bool:
         """Whether any task data is needed."""
         measures = self.evaluation
+        if measures.grid:
+            return True
         return bool(measures.retrieval or measures.alignment or measures.finetune)
 
     @model_validator(mode="after")
@@ -77,4 +79,14 @@ class Recipe(Section):
         for name in self.variants:
             if not name or any(c in name for c in "/\\ ") or name.startswith("."):
                 raise ValueError(f"variant name {name!r} does not make a folder name")
+        self._check_grid()
         return self
+
+    def _check_grid(self) -> None:
+        """Refuse blocks of the grid that name models which will not be there."""
+        for number, block in enumerate(self.evaluation.grid):
+            where = f"evaluation.grid[{number}]"
+            for name in block.variants or ():
+                if name not in self.variants:
+                    known = ", ".join(self.variants)
+                    raise ValueError(f"{where}: no variant {name!r}; the recipe has {known}")

@@ -8,7 +8,7 @@ models with equal tokenizers; tasks that share a training set (XQuAD and MLQA) s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,29 +17,24 @@ from typing import Any
 
 import torch
 
-from metaxlm.config import Recipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.cells import Cell, CellContent, CellKey, claim, read_cell
+from metaxlm.experiments.cells import Cell, CellContent, CellKey, claim
 from metaxlm.experiments.evaluation_plan import (
     EvaluationPlan,
     FeaturePlan,
     TaskPlan,
-    Wishes,
     group_tasks,
-    plan_task,
 )
-from metaxlm.experiments.features import PIVOT, measure_features
-from metaxlm.experiments.layout import RunLayout
+from metaxlm.experiments.features import FEATURE_TASKS, PIVOT, measure_features
 from metaxlm.experiments.models import NamedModel, open_model
-from metaxlm.experiments.results import FILE_NAME, Result, list_rows, write_results
-from metaxlm.files import digest_value, link_tree
+from metaxlm.files import digest_value
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.finetuned import save_finetuned
+from metaxlm.pretraining.device import describe_device
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 from metaxlm.tasks.finetune import Finetuned, train_model
 from metaxlm.tasks.judging import FileScores, judge
-from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.task import DataFile
 from metaxlm.tasks.task_data import Dataset, TaskData, load_data
 
@@ -60,20 +55,36 @@ class Evaluation:
     device: torch.device
     keeps_models: bool = False
     num_skipped: int = 0
-    busy: list[str] = field(default_factory=list)
-    """Cells that another process was making."""
+    num_made: int = 0
+    is_ready: Callable[[NamedModel], bool] = field(default=lambda _: True)
+    """Says whether a model is there already; the cells of others wait."""
     _opened: dict[NamedModel, AnyEncoder] = field(default_factory=dict)
+    _complete: set[Path] = field(default_factory=set)
+    """Cells that were seen complete, and need not be looked at again."""
 
     def run(self) -> None:
         """Make every cell that is missing, damaged, or made from other inputs."""
+        for part in self.list_parts():
+            part()
+
+    def list_parts(self) -> list[Callable[[], None]]:
+        """Return the work in parts that may be done in any order, by several processes at once."""
         self._check_models()
-        for feature in self.plan.features:
-            for model in self.models:
-                self._measure(model, feature)
+        parts: list[Callable[[], None]] = [
+            partial(self._measure, model, feature)
+            for feature in self.plan.features
+            for model in self.models
+        ]
         for group in group_tasks(self.plan.tasks):
             loaded: Loaded = {}
-            for source in group[0].sources:
-                self._finetune_group(group, source, loaded)
+            parts += [
+                partial(self._finetune_group, group, source, loaded) for source in group[0].sources
+            ]
+        return parts
+
+    def list_missing(self) -> list[Cell]:
+        """Return the cells that are still to be made, by whomever."""
+        return [cell for cell in self.list_cells() if self._is_missing(cell)]
 
     def find_cell(self, model: NamedModel, plan: TaskPlan, source: str, seed: int) -> Cell:
         """Return a cell of a finetuned task, made or not."""
@@ -109,7 +120,7 @@ class Evaluation:
 
     def _check_models(self) -> None:
         """Open each model that is needed, so that one that does not fit is told at once."""
-        for model in self.models:
+        for model in filter(self.is_ready, self.models):
             for plan in self.plan.tasks:
                 cells = [
                     self.find_cell(model, plan, source, seed)
@@ -133,12 +144,20 @@ class Evaluation:
         return self._opened[model]
 
     def _is_missing(self, cell: Cell) -> bool:
-        return cell.find_reason(needs_model=self.keeps_models) is not None
+        if cell.folder in self._complete:
+            return False
+        if cell.find_reason(needs_model=self._needs_model(cell)) is not None:
+            return True
+        self._complete.add(cell.folder)
+        return False
+
+    def _needs_model(self, cell: Cell) -> bool:
+        return self.keeps_models and cell.key.task not in FEATURE_TASKS
 
     @contextmanager
-    def _claim_missing(self, cells: Sequence[Cell], needs_model: bool) -> Iterator[list[Cell]]:
+    def _claim_missing(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
         """Hold cells and yield those that must be made; none if another process holds one."""
-        if not any(cell.find_reason(needs_model=needs_model) is not None for cell in cells):
+        if not any(map(self._is_missing, cells)):
             self.num_skipped += len(cells)
             yield []
             return
@@ -146,38 +165,46 @@ class Evaluation:
             missing = []
             for cell in cells:
                 # What was missing a moment ago may have been made by another process.
-                reason = cell.find_reason(needs_model=needs_model)
+                reason = cell.find_reason(needs_model=self._needs_model(cell))
                 if reason is None:
                     self.num_skipped += 1
                 elif owner is not None:
-                    self.busy.append(cell.key.title)
                     say(f"{cell.key.title}: process {owner} is at it; left to it")
                 else:
                     say(f"{cell.key.title}: {reason}" if reason else cell.key.title)
                     missing.append(cell)
             yield missing
+            self.num_made += len(missing)
 
     def _measure(self, model: NamedModel, plan: FeaturePlan) -> None:
-        with self._claim_missing([self.find_feature_cell(model, plan)], False) as missing:
+        if not self.is_ready(model):
+            return
+        with self._claim_missing([self.find_feature_cell(model, plan)]) as missing:
             for cell in missing:
                 start, began = self._open(model), time.monotonic()
                 found = measure_features(
-                    plan.name, start, plan.data_dir, plan.languages, self.device, self.plan.limit
+                    plan.name,
+                    start,
+                    plan.data_dir,
+                    plan.languages,
+                    self.device,
+                    plan.settings,
+                    self.plan.limit,
                 )
                 start.encoder.to("cpu")
                 about = self._describe(model, cell, time.monotonic() - began)
-                cell.write(CellContent({**about, **found.record}, {}, {}))
+                cell.write(CellContent({**about, **found}, {}, {}))
 
     def _finetune_group(self, group: Sequence[TaskPlan], source: str, loaded: Loaded) -> None:
         """Finetune every model with every seed on one training set."""
-        for model in self.models:
+        for model in filter(self.is_ready, self.models):
             for seed in range(self.plan.num_seeds):
                 by_folder = {}
                 for plan in group:
                     cell = self.find_cell(model, plan, source, seed)
                     by_folder[cell.folder] = (plan, cell)
                 cells = [cell for _, cell in by_folder.values()]
-                with self._claim_missing(cells, self.keeps_models) as missing:
+                with self._claim_missing(cells) as missing:
                     if missing:
                         self._finetune(model, [by_folder[cell.folder] for cell in missing], loaded)
 
@@ -233,7 +260,7 @@ class Evaluation:
             "seed": cell.key.seed,
             "limit": self.plan.limit,
             "seconds": round(seconds, 1),
-            "device": self.device.type,
+            "device": describe_device(self.device),
         }
 
 
@@ -318,38 +345,3 @@ def _tell(cell: Cell, record: Any) -> None:
             say(f"{cell.key.title}: {metric} {mean}, mean over {len(values)} {split} files")
             return
     say(f"{cell.key.title}: no file has labels; predictions are written, nothing is scored")
-
-
-def finetune_task(
-    recipe: Recipe,
-    layout: RunLayout,
-    variant: str,
-    task_name: str,
-    device: torch.device,
-    folder: Path,
-) -> None:
-    """The run's stage: finetune with each seed, test in every language, write rows and cells."""
-    wishes = recipe.evaluation.finetune[task_name]
-    values = {key: value for key, value in wishes if key != "seeds" and value is not None}
-    asked = Wishes(tuple(recipe.languages), (recipe.source_language,), {task_name: values})
-    plan = plan_task(TASKS[task_name], recipe.evaluation.data or layout.tasks, asked)
-    model = NamedModel(
-        name=variant,
-        source=layout.variant(variant) / "model",
-        variant=variant,
-        fingerprint="as the stage's",
-    )
-    evaluation = Evaluation(
-        [model],
-        EvaluationPlan((plan,), num_seeds=wishes.seeds, seed=recipe.seed),
-        layout.variant(variant) / f"work-finetune-{task_name}",
-        device,
-    )
-    evaluation.run()
-    rows: list[Result] = []
-    steps = recipe.pretraining.steps
-    for cell in evaluation.list_cells():
-        record = read_cell(cell.key, cell.folder).record
-        rows += list_rows(record, recipe.name, variant, steps, cell.key.seed)
-        link_tree(cell.folder, folder / cell.folder.name)
-    write_results(folder / FILE_NAME, rows)

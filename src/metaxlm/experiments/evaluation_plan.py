@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from metaxlm.config import FinetuneRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.cells import identify_file
-from metaxlm.experiments.features import FEATURE_TASKS
+from metaxlm.experiments.features import FEATURE_TASKS, USUAL_SETTINGS, FeatureSettings
 from metaxlm.progress import say
 from metaxlm.tasks.own_task import load_own_task
 from metaxlm.tasks.registry import TASKS, find_tasks
@@ -91,13 +91,19 @@ class FeaturePlan:
     name: str
     languages: tuple[str, ...]
     data_dir: Path
+    settings: FeatureSettings
 
     def list_inputs(self) -> dict[str, Any]:
         """Return what decides its scores, as JSON values."""
         folder = {"alignment": "wordalign"}.get(self.name, self.name)
         paths = sorted(path for path in (self.data_dir / folder).rglob("*") if path.is_file())
         files = [identify_file(path) for path in paths]
-        return {"task": self.name, "languages": list(self.languages), "files": files}
+        return {
+            "task": self.name,
+            "languages": list(self.languages),
+            "settings": self.settings.model_dump(mode="json"),
+            "files": files,
+        }
 
 
 @dataclass(frozen=True)
@@ -156,12 +162,14 @@ def plan_task(task: AnyTask, data_dir: Path, wishes: Wishes) -> TaskPlan:
     return plan
 
 
-def plan_features(name: str, data_dir: Path, wishes: Wishes) -> FeaturePlan:
+def plan_features(
+    name: str, data_dir: Path, wishes: Wishes, settings: FeatureSettings | None = None
+) -> FeaturePlan:
     """Settle one task without finetuning."""
     there = FEATURE_TASKS[name](data_dir)
     wanted = wishes.languages and tuple(code for code in wishes.languages if code != "en")
     languages = choose_languages(name, there, there, wanted, data_dir)
-    return FeaturePlan(name, tuple(languages), data_dir)
+    return FeaturePlan(name, tuple(languages), data_dir, settings or USUAL_SETTINGS[name])
 
 
 def choose_languages(

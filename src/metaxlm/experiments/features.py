@@ -1,27 +1,22 @@
 """Phase (c) without finetuning: sentence retrieval and word alignment, by layer.
 
 An encoder and gold data come in; scores of every layer go out, and a few real sentences for the
-eye (the paper's Section 4.4 and its two figures). Serves the run's stage and `metaxlm evaluate`.
+eye (the paper's Section 4.4 and its two figures). Serves `metaxlm run` and `metaxlm evaluate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from metaxlm.config import AlignmentRecipe, Recipe, RetrievalRecipe
-from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.layout import RunLayout
-from metaxlm.experiments.results import FILE_NAME, list_rows, write_results
+from metaxlm.config import AlignmentRecipe, RetrievalRecipe
 from metaxlm.features.alignment import draw_examples, measure_alignment
 from metaxlm.features.retrieval import measure_retrieval
-from metaxlm.files import write_json
-from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.progress import say
+from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.tasks.readers import (
     list_tatoeba,
     list_word_alignment,
@@ -29,7 +24,6 @@ from metaxlm.tasks.readers import (
     read_word_alignment,
 )
 
-EXAMPLES_NAME = "examples.json"
 PIVOT = "en"
 """Tatoeba and the gold alignments pair every language with English."""
 
@@ -43,37 +37,11 @@ FEATURE_TASKS: dict[str, Callable[[Path], list[str]]] = {
 TITLES = {RETRIEVAL: "Tatoeba", ALIGNMENT: "Word alignment"}
 METRICS = {RETRIEVAL: "accuracy", ALIGNMENT: "aer"}
 
-
-@dataclass(frozen=True)
-class FeatureScores:
-    """What the layers of an encoder score on one task."""
-
-    record: dict[str, Any]
-    """As in a cell of an evaluation; each layer of each language counts as a file."""
-    examples: list[dict[str, Any]]
-    """Sentences to look at."""
-
-
-def evaluate_features(
-    recipe: Recipe, layout: RunLayout, variant: str, device: torch.device, folder: Path
-) -> None:
-    """Measure retrieval and alignment by layer; write rows and drawn examples."""
-    start = load_encoder(layout.variant(variant) / "model")
-    data_dir = recipe.evaluation.data or layout.tasks
-    rows = []
-    examples: dict[str, list[dict[str, Any]]] = {ALIGNMENT: [], "retrieval": []}
-    if recipe.evaluation.retrieval is not None:
-        languages = _find_languages(recipe, RETRIEVAL, data_dir)
-        found = retrieve(start, data_dir, languages, device, recipe.evaluation.retrieval)
-        rows += list_rows(found.record, recipe.name, variant, recipe.pretraining.steps, recipe.seed)
-        examples["retrieval"] = found.examples
-    if recipe.evaluation.alignment is not None:
-        languages = _find_languages(recipe, ALIGNMENT, data_dir)
-        found = align(start, data_dir, languages, device, recipe.evaluation.alignment)
-        rows += list_rows(found.record, recipe.name, variant, recipe.pretraining.steps, recipe.seed)
-        examples[ALIGNMENT] = found.examples
-    write_results(folder / FILE_NAME, rows)
-    write_json(folder / EXAMPLES_NAME, examples)
+FeatureSettings = RetrievalRecipe | AlignmentRecipe
+USUAL_SETTINGS: dict[str, FeatureSettings] = {
+    RETRIEVAL: RetrievalRecipe(),
+    ALIGNMENT: AlignmentRecipe(),
+}
 
 
 def measure_features(
@@ -82,24 +50,26 @@ def measure_features(
     data_dir: Path,
     languages: Sequence[str],
     device: torch.device,
+    settings: FeatureSettings,
     limit: int | None = None,
-) -> FeatureScores:
-    """Measure one of the feature tasks with the usual settings."""
-    if task == RETRIEVAL:
-        return retrieve(start, data_dir, languages, device, RetrievalRecipe(), limit)
-    if task == ALIGNMENT:
-        return align(start, data_dir, languages, device, AlignmentRecipe(), limit)
-    raise MetaXLMError(f"{task}: no task without finetuning; known: {', '.join(FEATURE_TASKS)}")
+) -> dict[str, Any]:
+    """Measure one of the feature tasks; return the record of its cell.
+
+    Each layer of each language counts as a file; `examples` are sentences to look at.
+    """
+    if isinstance(settings, RetrievalRecipe):
+        return _retrieve(start, data_dir, languages, device, settings, limit)
+    return _align(start, data_dir, languages, device, settings, limit)
 
 
-def retrieve(
+def _retrieve(
     start: AnyEncoder,
     data_dir: Path,
     languages: Sequence[str],
     device: torch.device,
     settings: RetrievalRecipe,
     limit: int | None = None,
-) -> FeatureScores:
+) -> dict[str, Any]:
     """Let each sentence look for its translation, with every layer."""
     files, examples = [], []
     for language in languages:
@@ -120,17 +90,17 @@ def retrieve(
             {"language": language, "layer": best.layer, **asdict(example)}
             for example in best.examples
         ]
-    return FeatureScores(_describe_task(RETRIEVAL, files), examples)
+    return _describe_task(RETRIEVAL, files, examples)
 
 
-def align(
+def _align(
     start: AnyEncoder,
     data_dir: Path,
     languages: Sequence[str],
     device: torch.device,
     settings: AlignmentRecipe,
     limit: int | None = None,
-) -> FeatureScores:
+) -> dict[str, Any]:
     """Link the words of gold pairs, with every layer."""
     files, examples = [], []
     for language in languages:
@@ -144,7 +114,7 @@ def align(
         best = min(outcome.layers, key=lambda layer: layer.scores.aer).layer
         drawn = draw_examples(gold, outcome, best, settings.drawn_pairs)
         examples += [{"language": language, **asdict(example)} for example in drawn]
-    return FeatureScores(_describe_task(ALIGNMENT, files), examples)
+    return _describe_task(ALIGNMENT, files, examples)
 
 
 def _describe_layer(
@@ -154,7 +124,9 @@ def _describe_layer(
     return {**place, "num_examples": num_pairs, "num_unlabeled": 0, "values": values}
 
 
-def _describe_task(task: str, files: list[dict[str, Any]]) -> dict[str, Any]:
+def _describe_task(
+    task: str, files: list[dict[str, Any]], examples: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "task": task,
         "title": TITLES[task],
@@ -162,13 +134,5 @@ def _describe_task(task: str, files: list[dict[str, Any]]) -> dict[str, Any]:
         "metric": METRICS[task],
         "source": PIVOT,
         "files": files,
+        "examples": examples,
     }
-
-
-def _find_languages(recipe: Recipe, task: str, data_dir: Path) -> list[str]:
-    """Return the recipe's languages to test, and say which have no data."""
-    foreign = [language for language in recipe.languages if language != PIVOT]
-    available = FEATURE_TASKS[task](data_dir)
-    if missing := [language for language in foreign if language not in available]:
-        say(f"{task}: no test data for {', '.join(missing)}")
-    return [language for language in foreign if language in available]

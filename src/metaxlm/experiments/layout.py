@@ -1,6 +1,7 @@
 """Where everything stands in a run folder, said once.
 
-`runs/NAME/{recipe.yaml, corpus/, vocabulary/, shards/, meta/, variants/V/, results.jsonl, report/}`
+`runs/NAME/{recipe.yaml, corpus/, vocabulary/, shards/, meta/, variants/V/, cells/, results.jsonl,
+comparisons.json, provenance.json, report/}`
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class RunLayout:
         return self.root / "meta"
 
     def variant(self, name: str) -> Path:
-        """One variant's `initialization/`, `checkpoints/`, `model/`, `evaluation/`, `finetune/`."""
+        """One variant's `initialization/`, `checkpoints/`, `steps/`, `model/`."""
         return self.root / "variants" / name
 
     @property

@@ -50,7 +50,7 @@ class NamedModel:
     source: Path | str
     """A model folder, a checkpoint, or a hub id."""
     step: int | None = None
-    """Of a checkpoint."""
+    """Of a checkpoint, or of a run's model."""
     variant: str | None = None
     """Of a run."""
     fingerprint: str = ""
@@ -116,9 +116,9 @@ def find_models(path: str) -> list[NamedModel]:
 
 def open_model(model: NamedModel) -> AnyEncoder:
     """Load a model; a checkpoint with the sizes and the tokenizer of its run."""
-    if model.step is None:
-        return load_encoder(model.source)
     folder = Path(model.source)
+    if model.step is None or (folder / CONFIG).is_file():
+        return load_encoder(model.source)
     if damage := find_damage(folder):
         raise MetaXLMError(f"{damage[0]}; choose another checkpoint of this run")
     config, tokenizer = _describe_training(folder.parent.parent)

@@ -1,8 +1,8 @@
 """A recipe becomes a list of stages, in the order of the paper's Figure 2.
 
-corpus -> vocabulary -> shards -> meta -> for each variant: initialize -> pretrain -> evaluate,
-finetune. Each stage names exactly the parts of the recipe that decide its output, so that changing
-one key repeats what depends on it and nothing else.
+corpus -> vocabulary -> shards -> meta -> for each variant: initialize -> pretrain. Each stage names
+exactly the parts of the recipe that decide its output, so that changing one key repeats what
+depends on it and nothing else. What is measured afterwards is the grid's (`grid.py`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from metaxlm.config import Recipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.evaluation import finetune_task
-from metaxlm.experiments.features import evaluate_features
+from metaxlm.experiments.grid import Grid, check_grid
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.preparation import (
     prepare_corpus,
     prepare_shards,
     prepare_vocabularies,
 )
-from metaxlm.experiments.results import FILE_NAME, collect
 from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.training import (
     initialize_variant,
@@ -30,10 +30,9 @@ from metaxlm.experiments.training import (
     pretrain_variant,
 )
 from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
-from metaxlm.model.card import model_card
+from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.recipe_file import save_recipe
-from metaxlm.tasks.registry import TASKS
 
 
 def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]:
@@ -83,6 +82,7 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
         work_dir=layout.meta / "checkpoints",
         together=recipe.meta.model is None,
         version=2,
+        device=describe_device(world.device),
     )
     # An encoder to import is looked at first: a wrong name must not cost hours of preparation.
     first = [meta, corpus] if recipe.meta.model else [corpus]
@@ -105,8 +105,10 @@ def _variant_stages(
     folder = layout.variant(name)
     values = recipe.model_dump(mode="json")
     start = values["variants"][name]
-    training = {key: start.pop(key) for key in ("freeze", "distill")}
     choices = recipe.find_matching(variant)
+    training = {key: start.pop(key) for key in ("freeze", "distill")}
+    if (switch := start.pop("switch")) is not None:
+        training |= {"switch": switch, "dictionary_files": _list_files(choices.dictionaries)}
     matching: dict[str, Any] = {}
     if variant.needs_source:
         matching["matching"] = choices.model_dump(mode="json")
@@ -130,33 +132,27 @@ def _variant_stages(
         work_dir=folder / "checkpoints",
         together=True,
         version=2,
+        device=describe_device(world.device),
     )
-    task_files = _list_files(recipe.evaluation.data)
-    features = {key: values["evaluation"][key] for key in ("retrieval", "alignment")}
-    evaluate = Stage(
-        "evaluate",
-        folder / "evaluation",
-        features | {"run": recipe.name, "task_files": task_files},
-        (pretrain,),
-        partial(evaluate_features, recipe, layout, name, world.device),
-        name,
-    )
-    finetuned = [
-        Stage(
-            "finetune",
-            folder / "finetune" / task,
-            {"run": recipe.name, "task": task, "task_files": task_files}
-            | values["evaluation"]["finetune"][task],
-            (pretrain,),
-            partial(finetune_task, recipe, layout, name, task, world.device),
-            name,
-            work_dir=folder / f"work-finetune-{task}",
-            keeps_work=False,
-            version=3,
-        )
-        for task in recipe.evaluation.finetune
-    ]
-    return [initialize, pretrain, evaluate, *finetuned]
+    return [initialize, pretrain]
+
+
+def build_grid(
+    recipe: Recipe,
+    layout: RunLayout,
+    stages: Sequence[Stage],
+    variants: Sequence[str],
+    device: torch.device,
+) -> Grid:
+    """Return what is measured on the given variants, or on all."""
+    pretrained = {
+        stage.variant: stage
+        for stage in stages
+        if stage.name == "pretrain"
+        and stage.variant is not None
+        and (not variants or stage.variant in variants)
+    }
+    return Grid(recipe, layout, pretrained, device)
 
 
 def select_stages(
@@ -166,7 +162,7 @@ def select_stages(
     wanted = [
         candidate
         for candidate in stages
-        if (stage in (None, "report") or candidate.name == stage)
+        if (stage in (None, "evaluate", "report") or candidate.name == stage)
         and (not variants or candidate.variant is None or candidate.variant in variants)
     ]
     needed: set[int] = set()
@@ -189,30 +185,13 @@ def start_run(recipe: Recipe, layout: RunLayout) -> None:
     write_text(layout.recipe, save_recipe(recipe))
 
 
-def collect_results(
-    recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]
-) -> list[dict[str, Any]]:
-    """Join the rows of all finished stages and renew the model cards with them."""
-    finished = [stage for stage in stages if stage.is_complete()]
-    rows = collect(layout.root, [stage.output / FILE_NAME for stage in finished])
-    values = recipe.model_dump(mode="json")
-    for stage in finished:
-        if stage.name == "pretrain" and stage.variant is not None:
-            card = model_card(values, stage.variant, rows)
-            write_text(stage.output / "README.md", card)
-    return rows
-
-
 def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
     """Refuse what cannot work before any time is spent: unknown variants, tasks and folders."""
     for name in variants:
         if name not in recipe.variants:
             known = ", ".join(recipe.variants)
             raise MetaXLMError(f"--variant {name}: not in the recipe, which has {known}")
-    for name in recipe.evaluation.finetune:
-        if name not in TASKS:
-            known = ", ".join(TASKS)
-            raise MetaXLMError(f"evaluation.finetune.{name}: unknown task; known: {known}")
+    check_grid(recipe)
     if recipe.corpus.source == "phrasebook":
         return
     if recipe.evaluation.data is None and recipe.measures_anything:
@@ -221,12 +200,13 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
             "on, or set retrieval and alignment to null"
         )
     if any(
-        variant.dictionaries and recipe.find_matching(variant).dictionaries is None
+        (variant.dictionaries or variant.switch)
+        and recipe.find_matching(variant).dictionaries is None
         for variant in recipe.variants.values()
     ):
         raise MetaXLMError(
-            "a variant has `dictionaries: true`, but matching.dictionaries names no folder; "
-            "set it to a folder of MUSE files such as en-de.txt"
+            "a variant has `dictionaries: true` or `switch`, but matching.dictionaries names no "
+            "folder; set it to a folder of MUSE files such as en-de.txt"
         )
 
 

@@ -1,8 +1,7 @@
 """The results table: every score is one row, and every table and figure is drawn from the rows.
 
 A row is a JSON line `{run, variant, step, layer, task, scenario, source, language, metric, value,
-examples, seed, split, version}`. Stages write rows of their own; `collect` joins them into the
-run's `results.jsonl`. The scenario is `features`, `supervised` (trained and tested in one language,
+examples, seed, split, version, origin}`; `collection.py` makes them of all complete cells. The scenario is `features`, `supervised` (trained and tested in one language,
 for tasks that are trained in several) or `transfer`. Rows of no variant are levels that need no
 model: `majority` and `chance` in the task's metric, `majority_NAME` and `chance_NAME` in others.
 """
@@ -10,7 +9,7 @@ model: `majority` and `chance` in the task's metric, `majority_NAME` and `chance
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import json_loads, read_text, write_text
 
 FILE_NAME = "results.jsonl"
+_ORIGIN_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,17 @@ class Result:
     seed: int
     split: str
     version: str = __version__
+    origin: str = ""
+    """Fingerprint of the cell that it comes from, shortened."""
 
 
 def list_rows(
-    record: Mapping[str, Any], run: str, variant: str, step: int | None, seed: int
+    record: Mapping[str, Any],
+    run: str,
+    variant: str,
+    step: int | None,
+    seed: int,
+    origin: str = "",
 ) -> list[Result]:
     """Return the rows of one cell of an evaluation; files without labels have none.
 
@@ -51,6 +58,7 @@ def list_rows(
     """
     limited = f"-first-{record['limit']}" if record.get("limit") else ""
     about = {"run": run, "task": record["task"], "source": record["source"], "seed": seed}
+    about["origin"] = origin[:_ORIGIN_DIGITS]
     rows = []
     for file in record["files"]:
         place = {
@@ -97,12 +105,4 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         if not isinstance(row, dict):
             raise MetaXLMError(f"{path}:{number}: a result is a JSON object, found {line[:40]!r}")
         rows.append(row)
-    return rows
-
-
-def collect(run_dir: Path, parts: Sequence[Path]) -> list[dict[str, Any]]:
-    """Join the rows of the finished stages into the run's table and return them."""
-    rows = [row for part in parts if part.is_file() for row in read_results(part)]
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_text(run_dir / FILE_NAME, text)
     return rows

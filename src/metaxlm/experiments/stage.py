@@ -53,6 +53,8 @@ class Stage:
     """Whether all processes of a run fill it; else only the main one does."""
     version: int = 1
     """Raised when a change of the code makes earlier outputs wrong."""
+    device: str | None = None
+    """What a training runs on, for the record."""
 
     @property
     def title(self) -> str:
@@ -113,6 +115,7 @@ class Stage:
             "inputs": self.inputs,
             "files": describe_files(folder, stage_files(folder)),
             "seconds": seconds,
+            "device": self.device,
             "metaxlm": __version__,
         }
 

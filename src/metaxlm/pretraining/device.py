@@ -27,6 +27,14 @@ def choose_device(name: str, local_rank: int = 0, local_size: int = 1) -> torch.
     return device
 
 
+def describe_device(device: torch.device) -> str:
+    """Name a device for the user."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
+
+
 def _choose_gpu(name: str, index: int | None, local_rank: int, local_size: int) -> torch.device:
     found = torch.cuda.device_count()
     if local_size == 1:

@@ -8,7 +8,7 @@ there (yet). Only missing results are an error; anything else missing is told to
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,12 +105,12 @@ def display_name(variant: str) -> str:
 
 def read_run(run_dir: Path) -> Run:
     """Read a run folder; without results there is nothing to report, which is an error."""
-    rows = read_scores(run_dir / "results.jsonl")
+    rows = choose_final(read_scores(run_dir / "results.jsonl"))
     recipe, recipe_text = _read_recipe(run_dir / "recipe.yaml")
     variants = _order_variants(run_dir, recipe, rows)
     folders = {variant: run_dir / "variants" / variant for variant in variants}
     logs = {v: log for v in variants if (log := _read_log(folders[v]))}
-    examples = _read_each(folders, "evaluation/examples.json")
+    examples = _read_examples(run_dir, variants)
     coverage = _read_each(folders, "initialization/coverage.json")
     run = Run(
         name=str(recipe.get("name") or run_dir.resolve().name),
@@ -152,6 +152,28 @@ def read_scores(path: Path) -> list[Row]:
     if not kept:
         raise MetaXLMError(f"{path}: empty; run `metaxlm run RECIPE` up to its evaluation")
     return list(kept.values())
+
+
+def choose_final(rows: Sequence[Row]) -> list[Row]:
+    """Leave out the scores of checkpoints on the way to a variant's last step."""
+    last: dict[Any, int] = {}
+    for row in rows:
+        if row.get("step") is not None:
+            last[row["variant"]] = max(last.get(row["variant"], 0), row["step"])
+    return [row for row in rows if row.get("step") in (None, last.get(row.get("variant")))]
+
+
+def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
+    """Return the sentences that the cells of the feature tasks keep for the eye."""
+    names = {"tatoeba": "retrieval", "alignment": "alignment"}
+    found: dict[str, dict[str, list[Any]]] = {}
+    for variant in variants:
+        for task, name in names.items():
+            paths = sorted((run_dir / "cells" / variant / task).glob("*-*/cell.json"))
+            for path in paths[:1]:
+                examples = read_json(path).get("examples", [])
+                found.setdefault(variant, {key: [] for key in names.values()})[name] = examples
+    return found
 
 
 def _read_log(folder: Path) -> list[Row]:

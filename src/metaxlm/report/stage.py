@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metaxlm.experiments.layout import RunLayout
+from metaxlm.experiments.results import FILE_NAME
 from metaxlm.experiments.stage import Stage
 from metaxlm.files import digest_file
 from metaxlm.report.page import fill_report
@@ -19,4 +20,8 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
         fill_report(read_run(layout.root), folder)
 
     finished = tuple(stage for stage in stages if stage.is_complete())
-    return Stage("report", layout.report, {"recipe": digest_file(layout.recipe)}, finished, fill)
+    inputs = {
+        "recipe": digest_file(layout.recipe),
+        "results": digest_file(layout.root / FILE_NAME),
+    }
+    return Stage("report", layout.report, inputs, finished, fill)

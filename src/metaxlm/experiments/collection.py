@@ -1,0 +1,106 @@
+"""What a run has found so far, put together: scores, tests between variants, and where it is from.
+
+Complete cells and stages come in. `results.jsonl` (every score is a row), `comparisons.json` (every
+two variants on the same examples) and `provenance.json` (fingerprints, time, steps, tokens) go out;
+these small files are all that the reports need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metaxlm import __version__
+from metaxlm.experiments.cells import StoredCell, collecting
+from metaxlm.experiments.comparison import FILE_NAME as COMPARISONS
+from metaxlm.experiments.comparison import compare_models
+from metaxlm.experiments.grid import Grid
+from metaxlm.experiments.layout import RunLayout
+from metaxlm.experiments.results import FILE_NAME as RESULTS
+from metaxlm.experiments.results import Result, list_rows, read_results, write_results
+from metaxlm.experiments.stage import MARKER, Stage
+from metaxlm.experiments.training import TRAINING_LOG
+from metaxlm.files import digest_value, write_json, write_text
+from metaxlm.manifest import read_sealed
+from metaxlm.model.card import model_card
+from metaxlm.tasks.registry import TASKS
+
+PROVENANCE = "provenance.json"
+
+
+def collect_results(grid: Grid, layout: RunLayout, stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """Join all that is complete and renew the model cards; return the rows."""
+    with collecting(layout.root):
+        cells = grid.read_cells()
+        rows = _list_rows(grid.recipe.name, cells)
+        if not rows:
+            return []
+        write_results(layout.root / RESULTS, rows)
+        last = grid.recipe.pretraining.steps
+        finals = [cell for cell in cells if cell.record["step"] == last]
+        names = list(dict.fromkeys([*grid.recipe.variants, *(cell.key.model for cell in finals)]))
+        compare_models(finals, TASKS, names, layout.root / COMPARISONS)
+        finished = [stage for stage in stages if stage.is_complete()]
+        values = grid.recipe.model_dump(mode="json")
+        write_json(layout.root / PROVENANCE, _describe(values, finished, cells))
+        plain = [asdict(row) for row in rows]
+        final = [row for row in plain if row["step"] in (None, last)]
+        for stage in finished:
+            if stage.name == "pretrain" and stage.variant is not None:
+                card = model_card(values, stage.variant, final)
+                write_text(stage.output / "README.md", card)
+        return plain
+
+
+def _list_rows(run: str, cells: Sequence[StoredCell]) -> list[Result]:
+    return [
+        row
+        for cell in cells
+        for row in list_rows(
+            cell.record,
+            run,
+            cell.record["variant"],
+            cell.record["step"],
+            cell.key.seed,
+            cell.fingerprint,
+        )
+    ]
+
+
+def _describe(
+    recipe: Mapping[str, Any], stages: Sequence[Stage], cells: Sequence[StoredCell]
+) -> dict[str, Any]:
+    made = [
+        {**asdict(cell.key), "origin": cell.fingerprint, **_pick(cell.record, "seconds", "device")}
+        for cell in cells
+    ]
+    return {
+        "recipe": recipe["name"],
+        "digest": digest_value(recipe),
+        "metaxlm": __version__,
+        "torch": torch.__version__,
+        "stages": [_describe_stage(stage) for stage in stages],
+        "cells": made,
+    }
+
+
+def _describe_stage(stage: Stage) -> dict[str, Any]:
+    marker = read_sealed(stage.output / MARKER)
+    facts = {"title": stage.title, "variant": stage.variant, "fingerprint": stage.fingerprint}
+    return {**facts, **_pick(marker, "seconds", "device"), **_read_log(stage.output)}
+
+
+def _read_log(folder: Path) -> dict[str, Any]:
+    """Return how many steps and tokens a training took, as its log tells."""
+    path = folder / TRAINING_LOG
+    rows = [row for row in read_results(path) if "tokens" in row] if path.is_file() else []
+    last = max(rows, key=lambda row: int(row["step"]), default={})
+    return {"steps": last.get("step"), "tokens": last.get("tokens")}
+
+
+def _pick(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: values.get(name) for name in names}
