@@ -212,6 +212,33 @@ def test_attention_drops_independently_and_as_often_as_asked() -> None:
     assert float(correlation.abs().max()) < 5 / len(kept) ** 0.5
 
 
+def test_attention_stays_finite_where_all_scores_are_far_below_zero() -> None:
+    from metaxlm.model.kernels.attention import Shape, attend, attend_backward, make_column_keys
+
+    heads, size, length = 2, 16, 40  # no multiple of a tile: some of its keys are none
+    torch.manual_seed(0)
+    shape = Shape(1, length, heads, size, 0.0)
+    qkv = torch.randn(length, 3 * heads * size, device=DEVICE)
+    parts = qkv.view(length, 3, heads, size)
+    parts[:, 0] += 12
+    parts[:, 1] -= 12  # scores around -600
+    lengths = torch.tensor([length], dtype=torch.int32, device=DEVICE)
+    starts = torch.tensor([0, length], dtype=torch.int32, device=DEVICE)
+    seed = torch.tensor([3], device=DEVICE)
+    keys = make_column_keys(seed, length)
+    out, traces = attend(qkv, starts, lengths, keys, seed, 1, shape)
+    upstream = torch.randn_like(out)
+    found = attend_backward(upstream, qkv, out, traces, starts, lengths, shape)[0]
+
+    exact = qkv.double().requires_grad_()
+    query, key, value = exact.view(length, 3, heads, size).permute(1, 2, 0, 3)
+    mixed = F.scaled_dot_product_attention(query, key, value).permute(1, 0, 2).flatten(1)
+    (wanted,) = torch.autograd.grad(mixed, exact, upstream.double())
+    assert float((query @ key.mT).max().detach()) * size**-0.5 < -128
+    torch.testing.assert_close(out.double(), mixed.detach(), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(found.double(), wanted, atol=2e-2, rtol=1e-3)
+
+
 def test_gelu_is_exact_to_the_rounding_of_its_input_type() -> None:
     from metaxlm.model.kernels.gelu import gelu, gelu_backward
 

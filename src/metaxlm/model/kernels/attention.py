@@ -122,8 +122,10 @@ def _backward_queries(
         place = keys[None, :] * stride + ks[:, None]
         k = tl.load(base + H * K + place, keys[None, :] < length, 0.0)
         v = tl.load(base + 2 * H * K + place, keys[None, :] < length, 0.0)
-        # Keys beyond the length are zeros here, so that their part of the sum is zero by itself.
-        p = tl.math.exp2(tl.dot(q, k) * scale - lse[:, None])
+        # Keys beyond the length must not count even as zeros: a row whose real scores are all far
+        # below zero has a weight for them that overflows.
+        closed = tl.where(keys < length, 0.0, float("-inf"))
+        p = tl.math.exp2(tl.dot(q, k) * scale + closed[None, :] - lse[:, None])
         d_p = tl.dot(d_out, v)
         if DROPOUT:
             column_keys = tl.load(COLUMN_KEYS + keys, keys < L, 0)
@@ -162,6 +164,7 @@ def _backward_keys(
     v = tl.load(base + 2 * H * K + wide, real, 0.0)
     if DROPOUT:
         column_keys = tl.load(COLUMN_KEYS + keys, keys < L, 0)
+    closed = tl.where(keys < length, 0.0, float("-inf"))
     d_k = tl.zeros([BK, K], tl.float32)
     d_v = tl.zeros([BK, K], tl.float32)
     # Queries beyond the length are padding: nothing flows back from there.
@@ -174,7 +177,7 @@ def _backward_keys(
         d_out = tl.load(D_OUT + narrow, inside, 0.0)
         lse = tl.load(LSE + block_head * L + queries, queries < length, float("inf"))
         delta = tl.load(DELTA + block_head * L + queries, queries < length, 0.0)
-        p = tl.math.exp2(tl.dot(k, q) * scale - lse[None, :])
+        p = tl.math.exp2(tl.dot(k, q) * scale + closed[:, None] - lse[None, :])
         d_p = tl.dot(v, d_out)
         kept = p
         if DROPOUT:
