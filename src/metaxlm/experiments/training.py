@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import PartsRecipe, Recipe, TrainingRecipe, VariantRecipe
-from metaxlm.corpus.shards import open_shard
+from metaxlm.corpus.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.preparation import (
@@ -23,6 +23,7 @@ from metaxlm.experiments.preparation import (
     load_vocabulary,
     open_shards,
 )
+from metaxlm.experiments.switch_table import build_switch_table
 from metaxlm.files import remove, write_json
 from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.composition import Counts
@@ -39,6 +40,7 @@ from metaxlm.pretraining.distillation import Distillation, make_teacher
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.loop import STEPS, train
 from metaxlm.pretraining.masking import Masking
+from metaxlm.pretraining.switching import Switching
 from metaxlm.pretraining.trackers import Trackers, open_trackers
 from metaxlm.pretraining.training_log import LOG_NAME
 from metaxlm.progress import say
@@ -106,10 +108,7 @@ def initialize_variant(
             if variant.dictionaries
             else None
         )
-        counts = {
-            language: shard.count_tokens(len(tokenizer))
-            for language, shard in open_shards(recipe, layout).items()
-        }
+        counts = _count_tokens(open_shards(recipe, layout), tokenizer)
         plan = make_plan(
             tokenizer,
             source.tokenizer,
@@ -146,20 +145,22 @@ def find_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) ->
 def pretrain_variant(
     recipe: Recipe, layout: RunLayout, name: str, world: World, folder: Path
 ) -> None:
-    """Phase (b): cross-lingual pretraining of one variant; all see the same batches."""
+    """Phase (b): cross-lingual pretraining of one variant; all see the same blocks."""
     variant, place = recipe.variants[name], layout.variant(name)
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
     model = load_pretrained(place / "initialization" / "model").model
     if variant.freeze == "body":
         model.encoder.layers.requires_grad_(False)
     teacher = _find_teacher(recipe, layout, variant, model, tokenizer, world)
+    shards = open_shards(recipe, layout)
     seed = derive_seed(recipe.seed, "pretraining")
     batches = BatchSource(
-        open_shards(recipe, layout),
+        shards,
         tokenizer,
         recipe.pretraining,
         seed,
         None if teacher is None else teacher.prepare,
+        _find_switching(recipe, layout, name, tokenizer, shards, world),
     )
     card = model_card(recipe.model_dump(mode="json"), name)
     training = _Training(
@@ -255,6 +256,44 @@ def _find_teacher(
         recipe.source_language,
         world.device,
     )
+
+
+def _find_switching(
+    recipe: Recipe,
+    layout: RunLayout,
+    name: str,
+    tokenizer: PreTrainedTokenizerBase,
+    shards: Mapping[str, Shard],
+    world: World,
+) -> Switching | None:
+    """Return what puts dictionary translations into a variant's text, if it asks for them."""
+    variant = recipe.variants[name]
+    if variant.switch is None:
+        return None
+    if variant.distill is not None:
+        raise MetaXLMError(
+            f"variants.{name}: `switch` and `distill` do not go together, because the teacher "
+            "reads the source language only; leave one of them out"
+        )
+    dictionaries = find_dictionaries(recipe, layout, recipe.find_matching(variant).dictionaries)
+    table = build_switch_table(dictionaries, tokenizer, _count_tokens(shards, tokenizer))
+    counts = table.count_pieces()
+    if not any(counts.values()):
+        raise MetaXLMError(
+            f"variants.{name}.switch: no word of the dictionaries is one piece of the vocabulary "
+            "together with its translation; take a larger vocabulary, or leave `switch` out"
+        )
+    if world.is_main:
+        found = ", ".join(f"{language} {count:,}" for language, count in counts.items())
+        say(f"pieces that may switch into another language: {found}")
+    return Switching(table, tokenizer, variant.switch.probability)
+
+
+def _count_tokens(
+    shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, NDArray[np.int64]]:
+    """Count how often the text of each language uses each piece."""
+    return {name: shard.count_tokens(len(tokenizer)) for name, shard in shards.items()}
 
 
 def _intermediate_card(recipe: Recipe, what: str) -> str:

@@ -3,7 +3,8 @@
 1. `sampling.Schedule` names the language and block of every row of the step;
 2. `blocks.Blocks` reads those rows from the memory-mapped shards;
 3. a step is cut into pieces of consecutive rows, for micro-batches and for processes;
-4. on the device, `masking.Masking` hides tokens with the step's own random numbers.
+4. `switching.Switching`, where a variant has it, puts translations in place of some words;
+5. on the device, `masking.Masking` hides tokens with the step's own random numbers.
 
 No part has a state that a checkpoint would need: `piece(step, ...)` may be called in any order, and
 the rows of a step are the same however it is cut.
@@ -28,6 +29,7 @@ from metaxlm.languages import rebalance
 from metaxlm.pretraining.blocks import Blocks
 from metaxlm.pretraining.sampling import CHUNK, Schedule, spread_held_out
 from metaxlm.pretraining.schedules import value_at
+from metaxlm.pretraining.switching import Switching
 from metaxlm.randomness import derive_seed
 
 Sample = tuple[str, int]
@@ -84,11 +86,15 @@ class BatchSource:
         recipe: TrainingRecipe,
         seed: int,
         prepare: Callable[[Piece, Sequence[Sample]], Extra | None] | None = None,
+        switching: Switching | None = None,
     ) -> None:
         self.languages: Sequence[str] = tuple(shards)
+        assert switching is None or switching.languages == self.languages
+        assert switching is None or prepare is None, "a teacher cannot read switched text"
         self._recipe = recipe
         self._seed = seed
         self._prepare = prepare
+        self._switching = switching
         self._sizes = {
             name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()
         }
@@ -128,6 +134,9 @@ class BatchSource:
         rows = slice(index * size, (index + 1) * size)
         seed = derive_seed(self._seed, "dropout", step, index, count)
         piece = self._read(languages[rows], blocks[rows], rows.start, seed)
+        if self._switching is not None:
+            key = derive_seed(self._seed, "switches", step)
+            self._switching.switch(piece.ids_BL.numpy(), languages[rows], rows.start, key)
         if self._prepare is None:
             return piece
         # A teacher must know the whole step: its term is a mean over all rows of its language.
