@@ -1,0 +1,144 @@
+"""Scores out of result rows: by unit and seed, of finished models or along pretraining.
+
+In come the rows of results.jsonl, out come values by (training language, test language) and seed,
+their means over languages within each seed, as the paper takes them for its table 1, and the
+levels that need no model. Everything that judges results (`wins.py`, `curves.py`, `claims/`) reads
+scores through here, so that all choose the same step and the same split.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from metaxlm.experiments.comparison import Unit, choose_split, is_tuning
+from metaxlm.tasks.registry import TASKS
+
+Row = Mapping[str, Any]
+"""One line of results.jsonl."""
+Series = dict[int, float]
+"""A value for each seed."""
+UnitScores = dict[Unit, Series]
+
+SOURCE = "en"
+LOWER_IS_BETTER = frozenset({"aer"})
+_FEATURE_METRICS = {"tatoeba": "accuracy", "alignment": "aer"}
+
+
+def find_metric(task: str) -> str:
+    """Return the metric that a task is judged by."""
+    if task in _FEATURE_METRICS:
+        return _FEATURE_METRICS[task]
+    return TASKS[task].metric if task in TASKS else "accuracy"
+
+
+def list_metrics(task: str) -> tuple[str, ...]:
+    """Return the metrics that count in the paper's `Avg`: F1 and exact match for questions."""
+    metric = find_metric(task)
+    return (metric, "em") if task in ("xquad", "mlqa", "tydiqa") else (metric,)
+
+
+def find_final_steps(rows: Iterable[Row]) -> dict[str, int | None]:
+    """Return the largest step of each variant; None where its rows name none."""
+    found: dict[str, int | None] = {}
+    for row in rows:
+        if (variant := row.get("variant")) is not None:
+            step, known = row.get("step"), found.get(variant)
+            found[variant] = known if step is None or (known or -1) > step else int(step)
+    return found
+
+
+def select_final(rows: Sequence[Row]) -> list[Row]:
+    """Keep the rows of finished models, and those of no variant."""
+    steps = find_final_steps(rows)
+    return [
+        row
+        for row in rows
+        if (variant := row.get("variant")) is None or row.get("step") == steps[variant]
+    ]
+
+
+def gather_scores(
+    rows: Iterable[Row],
+    task: str,
+    variant: str | None,
+    *,
+    metric: str | None = None,
+    scenario: str = "transfer",
+    layer: int | None = None,
+) -> UnitScores:
+    """Return a variant's scores by unit and seed; rows must be of one step.
+
+    Dev sets count only where more languages have these than have test sets, as in the tests
+    between models (`comparison.py`). Variant None and metric `majority` or `chance` give levels.
+    """
+    wanted = (metric or find_metric(task), scenario, layer)
+    of_task = [row for row in rows if row["task"] == task]
+    use_dev = choose_split({(row["split"], row["language"]): None for row in of_task})
+    scores: UnitScores = {}
+    for row in of_task:
+        if (
+            (row["metric"], row["scenario"], row.get("layer")) == wanted
+            and row.get("variant") == variant
+            and is_tuning(row["split"]) == use_dev
+        ):
+            unit = (str(row["source"]), str(row["language"]))
+            scores.setdefault(unit, {})[int(row["seed"])] = float(row["value"])
+    return scores
+
+
+def keep_units(scores: UnitScores, is_wanted: Callable[[Unit], bool]) -> UnitScores:
+    """Keep the units that a predicate accepts."""
+    return {unit: series for unit, series in scores.items() if is_wanted(unit)}
+
+
+def share_units(many: Sequence[UnitScores]) -> list[Unit]:
+    """Return the units that all have, in the order of the first; only these are comparable."""
+    if not many:
+        return []
+    return [unit for unit in many[0] if all(unit in scores for scores in many[1:])]
+
+
+def average_series(many: Sequence[Series]) -> Series:
+    """Average several quantities within each seed, over the seeds that all of them have.
+
+    Without a common seed (half-finished runs) the means are averaged into one value, as seed 0.
+    """
+    if not many or not all(many):
+        return {}
+    shared = [seed for seed in many[0] if all(seed in series for series in many)]
+    if not shared:
+        return {0: statistics.fmean(find_mean(series) for series in many)}
+    return {seed: statistics.fmean(series[seed] for series in many) for seed in shared}
+
+
+def subtract_series(left: Series, right: Series) -> Series:
+    """Subtract seed by seed, over the seeds both have; without a common one, the means."""
+    if not left or not right:
+        return {}
+    if shared := {seed: left[seed] - right[seed] for seed in left if seed in right}:
+        return shared
+    return {0: find_mean(left) - find_mean(right)}
+
+
+def find_mean(series: Series) -> float:
+    """Return the mean over seeds."""
+    return statistics.fmean(series.values())
+
+
+def find_level(rows: Iterable[Row], task: str, scenario: str, units: Sequence[Unit]) -> float:
+    """Return what needs no model, as a mean over units: the most frequent label or guessing.
+
+    The larger of both counts in each unit, and 0 where neither was measured.
+    """
+    rows = list(rows)
+    levels = [
+        gather_scores(rows, task, None, metric=name, scenario=scenario)
+        for name in ("majority", "chance")
+    ]
+    best = [
+        max((find_mean(level[unit]) for level in levels if unit in level), default=0.0)
+        for unit in units
+    ]
+    return statistics.fmean(best) if best else 0.0

@@ -1,0 +1,145 @@
+"""Differences of variants and their tests: against scipy-made numbers and by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.experiments.result_rows import make_comparison, make_scores
+
+from metaxlm.experiments.claims.contrast import (
+    NUMBERS_ALONE,
+    UNTESTED,
+    contrast,
+    find_joint_p_value,
+    find_t_p_value,
+    judge_difference,
+)
+from metaxlm.experiments.claims.evidence import Evidence, Part
+
+PAIR = ("metaxlm", "xlm")
+
+
+def make_rows(first: dict[str, list[float]], second: dict[str, list[float]]) -> list[dict]:
+    return [*make_scores("xnli", PAIR[0], first), *make_scores("xnli", PAIR[1], second)]
+
+
+def test_t_probabilities_are_students() -> None:
+    for t, freedom, p_value in ((4.302653, 2, 0.05), (2.776445, 4, 0.05), (12.706205, 1, 0.05),
+                                (3.499483, 7, 0.01)):  # fmt: skip
+        assert find_t_p_value(t, freedom) == pytest.approx(p_value, abs=1e-6)
+
+
+def test_welchs_test_is_scipys() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    # Six values of each and equal spreads: the degrees of freedom are whole, 10.
+    one, two = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    expected = stats.ttest_ind(one, two, equal_var=False).pvalue
+    assert judge_difference(0.2, [one, two]) == pytest.approx(expected, abs=1e-6)
+    expected = stats.ttest_1samp(one, 0).pvalue
+    assert judge_difference(0.35, [one]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_errors_of_examples_and_seeds_add_up() -> None:
+    seeds = [[0.50, 0.52], [0.40, 0.42]]
+    alone = judge_difference(0.1, seeds)
+    assert alone < judge_difference(0.1, seeds, 0.05**2)
+    assert judge_difference(0.1, [], 0.05**2) == pytest.approx(0.05, abs=0.001)
+    assert judge_difference(0.1, [[0.5, 0.5], [0.4, 0.4]]) == 0.0
+    assert judge_difference(0.0, [[0.5, 0.5], [0.5, 0.5]]) == 1.0
+
+
+def test_a_difference_of_nothing_is_rarely_supported() -> None:
+    random = np.random.default_rng(5)
+    found = 0
+    for _ in range(400):
+        samples = random.normal(size=(2, 3))
+        error = 0.5 * random.normal()
+        value = float(samples[0].mean() - samples[1].mean() + error)
+        found += judge_difference(value, samples.tolist(), 0.25) < 0.05
+    assert found / 400 < 0.08
+
+
+def test_partial_conjunctions() -> None:
+    p_values = [0.2, 0.01, 0.02]
+    assert find_joint_p_value(p_values, 3) == pytest.approx(0.2)
+    assert find_joint_p_value(p_values, 2) == pytest.approx(0.04)
+    assert find_joint_p_value(p_values, 1) == pytest.approx(0.03)
+    assert find_joint_p_value(p_values, 4) == 1.0
+    assert find_joint_p_value([0.9, 0.9], 1) == 1.0
+
+
+def test_seeds_and_examples_are_tested_where_there_are_both() -> None:
+    rows = make_rows({"en": [0.6, 0.62], "de": [0.5, 0.52]}, {"en": [0.5, 0.52], "de": [0.4, 0.42]})
+    tested = [make_comparison("xnli", PAIR, {("en", "en"): 0.1, ("en", "de"): 0.1}, 0.02)]
+    found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli")])
+    assert found.value == pytest.approx(0.1)
+    assert found.basis == "over examples and seeds"
+    samples = [[0.55, 0.57], [0.45, 0.47]]
+    assert found.p_value == pytest.approx(
+        judge_difference(0.1, samples, (0.04 / 3.92) ** 2), rel=0.01
+    )
+    assert found.direction == 1
+    back = contrast(Evidence(rows, tested), "xlm", "metaxlm", [Part("xnli")])
+    assert back.value == pytest.approx(-0.1)
+    assert back.direction == -1
+
+
+def test_seeds_that_scatter_outweigh_the_examples() -> None:
+    rows = make_rows({"en": [0.3, 0.9, 0.6]}, {"en": [0.5, 0.1, 0.6]})
+    tested = [make_comparison("xnli", PAIR, {("en", "en"): 0.2}, 0.01, p_value=0.0001)]
+    found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli")])
+    assert found.direction == 0
+    assert found.describe().startswith("+20.0 (p = 0.")
+
+
+def test_one_seed_leaves_the_test_over_examples() -> None:
+    rows = make_rows({"en": [0.6], "de": [0.5]}, {"en": [0.5], "de": [0.4]})
+    units = {("en", "en"): 0.1, ("en", "de"): 0.1}
+    tested = [make_comparison("xnli", PAIR, units, p_value=0.03)]
+    found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli")])
+    assert (found.p_value, found.basis) == (0.03, "paired over examples")
+    # Of two languages one: its interval decides, as the p-value by language is corrected.
+    tested = [make_comparison("xnli", PAIR, units, half_width=0.2, p_value=0.03)]
+    found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli", units=(("en", "de"),))])
+    assert found.p_value == pytest.approx(0.327, abs=0.01)
+
+
+def test_a_test_of_the_other_sign_supports_nothing() -> None:
+    rows = make_rows({"en": [0.6]}, {"en": [0.5]})
+    tested = [make_comparison("xnli", PAIR, {("en", "en"): -0.1})]
+    found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli")])
+    assert found.direction == 0
+    assert "unlike signs" in found.describe()
+
+
+def test_tests_of_other_languages_do_not_count() -> None:
+    rows = make_rows({"en": [0.6, 0.61], "de": [0.5, 0.51]}, {"en": [0.5, 0.51], "de": [0.4, 0.41]})
+    tested = [make_comparison("xnli", PAIR, {("en", "en"): 0.1})]
+    assert contrast(Evidence(rows, tested), *PAIR, [Part("xnli")]).basis == "over 2 seeds"
+
+
+def test_languages_are_the_last_resort() -> None:
+    codes = ["en", "de", "fr", "ru", "ar", "zh"]
+    rows = make_rows({c: [0.5 + k / 50] for k, c in enumerate(codes)}, {c: [0.4] for c in codes})
+    found = contrast(Evidence(rows), *PAIR, [Part("xnli")])
+    assert found.p_value == pytest.approx(2 / 64)
+    assert found.basis == "sign test, 6 of 6 sets better"
+    few = [row for row in rows if row["language"] in codes[:4]]
+    found = contrast(Evidence(few), *PAIR, [Part("xnli")])
+    assert found.basis == "over 4 languages"
+    assert found.direction == 1
+    fewer = [row for row in rows if row["language"] in codes[:2]]
+    found = contrast(Evidence(fewer), *PAIR, [Part("xnli")])
+    assert (found.basis, found.p_value, found.direction) == (UNTESTED, None, 0)
+    found = contrast(Evidence(fewer, tested=False), *PAIR, [Part("xnli")])
+    assert (found.basis, found.direction, found.describe()) == (NUMBERS_ALONE, 1, "+11.0")
+
+
+def test_several_tasks_join_their_errors() -> None:
+    rows = [row for task in ("xnli", "pawsx") for name, value in zip(PAIR, (0.6, 0.5), strict=True)
+            for row in make_scores(task, name, {"en": [value]})]  # fmt: skip
+    tested = [make_comparison(task, PAIR, {("en", "en"): 0.1}, 0.12) for task in ("xnli", "pawsx")]
+    parts = [Part("xnli"), Part("pawsx")]
+    one = contrast(Evidence(rows, tested), *PAIR, parts)
+    assert one.p_value == pytest.approx(0.025, abs=0.005)
+    assert contrast(Evidence(rows, tested[:1]), *PAIR, parts).p_value is None
