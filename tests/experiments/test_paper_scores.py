@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from metaxlm.experiments.paper_scores import (
+    ABLATED,
+    ABLATIONS,
     AVERAGED,
     MEAN,
     MODELS,
@@ -97,3 +99,31 @@ def test_every_number_stands_in_the_paper() -> None:
             ("MetaXLM+Dict", "tydiqa") and s.language != MEAN]  # fmt: skip
     theirs = next(row for row in rows if row.startswith("~~~~$+$Dict & 67.6 / 54.2"))
     assert re.findall(r"\d+\.\d", theirs)[:-2] == ours
+
+
+def test_ablations_have_five_means_each() -> None:
+    scores = read_paper_scores()
+    for model in ABLATIONS:
+        mine = [score for score in scores if score.model == model]
+        assert [score.task for score in mine] == list(ABLATED)
+        assert {score.language for score in mine} == {MEAN}
+        assert [score.metric for score in mine] == ["f1"] * 3 + ["accuracy"] * 2
+    assert {score.model for score in scores} == {*MODELS, *ABLATIONS}
+
+
+@pytest.mark.parametrize(
+    ("model", "row"),
+    [
+        ("XLM+KD", "XLM$+$KD & 47.3"),
+        ("MetaXLM+freezing", "~~~~$+$freezing & 45.2"),
+        ("Body only", "Body & 43.5"),
+        ("Embeddings only", "Emb & 46.8"),
+    ],
+)
+def test_ablations_are_the_rows_of_tables_3_to_5(model: str, row: str) -> None:
+    if not PAPER.is_file():
+        pytest.skip("the paper's source is not here")
+    lines = (line.strip() for line in PAPER.read_text("utf-8").splitlines())
+    printed = re.findall(r"\d+\.\d", next(line for line in lines if line.startswith(row)))
+    ours = [f"{100 * s.value:.1f}" for s in read_paper_scores() if s.model == model]
+    assert printed == ours

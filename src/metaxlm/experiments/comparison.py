@@ -239,6 +239,18 @@ def _sum_tallies(found: Sequence[_Answers], units: Sequence[Unit], seeds: set[in
     return [sums[unit] for unit in units]
 
 
+def read_comparisons(path: Path) -> list[TaskComparison]:
+    """Return the tests that a run has kept; none where there is no file."""
+    if not path.is_file():
+        return []
+    try:
+        return [_restore(values) for values in read_json(path).values()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MetaXLMError(
+            f"{path}: not a file of comparisons ({error!r}); delete it and run the evaluation again"
+        ) from error
+
+
 def _read_store(store: Path | None) -> dict[str, Any]:
     try:
         found = read_json(store) if store is not None and store.is_file() else {}

@@ -1,10 +1,12 @@
-"""The paper's published scores: its tables 1 and 2 and the appendix tables by language.
+"""The paper's published scores: its tables 1 to 5 and the appendix tables by language.
 
 Out of `paper_scores.tsv`, which has them in percent as printed, come scores as fractions. Its
 models have 270 million parameters and 200,000 steps: they stand beside other models' scores for
 orientation, never as competitors. The printed means are those of unrounded scores: up to 0.1
 points lie between them and the means of what is printed by language (PAWS-X of XLM 77.8, from its
-languages 77.7; TyDiQA F1 of MetaXLM 39.7 and 39.8; Amazon of +Dict 85.0 and 84.9).
+languages 77.7; TyDiQA F1 of MetaXLM 39.7 and 39.8; Amazon of +Dict 85.0 and 84.9). Tables 3 to 5
+(distillation, freezing, initialization) have means of five tasks only, of questions the F1. The
+figures (retrieval and alignment by layer, curves, directions) are published without numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from importlib.resources import files
 MEAN = "mean"
 """Language of a score that is the mean over languages."""
 MODELS = ("XLM", "MetaXLM", "MetaXLM+Dict", "mBERT")
+ABLATIONS = ("XLM+KD", "MetaXLM+freezing", "Body only", "Embeddings only")
+"""The models of tables 3, 4 and 5 beside XLM (there also `None`) and MetaXLM (`Both`)."""
+ABLATED = ("xquad", "mlqa", "tydiqa", "xnli", "pawsx")
+"""The five tasks of tables 3 to 5, in their order."""
 AVERAGED = ("udpos", "panx", "xquad", "mlqa", "tydiqa", "xnli", "pawsx")
 """The seven tasks of the paper's table 1, in its order; `Avg` is over them."""
 

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from metaxlm.experiments.curves import Lag, Onset
+from metaxlm.report.cells import format_cell
+from metaxlm.report.palette import assign_looks
+from metaxlm.report.paper.courses import (
+    describe_lags,
+    find_courses,
+    find_lags,
+    format_steps,
+    make_course_table,
+)
+from metaxlm.report.paper.figures import (
+    draw_curves,
+    draw_directions,
+    draw_overview,
+    list_task_scores,
+)
+from metaxlm.report.paper.gains import draw_gains, list_gains
+from metaxlm.report.paper.measurements import MAIN_VARIANTS, Measurements
+
+from .synthetic import (
+    AMAZON,
+    make_comparison,
+    make_curve_rows,
+    make_direction_rows,
+    make_layer_rows,
+    make_paper_rows,
+)
+
+LOOKS = assign_looks(MAIN_VARIANTS)
+
+
+def test_gains_are_over_xlm_and_less_error_is_a_gain() -> None:
+    rows = make_paper_rows(tasks=["xnli", *AMAZON]) + make_layer_rows()
+    rows += make_direction_rows({"xlm": 0.6, "metaxlm": 0.5})
+    tests = [make_comparison("xnli", {("xlm", "metaxlm"): (-0.07, 0.01)})]
+    gains = {(g.label, g.variant): g for g in list_gains(Measurements(rows), tests)}
+    xnli = gains["XNLI", "metaxlm"]
+    assert xnli.value == pytest.approx(0.067, abs=0.001)
+    assert xnli.interval is not None  # moved onto the point, as wide as the test's
+    assert xnli.interval[1] - xnli.interval[0] == pytest.approx(0.03)
+    assert xnli.interval[0] == pytest.approx(xnli.value - 0.01)
+    assert gains["XNLI", "metaxlm+dict"].interval is None
+    assert gains["Word alignment", "metaxlm"].value == pytest.approx(0.1)
+    assert gains["Amazon Book", "metaxlm"].value > 0  # supervised, not the directions
+    figure = draw_gains(list(gains.values()), LOOKS)
+    assert figure is not None
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == ["XNLI", "Amazon Book", "Amazon DVD", "Amazon Music", "Tatoeba",
+                      "Word alignment"]  # fmt: skip
+    assert draw_gains([], LOOKS) is None
+
+
+def test_the_overview_has_one_line_a_task() -> None:
+    found = Measurements(make_paper_rows() + make_paper_rows(tasks=AMAZON) + make_layer_rows())
+    scores = {row.label: row for row in list_task_scores(found, MAIN_VARIANTS)}
+    assert len(scores) == 10
+    assert scores["Amazon"].scores["xlm"].mean == pytest.approx(0.812, abs=0.001)
+    assert scores["XQuAD"].scores["metaxlm"].mean == pytest.approx(0.579, abs=0.001)
+    assert scores["Alignment, 100 − AER"].scores["xlm"].mean == pytest.approx(0.14)
+    assert scores["XNLI"].level == pytest.approx(0.1)
+    figure = draw_overview(found, LOOKS)
+    assert figure is not None and len(figure.axes[0].get_yticklabels()) == 10
+    assert draw_overview(Measurements([]), LOOKS) is None
+
+
+def test_curves_mark_where_xlm_starts_to_rise() -> None:
+    curves = find_courses(make_curve_rows(), MAIN_VARIANTS)
+    assert list(curves) == ["xlm", "metaxlm"]
+    lags = find_lags(curves)
+    assert lags["xlm"] is not None and lags["metaxlm"] is None
+    assert lags["xlm"].steps == pytest.approx(4_000, abs=600)
+    figure = draw_curves(curves, LOOKS)
+    assert figure is not None
+    others, english, gap = figure.axes
+    onsets = [
+        [line.get_xdata()[0] for line in axis.lines if line.get_linestyle() == ":"]
+        for axis in (others, english, gap)
+    ]
+    assert [len(found) for found in onsets] == [1, 1, 0]
+    assert 10_000 < onsets[0][0] < 12_000 and 6_000 < onsets[1][0] < 8_000
+    text = describe_lags(lags)
+    assert "XLM: the others start to rise" in text and "known to about 1K" in text
+    assert "MetaXLM: no plateau" in text
+
+
+def test_a_lag_is_told_with_what_is_known_of_it() -> None:
+    onset = Onset(5_000.0, 4_000, 5_000)
+    lag = Lag(-3_000.0, 1_000, (-2_000.0, 1_000.0), 2, onset, onset)
+    assert describe_lags({"xlm": lag}) == (
+        "XLM: the others start to rise 3K steps before English, known to about 1K, on which the "
+        "seeds do not agree."
+    )
+    none = replace(lag, steps=1e-12)
+    assert describe_lags({"xlm": none}).endswith("rise with English, within 1K steps.")
+
+
+def test_curves_are_a_table_too() -> None:
+    table = make_course_table(find_courses(make_curve_rows(), MAIN_VARIANTS))
+    assert table is not None
+    assert [column.label for column in table.columns][:3] == ["1K", "2K", "3K"]
+    others, english, gap = table.groups
+    assert [line.label for line in others.lines] == ["XLM", "MetaXLM"]
+    # At step 8,000 XLM's English has risen by 0.4 * 2,000 / 20,000, its others not yet.
+    shown = [format_cell(group.lines[0].cells[7]) for group in (others, english, gap)]
+    assert shown == ["10.0 ± 0.1", "14.0 ± 0.1", "4.0 ± 0.0"]
+    assert others.lines[1].cells[7].best and not gap.lines[1].cells[7].best
+    assert make_course_table({}) is None
+
+
+def test_single_checkpoints_make_no_curve() -> None:
+    rows = [row for row in make_curve_rows() if row["step"] == 5_000]
+    assert find_courses(rows, MAIN_VARIANTS) == {} and draw_curves({}, LOOKS) is None
+
+
+def test_directions_have_a_panel_for_each_training_language() -> None:
+    rows = make_direction_rows({"xlm": 0.6, "metaxlm": 0.7}) + make_paper_rows(tasks=AMAZON)
+    figure = draw_directions(Measurements(rows), LOOKS)
+    assert figure is not None
+    assert [axis.get_title(loc="left") for axis in figure.axes] == [
+        "English →", "German →", "French →", "Japanese →",
+    ]  # fmt: skip
+    shown = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_marker() == "s"]
+    assert shown == pytest.approx([100 * (0.898 + 0.881 + 0.882) / 3, 71, 71, 71])
+    assert draw_directions(Measurements([]), LOOKS) is None
+
+
+@pytest.mark.parametrize(("step", "text"), [(14_000, "14K"), (1_500, "1.5K"), (800, "800")])
+def test_steps_are_written_short(step: int, text: str) -> None:
+    assert format_steps(step) == text
