@@ -1,0 +1,278 @@
+"""`metaxlm run --dry` as a user meets it: all work, what is left of it, and nothing written."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metaxlm.cli import dry_run
+from metaxlm.cli.dry_run_text import Item, PlannedCell, divide_work, name_cells, tell_seconds
+from metaxlm.experiments.cells import Cell, CellKey
+from metaxlm.experiments.estimates import Estimate
+from metaxlm.files import read_json
+from metaxlm.pretraining.measure import Measurement
+from tests.commands import Command
+
+RECIPE = """
+name: toy
+languages: [en, de]
+corpus:
+  phrasebook:
+    {source_sentences: 300, sentences: 150, test_pairs: 10, aligned_pairs: 5,
+     train_examples: 30, test_examples: 8}
+vocabulary: {size: 400, monolingual_size: 400}
+model: {layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 64}
+meta: &training
+  {steps: 6, batch_size: 4, length: 32, warmup_steps: 1, checkpoint_every: 2, log_every: 2}
+pretraining: {<<: *training, keep_steps: [2]}
+variants:
+  xlm: {initialize: none}
+  metaxlm: {initialize: both}
+evaluation:
+  alignment: null
+  finetune:
+    udpos: {epochs: 1, length: 64}
+"""
+KEPT = "evaluation.grid=[{tasks: [udpos], steps: kept, languages: [en, de], sources: [en]}]"
+VARIANTS = ("xlm", "metaxlm")
+STAGES = ["corpus", "vocabulary", "shards", "meta"]
+STAGES += [f"{stage} {name}" for name in VARIANTS for stage in ("initialize", "pretrain")]
+CELLS = [f"{name} {task}" for name in VARIANTS for task in ("tatoeba", "udpos")]
+
+
+Dry = Callable[..., tuple[dict[str, list[str]], str]]
+
+
+def read_table(printed: str) -> dict[str, list[str]]:
+    """Return what stands behind each piece of work: its cells (if any), its state, its time."""
+    rows = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
+    return {row[0]: row[1:] for row in rows if len(row) > 1}
+
+
+@pytest.fixture
+def dry(metaxlm: Command, tmp_path: Path) -> Dry:
+    """Do a dry run in a run's folder; the folder must be as before."""
+
+    def run(output: Path, *more: str) -> tuple[dict[str, list[str]], str]:
+        (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+        before = list_tree(output.parent)
+        options: list[str | Path] = ["--output", output, "--device", "cpu", "--dry"]
+        code, printed, errors = metaxlm("run", tmp_path / "toy.yaml", *options, *more)
+        assert (code, errors) == (0, "")
+        assert list_tree(output.parent) == before
+        return read_table(printed), printed
+
+    return run
+
+
+def list_tree(folder: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(path): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that is complete."""
+    from tests.experiments.test_run import run, write_recipe
+
+    folder = tmp_path_factory.mktemp("finished")
+    write_recipe(folder, RECIPE)
+    assert run(folder, "--quiet") == 0
+    return folder / "runs"
+
+
+def test_everything_is_listed_before_anything_exists(
+    dry: Dry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    work, printed = dry(tmp_path / "new" / "runs")
+    assert not (tmp_path / "new").exists()
+    assert not list(temporary.iterdir())
+    table = [line.rstrip() for line in printed.splitlines() if not line.startswith("times")]
+    assert max(map(len, table)) <= 80
+    assert [name for name in work if name not in ("work", "total")] == STAGES + CELLS
+    for name in STAGES:
+        assert work[name][0] == "to do"
+    for name in CELLS:
+        assert work[name][:2] == ["en-0", "to do"]
+    times = [row[-1] for name, row in work.items() if name in STAGES + CELLS]
+    assert all(re.fullmatch(r"[\d.]+ s", time) for time in times)
+    seconds = sum(float(time.removesuffix(" s")) for time in times)
+    assert work["total"][0] == "0 of 4 cells done"
+    # Every line is rounded to a tenth.
+    shown = float(work["total"][-1].removesuffix(" s"))
+    assert shown == pytest.approx(seconds, abs=0.06 * len(times) + 0.5)
+    assert "corpus, meta, pretrain timed on this device just now" in printed
+    assert "4 cells from their tokens" in printed
+
+
+def test_a_finished_run_has_nothing_left(dry: Dry, finished: Path) -> None:
+    work, printed = dry(finished)
+    assert {name: work[name][-1] for name in STAGES + CELLS} == dict.fromkeys(
+        STAGES + CELLS, "done"
+    )
+    assert work["total"] == ["4 of 4 cells done", "0.0 s"]
+    assert "nothing is left to do" in printed
+
+
+def test_a_change_tells_what_is_done_again_and_why(dry: Dry, finished: Path) -> None:
+    more_epochs = ("--set", "evaluation.finetune.udpos.epochs=40")
+    work, printed = dry(finished, *more_epochs)
+    assert {work[name][-1] for name in STAGES} == {"done"}
+    assert work["xlm tatoeba"][1] == "done"
+    assert work["xlm udpos"][:2] == ["en-0", "again"]
+    reason = "again, changed: settings.epochs: 1 -> 40"
+    assert f"xlm udpos en-0, metaxlm udpos en-0: {reason}" in printed
+    assert "2 cells from what earlier ones took" in printed
+    records = [read_json(finished / f"toy/cells/{v}/udpos/en-0/cell.json") for v in VARIANTS]
+    took = sum(record["seconds"] for record in records) / 2
+    assert _seconds(work["xlm udpos"][2]) == pytest.approx(40 * took, abs=0.5)
+
+    work, printed = dry(finished, "--set", "pretraining.steps=7", "--variant", "xlm")
+    assert "pretrain xlm: again, changed: pretraining.steps: 6 -> 7" in printed
+    assert [work["pretrain xlm"][0], work["xlm tatoeba"][1]] == ["again", "again"]
+    assert "metaxlm" not in printed
+    assert "xlm tatoeba en-0, xlm udpos en-0: again, changed: model: " in printed
+
+
+def test_missing_seeds_and_checkpoints_are_named(dry: Dry, finished: Path) -> None:
+    work, _ = dry(finished, "--set", "evaluation.finetune.udpos.seeds=4")
+    assert work["xlm udpos"][:2] == ["en-1..3", "1 of 4 done"]
+    assert work["total"][0] == "4 of 10 cells done"
+    work, _ = dry(finished, "--set", KEPT)
+    assert work["metaxlm udpos"] == ["en-0", "done"]
+    assert work["metaxlm-step-2 udpos"][:2] == ["en-0", "to do"]
+
+
+def test_only_what_is_asked_for_is_listed(dry: Dry, tmp_path: Path) -> None:
+    work, _ = dry(tmp_path / "new", "--stage", "initialize", "--variant", "xlm")
+    assert [name for name in work if name not in ("work", "total")] == [
+        "corpus",
+        "vocabulary",
+        "shards",
+        "initialize xlm",
+    ]
+    assert dry(tmp_path / "new", "--quiet") == ({}, "")
+
+
+def test_an_interrupted_training_counts_from_its_checkpoint(
+    dry: Dry, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ten_seconds = Measurement(10.0, 10, 4, None, 1.0)
+    monkeypatch.setattr(dry_run, "measure_step", lambda *_: ten_seconds)
+    shutil.copytree(finished, tmp_path / "copy" / "runs")
+    variant = tmp_path / "copy" / "runs/toy/variants/xlm"
+    shutil.rmtree(variant / "model")
+    shutil.rmtree(variant / "checkpoints/step-00000006")
+    work, _ = dry(tmp_path / "copy" / "runs")
+    # Two steps are left, and 64 held-out blocks forward are as many FLOPs as 16 / 3 steps of four.
+    assert work["pretrain xlm"] == ["at step 4", tell_seconds(10 * (2 + 16 / 3))]
+    assert work["pretrain metaxlm"] == ["done"]
+
+
+def test_processes_share_the_work(
+    dry: Dry, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = ("--set", "evaluation.finetune.udpos.epochs=400")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    work, _ = dry(finished, *changed)
+    total, shared = (_seconds(work[name][-1]) for name in ("total", "by 2 processes"))
+    assert shared == pytest.approx(total / 2, rel=0.2)
+    monkeypatch.setenv("RANK", "1")
+    assert dry(finished, *changed) == ({}, "")
+
+
+def _seconds(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"s": 1, "min": 60, "h": 3600}[unit]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("evaluation.finetune={poetry: {}}", "unknown task"),
+        ("evaluation.grid=[{tasks: [poetry]}]", "unknown task"),
+        ("evaluation.data=nowhere", "nowhere"),
+        ("corpus={source: text, path: nowhere}", "nowhere: no such folder"),
+        ("meta={model: ./nowhere, length: 32}", "nowhere: no such folder"),
+        ("matching.dictionaries=nowhere", "nowhere: no such folder"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_refuses(
+    metaxlm: Command, tmp_path: Path, change: str, expected: str
+) -> None:
+    recipe = RECIPE.replace("xlm: {initialize: none}", "xlm: {dictionaries: true}")
+    (tmp_path / "toy.yaml").write_text(recipe, encoding="utf-8")
+    arguments: list[str | Path] = ["run", tmp_path / "toy.yaml", "--device", "cpu", "--set", change]
+    if change.startswith("corpus"):
+        arguments += ["--set", "evaluation.data=.", "--set", "matching.dictionaries=."]
+    complaint = metaxlm.complaint(*arguments, "--dry")
+    assert expected in complaint
+    assert list(tmp_path.iterdir()) == [tmp_path / "toy.yaml"]
+    assert metaxlm.complaint(*arguments) == complaint
+
+
+def test_data_that_a_built_in_corpus_will_not_have_are_refused(
+    metaxlm: Command, finished: Path, tmp_path: Path
+) -> None:
+    """Before the corpus is there, in the words that a run has when it is."""
+    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    block = "evaluation.grid=[{tasks: [udpos], sources: [de]}]"
+    arguments: list[str | Path] = [
+        "run",
+        tmp_path / "toy.yaml",
+        "--device",
+        "cpu",
+        "--set",
+        block,
+        "--output",
+    ]
+    early = metaxlm.complaint(*arguments, tmp_path / "new", "--dry")
+    late = metaxlm.complaint(*arguments, finished, "--dry")
+    assert "no training file of udpos for de" in early
+    assert early.replace(str(tmp_path / "new"), str(finished)) == late
+    assert not (tmp_path / "new").exists()
+
+
+def plan_cell(
+    source: str, seed: int, seconds: float | None = 1.0, *, done: bool = False
+) -> PlannedCell:
+    key = CellKey("xlm", "udpos", source, seed)
+    return PlannedCell(Cell(key, Path(key.title), {}), None if done else "", Estimate(seconds))
+
+
+def test_cells_are_named_in_rows() -> None:
+    cells = [plan_cell("en", seed) for seed in (4, 0, 2, 1)] + [plan_cell("de", 0)]
+    assert name_cells(cells) == "en-0..2 en-4 de-0"
+
+
+def test_work_is_divided_as_far_as_it_can_be() -> None:
+    stages = [
+        Item("corpus", "to do", Estimate(10.0)),
+        Item("shards", "done", Estimate(1_000.0)),
+        Item("meta", "to do", Estimate(80.0), shared=True),
+        Item("pretrain xlm", "to do", Estimate(40.0), shared=True),
+        Item("pretrain metaxlm", "again", Estimate(40.0), shared=True),
+    ]
+    cells = [plan_cell("en", 0, 8.0), plan_cell("en", 1, None), plan_cell("en", 2, 9.0, done=True)]
+    assert divide_work(stages, cells, 4, jointly=True) == 10 + (160 + 8) / 4
+    # Side by side: nobody helps with the meta-model, and a variant is one process's.
+    assert divide_work(stages, cells, 2, jointly=False) == 10 + 80 + (80 + 8) / 2
+    assert divide_work(stages, cells, 8, jointly=False) == 10 + 80 + 40
+    # One cell is made by one process.
+    assert divide_work([], [plan_cell("en", 0, 30.0), plan_cell("en", 1, 2.0)], 4, True) == 30
+
+
+def test_times_as_a_person_says_them() -> None:
+    known = [None, 0.04, 12.4, 150, 1_500, 9_000, 400 * 3600]
+    shown = ["?", "0.0 s", "12 s", "2.5 min", "25 min", "2.5 h", "16.7 days"]
+    assert [tell_seconds(value) for value in known] == shown
