@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ from metaxlm.errors import MetaXLMError
 TEMPORARY_PREFIX = ".tmp-"
 STANDARD = "-"
 """Names the standard input or output where a file is asked for."""
+_PREPARATION_S = 20.0
+"""How long the first of several processes may take to sweep a folder they will share."""
 _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
 
@@ -179,9 +182,7 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; a second process gets a clear error instead of a mess."""
     with _open_lock(folder) as lock:
         _lock_or_refuse(folder, lock, fcntl.LOCK_EX)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        _sign(lock)
         yield
 
 
@@ -195,14 +196,29 @@ def shared_folder(folder: Path, prepare: Callable[[], None]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pass
+            _wait_for_preparation(lock)
         else:
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+            _sign(lock)
             prepare()
         _lock_or_refuse(folder, lock, fcntl.LOCK_SH)
         yield
+
+
+def _wait_for_preparation(lock: TextIO) -> None:
+    """Wait while somebody has the folder alone, but not for as long as a whole run takes."""
+    deadline = time.monotonic() + _PREPARATION_S
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.05)
+
+
+def _sign(lock: TextIO) -> None:
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
 
 
 def _open_lock(folder: Path) -> TextIO:

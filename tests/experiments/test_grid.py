@@ -1,0 +1,255 @@
+"""The grid of a run: which cells there are, who makes them, and what counts as a result."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaxlm.cli import main
+from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.grid import list_blocks, list_measured
+from metaxlm.recipe_file import load_recipe
+
+RECIPE = """\
+name: toy
+languages: [en, de, zh]
+corpus:
+  phrasebook:
+    {source_sentences: 1200, sentences: 300, test_pairs: 12, aligned_pairs: 8,
+     train_examples: 48, test_examples: 8}
+vocabulary: {size: 700, monolingual_size: 500}
+model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 64}
+meta: &training
+  {steps: 12, batch_size: 8, length: 32, learning_rate: 3e-3, warmup_steps: 2}
+pretraining:
+  <<: *training
+  keep_steps: [4, 8, 20]
+variants:
+  xlm: {initialize: none}
+  metaxlm: {initialize: both}
+  body: {initialize: body}
+evaluation:
+  finetune:
+    xnli: {epochs: 1, length: 48, seeds: 2}
+    xquad: &squad {epochs: 1, length: 48}
+    mlqa: *squad
+  grid:
+    - {tasks: [xnli, tatoeba], variants: [xlm, metaxlm], languages: [en, de]}
+    - {tasks: [xquad, mlqa], variants: [metaxlm]}
+    - {tasks: [mlqa, alignment], variants: [metaxlm], steps: kept}
+"""
+CELLS = {
+    *(f"{v}/xnli/en-{seed}" for v in ("xlm", "metaxlm") for seed in range(2)),
+    *(f"{v}/tatoeba/en-0" for v in ("xlm", "metaxlm")),
+    "metaxlm/xquad/en-0",
+    *(f"metaxlm{at}/{t}/en-0" for at in ("", "-step-4", "-step-8") for t in ("mlqa", "alignment")),
+}
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    recipe = str(folder / "toy.yaml")
+    return ["metaxlm", "run", recipe, "--output", str(folder / "runs"), "--device", "cpu", *more]
+
+
+def run(folder: Path, *more: str) -> int:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", command(folder, *more))
+        main()
+    return int(ended.value.code or 0)
+
+
+def start(folder: Path, number: int, *more: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *command(folder, "--shared", *more)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "SLURM_ARRAY_TASK_ID": str(number)},
+    )
+
+
+def list_cells(folder: Path) -> set[str]:
+    root = folder / "runs" / "toy" / "cells"
+    return {str(path.parent.relative_to(root)) for path in root.glob("*/*/*/cell.json")}
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "runs/toy/results.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One process has done it all."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    assert run(folder, "--quiet") == 0
+    return folder
+
+
+def test_the_blocks_become_cells_and_nothing_else_is_trained(finished: Path) -> None:
+    assert list_cells(finished) == CELLS
+    variants = {path.name for path in (finished / "runs/toy/variants").iterdir()}
+    assert variants == {"xlm", "metaxlm"}  # no block names `body`
+
+
+def test_every_row_tells_its_step_and_its_cell(finished: Path) -> None:
+    rows = [row for row in read_rows(finished) if row["variant"]]
+    assert {row["step"] for row in rows if row["task"] == "mlqa"} == {4, 8, 12}
+    assert {row["step"] for row in rows if row["task"] == "xnli"} == {12}
+    assert {row["language"] for row in rows if row["task"] == "xnli"} == {"en", "de"}
+    provenance = json.loads((finished / "runs/toy/provenance.json").read_text("utf-8"))
+    origins = {cell["origin"][:12]: cell for cell in provenance["cells"]}
+    assert len(origins) == len(CELLS)
+    for row in rows:
+        cell = origins[row["origin"]]
+        assert (cell["task"], cell["seed"]) == (row["task"], row["seed"])
+        assert cell["model"].partition("-step-")[0] == row["variant"]
+    titles = {stage["title"]: stage for stage in provenance["stages"]}
+    assert titles["pretrain xlm"]["steps"] == 12
+    assert titles["pretrain xlm"]["tokens"] > 12 * 8 * 16
+    assert titles["pretrain xlm"]["device"].startswith("cpu")
+
+
+def test_variants_are_compared_at_their_last_step_only(finished: Path) -> None:
+    store = json.loads((finished / "runs/toy/comparisons.json").read_text("utf-8"))
+    pairs = {(c["task"], p["first"], p["second"]) for c in store.values() for p in c["pairs"]}
+    assert pairs == {("xnli", "xlm", "metaxlm")}
+
+
+def test_the_report_shows_the_last_step(finished: Path) -> None:
+    from metaxlm.report.run_folder import read_run
+
+    rows = read_run(finished / "runs" / "toy").rows
+    assert {row["step"] for row in rows if row["task"] == "mlqa" and row["variant"]} == {12}
+
+
+def test_processes_that_share_a_run_agree_with_one(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    workers = [start(tmp_path, number) for number in range(3)]
+    outputs = [worker.communicate()[0].decode() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0, 0], outputs
+    assert list_cells(tmp_path) == CELLS
+    made = [title for title in CELLS if any(f"{title.replace('/', ' ')}\n" in o for o in outputs)]
+    assert sorted(made) == sorted(CELLS)
+
+    def values(folder: Path) -> dict[str, float]:
+        rows = read_rows(folder)
+        return {json.dumps({**row, "value": 0, "origin": ""}): row["value"] for row in rows}
+
+    assert values(tmp_path) == values(finished)
+    assert sum("report: " in output for output in outputs) >= 1
+
+
+def test_a_killed_worker_loses_one_cell_at_most(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    killed = start(tmp_path, 0)
+    deadline = time.monotonic() + 120
+    while len(list_cells(tmp_path)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    before = list_cells(tmp_path)
+    stamps = {name: _stamp(tmp_path, name) for name in before}
+    assert 3 <= len(before) < len(CELLS)
+    assert run(tmp_path, "--shared", "--quiet") == 0
+    assert list_cells(tmp_path) == CELLS
+    assert {name: _stamp(tmp_path, name) for name in before} == stamps
+    assert not list((tmp_path / "runs").rglob(".tmp-*"))
+
+
+def _stamp(folder: Path, name: str) -> int:
+    return (folder / "runs/toy/cells" / name / "cell.json").stat().st_mtime_ns
+
+
+def test_a_changed_setting_repeats_its_cells_alone(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stamps = {name: _stamp(finished, name) for name in CELLS}
+    assert run(finished, "--set", "evaluation.finetune.xnli.learning_rate=0.001") == 0
+    changed = {name for name in CELLS if _stamp(finished, name) != stamps[name]}
+    assert changed == {name for name in CELLS if "/xnli/" in name}
+    assert "again, changed: settings.learning_rate" in capsys.readouterr().out
+
+
+def test_a_smaller_recipe_of_the_same_run_loses_no_rows(finished: Path) -> None:
+    before = {row["task"] for row in read_rows(finished)}
+    (finished / "less.yaml").write_text(
+        "extends: toy.yaml\nvariants: [xlm]\nevaluation: {grid: [{tasks: [tatoeba]}]}\n", "utf-8"
+    )
+    recipe = str(finished / "less.yaml")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        arguments = ["--output", str(finished / "runs"), "--device", "cpu", "--quiet"]
+        patch.setattr(sys, "argv", ["metaxlm", "run", recipe, *arguments])
+        main()
+    assert {row["task"] for row in read_rows(finished)} == before
+
+
+def test_cells_of_a_model_that_is_gone_do_not_count(finished: Path) -> None:
+    assert any(row["variant"] == "xlm" for row in read_rows(finished))
+    more = ["--variant", "metaxlm", "--set", "seed=2", "--stage", "pretrain", "--quiet"]
+    assert run(finished, *more) == 0  # another seed: XLM's cells are of a model of the first
+    assert run(finished, "--variant", "metaxlm", "--set", "seed=2", "--quiet") == 0
+    found = {row["variant"] for row in read_rows(finished) if row["variant"]}
+    assert found == {"xlm", "metaxlm"}
+    steps = {row["step"] for row in read_rows(finished) if row["task"] == "mlqa"}
+    assert steps >= {4, 8, 12}
+
+
+def test_blocks_that_contradict_each_other_are_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = RECIPE + "    - {tasks: [mlqa], variants: [metaxlm], languages: [de]}\n"
+    (finished / "toy.yaml").write_text(text, encoding="utf-8")
+    try:
+        assert run(finished) == 2
+        assert "two blocks name metaxlm mlqa en-0" in capsys.readouterr().err
+    finally:
+        (finished / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+
+
+def test_unknown_names_are_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, complaint in (
+        ("{tasks: [xnil]}", "unknown task 'xnil'"),
+        ("{tasks: [xnli], variants: [metaxml]}", "no variant 'metaxml'"),
+        ("{tasks: [xnli], steps: [4]}", "steps"),
+    ):
+        (tmp_path / "toy.yaml").write_text(f"{RECIPE}    - {line}\n", encoding="utf-8")
+        assert run(tmp_path) == 2
+        assert complaint in capsys.readouterr().err
+        assert not (tmp_path / "runs").exists()
+
+
+def test_without_a_grid_everything_is_measured_on_every_variant(tmp_path: Path) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(RECIPE[: RECIPE.index("  grid:")], encoding="utf-8")
+    recipe = load_recipe(path)
+    [block] = list_blocks(recipe)
+    assert block.tasks == ["tatoeba", "alignment", "xnli", "xquad", "mlqa"]
+    assert (block.languages, block.sources) == (["en", "de", "zh"], ["en"])
+    assert list_measured(recipe) == ["xlm", "metaxlm", "body"]
+    nothing = load_recipe(path, ["evaluation={retrieval: null, alignment: null}"])
+    assert list_blocks(nothing) == []
+    assert list_measured(nothing) == ["xlm", "metaxlm", "body"]
+
+
+def test_a_run_that_is_not_shared_stays_alone(finished: Path) -> None:
+    from metaxlm.files import exclusive_folder, shared_folder
+
+    root = finished / "runs" / "toy"
+    prepared: list[int] = []
+    with shared_folder(root, lambda: prepared.append(1)):
+        with shared_folder(root, lambda: prepared.append(2)):
+            pass
+        with pytest.raises(MetaXLMError, match="in use by process"), exclusive_folder(root):
+            pass
+    assert prepared == [1]
