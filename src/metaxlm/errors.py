@@ -14,5 +14,9 @@ class UnmetError(MetaXLMError):
     """One of several processes cannot reach the others, so that each tells what it found."""
 
 
+class Diverged(MetaXLMError):
+    """A training went wrong by its own numbers; others of the same run may go well."""
+
+
 class Interrupted(Exception):
     """The user or the system asked to stop; what was done is saved, and a new start continues."""

@@ -10,7 +10,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.report import write_report
 from metaxlm.report.run_folder import read_run
 
-from .fake_run import RECIPE, VARIANTS, make_row, write_json, write_lines
+from .fake_run import RECIPE, VARIANTS, make_row, write_lines
 
 
 def test_complete_run_misses_nothing(run_dir: Path) -> None:

@@ -178,7 +178,7 @@ class _Clock:
         """Return a stage's line."""
         if stage.is_complete():
             return Item(stage.title, "done", NOTHING)
-        reason = stage._reason().removeprefix("running").strip()
+        reason = stage.find_reason().removeprefix("running").strip()
         if stage.together:
             name = stage.variant or stage.name
             return self._describe_training(stage, self._trainings[name], reason)

@@ -111,7 +111,7 @@ def evaluate_command(
     paper's rows; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
-    from metaxlm.experiments.evaluation import Evaluation
+    from metaxlm.experiments.evaluation import Evaluation, report_failures
     from metaxlm.experiments.models import find_all_models
     from metaxlm.pretraining.device import choose_device
 
@@ -126,6 +126,7 @@ def evaluate_command(
         if evaluation.num_skipped:
             say(f"{evaluation.num_skipped} cells were complete already")
         show_evaluation(evaluation, tasks)
+        report_failures([evaluation])
 
 
 def _make_plan(

@@ -19,6 +19,7 @@ from metaxlm.config import Recipe
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.experiments.cells import claim
 from metaxlm.experiments.collection import collect_results
+from metaxlm.experiments.evaluation import report_failures
 from metaxlm.experiments.grid import POLL_S, Grid, list_measured
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.pipeline import (
@@ -35,7 +36,7 @@ from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.ranks import Ranks, find_place
 from metaxlm.progress import console, say, set_quiet
 from metaxlm.report import summary_table
-from metaxlm.report.run_folder import read_run
+from metaxlm.report.run_folder import PAPER, read_run
 from metaxlm.report.stage import report_stage
 from metaxlm.stopping import stop_requests
 
@@ -152,6 +153,7 @@ class Work:
         if rows and self.request.stage in (None, "report"):
             report_stage(layout, self.stages).run()
             show_summary(layout.root)
+        report_failures(self.grid.evaluations)
 
 
 def _run_if_free(stage: Stage) -> bool:
@@ -176,8 +178,11 @@ def _interruptible() -> Iterator[None]:
 
 def show_summary(run_dir: Path) -> None:
     """Print the scores of a run and where its report stands."""
-    console.print(summary_table(read_run(run_dir).rows))
+    run = read_run(run_dir)
+    console.print(summary_table(run.rows))
     say(f"report: {run_dir / 'report' / 'index.html'}")
+    if run.has_grid:
+        say(f"in the paper's layout: {run_dir / 'report' / PAPER / 'index.html'}")
 
 
 def _lead(work: Work, ranks: Ranks | None) -> None:

@@ -201,6 +201,12 @@ class VariantRecipe(Section):
     switch: SwitchRecipe | None = None
     """Put dictionary translations in place of some words of the text before they are masked."""
 
+    @model_validator(mode="after")
+    def _a_teacher_reads_its_own_language(self) -> VariantRecipe:
+        if self.switch is not None and self.distill is not None:
+            raise ValueError("switch and distill do not go together: a teacher reads one language")
+        return self
+
     @property
     def needs_source(self) -> bool:
         """Whether anything at all is copied from the meta-pretrained model."""

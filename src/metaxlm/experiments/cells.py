@@ -33,7 +33,7 @@ RECORD = "cell.json"
 TALLIES = "tallies.npz"
 PREDICTIONS = "predictions"
 MODEL = "model"
-VERSION = 2
+VERSION = 3
 """Raised when a change of the code makes earlier cells wrong."""
 _WORTH_READING = 64_000_000
 """Bytes up to which a file's digest is compared at each start; of a larger one the size is."""
@@ -193,10 +193,15 @@ def find_cell_damage(folder: Path) -> str | None:
     return None
 
 
-def identify_file(path: Path) -> list[Any]:
-    """Identify a file of the user by name, size and time, so that a change is noticed."""
+def identify_file(path: Path, folder: Path) -> list[Any]:
+    """Identify a file of the user by place, size and time, so that a change is noticed.
+
+    The place is that in the folder of data, which may itself be moved.
+    """
     status = path.stat()
-    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+    inside = path.is_relative_to(folder)
+    place = path.relative_to(folder).as_posix() if inside else str(path.resolve())
+    return [place, status.st_size, status.st_mtime_ns]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ models with equal tokenizers; tasks that share a training set (XQuAD and MLQA) s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import Diverged, MetaXLMError
 from metaxlm.experiments.cells import Cell, CellContent, CellKey, claim
 from metaxlm.experiments.evaluation_plan import (
     EvaluationPlan,
@@ -58,6 +58,8 @@ class Evaluation:
     num_made: int = 0
     is_ready: Callable[[NamedModel], bool] = field(default=lambda _: True)
     """Says whether a model is there already; the cells of others wait."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Cells whose training went wrong, by title, and how; they are not tried again."""
     _opened: dict[NamedModel, AnyEncoder] = field(default_factory=dict)
     _complete: set[Path] = field(default_factory=set)
     """Cells that were seen complete, and need not be looked at again."""
@@ -144,7 +146,7 @@ class Evaluation:
         return self._opened[model]
 
     def _is_missing(self, cell: Cell) -> bool:
-        if cell.folder in self._complete:
+        if cell.folder in self._complete or cell.key.title in self.failures:
             return False
         if cell.find_reason(needs_model=self._needs_model(cell)) is not None:
             return True
@@ -174,7 +176,7 @@ class Evaluation:
                     say(f"{cell.key.title}: {reason}" if reason else cell.key.title)
                     missing.append(cell)
             yield missing
-            self.num_made += len(missing)
+            self.num_made += sum(cell.key.title not in self.failures for cell in missing)
 
     def _measure(self, model: NamedModel, plan: FeaturePlan) -> None:
         if not self.is_ready(model):
@@ -183,7 +185,6 @@ class Evaluation:
             for cell in missing:
                 start, began = self._open(model), time.monotonic()
                 found = measure_features(
-                    plan.name,
                     start,
                     plan.data_dir,
                     plan.languages,
@@ -206,7 +207,19 @@ class Evaluation:
                 cells = [cell for _, cell in by_folder.values()]
                 with self._claim_missing(cells) as missing:
                     if missing:
-                        self._finetune(model, [by_folder[cell.folder] for cell in missing], loaded)
+                        chosen = [by_folder[cell.folder] for cell in missing]
+                        self._try_finetuning(model, chosen, loaded)
+
+    def _try_finetuning(
+        self, model: NamedModel, missing: Sequence[tuple[TaskPlan, Cell]], loaded: Loaded
+    ) -> None:
+        """Finetune; one training that diverges must not keep all others from being made."""
+        try:
+            self._finetune(model, missing, loaded)
+        except Diverged as error:
+            for _, cell in missing:
+                self.failures[cell.key.title] = str(error)
+                say(f"{cell.key.title}: given up, {error}")
 
     def _finetune(
         self,
@@ -262,6 +275,16 @@ class Evaluation:
             "seconds": round(seconds, 1),
             "device": describe_device(self.device),
         }
+
+
+def report_failures(evaluations: Iterable[Evaluation]) -> None:
+    """Raise an error that tells which cells could not be made, if there are any."""
+    found = {title: why for each in evaluations for title, why in each.failures.items()}
+    if not found:
+        return
+    first, why = next(iter(found.items()))
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    raise MetaXLMError(f"{first}: not made{more}: {why}; all other cells are complete")
 
 
 def digest_tokenizer(start: AnyEncoder) -> str:

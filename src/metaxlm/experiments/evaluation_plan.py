@@ -72,7 +72,7 @@ class TaskPlan:
             "settings": asdict(self.settings),
             "languages": list(self.languages),
             "files": [
-                [file.name, file.language, *identify_file(path)]
+                [file.name, file.language, *identify_file(path, self.data_dir)]
                 for file in used
                 for path in file.paths
             ],
@@ -97,7 +97,7 @@ class FeaturePlan:
         """Return what decides its scores, as JSON values."""
         folder = {"alignment": "wordalign"}.get(self.name, self.name)
         paths = sorted(path for path in (self.data_dir / folder).rglob("*") if path.is_file())
-        files = [identify_file(path) for path in paths]
+        files = [identify_file(path, self.data_dir) for path in paths]
         return {
             "task": self.name,
             "languages": list(self.languages),

@@ -45,7 +45,6 @@ USUAL_SETTINGS: dict[str, FeatureSettings] = {
 
 
 def measure_features(
-    task: str,
     start: AnyEncoder,
     data_dir: Path,
     languages: Sequence[str],

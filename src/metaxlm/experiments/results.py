@@ -1,8 +1,9 @@
 """The results table: every score is one row, and every table and figure is drawn from the rows.
 
 A row is a JSON line `{run, variant, step, layer, task, scenario, source, language, metric, value,
-examples, seed, split, version, origin}`; `collection.py` makes them of all complete cells. The scenario is `features`, `supervised` (trained and tested in one language,
-for tasks that are trained in several) or `transfer`. Rows of no variant are levels that need no
+examples, seed, split, version, origin}`; `collection.py` makes them of all complete cells. The
+scenario is `features`, `supervised` (trained and tested in one language, for tasks that are trained
+in several) or `transfer`. Rows of no variant are levels that need no
 model: `majority` and `chance` in the task's metric, `majority_NAME` and `chance_NAME` in others.
 """
 

@@ -89,7 +89,7 @@ class Stage:
         if self.is_complete():
             say(f"{self.title}: up to date")
             return
-        say(f"{self.title}: {self._reason()}")
+        say(f"{self.title}: {self.find_reason()}")
         start = time.monotonic()
         if self.work_dir is not None:
             self._claim_work(self.work_dir)
@@ -119,8 +119,8 @@ class Stage:
             "metaxlm": __version__,
         }
 
-    def _reason(self) -> str:
-        """Tell why the stage runs."""
+    def find_reason(self) -> str:
+        """Tell why the stage runs, if it is not complete."""
         marker = _read_marker(self.output)
         if not marker:
             return "running"

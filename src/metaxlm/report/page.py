@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from rich.table import Table as TerminalTable
 
-from metaxlm.files import atomic_path
+from metaxlm.experiments.names import display_name
 from metaxlm.languages import language_name
 from metaxlm.report.cells import Table
 from metaxlm.report.findings import find_headline, list_limits, list_strengths
@@ -27,7 +27,7 @@ from metaxlm.report.rendering import (
     render_markdown,
     render_terminal,
 )
-from metaxlm.report.run_folder import Row, Run, display_name, read_run
+from metaxlm.report.run_folder import PAPER, Row, Run
 from metaxlm.report.scores import find_source_language, summarize
 from metaxlm.report.sentences import (
     LINK_NAMES,
@@ -49,14 +49,6 @@ from metaxlm.report.vector import embed_svg, render_pdf, render_svg
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_DRAWN = 2
 _MOST_QUERIES = 3
-
-
-def write_report(run_dir: Path) -> Path:
-    """Write the report of a run folder and return its page; an older report is replaced whole."""
-    run = read_run(run_dir)
-    with atomic_path(run_dir / "report") as folder:
-        fill_report(run, folder)
-    return run_dir / "report" / "index.html"
 
 
 def summary_table(rows: Sequence[Row]) -> TerminalTable:
@@ -127,6 +119,7 @@ def render_page(
     queries = collect_queries(run.examples, retrieval_layers, run.variants, _MOST_QUERIES)
     return environment.get_template("page.html.jinja").render(
         run=run,
+        paper=f"{PAPER}/index.html" if run.has_grid else None,
         css=Markup(css + write_css_variables()),
         headline=find_headline(run, summaries),
         strengths=list_strengths(run),

@@ -16,12 +16,15 @@ from typing import Any
 import yaml
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.names import display_name
 from metaxlm.experiments.results import read_results
 from metaxlm.files import read_json, read_text
 
 Row = Mapping[str, Any]
 """One line of results.jsonl or of a training log."""
 
+PAPER = "paper"
+"""Folder of the report in the paper's layout, below the report."""
 _IDENTITY = (
     "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",
 )  # fmt: skip
@@ -37,15 +40,6 @@ _PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": 
 _LOG_PLACES = ("log.jsonl", "model/training_log.jsonl", "checkpoints/log.jsonl")
 # Rows of a log that tell something else than the loss in training.
 _OTHER_ROWS = frozenset({"held_out", "spike"})
-_DISPLAY_NAMES = {
-    "xlm": "XLM",
-    "metaxlm": "MetaXLM",
-    "metaxlm+dict": "MetaXLM+Dict",
-    "body": "Body only",
-    "embeddings": "Embeddings only",
-    "freeze": "MetaXLM+freezing",
-    "xlm+kd": "XLM+KD",
-}
 
 
 @dataclass(frozen=True)
@@ -65,6 +59,12 @@ class Run:
     coverage: dict[str, dict[str, Any]]
     missing: list[str]
     """Sentences for the reader: what is not there, and why it may be so."""
+
+    @property
+    def has_grid(self) -> bool:
+        """Whether the recipe has a grid, as those of the paper's tables and figures have."""
+        evaluation = self.recipe.get("evaluation")
+        return isinstance(evaluation, dict) and bool(evaluation.get("grid"))
 
     @property
     def uses_phrasebook(self) -> bool:
@@ -96,11 +96,6 @@ class Run:
         if _variant_recipes(self.recipe)[variant].get("dictionaries"):
             text += ", matching words through bilingual dictionaries as well"
         return f"{text}."
-
-
-def display_name(variant: str) -> str:
-    """Return the name the paper gives a variant, or the variant's own."""
-    return _DISPLAY_NAMES.get(variant, variant)
 
 
 def read_run(run_dir: Path) -> Run:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import Diverged
 from metaxlm.model.any_encoder import AnyEncoder, make_task_model
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.pretraining.optimizer import learning_rate, make_optimizer
@@ -147,7 +147,7 @@ class _Training:
     def _check_loss(self) -> float:
         totals = self._step.totals
         if bad := int(totals.bad):
-            raise MetaXLMError(
+            raise Diverged(
                 f"{self._task.name}: the loss or its gradient was not finite in {bad} of "
                 f"{self._taken} steps; lower the learning rate"
             )
