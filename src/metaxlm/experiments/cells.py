@@ -199,8 +199,12 @@ def identify_file(path: Path, folder: Path) -> list[Any]:
     The place is that in the folder of data, which may itself be moved.
     """
     status = path.stat()
-    inside = path.is_relative_to(folder)
-    place = path.relative_to(folder).as_posix() if inside else str(path.resolve())
+    for inner, outer in ((path, folder), (path.resolve(), folder.resolve())):
+        if inner.is_relative_to(outer):
+            place = inner.relative_to(outer).as_posix()
+            break
+    else:
+        place = str(path.resolve())
     return [place, status.st_size, status.st_mtime_ns]
 
 
