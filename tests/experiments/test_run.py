@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.conftest import PARTS, sentences
+from tests.toy_runs import run, start
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from metaxlm.cli import main
@@ -49,28 +48,6 @@ def write_recipe(folder: Path, text: str = RECIPE) -> Path:
     path = folder / "toy.yaml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def command(folder: Path, *more: str) -> list[str]:
-    recipe = str(folder / "toy.yaml")
-    return ["metaxlm", "run", recipe, "--output", str(folder / "runs"), "--device", "cpu", *more]
-
-
-def run(folder: Path, *more: str) -> int:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr(sys, "argv", command(folder, *more))
-        main()
-    return int(ended.value.code or 0)
-
-
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    """Start the same run in a process of its own, one thread as here."""
-    return subprocess.Popen(
-        [sys.executable, "-m", *command(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
 
 
 def model_digests(folder: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -35,7 +36,10 @@ meta: &training
 pretraining: {<<: *training, steps: 40}
 variants:
   metaxlm: {initialize: both}
-evaluation: {alignment: null}
+evaluation:
+  alignment: null
+  finetune:
+    xnli: {epochs: 1, length: 32, seeds: 6}
 """
 MODELS = ("meta/model", "variants/metaxlm/model")
 
@@ -102,13 +106,35 @@ def test_two_processes_make_the_models_of_one(prepared: Path, one: Path, tmp_pat
     process = torchrun(2, ["-m", "metaxlm", *command(tmp_path)])
     output = finish(process)
     assert process.returncode == 0, output
-    assert output.count("meta: running") == output.count("evaluate metaxlm: done") == 1, output
+    assert output.count("meta: running") == output.count("pretrain metaxlm: done") == 1, output
     assert digests(tmp_path) == digests(one)
     for place in ("meta", "variants/metaxlm"):
         logs = [rows(root / "runs/toy" / place / "checkpoints") for root in (tmp_path, one)]
         assert logs[0] == logs[1]
     results = [(root / "runs/toy/results.jsonl").read_text("utf-8") for root in (tmp_path, one)]
     assert results[0] == results[1]
+    assert len(find_makers(tmp_path)) == 2  # both processes made cells
+
+
+def find_makers(folder: Path) -> set[str]:
+    """Return the numbers of the processes that made cells, as their locks tell."""
+    locks = (folder / "runs/toy/cells").glob("*/*/.lock-*")
+    return {lock.read_text("ascii") for lock in locks}
+
+
+def test_processes_of_torchrun_share_the_work(prepared: Path, tmp_path: Path) -> None:
+    copy(prepared, tmp_path)
+    text = RECIPE.replace("metaxlm: {initialize: both}", "one: {}\n  two: {initialize: none}")
+    (tmp_path / "toy.yaml").write_text(text.replace("steps: 400", "steps: 30"), encoding="utf-8")
+    process = torchrun(2, ["-m", "metaxlm", *command(tmp_path, "--shared")])
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert output.count("pretrain one: running") == output.count("pretrain two: running") == 1
+    assert len(find_makers(tmp_path)) == 2
+    makers = {(tmp_path / f"runs/toy/variants/{v}/.lock-model").read_text() for v in ("one", "two")}
+    assert len(makers) == 2  # each variant was trained by a process of its own
+    rows_found = (tmp_path / "runs/toy/results.jsonl").read_text("utf-8").splitlines()
+    assert {"one", "two"} <= {json.loads(row)["variant"] for row in rows_found}
 
 
 def test_two_processes_with_shards_make_a_whole_model(
