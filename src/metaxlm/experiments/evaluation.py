@@ -63,6 +63,11 @@ class Evaluation:
     _opened: dict[NamedModel, AnyEncoder] = field(default_factory=dict)
     _complete: set[Path] = field(default_factory=set)
     """Cells that were seen complete, and need not be looked at again."""
+    _cells: dict[CellKey, Cell] = field(default_factory=dict)
+    """What was settled once: a run may look for free cells a thousand times."""
+    _checked: set[NamedModel] = field(default_factory=set)
+    _told: set[Path] = field(default_factory=set)
+    """Cells of which it was said that another process is at them."""
 
     def run(self) -> None:
         """Make every cell that is missing, damaged, or made from other inputs."""
@@ -91,19 +96,23 @@ class Evaluation:
     def find_cell(self, model: NamedModel, plan: TaskPlan, source: str, seed: int) -> Cell:
         """Return a cell of a finetuned task, made or not."""
         key = CellKey(model.name, plan.task.name, source, seed)
-        inputs = {
-            "model": model.fingerprint,
-            **plan.list_inputs(source),
-            "limit": self.plan.limit,
-            "seed": [self.plan.seed, seed],
-        }
-        return Cell(key, key.place(self.output), inputs)
+        if key not in self._cells:
+            inputs = {
+                "model": model.fingerprint,
+                **plan.list_inputs(source),
+                "limit": self.plan.limit,
+                "seed": [self.plan.seed, seed],
+            }
+            self._cells[key] = Cell(key, key.place(self.output), inputs)
+        return self._cells[key]
 
     def find_feature_cell(self, model: NamedModel, plan: FeaturePlan) -> Cell:
         """Return a cell of a task without finetuning, made or not."""
         key = CellKey(model.name, plan.name, PIVOT, 0)
-        inputs = {"model": model.fingerprint, **plan.list_inputs(), "limit": self.plan.limit}
-        return Cell(key, key.place(self.output), inputs)
+        if key not in self._cells:
+            inputs = {"model": model.fingerprint, **plan.list_inputs(), "limit": self.plan.limit}
+            self._cells[key] = Cell(key, key.place(self.output), inputs)
+        return self._cells[key]
 
     def list_cells(self) -> list[Cell]:
         """Return all cells that are asked for."""
@@ -122,7 +131,9 @@ class Evaluation:
 
     def _check_models(self) -> None:
         """Open each model that is needed, so that one that does not fit is told at once."""
-        for model in filter(self.is_ready, self.models):
+        unchecked = [model for model in self.models if model not in self._checked]
+        for model in filter(self.is_ready, unchecked):
+            self._checked.add(model)
             for plan in self.plan.tasks:
                 cells = [
                     self.find_cell(model, plan, source, seed)
@@ -171,6 +182,9 @@ class Evaluation:
                 if reason is None:
                     self.num_skipped += 1
                 elif owner is not None:
+                    if cell.folder in self._told:
+                        continue
+                    self._told.add(cell.folder)
                     say(f"{cell.key.title}: process {owner} is at it; left to it")
                 else:
                     say(f"{cell.key.title}: {reason}" if reason else cell.key.title)
