@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import signal
 import sys
@@ -107,6 +108,27 @@ def test_models_load_in_transformers_and_give_the_same_vectors(finished: Path) -
         mask = batch["attention_mask"].bool()
         ours = load_pretrained(folder).model.encoder.eval()(batch["input_ids"], mask)
         assert torch.allclose(ours[mask], theirs[mask], atol=1e-5)
+
+
+def test_what_only_finished_stages_need_may_be_deleted(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    root = tmp_path / "runs" / "toy"
+    before = model_digests(tmp_path)
+    for name in ("shards", "vocabulary", "meta", "variants/xlm/initialization", "corpus/text"):
+        shutil.rmtree(root / name)
+    assert run(tmp_path, "--stage", "pretrain") == 0
+    output = capsys.readouterr().out
+    assert "running" not in output
+    assert output.count("pretrain") == output.count("pretrain xlm: up to date") + 1 == 2
+    (root / "variants" / "xlm" / "model" / "config.json").unlink()
+    assert run(tmp_path, "--stage", "pretrain", "--variant", "xlm") == 0
+    output = capsys.readouterr().out
+    again = re.findall(r"^(.+): running", output, re.MULTILINE)
+    assert again == ["corpus", "vocabulary", "shards", "initialize xlm", "pretrain xlm"]
+    del before["meta/model"]
+    assert {name: digest_file(root / name / "model.safetensors") for name in before} == before
 
 
 def test_a_second_start_does_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,9 @@ class Work:
         variants = request.variants
         if request.measures and not variants:
             variants = list_measured(recipe)
-        wanted = select_stages(stages, request.stage, variants)
+        # The built-in corpus has the tasks' data in it.
+        also = "corpus" if request.measures and recipe.evaluation.data is None else None
+        wanted = select_stages(stages, request.stage, variants, also)
         grid = build_grid(recipe, layout, stages, request.variants, world.device)
         if request.measures and recipe.evaluation.data is not None:
             _ = grid.evaluations  # a missing file must not cost hours of training

@@ -156,26 +156,46 @@ def build_grid(
 
 
 def select_stages(
-    stages: Sequence[Stage], stage: str | None, variants: Sequence[str]
+    stages: Sequence[Stage], stage: str | None, variants: Sequence[str], also: str | None = None
 ) -> list[Stage]:
-    """Return the asked-for stages and all that they need, in order."""
+    """Return the asked-for stages and all that they need, in order.
+
+    What only complete stages need, such as text that was deleted when its shards were made, is not
+    needed any more, unless it is the stage `also`.
+    """
     wanted = [
         candidate
         for candidate in stages
         if (stage in (None, "evaluate", "report") or candidate.name == stage)
         and (not variants or candidate.variant is None or candidate.variant in variants)
     ]
+    chosen: dict[int, Stage] = {}
+
+    def choose(candidate: Stage) -> None:
+        if id(candidate) not in chosen:
+            chosen[id(candidate)] = candidate
+            for earlier in candidate.upstream:
+                choose(earlier)
+
+    for candidate in wanted:
+        choose(candidate)
+    used = {id(earlier) for later in chosen.values() for earlier in later.upstream}
     needed: set[int] = set()
 
     def need(candidate: Stage) -> None:
         if id(candidate) not in needed:
             needed.add(id(candidate))
-            for earlier in candidate.upstream:
+            for earlier in () if candidate.is_complete() else candidate.upstream:
                 need(earlier)
 
-    for candidate in wanted:
-        need(candidate)
-    return [candidate for candidate in stages if id(candidate) in needed]
+    for candidate in chosen.values():
+        if id(candidate) not in used or candidate.name == also:
+            need(candidate)
+    return [
+        candidate
+        for candidate in stages
+        if id(candidate) in needed or (id(candidate) in chosen and candidate.is_complete())
+    ]
 
 
 def start_run(recipe: Recipe, layout: RunLayout) -> None:
