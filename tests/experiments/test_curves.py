@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.experiments.result_rows import make_row
+from tests.experiments.result_rows import TWIN_COURSES, make_course, make_row
 
 from metaxlm.experiments.curves import (
     Curve,
@@ -124,6 +124,54 @@ def test_a_curve_that_rises_at_once_shows_no_plateau() -> None:
     assert found.high == 4000
 
 
+@pytest.mark.parametrize("number", [4, 6, 10, 20, 40])
+@pytest.mark.parametrize("noise", [0.0, 0.004])
+def test_a_straight_climb_has_no_plateau(number: int, noise: float) -> None:
+    steps = [1000 * (k + 1) for k in range(number)]
+    for salt in range(5):
+        random = np.random.default_rng([number, salt])
+        curve = {
+            step: {seed: 0.1 + 0.4 * step / steps[-1] + float(noise * random.normal())
+                   for seed in range(3)}
+            for step in steps
+        }  # fmt: skip
+        found = find_onset(curve)
+        assert found is not None and found.step is None
+
+
+def test_a_plateau_may_climb_slowly_and_needs_three_points() -> None:
+    def detect(*values: float) -> float | None:
+        found = detect_rise([10 * k for k in range(len(values))], values, [0.0] * len(values))
+        assert found is not None
+        return found.step
+
+    assert detect(0.0, 0.02, 0.04, 0.06, 0.5, 1.0) is not None
+    # After the plateau it takes five steps to half of the rise: as slow as before.
+    assert detect(0.0, 0.03, 0.06, 0.09, 0.15, 0.21, 0.27, 0.33, 0.39, 0.5, 0.55, 0.6) is None
+    assert detect(0.0, 0.0, 0.5, 1.0) is None
+    assert detect(0.0, 0.0, 0.0, 0.5, 1.0) == pytest.approx(22)
+    assert detect(0.0, 0.0, 0.0, 0.0, 0.5) == pytest.approx(31)
+
+
+def test_real_curves_are_read_as_by_eye() -> None:
+    """XLM: English leaves its plateau after step 5,000, the others after 8,000; MetaXLM: none."""
+    curves = trace_curves(make_course("xlm", TWIN_COURSES["xlm"]), "mlqa", "xlm")
+    lag = find_lag(curves)
+    assert lag is not None
+    assert (lag.source.low, lag.source.high) == (5000, 6000)
+    assert (lag.others.low, lag.others.high) == (8000, 11000)
+    assert lag.bounds == (2000, 6000) and lag.resolution == 3000
+    assert lag.bounds[0] < lag.steps < lag.bounds[1] and lag.is_resolved and lag.num_seeds == 1
+    rows = make_course("metaxlm", TWIN_COURSES["metaxlm"])
+    curves = trace_curves(rows, "mlqa", "metaxlm")
+    assert find_onset(curves["source"]) is None  # high at once
+    others = find_onset(curves["others"])
+    assert others is not None and (others.step, others.high) == (None, 2000)
+    assert find_lag(curves) is None
+    gaps = find_gaps(rows, "mlqa", "metaxlm")
+    assert (gaps[500].mean, gaps[14000].mean) == pytest.approx((0.214, 0.183))
+
+
 def test_one_bad_checkpoint_does_not_move_the_onset() -> None:
     values = [ramp(step, 14000, 0.5) for step in STEPS]
     clean = detect_rise(STEPS, values, [0.004] * len(STEPS))
@@ -134,26 +182,40 @@ def test_one_bad_checkpoint_does_not_move_the_onset() -> None:
 
 
 def test_the_onset_lies_on_the_line_between_checkpoints() -> None:
-    found = detect_rise([0, 10, 20, 30], [0.0, 0.0, 0.5, 1.0], [0.0] * 4)
+    steps, values = [-10, 0, 10, 20, 30], [0.0, 0.0, 0.0, 0.5, 1.0]
+    found = detect_rise(steps, values, [0.0] * 5)
     assert found is not None and found.step == pytest.approx(12)
-    found = detect_rise([0, 10, 20, 30], [0.0, 0.0, 0.5, 1.0], [0.1, 0.1, 0.9, 0.9])
+    found = detect_rise(steps, values, [0.1, 0.1, 0.1, 0.9, 0.9])
     assert found is not None and found.step == pytest.approx(16)
 
 
 def test_the_onset_starts_from_the_last_point_of_the_plateau() -> None:
     # Level 0.01, a tenth of the rise on top is 0.109: from 0.02 on the way to 0.5.
-    found = detect_rise([0, 10, 20, 30], [0.0, 0.02, 0.5, 1.0], [0.0] * 4)
+    found = detect_rise([-10, 0, 10, 20, 30], [0.0, 0.01, 0.02, 0.5, 1.0], [0.0] * 5)
     assert found is not None and found.step == pytest.approx(10 + 10 * 0.089 / 0.48)
 
 
 def test_noise_comes_from_seeds_or_from_neighbors() -> None:
-    curve = {step: {0: 0.1, 1: 0.3} for step in STEPS}
-    assert measure_noise(curve) == pytest.approx([math.sqrt(0.02)] * len(STEPS))
-    line = {step: {0: step / 10**5} for step in (1000, 3000, 4000, 9000)}
-    assert measure_noise(line) == pytest.approx([0] * 4)
+    steps = [1000, 3000, 4000, 9000]
+    assert measure_noise(steps, [step / 10**5 for step in steps], [0.0] * 4) == pytest.approx(
+        [0] * 4
+    )
+    assert measure_noise(steps, [0.1] * 4, [0.1, 0.2, 0.3, 0.4]) == [0.1, 0.2, 0.3, 0.4]
+    rough = 1.4826 * 0.3 / math.sqrt(1.5)
+    assert measure_noise([0, 10, 20], [0.0, 0.3, 0.0], [0.0, 0.9, 0.0]) == pytest.approx(
+        [rough, 0.9, rough]
+    )
     random = np.random.default_rng(3)
-    rough = {step: {0: step / 10**5 + 0.01 * random.normal()} for step in range(1, 2000)}
-    assert measure_noise(rough)[7] == pytest.approx(0.01, rel=0.1)
+    many = list(range(1, 2000))
+    values = [step / 10**5 + 0.01 * float(random.normal()) for step in many]
+    assert measure_noise(many, values, [0.0] * len(many))[7] == pytest.approx(0.01, rel=0.1)
+
+
+def test_seeds_that_agree_do_not_hide_that_checkpoints_differ() -> None:
+    """The others of a real run: 8.2 at two checkpoints after a plateau of 6.8 to 7.9 is no rise."""
+    rows = make_course("xlm", TWIN_COURSES["xlm"], seeds=3)
+    others = find_onset(trace_curves(rows, "mlqa", "xlm")["others"])
+    assert others is not None and (others.low, others.high) == (8000, 11000)
 
 
 def test_a_lag_is_found_with_its_resolution() -> None:

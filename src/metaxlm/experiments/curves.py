@@ -7,17 +7,22 @@ other languages after 20K: a lag. Here is how a rise is found in a curve with no
 
 1. The curve is the mean over seeds, with single outliers removed (median of three neighbors; a
    curve that only rises stays as it is).
-2. Its noise is the deviation between seeds on the plateau (seeds differ more where scores are
-   high), or with one seed the distance of points from the line between their neighbors.
+2. Its noise is the larger of two: the deviation between seeds on the plateau (seeds differ more
+   where scores are high), and how far points lie from the line between their neighbors (checkpoints
+   differ by more than the seed of finetuning, and there may be one seed only).
 3. The plateau is all points before the rise, its level their median. A curve has risen where it
    stays above level + max(3 noise, 10 % of the total rise), so that curves of equal shape and
    other height rise at the same step.
 4. The onset is where the line between the last point of the plateau and the next one crosses that
    threshold. It is known no better than the distance of these two checkpoints.
 
-A curve that has risen by its second checkpoint shows no plateau: it may have left one before the
-first. What a lag cannot tell: seeds of finetuning are no seeds of pretraining, so that it is one
-observation of one pretraining, however small its noise.
+A plateau needs three checkpoints, and a slope below half of that of the climb after it (up to half
+of the rise). Else the curve rises from its start: two points may be level by chance, and the first
+tenth of a straight climb is no plateau. Such a curve may have left one before its first checkpoint.
+
+What a lag cannot tell: seeds of finetuning are no seeds of pretraining, so that it is one
+observation of one pretraining, however small its noise; and a single seed of finetuning is one
+observation even of that, for a finetuning may catch on or not.
 """
 
 from __future__ import annotations
@@ -48,6 +53,10 @@ MIN_RISE = 0.02
 """A curve that ends less than this above its plateau has not risen."""
 NOISE_FACTOR = 3.0
 RISE_SHARE = 0.1
+FEWEST_FLAT = 3
+"""Checkpoints that make a plateau."""
+PLATEAU_SLOPE = 0.5
+"""A plateau's slope is below this share of the slope of the climb."""
 _MAD_TO_DEVIATION = 1.4826
 _MAX_ROUNDS = 20
 
@@ -57,7 +66,7 @@ class Onset:
     """Where a curve starts to rise: after `low`, by `high`."""
 
     step: float | None
-    """Interpolated; None where the curve had risen by its second checkpoint."""
+    """Interpolated; None where the curve rises from its start."""
     low: int | None
     """Last checkpoint of the plateau; None where no plateau was seen."""
     high: int
@@ -81,6 +90,12 @@ class Lag:
     num_seeds: int
     source: Onset
     others: Onset
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the most it can be: between the checkpoints around the onsets."""
+        assert self.source.low is not None and self.others.low is not None
+        return self.others.low - self.source.high, self.others.high - self.source.low
 
     @property
     def is_resolved(self) -> bool:
@@ -148,23 +163,16 @@ def find_onset(curve: Mapping[int, Series]) -> Onset | None:
     """Return where the mean over seeds starts to rise; None if it never does or has few points."""
     steps = sorted(curve)
     values = [find_mean(curve[step]) for step in steps]
-    noises = [
-        noise / math.sqrt(len(curve[step]))
-        for step, noise in zip(steps, measure_noise(curve), strict=True)
-    ]
-    return detect_rise(steps, values, noises)
+    errors = [_find_deviation(curve[step]) / math.sqrt(len(curve[step])) for step in steps]
+    return detect_rise(steps, values, measure_noise(steps, values, errors))
 
 
-def measure_noise(curve: Mapping[int, Series]) -> list[float]:
-    """Return the standard deviation of one seed at each step, without what training changes.
-
-    Without several seeds at every step it is the same at all: that of the curve's roughness.
-    """
-    steps = sorted(curve)
-    if steps and all(len(curve[step]) > 1 for step in steps):
-        return [statistics.stdev(curve[step].values()) for step in steps]
-    roughness = _measure_roughness(steps, [find_mean(curve[step]) for step in steps])
-    return [roughness] * len(steps)
+def measure_noise(
+    steps: Sequence[int], values: Sequence[float], errors: Sequence[float]
+) -> list[float]:
+    """Return a curve's noise at each step: the error over seeds, or the roughness if larger."""
+    roughness = _measure_roughness(steps, values)
+    return [max(roughness, error) for error in errors]
 
 
 def detect_rise(
@@ -189,7 +197,7 @@ def detect_rise(
         if place == before:
             break
         level = statistics.median(smooth[:place])
-    if place < 2:
+    if place < FEWEST_FLAT or _is_straight(steps, smooth, place, level + rise / 2):
         return Onset(None, None, steps[place])
     low, high = steps[place - 1], steps[place]
     share = (threshold - smooth[place - 1]) / (smooth[place] - smooth[place - 1])
@@ -252,6 +260,19 @@ def _choose_splits(rows: Sequence[Row]) -> dict[str, str]:
     return best
 
 
+def _is_straight(steps: Sequence[int], values: Sequence[float], place: int, halfway: float) -> bool:
+    """Say whether the points before `place` climb at half the speed of those after, or more."""
+    slope = statistics.linear_regression(steps[:place], values[:place]).slope
+    last = place - 1
+    half = next(k for k in range(place, len(values)) if values[k] >= halfway)
+    climb = (values[half] - values[last]) / (steps[half] - steps[last])
+    return slope >= PLATEAU_SLOPE * climb
+
+
+def _find_deviation(series: Series) -> float:
+    return statistics.stdev(series.values()) if len(series) > 1 else 0.0
+
+
 def _join_noises(noises: Sequence[float]) -> float:
     return math.sqrt(statistics.fmean(noise**2 for noise in noises))
 
@@ -281,7 +302,8 @@ def _list_seed_lags(curves: Mapping[Quantity, Mapping[int, Series]]) -> tuple[fl
             curve = curves[name]
             steps = sorted(curve)
             values = [curve[step][seed] for step in steps]
-            onsets.append(detect_rise(steps, values, measure_noise(curve)))
+            errors = [_find_deviation(curve[step]) for step in steps]
+            onsets.append(detect_rise(steps, values, measure_noise(steps, values, errors)))
         source, others = onsets
         if source and others and source.step is not None and others.step is not None:
             lags.append(others.step - source.step)

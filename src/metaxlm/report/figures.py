@@ -17,9 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from metaxlm.experiments.names import display_name
 from metaxlm.report.palette import INK, Look, choose_rule_tone
 from metaxlm.report.rule_bars import draw_rule_bars
-from metaxlm.report.run_folder import Row, display_name
+from metaxlm.report.run_folder import Row
 from metaxlm.report.scores import (
     Score,
     Scores,

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from metaxlm.experiments.names import display_name
 from metaxlm.languages import language_name
-from metaxlm.report.run_folder import Run, display_name
+from metaxlm.report.run_folder import Run
 from metaxlm.report.scores import (
     Score,
     Summary,

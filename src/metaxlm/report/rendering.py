@@ -7,6 +7,7 @@ their own that scrolls, so that a phone never scrolls the page sideways.
 from __future__ import annotations
 
 import csv
+import math
 from html import escape
 from io import StringIO
 
@@ -16,6 +17,10 @@ from rich.text import Text
 
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, format_cell
 
+_WIDE = 75
+"""Letters that fit in a line of LaTeX's article; a wider table is shrunk to the line."""
+_LONG_TEXT = 24
+"""Letters; a column of longer texts breaks its lines."""
 _LATEX_SPECIALS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -101,12 +106,15 @@ def _markdown_row(cells: list[str]) -> str:
 
 
 def render_latex(table: Table) -> str:
-    """Return a table as a LaTeX float that needs the booktabs package only."""
+    """Return a table as a LaTeX float that needs the booktabs package; graphicx if it is wide."""
     width = len(table.columns)
+    columns = _latex_columns(table)
+    is_wide = "p{" not in columns and _count_letters(table) > _WIDE
     lines = [
         r"\begin{table}[t]",
         r"\centering",
-        rf"\begin{{tabular}}{{l{'r' * width}}}",
+        *([r"\resizebox{\linewidth}{!}{%"] if is_wide else []),
+        rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         _latex_row(["", *(column.label for column in table.columns)]),
     ]
@@ -121,12 +129,43 @@ def render_latex(table: Table) -> str:
     caption = " ".join([f"{table.title}.", *table.notes]).translate(_LATEX_SPECIALS)
     lines += [
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}" + ("}" if is_wide else ""),
         rf"\caption{{{caption}}}",
         rf"\label{{table:{table.name}}}",
         r"\end{table}",
     ]
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(lines) + "\n"
+    packages = "booktabs,graphicx" if is_wide else "booktabs"
+    return f"% needs \\usepackage{{{packages}}}\n" + "\n".join(lines) + "\n"
+
+
+def _count_letters(table: Table) -> int:
+    """Estimate how wide a table is: the longest text of each column, and the space between."""
+    lines = [line for group in table.groups for line in group.lines]
+    columns = [
+        [column.label, column.detail, *(format_cell(line.cells[k]) for line in lines)]
+        for k, column in enumerate(table.columns)
+    ]
+    columns.append([_name_line(line) for line in lines])
+    return sum(2 + max(map(len, texts), default=0) for texts in columns)
+
+
+def _latex_columns(table: Table) -> str:
+    """Name the columns: numbers at the right, words at the left, in lines where they are long."""
+    lines = [line for group in table.groups for line in group.lines]
+    longest = [
+        max((len(line.cells[k].text) for line in lines), default=0)
+        if all(line.cells[k].style == "text" for line in lines)
+        else None
+        for k in range(len(table.columns))
+    ]
+    long = [math.sqrt(length) for length in longest if length and length > _LONG_TEXT]
+    shares = [
+        "r" if length is None
+        else "l" if length <= _LONG_TEXT
+        else rf"p{{{0.75 * math.sqrt(length) / sum(long):.2f}\linewidth}}"
+        for length in longest
+    ]  # fmt: skip
+    return "".join(["l", *shares])
 
 
 def _latex_line(line: Line) -> str:

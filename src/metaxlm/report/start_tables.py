@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from metaxlm.experiments.names import display_name
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, mark_best
-from metaxlm.report.run_folder import Row, display_name
+from metaxlm.report.run_folder import Row
 from metaxlm.report.tables import make_language_columns
 
 Coverage = Mapping[str, Mapping[str, Any]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from metaxlm.experiments.names import display_name
 from metaxlm.languages import language_name
 from metaxlm.report.cells import (
     Cell,
@@ -20,7 +21,6 @@ from metaxlm.report.cells import (
     make_score_cell,
     mark_best,
 )
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import (
     Row,
     Scores,

@@ -67,6 +67,28 @@ def test_numbers_quoted_from_tables_stand_in_the_paper() -> None:
     assert quoted > 60
 
 
+def test_sections_name_the_papers_own_tables_and_figures() -> None:
+    if not PAPER.is_file():
+        pytest.skip("the paper's source is not here")
+    text = PAPER.read_text("utf-8")
+    numbers: dict[str, str] = {}
+    for kind in ("figure", "table"):
+        blocks = re.findall(rf"\\begin{{{kind}\*?}}.*?\\end{{{kind}\*?}}", text, re.DOTALL)
+        labels = [re.findall(r"\\label{([^}]*)}", block)[-1] for block in blocks]
+        numbers |= {label: f"{kind.title()} {k}" for k, label in enumerate(labels, start=1)}
+    places = {
+        "average-order": "table:xtreme", "amazon-every-set": "table:cls", "xlm-lags": "fig:step",
+        "retrieval-every-layer": "fig:tat", "alignment-best-layer": "fig:wa",
+        "fifteen-of-sixteen-directions": "fig:direction", "freezing-is-worse": "table:freeze",
+        "distillation-gains-little": "table:kd", "both-parts-best": "table:init",
+    }  # fmt: skip
+    sections = {claim.name: claim.section for claim in list_claims()}
+    for name, label in places.items():
+        assert sections[name].endswith(f", {numbers[label]}"), name
+    assert sections["english-gains"] == "4.2, Tables 9 to 15"
+    assert (numbers["table:xquad"], numbers["table:wikiann"]) == ("Table 9", "Table 15")
+
+
 def test_without_results_nothing_can_be_told() -> None:
     verdicts = judge_claims(Evidence([]))
     assert [verdict.claim for verdict in verdicts] == list_claims()

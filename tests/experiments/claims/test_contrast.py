@@ -8,11 +8,13 @@ from tests.experiments.result_rows import make_comparison, make_scores
 
 from metaxlm.experiments.claims.contrast import (
     NUMBERS_ALONE,
+    ONE_SEED,
     UNTESTED,
     contrast,
     find_joint_p_value,
     find_t_p_value,
     judge_difference,
+    write_points,
 )
 from metaxlm.experiments.claims.evidence import Evidence, Part
 
@@ -92,12 +94,21 @@ def test_seeds_that_scatter_outweigh_the_examples() -> None:
     assert found.describe().startswith("+20.0 (p = 0.")
 
 
-def test_one_seed_leaves_the_test_over_examples() -> None:
-    rows = make_rows({"en": [0.6], "de": [0.5]}, {"en": [0.5], "de": [0.4]})
+@pytest.mark.parametrize("seeds", [([0.9], [0.5]), ([0.9, 0.91], [0.5]), ([0.9], [0.5, 0.51])])
+def test_one_seed_proves_nothing(seeds: tuple[list[float], list[float]]) -> None:
+    """A training that caught on is better in all examples and languages at once."""
+    codes = ["en", "de", "fr", "ru", "ar", "zh"]
+    rows = make_rows(dict.fromkeys(codes, seeds[0]), dict.fromkeys(codes, seeds[1]))
+    units = {("en", code): 0.4 for code in codes}
+    for tested in ([make_comparison("xnli", PAIR, units, p_value=0.0001)], []):
+        found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli")])
+        assert (found.basis, found.p_value, found.direction) == (ONE_SEED, None, 0)
+        assert found.describe().endswith("(one seed)")
+
+
+def test_some_languages_of_a_test_have_their_own_interval() -> None:
+    rows = make_rows({"en": [0.6, 0.6], "de": [0.5, 0.5]}, {"en": [0.5, 0.5], "de": [0.4, 0.4]})
     units = {("en", "en"): 0.1, ("en", "de"): 0.1}
-    tested = [make_comparison("xnli", PAIR, units, p_value=0.03)]
-    found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli")])
-    assert (found.p_value, found.basis) == (0.03, "paired over examples")
     # Of two languages one: its interval decides, as the p-value by language is corrected.
     tested = [make_comparison("xnli", PAIR, units, half_width=0.2, p_value=0.03)]
     found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli", units=(("en", "de"),))])
@@ -105,7 +116,7 @@ def test_one_seed_leaves_the_test_over_examples() -> None:
 
 
 def test_a_test_of_the_other_sign_supports_nothing() -> None:
-    rows = make_rows({"en": [0.6]}, {"en": [0.5]})
+    rows = make_rows({"en": [0.6, 0.6]}, {"en": [0.5, 0.5]})
     tested = [make_comparison("xnli", PAIR, {("en", "en"): -0.1})]
     found = contrast(Evidence(rows, tested), *PAIR, [Part("xnli")])
     assert found.direction == 0
@@ -120,26 +131,37 @@ def test_tests_of_other_languages_do_not_count() -> None:
 
 def test_languages_are_the_last_resort() -> None:
     codes = ["en", "de", "fr", "ru", "ar", "zh"]
-    rows = make_rows({c: [0.5 + k / 50] for k, c in enumerate(codes)}, {c: [0.4] for c in codes})
-    found = contrast(Evidence(rows), *PAIR, [Part("xnli")])
+    about = {"scenario": "features", "layer": 3}
+    part = Part("tatoeba", "features", layer=3)
+    rows = make_scores(
+        "tatoeba", PAIR[0], {code: [0.5 + k / 50] for k, code in enumerate(codes)}, **about
+    )
+    rows += make_scores("tatoeba", PAIR[1], {code: [0.4] for code in codes}, **about)
+    found = contrast(Evidence(rows), *PAIR, [part])
     assert found.p_value == pytest.approx(2 / 64)
     assert found.basis == "sign test, 6 of 6 sets better"
     few = [row for row in rows if row["language"] in codes[:4]]
-    found = contrast(Evidence(few), *PAIR, [Part("xnli")])
-    assert found.basis == "over 4 languages"
+    found = contrast(Evidence(few), *PAIR, [part])
+    assert found.basis == "Student's t over 4 languages"
     assert found.direction == 1
     fewer = [row for row in rows if row["language"] in codes[:2]]
-    found = contrast(Evidence(fewer), *PAIR, [Part("xnli")])
+    found = contrast(Evidence(fewer), *PAIR, [part])
     assert (found.basis, found.p_value, found.direction) == (UNTESTED, None, 0)
-    found = contrast(Evidence(fewer, tested=False), *PAIR, [Part("xnli")])
+    found = contrast(Evidence(fewer, tested=False), *PAIR, [part])
     assert (found.basis, found.direction, found.describe()) == (NUMBERS_ALONE, 1, "+11.0")
 
 
 def test_several_tasks_join_their_errors() -> None:
     rows = [row for task in ("xnli", "pawsx") for name, value in zip(PAIR, (0.6, 0.5), strict=True)
-            for row in make_scores(task, name, {"en": [value]})]  # fmt: skip
+            for row in make_scores(task, name, {"en": [value, value]})]  # fmt: skip
     tested = [make_comparison(task, PAIR, {("en", "en"): 0.1}, 0.12) for task in ("xnli", "pawsx")]
     parts = [Part("xnli"), Part("pawsx")]
     one = contrast(Evidence(rows, tested), *PAIR, parts)
     assert one.p_value == pytest.approx(0.025, abs=0.005)
-    assert contrast(Evidence(rows, tested[:1]), *PAIR, parts).p_value is None
+    assert contrast(Evidence(rows, tested[:1]), *PAIR, parts).basis == "over 2 seeds"
+
+
+def test_no_difference_has_no_sign() -> None:
+    assert [write_points(value) for value in (0.0004, -0.0004, -0.0006, 0.12)] == [
+        "0.0", "0.0", "-0.1", "+12.0",
+    ]  # fmt: skip

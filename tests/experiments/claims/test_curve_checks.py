@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.experiments.result_rows import make_row
+from tests.experiments.result_rows import TWIN_COURSES, make_course, make_row
 
-from metaxlm.experiments.claims import Evidence, judge_claims, list_claims
+from metaxlm.experiments.claims import Evidence, Verdict, judge_claims, list_claims
 from metaxlm.experiments.claims.claim import MissingEvidenceError
 from metaxlm.experiments.claims.curve_checks import (
     check_change,
@@ -68,6 +68,90 @@ def test_curves_like_the_papers_bear_out_its_claims() -> None:
     assert set(outcomes.values()) == {"fails"}
 
 
+def judge_twin(seeds: int) -> dict[str, Verdict]:
+    claims = [claim for claim in list_claims() if claim.section.startswith("5.1")]
+    rows = [
+        row for name, scores in TWIN_COURSES.items() for row in make_course(name, scores, seeds)
+    ]
+    return {v.claim.name: v for v in judge_claims(Evidence(rows), claims)}
+
+
+def test_one_seed_of_a_real_run_is_told_and_not_judged() -> None:
+    verdicts = judge_twin(1)
+    assert {v.outcome for v in verdicts.values()} == {"cannot be told"}
+    reasons = {name: verdict.reason for name, verdict in verdicts.items()}
+    assert reasons["xlm-lags"] == (
+        "The others rise about 3,900 steps after English. This is one seed, and another one would "
+        "have to confirm it."
+    )
+    assert dict(verdicts["xlm-lags"].numbers) == {
+        "English rises": "between steps 5,000 and 6,000",
+        "the others rise": "between steps 8,000 and 11,000",
+        "lag": "about 3,900 steps (2,000 to 6,000 by the checkpoints)",
+        "seeds that agree": "1 of 1",
+    }
+    assert (
+        "rise from the first checkpoint (500) on, clearly by step 2,000. This is one seed"
+        in (reasons["metaxlm-does-not-lag"])
+    )
+    assert dict(verdicts["metaxlm-does-not-lag"].numbers) == {
+        "English rises": "never",
+        "the others rise": "from the start, clearly by step 2,000",
+    }
+    assert "goes up by 13.9 points: with one seed nothing is tested" in reasons["xlm-gap-grows"]
+    assert "goes from 21.4 to 18.3 and has no clear trend" in reasons["metaxlm-gap-falls"]
+    assert "over 7 checkpoints, 1 seed each" in reasons["metaxlm-gap-falls"]
+    assert (
+        "At step 500 the gap of MetaXLM is 15.8 points above XLM: with one seed"
+        in (reasons["metaxlm-starts-with-larger-gap"])
+    )
+    assert "88 % of the last" in reasons["metaxlm-english-stays-high"]
+    assert "6 of 7 checkpoints are above XLM" in reasons["metaxlm-english-stays-high"]
+
+
+def test_the_same_curves_in_three_seeds_are_judged() -> None:
+    outcomes = {name: verdict.outcome for name, verdict in judge_twin(3).items()}
+    assert outcomes == {
+        "xlm-lags": "holds",
+        "metaxlm-does-not-lag": "holds",
+        "xlm-gap-grows": "holds",
+        "metaxlm-gap-falls": "cannot be told",
+        "metaxlm-starts-with-larger-gap": "holds",
+        "metaxlm-english-stays-high": "cannot be told",
+    }
+
+
+def test_a_trend_is_judged_by_its_checkpoints_even_in_one_seed() -> None:
+    falling = {step: (60.0 - step / 1000, 20.0) for step in range(1000, 9000, 1000)}
+    found = check_trend(Evidence(make_course("metaxlm", falling)), "metaxlm", "mlqa", "gap", "down")
+    assert found.outcome == "holds"
+    assert "goes from 39.0 to 32.0 and falls between" in found.reason
+    assert "over 8 checkpoints, 1 seed each" in found.reason
+    assert dict(found.numbers)["the transfer gap at step 8,000"] == "32.0"
+    found = check_trend(
+        Evidence(make_course("metaxlm", falling, seeds=2)), "metaxlm", "mlqa", "gap", "up"
+    )
+    assert found.outcome == "fails" and "2 seeds each" in found.reason
+
+
+def test_one_seed_far_below_the_base_does_not_fail() -> None:
+    low = dict.fromkeys(range(1000, 9000, 1000), (10.0, 5.0))
+    high = dict.fromkeys(range(1000, 9000, 1000), (50.0, 5.0))
+    for seeds, outcome in ((1, "cannot be told"), (2, "fails")):
+        rows = [*make_course("metaxlm", low, seeds), *make_course("xlm", high, seeds)]
+        found = check_stays_high(Evidence(rows), "metaxlm", "xlm", "mlqa", 0.9)
+        assert found.outcome == outcome
+
+
+def test_half_of_the_checkpoints_below_the_base_is_no_failure() -> None:
+    own = dict.fromkeys(range(1000, 9000, 1000), (50.0, 5.0))
+    for behind, outcome in ((4, "cannot be told"), (5, "fails")):
+        base = {1000 * (k + 1): (60.0 if k < behind else 40.0, 5.0) for k in range(8)}
+        rows = [*make_course("metaxlm", own, 3), *make_course("xlm", base, 3)]
+        found = check_stays_high(Evidence(rows), "metaxlm", "xlm", "mlqa", 0.9)
+        assert found.outcome == outcome
+
+
 def test_no_lag_is_seen_where_both_rise_together() -> None:
     together = Evidence(make_rows("xlm", rise(14000, 0.6), rise(14000, 0.3)))
     assert check_lag(together, "xlm", "mlqa").outcome == "fails"
@@ -75,16 +159,16 @@ def test_no_lag_is_seen_where_both_rise_together() -> None:
     first = Evidence(make_rows("xlm", rise(20000, 0.6), rise(14000, 0.3)))
     found = check_lag(first, "xlm", "mlqa")
     assert found.outcome == "fails"
-    assert "steps before the source, in every seed" in found.reason
+    assert "steps before English, in every seed" in found.reason
     found = check_lag(Evidence(XLM), "xlm", "mlqa")
-    assert "steps after the source, in every seed" in found.reason
+    assert "steps after English, in every seed" in found.reason
     assert check_no_lag(first, "xlm", "mlqa").outcome == "holds"
 
 
 def test_far_checkpoints_cannot_tell_a_lag() -> None:
-    coarse = range(2000, 60000, 8000)
+    coarse = range(2000, 80000, 8000)
     found = check_lag(
-        Evidence(make_rows("xlm", rise(14000, 0.6), rise(15000, 0.3), coarse)), "xlm", "mlqa"
+        Evidence(make_rows("xlm", rise(20000, 0.6), rise(21000, 0.3), coarse)), "xlm", "mlqa"
     )
     assert found.outcome == "cannot be told"
     assert "smaller than the distance of checkpoints" in found.reason
@@ -94,7 +178,7 @@ def test_curves_that_do_not_rise_cannot_lag() -> None:
     flat = Evidence(make_rows("xlm", rise(14000, 0.6), rise(10**6, 0.3)))
     found = check_lag(flat, "xlm", "mlqa")
     assert found.outcome == "cannot be told"
-    assert dict(found.numbers)["the other languages rise"] == "never"
+    assert dict(found.numbers)["the others rise"] == "never"
     assert check_no_lag(flat, "xlm", "mlqa").outcome == "cannot be told"
 
 
@@ -102,7 +186,7 @@ def test_a_plateau_of_the_others_is_a_lag_of_metaxlm() -> None:
     lagging = Evidence(make_rows("metaxlm", rise(0, 0.03, 0.75), rise(12000, 0.4)))
     found = check_no_lag(lagging, "metaxlm", "mlqa")
     assert found.outcome == "fails"
-    assert "plateau up to step 12000" in found.reason
+    assert "plateau up to step 12,000" in found.reason
     both = Evidence(make_rows("metaxlm", rise(10000, 0.5), rise(20000, 0.4)))
     assert check_no_lag(both, "metaxlm", "mlqa").outcome == "fails"
 
@@ -124,7 +208,7 @@ def test_a_gap_falls_by_its_trend(gap: Shape, outcome: str) -> None:
 
 def test_a_trend_needs_five_checkpoints() -> None:
     evidence = Evidence(make_rows("xlm", rise(0, 0.5), rise(0, 0.2), range(2000, 10000, 2000)))
-    with pytest.raises(MissingEvidenceError, match="xlm has 4, a trend needs 5"):
+    with pytest.raises(MissingEvidenceError, match="XLM has 4, a trend needs 5"):
         check_trend(evidence, "xlm", "mlqa", "gap", "up")
 
 
@@ -141,8 +225,8 @@ def test_a_gap_grows_from_its_first_to_its_last_quarter(
     evidence = Evidence(make_rows("xlm", lambda _: 0.8, others, seeds=seeds))
     found = check_change(evidence, "xlm", "mlqa", "gap", "up")
     assert found.outcome == outcome
-    assert dict(found.numbers)["the transfer gap over steps 2000 to 10000"] == "10.0"
-    last = dict(found.numbers)["the transfer gap over steps 32000 to 40000"]
+    assert dict(found.numbers)["the transfer gap over steps 2,000 to 10,000"] == "10.0"
+    last = dict(found.numbers)["the transfer gap over steps 32,000 to 40,000"]
     assert last == f"{100 * late:.1f}"
     turned = {"holds": "fails", "fails": "holds", "cannot be told": "cannot be told"}
     assert check_change(evidence, "xlm", "mlqa", "gap", "down").outcome == turned[outcome]
@@ -165,9 +249,10 @@ def test_the_first_gap_is_at_the_first_common_checkpoint() -> None:
     rows += make_rows("xlm", lambda _: 0.7, lambda _: 0.5, range(4000, 20000, 2000))
     found = check_first_gap(Evidence(rows), "metaxlm", "xlm", "mlqa")
     assert found.outcome == "holds"
-    assert dict(found.numbers)["metaxlm: gap at step 4000"] == "40.0"
+    assert dict(found.numbers)["MetaXLM: gap at step 4,000"] == "40.0"
+    assert dict(found.numbers)["XLM: gap at step 4,000"] == "20.0"
     rows += make_rows("body", lambda _: 0.7, lambda _: 0.5, range(3000, 20000, 4000))
-    with pytest.raises(MissingEvidenceError, match="No checkpoint on mlqa that body and xlm share"):
+    with pytest.raises(MissingEvidenceError, match="No checkpoint on MLQA that Body only and XLM"):
         check_first_gap(Evidence(rows), "body", "xlm", "mlqa")
 
 
@@ -197,18 +282,25 @@ def test_the_lowest_and_the_last_english_score_are_shown() -> None:
     two += make_rows("xlm", lambda _: 0.2, lambda _: 0.1, range(50001, 50004))
     found = check_stays_high(Evidence(two), "metaxlm", "xlm", "mlqa", 0.8)
     assert found.outcome == "holds"
-    assert [number for _, number in found.numbers] == ["80.0 at 4000", "90.0", "89 %", "2 of 2"]
+    assert [number for _, number in found.numbers] == [
+        "80.0 at step 4,000",
+        "90.0",
+        "89 %",
+        "2 of 2",
+    ]
     one = [row for row in two if row["variant"] == "metaxlm" or row["step"] != 8000]
-    with pytest.raises(MissingEvidenceError, match="Too few checkpoints on mlqa that"):
+    with pytest.raises(MissingEvidenceError, match="Too few checkpoints on MLQA that"):
         check_stays_high(Evidence(one), "metaxlm", "xlm", "mlqa", 0.8)
 
 
 def test_a_model_that_learned_nothing_has_no_course() -> None:
     rows = [*XLM, make_row("mlqa", None, 0.66, metric="chance", split="dev")]
-    with pytest.raises(MissingEvidenceError, match="At the level of guessing: xlm on mlqa"):
+    with pytest.raises(
+        MissingEvidenceError, match="At the level of guessing: XLM on MLQA in English"
+    ):
         check_lag(Evidence(rows), "xlm", "mlqa")
     few = [row for row in XLM if row["step"] > 37000]
-    with pytest.raises(MissingEvidenceError, match="Too few checkpoints: xlm was measured at 2"):
+    with pytest.raises(MissingEvidenceError, match="Too few checkpoints: XLM was measured at 2"):
         check_lag(Evidence(few), "xlm", "mlqa")
-    with pytest.raises(MissingEvidenceError, match="No scores of metaxlm"):
+    with pytest.raises(MissingEvidenceError, match="No scores of MetaXLM"):
         check_lag(Evidence(few), "metaxlm", "mlqa")

@@ -14,6 +14,7 @@ from metaxlm.experiments.claims.layer_checks import (
     check_best_layer,
     check_layers,
     check_stability,
+    find_share_p_value,
 )
 
 PAIRS = ["de", "fr", "cs", "fa"]
@@ -56,7 +57,7 @@ def test_a_clearly_worse_layer_makes_it_fail() -> None:
     found = check_layers(Evidence(rows), "metaxlm", "xlm", "tatoeba")
     assert found.outcome == "fails"
     assert "better at 12 of 13 layers, clearly so at 12, and clearly worse at 1" in found.reason
-    assert dict(found.numbers)["layer 3: metaxlm less xlm"].startswith("-10.0")
+    assert dict(found.numbers)["layer 3: MetaXLM less XLM"].startswith("-10.0")
 
 
 def test_retrieval_at_the_level_of_guessing() -> None:
@@ -92,13 +93,62 @@ def test_the_best_layer_scales_with_the_model(
     assert {judge_best(lambda _, best=best: best, top) for best in far} == {"fails"}
 
 
+def test_a_flat_profile_has_no_best_layer() -> None:
+    """Whichever layer leads by a hair, it neither confirms nor denies the paper's."""
+    codes = [f"x{k}" for k in range(39)]
+    for best in (1, 8):
+        # Three languages have their best at each layer; the mean has its at `best` by a hair.
+        rows = make_layers(
+            "tatoeba", "xlm",
+            lambda layer, k, best=best: 0.3 + (layer == k % 13) / 100 + (layer == best == k) / 1e5,
+            codes,
+        )  # fmt: skip
+        found = check_best_layer(Evidence(rows), ["xlm"], "tatoeba", layer=8, of=12)
+        assert found.outcome == "cannot be told"
+
+
+def test_another_layer_must_be_clearly_better() -> None:
+    codes = [f"x{k}" for k in range(12)]
+
+    def check(losers: int) -> str:
+        rows = make_layers(
+            "tatoeba", "xlm",
+            lambda layer, k: 0.4 if layer == 4 else 0.41 if layer == 8 and k < losers else 0.3,
+            codes,
+        )  # fmt: skip
+        return check_best_layer(Evidence(rows), ["xlm"], "tatoeba", layer=8, of=12).outcome
+
+    assert check(losers=1) == "fails"
+    assert check(losers=5) == "cannot be told"
+
+
+def test_a_share_is_binomial() -> None:
+    assert find_share_p_value(4, 4, 0.5) == pytest.approx(1 / 16)
+    assert find_share_p_value(3, 4, 0.5) == pytest.approx(5 / 16)
+    assert find_share_p_value(1, 2, 0.25) == pytest.approx(1 - 0.75**2)
+
+
 def test_the_best_layer_is_shown() -> None:
     rows = make_layers("alignment", "xlm", lambda layer, _: 0.3 + abs(layer - 7) / 50, PAIRS)
     found = check_best_layer(Evidence(rows), ["xlm"], "alignment", layer=8, of=12)
     assert dict(found.numbers) == {
-        "xlm: best layer": "7 of 12",
-        "xlm: languages with their best near 8": "4 of 4",
+        "XLM: best layer": "7 of 12",
+        "XLM: languages with their best at 7 to 9": "4 of 4",
+        "XLM: chance of so many": "p = 0.003",
     }
+    assert found.reason == (
+        "XLM is best at layer 7, and 4 of 4 languages at 7 to 9, more than by chance. The paper's "
+        "8 of 12 would be 7 to 9 of 12 here."
+    )
+    rows = make_layers("alignment", "xlm", lambda layer, _: 0.3 + abs(layer - 3) / 50, PAIRS, 6)
+    rows += make_layers("alignment", "body", lambda layer, _: 0.3 + abs(layer - 1) / 50, PAIRS, 6)
+    found = check_best_layer(Evidence(rows), ["xlm", "body"], "alignment", layer=8, of=12)
+    assert found.reason == (
+        "XLM is best at layer 3, and 4 of 4 languages at 3 to 5, more than by chance. Body only is "
+        "best at layer 1, clearly better than 3 to 5. The paper's 8 of 12 would be 3 to 5 of 6 "
+        "here."
+    )
+    assert dict(found.numbers)["Body only: layer 1 less layer 3"].startswith("+4.0 (p")
 
 
 def test_languages_that_differ_leave_the_best_layer_open() -> None:
@@ -122,8 +172,8 @@ def test_the_variant_that_varies_less_is_more_stable() -> None:
 def test_other_layers_or_none_are_missing() -> None:
     rows = make_layers("alignment", "xlm", lambda *_: 0.5, PAIRS)
     rows += make_layers("alignment", "metaxlm", lambda *_: 0.5, PAIRS, top=6)
-    with pytest.raises(MissingEvidenceError, match="Not the same layers of metaxlm and xlm"):
+    with pytest.raises(MissingEvidenceError, match="Not the same layers of MetaXLM and XLM"):
         check_layers(Evidence(rows), "metaxlm", "xlm", "alignment")
     rows += [make_row("xnli", "body", 0.5)]
-    with pytest.raises(MissingEvidenceError, match="No scores of body on alignment"):
+    with pytest.raises(MissingEvidenceError, match="No scores of Body only on word alignment"):
         check_layers(Evidence(rows), "body", "xlm", "alignment")

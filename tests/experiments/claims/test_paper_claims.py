@@ -13,6 +13,7 @@ import pytest
 from tests.experiments.result_rows import make_row
 
 from metaxlm.experiments.claims import Evidence, Verdict, judge_claims
+from metaxlm.experiments.names import title_task
 from metaxlm.experiments.paper_scores import MEAN, read_paper_scores
 
 NAMES = {"XLM": "xlm", "MetaXLM": "metaxlm", "MetaXLM+Dict": "metaxlm+dict"}
@@ -83,11 +84,11 @@ def test_claims_of_the_tables_hold_on_them() -> None:
     assert {name for name, v in verdicts.items() if v.outcome == "holds"} == BY_LANGUAGE
     assert {v.outcome for v in verdicts.values()} == {"holds", "cannot be told"}
     numbers = dict(verdicts["average-order"].numbers)
-    assert [numbers[name] for name in NAMES.values()] == ["49.2", "55.7", "59.3"]
+    assert [numbers[name] for name in NAMES] == ["49.2", "55.7", "59.3"]
     assert dict(verdicts["amazon-every-set"].numbers)["better"] == "12 of 12"
     assert "by the numbers alone" in verdicts["average-order"].reason
     numbers = dict(verdicts["other-languages-gain"].numbers)
-    assert numbers["xlm"] < numbers["metaxlm"]
+    assert numbers["XLM"] < numbers["MetaXLM"]
 
 
 def test_claims_of_the_ablations_hold_on_them() -> None:
@@ -95,18 +96,17 @@ def test_claims_of_the_ablations_hold_on_them() -> None:
     held = {name for name, v in verdicts.items() if v.outcome == "holds"}
     assert held == BY_MEANS
     numbers = dict(verdicts["one-part-hardly-helps"].numbers)
-    assert numbers["body less xlm"] == "-2.5"
-    assert numbers["embeddings less xlm"] == "+0.3"
-    assert numbers["metaxlm less xlm"] == "+9.4"
+    assert numbers["Body only less XLM"] == "-2.5"
+    assert numbers["Embeddings only less XLM"] == "+0.3"
+    assert numbers["MetaXLM less XLM"] == "+9.4"
 
 
-def test_sign_tests_over_languages_support_the_tables() -> None:
-    verdicts = judge_all(list_tables_by_language(), tested=True)
-    held = {name for name, v in verdicts.items() if v.outcome == "holds"}
-    assert held >= {"average-order", "other-languages-gain", "amazon-every-set"}
-    assert "fails" not in {v.outcome for v in verdicts.values()}
-    # One number in English for each task: seven signs are enough, too.
-    assert dict(verdicts["english-gains"].numbers)["metaxlm less xlm"].endswith("(p = 0.016)")
+def test_printed_means_are_one_number_each_and_prove_nothing() -> None:
+    verdicts = judge_all([*list_tables_by_language()], tested=True)
+    assert {v.outcome for v in verdicts.values()} == {"cannot be told"}
+    reason = verdicts["average-order"].reason
+    assert "MetaXLM is 6.5 points above XLM" in reason and "with one seed" in reason
+    assert dict(verdicts["amazon-every-set"].numbers)["better"] == "12 of 12"
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_a_missing_task_is_named(missing: str) -> None:
     verdicts = judge_all([row for row in rows if row["task"] != missing])
     claim = "average-order" if missing == "xnli" else "amazon-dict"
     assert verdicts[claim].outcome == "cannot be told"
-    assert missing in verdicts[claim].reason
+    assert title_task(missing) in verdicts[claim].reason

@@ -40,9 +40,9 @@ def test_an_order_holds_fails_or_is_within_noise() -> None:
     ):
         found = check_order(Evidence(make_tasks(**means)), ["xlm", "metaxlm", "best"], TASKS)
         assert found.outcome == outcome
-        assert dict(found.numbers)["xlm"] == "45.0"
+        assert dict(found.numbers)["XLM"] == "45.0"
         assert "over 3 seeds" in found.reason
-    assert "best does not differ clearly from metaxlm" in found.reason
+    assert "best does not differ clearly from MetaXLM" in found.reason
 
 
 def test_an_order_may_be_of_some_languages() -> None:
@@ -69,7 +69,7 @@ def test_tasks_at_the_level_of_guessing_decide_nothing() -> None:
     assert "no model is above guessing" in found.reason
     found = check_tasks(low, "metaxlm", ["xlm"], TASKS, at_least=1)
     assert found.outcome == "cannot be told"
-    assert "(not learned)" in dict(found.numbers)["xnli: metaxlm less xlm"]
+    assert "(not learned)" in dict(found.numbers)["XNLI: MetaXLM less XLM"]
     found = check_small_gain(
         Evidence(make_tasks(xlm=0.5, body=0.5, metaxlm=0.6) + make_levels(0.54)),
         "xlm", ["body"], "metaxlm", TASKS, share=0.25, may_harm=True,
@@ -119,18 +119,29 @@ def test_a_gain_is_small_beside_the_whole(part: float, may_harm: bool, outcome: 
     assert found.outcome == outcome
 
 
+def test_what_makes_a_small_gain_fail_is_named() -> None:
+    def reason(part: float) -> str:
+        evidence = Evidence(make_tasks(xlm=0.5, **{"xlm+kd": part}, metaxlm=0.6))
+        tasks = ("xlm", ["xlm+kd"], "metaxlm", TASKS, 0.25, False)
+        return check_small_gain(evidence, *tasks).reason
+
+    assert reason(0.45) == "XLM+KD is worse than XLM (over 3 seeds)."
+    assert reason(0.555) == "XLM+KD gains over 50 % of MetaXLM over XLM (over 3 seeds)."
+    assert reason(0.62) == "A part beats MetaXLM; over 3 seeds."
+
+
 def test_a_share_of_no_gain_cannot_be_told() -> None:
     evidence = Evidence(make_tasks(xlm=0.5, kd=0.5, metaxlm=0.501))
     found = check_small_gain(evidence, "xlm", ["kd"], "metaxlm", TASKS, 0.25, False)
     assert found.outcome == "cannot be told"
-    assert "metaxlm itself is not supported to be better" in found.reason
+    assert "MetaXLM itself is not supported to be better" in found.reason
 
 
 def test_unequal_steps_are_not_compared() -> None:
     rows = make_tasks(xlm=0.5, metaxlm=0.6)
     rows = [{**row, "step": 500} if row["variant"] == "xlm" else row for row in rows]
     with pytest.raises(
-        MissingEvidenceError, match="Unequal numbers of steps: xlm 500, metaxlm 1000"
+        MissingEvidenceError, match="Unequal numbers of steps: XLM 500, MetaXLM 1000"
     ):
         check_order(Evidence(rows), ["xlm", "metaxlm"], TASKS)
     unknown = [{**row, "step": None} if row["variant"] == "xlm" else row for row in rows]
@@ -146,9 +157,9 @@ def test_earlier_checkpoints_do_not_count() -> None:
 def test_languages_of_only_one_variant_do_not_count() -> None:
     rows = [*make_tasks(xlm=0.5, metaxlm=0.6), *make_scores("xnli", "xlm", {"fr": [1.0] * 3})]
     found = check_order(Evidence(rows), ["xlm", "metaxlm"], TASKS)
-    assert dict(found.numbers)["xlm"] == "45.0"
+    assert dict(found.numbers)["XLM"] == "45.0"
     apart = [row for row in rows if (row["variant"] == "xlm") == (row["language"] == "en")]
     with pytest.raises(
-        MissingEvidenceError, match="No languages of xnli that xlm and metaxlm share"
+        MissingEvidenceError, match="No languages of XNLI that XLM and MetaXLM share"
     ):
         check_order(Evidence(apart), ["xlm", "metaxlm"], TASKS)

@@ -84,7 +84,7 @@ def test_cost_is_summed_by_stage_model_and_device() -> None:
 def test_every_data_set_has_a_license_and_its_facts_are_the_data_folders() -> None:
     sources = read_data_sources()
     assert all(row["license"] and row["here"] and row["used"] for row in sources)
-    assert len(make_data_table().groups[0].lines) == len(sources) == 14
+    assert len(make_data_table({"name": "twin"}).groups[0].lines) == len(sources) == 14
     if not DATA.is_file():
         pytest.skip("the description of the data is not here")
     text = DATA.read_text("utf-8")
@@ -94,6 +94,19 @@ def test_every_data_set_has_a_license_and_its_facts_are_the_data_folders() -> No
         ):
             if number != "1,244":  # the sum of the four pairs
                 assert number in text, (row["name"], number)
+
+
+def test_sizes_of_the_twins_data_are_told_of_the_twin_only() -> None:
+    twin = make_data_table({"name": "twin_minilm"})
+    assert "Here" in [column.label for column in twin.columns]
+    assert "may differ" in " ".join(twin.notes)
+    for recipe in ({"name": "mine"}, {}):
+        other = make_data_table(recipe)
+        assert [column.label for column in other.columns] == ["Used for", "What", "License"]
+        assert len(other.groups[0].lines) == len(twin.groups[0].lines) - 1
+        assert "are not known to this report" in " ".join(other.notes)
+        text = " ".join(cell.text for line in other.groups[0].lines for cell in line.cells)
+        assert "15,239" not in text and "630 MB" not in text
 
 
 def test_the_missing_is_listed() -> None:

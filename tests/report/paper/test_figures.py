@@ -8,9 +8,9 @@ from metaxlm.experiments.curves import Lag, Onset
 from metaxlm.report.cells import format_cell
 from metaxlm.report.palette import assign_looks
 from metaxlm.report.paper.courses import (
-    describe_lags,
+    describe_courses,
+    describe_lag,
     find_courses,
-    find_lags,
     format_steps,
     make_course_table,
 )
@@ -47,12 +47,18 @@ def test_gains_are_over_xlm_and_less_error_is_a_gain() -> None:
     assert xnli.interval[0] == pytest.approx(xnli.value - 0.01)
     assert gains["XNLI", "metaxlm+dict"].interval is None
     assert gains["Word alignment", "metaxlm"].value == pytest.approx(0.1)
-    assert gains["Amazon Book", "metaxlm"].value > 0  # supervised, not the directions
+    assert gains["Amazon Books", "metaxlm"].value > 0  # supervised, not the directions
     figure = draw_gains(list(gains.values()), LOOKS)
     assert figure is not None
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert labels == ["XNLI", "Amazon Book", "Amazon DVD", "Amazon Music", "Tatoeba",
+    assert labels == ["XNLI", "Amazon Books", "Amazon DVD", "Amazon Music", "Tatoeba",
                       "Word alignment"]  # fmt: skip
+    assert figure.axes[0].get_title(loc="left") == "Points gained over XLM, by task"
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["XLM", "MetaXLM", "MetaXLM+Dict", "95 % interval"]
+    untested = draw_gains(list_gains(Measurements(rows), []), LOOKS)
+    assert untested is not None
+    assert [text.get_text() for text in untested.legends[0].get_texts()] == shown[:3]
     assert draw_gains([], LOOKS) is None
 
 
@@ -72,32 +78,40 @@ def test_the_overview_has_one_line_a_task() -> None:
 def test_curves_mark_where_xlm_starts_to_rise() -> None:
     curves = find_courses(make_curve_rows(), MAIN_VARIANTS)
     assert list(curves) == ["xlm", "metaxlm"]
-    lags = find_lags(curves)
-    assert lags["xlm"] is not None and lags["metaxlm"] is None
-    assert lags["xlm"].steps == pytest.approx(4_000, abs=600)
     figure = draw_curves(curves, LOOKS)
     assert figure is not None
     others, english, gap = figure.axes
     onsets = [
-        [line.get_xdata()[0] for line in axis.lines if line.get_linestyle() == ":"]
+        [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in axis.patches]
         for axis in (others, english, gap)
     ]
-    assert [len(found) for found in onsets] == [1, 1, 0]
-    assert 10_000 < onsets[0][0] < 12_000 and 6_000 < onsets[1][0] < 8_000
-    text = describe_lags(lags)
-    assert "XLM: the others start to rise" in text and "known to about 1K" in text
-    assert "MetaXLM: no plateau" in text
+    assert onsets == [[(10_000, 11_000)], [(7_000, 8_000)], []]
+    assert figure.legends[0].get_texts()[-1].get_text() == "starts to rise"
+    assert describe_courses(curves) == (
+        "XLM, English: rise between steps 7,000 and 8,000; other languages: rise between steps "
+        "10,000 and 11,000. The others start 2K to 4K steps after English. MetaXLM, English: rise "
+        "from the start, clearly by step 2,000; other languages: rise from the start, clearly by "
+        "step 2,000."
+    )
+    flat = {step: {0: 0.3} for step in (1_000, 2_000, 3_000)}
+    level = {"mine": {"source": flat, "others": flat, "gap": flat}}
+    assert describe_courses(level) == "mine, English: no rise; other languages: no rise."
+    alone = draw_curves({"metaxlm": curves["metaxlm"]}, LOOKS)
+    assert alone is not None and len(alone.legends[0].get_texts()) == 1
 
 
 def test_a_lag_is_told_with_what_is_known_of_it() -> None:
-    onset = Onset(5_000.0, 4_000, 5_000)
-    lag = Lag(-3_000.0, 1_000, (-2_000.0, 1_000.0), 2, onset, onset)
-    assert describe_lags({"xlm": lag}) == (
-        "XLM: the others start to rise 3K steps before English, known to about 1K, on which the "
-        "seeds do not agree."
+    early, late = Onset(4_500.0, 4_000, 5_000), Onset(7_500.0, 7_000, 8_000)
+    lag = Lag(-3_000.0, 1_000, (-2_000.0, 1_000.0), 2, late, early)
+    assert describe_lag(lag) == (
+        "The others start 2K to 4K steps before English, on which the seeds do not agree."
     )
+    agreed = replace(lag, by_seed=(-2_000.0, -3_000.0))
+    assert describe_lag(agreed) == "The others start 2K to 4K steps before English."
+    single = replace(lag, by_seed=(-3_000.0,), num_seeds=1)
+    assert describe_lag(single).endswith("before English, in one seed.")
     none = replace(lag, steps=1e-12)
-    assert describe_lags({"xlm": none}).endswith("rise with English, within 1K steps.")
+    assert describe_lag(none) == "They rise together, within 1K steps."
 
 
 def test_curves_are_a_table_too() -> None:

@@ -5,9 +5,13 @@ positive where the first variant is better, with a p-value and the name of its t
 
 1. over examples and seeds: the error over examples (from the bootstrap interval of a difference)
    and those over each variant's seeds of finetuning add up, and Student's t has Welch and
-   Satterthwaite's degrees of freedom; with one seed, the test over examples stands alone;
+   Satterthwaite's degrees of freedom;
 2. over seeds: the same without examples;
-3. over languages, where there is one seed: a sign test, or Student's t for fewer than six.
+3. over languages, for features, which have no seeds: a sign test, or Student's t for fewer than
+   six.
+
+With one seed of finetuning there is no test: that a training caught on, or did not, shows in all
+examples and all languages at once, so that neither can tell it from a better model.
 
 Seeds of two variants are not paired: the same seed in two models is another training. The p-values
 are therefore larger than those of `comparison.py`, which hold the trained models fixed.
@@ -32,7 +36,10 @@ from metaxlm.experiments.wins import (
 )
 
 NUMBERS_ALONE = "by the numbers alone"
+ONE_SEED = "one seed"
 UNTESTED = "nothing to test with"
+FEWEST_SEEDS = 2
+"""Of finetuning; a verdict on fewer would be one on chance."""
 _INTERVAL_WIDTH = 2 * statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Of a 95 % interval, in standard errors."""
 _FEWEST_SIGNS = 6
@@ -66,13 +73,19 @@ class Contrast:
 
     def describe(self) -> str:
         """Return the difference in points with its p-value."""
-        points = f"{100 * self.value:+.1f}"
+        points = write_points(self.value)
         if self.basis == NUMBERS_ALONE:
             return points
         if self.p_value is None:
             return f"{points} ({self.basis})"
         aside = "" if self.agrees else ", of unlike signs"
         return f"{points} ({write_p_value(self.p_value)}{aside})"
+
+
+def write_points(value: float) -> str:
+    """Write a difference in points, with its sign unless it is nothing."""
+    points = f"{100 * value:+.1f}"
+    return "0.0" if points in ("+0.0", "-0.0") else points
 
 
 def write_p_value(p_value: float) -> str:
@@ -97,17 +110,15 @@ def contrast(
         for one, two in zip(found[first][1], found[second][1], strict=True)
         for unit in one
     ]
-    seeds = [list(found[name][0].values()) for name in (first, second)]
+    is_finetuned = parts[0].scenario != "features"
+    seeds = [list(found[name][0].values()) for name in (first, second)] if is_finetuned else []
     tested = _read_tests(evidence, first, second, parts, found[first][1])
-    if not evidence.tested or not tested:
+    if not (evidence.tested and tested and seeds) or min(map(len, seeds)) < FEWEST_SEEDS:
         return contrast_values(evidence, first, second, value, seeds, by_unit)
     agrees = sign * sum(difference.value for difference in tested) * value > 0
     error = sum(((d.high - d.low) / _INTERVAL_WIDTH) ** 2 for d in tested) / len(tested) ** 2
-    if min(map(len, seeds)) > 1:
-        p_value = judge_difference(value, seeds, error)
-        return Contrast(first, second, value, p_value, "over examples and seeds", agrees)
-    p_value = tested[0].p_value if len(tested) == 1 else judge_difference(value, [], error)
-    return Contrast(first, second, value, p_value, "paired over examples", agrees)
+    p_value = judge_difference(value, seeds, error)
+    return Contrast(first, second, value, p_value, "over examples and seeds", agrees)
 
 
 def contrast_values(
@@ -118,14 +129,16 @@ def contrast_values(
     seeds: Sequence[Sequence[float]],
     by_unit: Sequence[float],
 ) -> Contrast:
-    """Test a difference over seeds, or else over units.
+    """Test a difference over seeds; over units where there are no seeds.
 
-    `seeds` are the samples whose means make it up: those of both variants, or of one difference;
-    `by_unit` are differences, positive where the first is better.
+    `seeds` are the samples whose means make it up: those of both variants, or of one difference,
+    and empty for features; `by_unit` are differences, positive where the first is better.
     """
     if not evidence.tested:
         return Contrast(first, second, value, 0.0, NUMBERS_ALONE)
-    if seeds and (fewest := min(map(len, seeds))) > 1:
+    if seeds:
+        if (fewest := min(map(len, seeds))) < FEWEST_SEEDS:
+            return Contrast(first, second, value, None, ONE_SEED)
         p_value = judge_difference(value, seeds)
         return Contrast(first, second, value, p_value, f"over {fewest} seeds")
     better = sum(gain > EQUAL for gain in by_unit)
@@ -136,7 +149,7 @@ def contrast_values(
         return Contrast(first, second, value, p_value, f"sign test, {basis}", agrees)
     if len(by_unit) >= _FEWEST_VALUES:
         p_value = judge_difference(value, [by_unit])
-        return Contrast(first, second, value, p_value, f"over {len(by_unit)} languages")
+        return Contrast(first, second, value, p_value, f"Student's t over {len(by_unit)} languages")
     return Contrast(first, second, value, None, UNTESTED)
 
 

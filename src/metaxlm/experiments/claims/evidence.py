@@ -14,6 +14,7 @@ from functools import cached_property
 
 from metaxlm.experiments.claims.claim import MissingEvidenceError
 from metaxlm.experiments.comparison import TaskComparison, Unit
+from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.score_table import (
     LOWER_IS_BETTER,
     SOURCE,
@@ -80,11 +81,11 @@ class Evidence:
     def require_variants(self, variants: Sequence[str]) -> None:
         """Refuse to compare what is not there, or was trained for another number of steps."""
         if missing := [name for name in variants if name not in self.final_steps]:
-            raise MissingEvidenceError(f"No scores of {' and '.join(missing)}")
+            raise MissingEvidenceError(f"No scores of {join_names(missing)}")
         steps = {name: self.final_steps[name] for name in variants}
         known = {step for step in steps.values() if step is not None}
         if len(known) > 1:
-            told = ", ".join(f"{name} {step}" for name, step in steps.items())
+            told = ", ".join(f"{display_name(name)} {step}" for name, step in steps.items())
             raise MissingEvidenceError(f"Unequal numbers of steps: {told}")
 
     def read(self, variant: str, part: Part) -> UnitScores:
@@ -102,9 +103,11 @@ class Evidence:
             if (unit in part.units if part.units else unit[0] == SOURCE or _is_diagonal(part))
         }
         if not found or any(unit not in found for unit in part.units):
-            place = f"layer {part.layer} of {part.task}" if part.layer is not None else part.task
-            where = "".join(f" {a}->{b}" for a, b in part.units if (a, b) not in found)
-            raise MissingEvidenceError(f"No scores of {variant} on {place}{where}")
+            place = title_task(part.task)
+            if part.layer is not None:
+                place = f"layer {part.layer} of {place}"
+            where = "".join(f" {a}→{b}" for a, b in part.units if (a, b) not in found)
+            raise MissingEvidenceError(f"No scores of {display_name(variant)} on {place}{where}")
         return found
 
     def read_shared(self, variants: Sequence[str], part: Part) -> dict[str, UnitScores]:
@@ -113,7 +116,7 @@ class Evidence:
         units = share_units(list(found.values()))
         if not units:
             raise MissingEvidenceError(
-                f"No languages of {part.task} that {' and '.join(variants)} share"
+                f"No languages of {title_task(part.task)} that {join_names(variants)} share"
             )
         return {name: {unit: scores[unit] for unit in units} for name, scores in found.items()}
 
@@ -146,6 +149,11 @@ class Evidence:
             known = [1 / sizes[language] for _, language in units if language in sizes]
             return statistics.fmean(known) if known else 0.0
         return find_level(rows, part.task, part.scenario, units)
+
+
+def join_names(variants: Sequence[str]) -> str:
+    """Join the names of variants as in running text."""
+    return " and ".join(map(display_name, variants))
 
 
 def _is_diagonal(part: Part) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metaxlm.experiments.claims.claim import Outcome
-from metaxlm.experiments.claims.contrast import NUMBERS_ALONE, Contrast
+from metaxlm.experiments.claims.contrast import NUMBERS_ALONE, ONE_SEED, Contrast
 from metaxlm.experiments.claims.evidence import Evidence, Part
+from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.wins import EQUAL
 
+NO_TEST = "with one seed nothing is tested"
 Numbers = list[tuple[str, str]]
 """Labels and numbers of a verdict."""
 
@@ -22,15 +24,29 @@ def decide_all(contrasts: Sequence[Contrast]) -> Outcome:
 
 def explain(contrasts: Sequence[Contrast], unlearned: Sequence[str]) -> str:
     """Say which differences are supported, by which test."""
-    words = {1: "is better than", -1: "is worse than", 0: "does not differ clearly from"}
-    told = [f"{found.first} {words[found.direction]} {found.second}" for found in contrasts]
-    sentence = f"{', '.join(told)}: {name_basis(contrasts)}."
+    sentence = f"{', '.join(map(compare, contrasts))}: {name_basis(contrasts)}."
     return f"{sentence} {name_unlearned(unlearned)}".strip()
+
+
+def compare(
+    found: Contrast,
+    better: str = "is better than",
+    worse: str = "is worse than",
+    unclear: str = "does not differ clearly from",
+) -> str:
+    """Say how two variants compare; a difference that was not tested stands as it is."""
+    words = {1: better, -1: worse, 0: unclear}[found.direction]
+    if found.p_value is None:
+        words = f"is {abs(100 * found.value):.1f} points {'above' if found.value > 0 else 'below'}"
+    return f"{display_name(found.first)} {words} {display_name(found.second)}"
 
 
 def list_contrasts(contrasts: Sequence[Contrast]) -> Numbers:
     """Label differences with the names of their variants."""
-    return [(f"{found.first} less {found.second}", found.describe()) for found in contrasts]
+    return [
+        (f"{display_name(found.first)} less {display_name(found.second)}", found.describe())
+        for found in contrasts
+    ]
 
 
 def name_basis(contrasts: Sequence[Contrast]) -> str:
@@ -38,7 +54,9 @@ def name_basis(contrasts: Sequence[Contrast]) -> str:
     names = dict.fromkeys(found.basis for found in contrasts)
     if len(names) > 2:
         names = dict.fromkeys(name.split(",")[0] for name in names)
-    return NUMBERS_ALONE if NUMBERS_ALONE in names else "; ".join(names)
+    if NUMBERS_ALONE in names:
+        return NUMBERS_ALONE
+    return "; ".join(NO_TEST if name == ONE_SEED else name for name in names)
 
 
 def list_unlearned(evidence: Evidence, variants: Sequence[str], parts: Sequence[Part]) -> list[str]:
@@ -51,7 +69,8 @@ def name_unlearned(tasks: Sequence[str]) -> str:
     """Say that tasks are at the level of guessing; nothing for none."""
     if not tasks:
         return ""
-    return f"On {', '.join(tasks)} no model is above guessing or the most frequent label."
+    names = ", ".join(map(title_task, tasks))
+    return f"On {names} no model is above guessing or the most frequent label."
 
 
 def list_p_values(contrasts: Sequence[Contrast], sign: int) -> list[float]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from metaxlm.experiments.claims.claim import Judgment, MissingEvidenceError, Outcome
 from metaxlm.experiments.claims.contrast import contrast, find_joint_p_value
-from metaxlm.experiments.claims.evidence import Evidence, Part
+from metaxlm.experiments.claims.evidence import Evidence, Part, join_names
 from metaxlm.experiments.claims.sentences import (
     decide_all,
     explain,
@@ -22,6 +22,7 @@ from metaxlm.experiments.claims.sentences import (
     name_basis,
     name_unlearned,
 )
+from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.score_table import SOURCE, find_mean, list_metrics
 from metaxlm.experiments.wins import ALPHA
 
@@ -46,7 +47,7 @@ def check_order(
         for task in tasks
     ]
     found = evidence.average(variants, parts)
-    numbers = [(name, f"{100 * find_mean(found[name][0]):.1f}") for name in variants]
+    numbers = [(display_name(name), f"{100 * find_mean(found[name][0]):.1f}") for name in variants]
     steps = [
         contrast(evidence, later, earlier, parts, variants) for earlier, later in pairwise(variants)
     ]
@@ -73,7 +74,7 @@ def check_tasks(
         for task in tasks
     }
     numbers = [
-        (f"{task}: {label}", f"{number}{' (not learned)' if task in unlearned else ''}")
+        (f"{title_task(task)}: {label}", f"{number}{' (not learned)' if task in unlearned else ''}")
         for task, of_task in found.items()
         for label, number in list_contrasts(of_task)
     ]
@@ -90,7 +91,7 @@ def check_tasks(
     won, lost = (sum(p_value < ALPHA for p_value in side) for side in (gains, losses))
     basis = name_basis([one for of_task in found.values() for one in of_task])
     reason = (
-        f"{first} is better on {won} of {len(tasks)} tasks, worse on {lost}, and "
+        f"{display_name(first)} is better on {won} of {len(tasks)} tasks, worse on {lost}, and "
         f"{len(tasks) - won - lost} are undecided ({basis}); {at_least} are needed together."
     )
     return Judgment(outcome, tuple(numbers), f"{reason} {name_unlearned(unlearned)}".strip())
@@ -117,14 +118,15 @@ def check_small_gain(
     if len(unlearned) == len(tasks):
         return Judgment("cannot be told", tuple(numbers), name_unlearned(unlearned))
     outcome: Outcome = "cannot be told"
+    name, basis = display_name(whole), name_basis([gain])
     if any(lead.direction < 0 for lead in leads):
-        return Judgment("fails", tuple(numbers), f"A part beats {whole}; {gain.basis}.")
+        return Judgment("fails", tuple(numbers), f"A part beats {name}; {basis}.")
     if gain.direction <= 0:
-        reason = f"{whole} itself is not supported to be better than {base} ({gain.basis})."
+        reason = f"{name} itself is not supported to be better than {display_name(base)} ({basis})."
         return Judgment(outcome, tuple(numbers), reason)
     shares = [found.value / gain.value for found in gains]
     numbers += [
-        (f"{part}'s share of the gain", f"{100 * of_gain:.0f} %")
+        (f"{display_name(part)}: share of the gain", f"{100 * of_gain:.0f} %")
         for part, of_gain in zip(parts, shares, strict=True)
     ]
     harmful = [found.first for found in gains if found.direction < 0 and not may_harm]
@@ -134,13 +136,14 @@ def check_small_gain(
         if found.direction > 0 and of_gain > 2 * share
     ]
     if harmful or large:
-        what = "is worse than" if harmful else f"gains over {200 * share:.0f} % of {whole} over"
-        return Judgment("fails", tuple(numbers), f"{', '.join(harmful or large)} {what} {base}.")
+        what = "is worse than" if harmful else f"gains over {200 * share:.0f} % of {name} over"
+        reason = f"{join_names(harmful or large)} {what} {display_name(base)} ({basis})."
+        return Judgment("fails", tuple(numbers), reason)
     if max(shares) <= share and all(lead.direction > 0 for lead in leads):
         outcome = "holds"
     reason = (
-        f"The largest share of {whole}'s gain is {100 * max(shares):.0f} %, and {100 * share:.0f} %"
-        f" is the limit ({gain.basis})."
+        f"The largest share of {name}'s gain is {100 * max(shares):.0f} %, and {100 * share:.0f} %"
+        f" is the limit ({basis})."
     )
     return Judgment(outcome, tuple(numbers), f"{reason} {name_unlearned(unlearned)}".strip())
 
@@ -154,5 +157,7 @@ def _choose_languages(
     units = next(iter(evidence.read_shared(variants, part).values()))
     kept = [unit for unit in units if (unit[1] == SOURCE) == (languages == "source")]
     if not kept:
-        raise MissingEvidenceError(f"No {languages} languages among the scores of {part.task}")
+        raise MissingEvidenceError(
+            f"No {languages} languages among the scores of {title_task(part.task)}"
+        )
     return replace(part, units=tuple(kept))

@@ -12,6 +12,7 @@ from typing import Any
 
 from metaxlm.experiments.claims import Verdict
 from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, mark_best
 from metaxlm.report.paper.headline import describe_tests
@@ -23,11 +24,13 @@ from metaxlm.report.paper.measurements import (
     PaperCell,
 )
 from metaxlm.report.paper.source import PaperSource
-from metaxlm.report.run_folder import display_name
 
 BASE = "metaxlm+dict"
 """What an own idea has to beat at equal cost."""
-_DATA_HEADS = ("Used for", "What", "Here", "License")
+_DATA_HEADS = {"used": "Used for", "what": "What", "here": "Here", "license": "License"}
+_TWIN = "twin"
+"""Names of the recipes that have the twin's data begin so."""
+_TWINS_OWN = ("Text in 22 languages",)
 
 
 def make_claims_table(verdicts: Sequence[Verdict]) -> Table | None:
@@ -204,17 +207,30 @@ def read_data_sources() -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines(), delimiter="\t"))
 
 
-def make_data_table() -> Table:
-    """Build the data sets with their licenses."""
+def make_data_table(recipe: Mapping[str, Any]) -> Table:
+    """Build the data sets with their licenses; what is here is known for the twin's data only."""
+    is_twin = str(recipe.get("name") or "").startswith(_TWIN)
+    keys = [key for key in _DATA_HEADS if is_twin or key != "here"]
     lines = tuple(
-        Line(
-            row["name"],
-            tuple(Cell(style="text", text=row[key]) for key in ("used", "what", "here", "license")),
-        )
+        Line(row["name"], tuple(Cell(style="text", text=row[key]) for key in keys))
         for row in read_data_sources()
+        if is_twin or row["name"] not in _TWINS_OWN
     )
-    title = "Data and licenses, as in the twin's data folder"
-    return Table("data", title, tuple(map(Column, _DATA_HEADS)), (Group(lines),))
+    columns = tuple(Column(_DATA_HEADS[key]) for key in keys)
+    if is_twin:
+        title = "Data of the twin, and licenses"
+        note = (
+            "Sizes are those of the data that the twin's published run had. With other data under "
+            "the same recipe they may differ: results.jsonl has the number of test examples."
+        )
+    else:
+        title = "The paper's tasks: data and licenses"
+        note = (
+            "What is told here is published with each set. The sizes of this run's training and "
+            "test sets, and its text for pretraining, are not known to this report; results.jsonl "
+            "has the number of test examples."
+        )
+    return Table("data", title, columns, (Group(lines),), (note,))
 
 
 def list_missing(source: PaperSource, found: Measurements) -> list[str]:

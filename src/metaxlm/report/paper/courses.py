@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from metaxlm.experiments.curves import Curve, Lag, Quantity, find_lag, trace_curves
+from metaxlm.experiments.claims.contrast import FEWEST_SEEDS
+from metaxlm.experiments.claims.curve_checks import describe_onset
+from metaxlm.experiments.curves import (
+    Curve,
+    Lag,
+    Quantity,
+    find_lag,
+    find_onset,
+    trace_curves,
+)
+from metaxlm.experiments.names import display_name
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, make_score_cell, mark_best
 from metaxlm.report.paper.measurements import Trace, make_paper_cell
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import Row, score_series
 
 TASK = "mlqa"
@@ -32,32 +41,33 @@ def find_courses(rows: Sequence[Row], variants: Sequence[str]) -> Courses:
     return {variant: found for variant, found in curves.items() if len(found["gap"]) > 1}
 
 
-def find_lags(courses: Courses) -> dict[str, Lag | None]:
-    """Return the lag of every variant with curves; None where there is none to be seen."""
-    return {variant: find_lag(found) for variant, found in courses.items()}
-
-
-def describe_lags(lags: Mapping[str, Lag | None]) -> str:
-    """Say how far the other languages rise after English, and how well that is known."""
+def describe_courses(courses: Courses) -> str:
+    """Say where the curves of every variant start to rise, and how well a lag is known."""
     sentences = []
-    for variant, lag in lags.items():
-        name = display_name(variant)
-        if lag is None:
-            sentences.append(f"{name}: no plateau that both leave, so there is no lag to measure.")
-            continue
-        known = format_steps(lag.resolution)
-        if abs(lag.steps) < lag.resolution:
-            sentences.append(
-                f"{name}: the others start to rise with English, within {known} steps."
-            )
-            continue
-        order = "after" if lag.steps > 0 else "before"
-        doubt = "" if lag.is_resolved else ", on which the seeds do not agree"
+    for variant, found in courses.items():
+        source, others = (
+            "no rise" if onset is None else f"rise {describe_onset(onset)}"
+            for onset in (find_onset(found["source"]), find_onset(found["others"]))
+        )
+        lag = find_lag(found)
+        told = f" {describe_lag(lag)}" if lag is not None else ""
         sentences.append(
-            f"{name}: the others start to rise {format_steps(round(abs(lag.steps)))} steps "
-            f"{order} English, known to about {known}{doubt}."
+            f"{display_name(variant)}, English: {source}; other languages: {others}.{told}"
         )
     return " ".join(sentences)
+
+
+def describe_lag(lag: Lag) -> str:
+    """Say how far the other languages rise after English, and how well that is known."""
+    if abs(lag.steps) < lag.resolution:
+        return f"They rise together, within {format_steps(lag.resolution)} steps."
+    low, high = sorted(map(abs, lag.bounds))
+    order = "after" if lag.steps > 0 else "before"
+    doubt = "" if lag.is_resolved else ", on which the seeds do not agree"
+    if lag.num_seeds < FEWEST_SEEDS:
+        doubt = ", in one seed"
+    known = f"{format_steps(low)} to {format_steps(high)} steps"
+    return f"The others start {known} {order} English{doubt}."
 
 
 def format_steps(step: float) -> str:
@@ -83,8 +93,8 @@ def make_course_table(courses: Courses) -> Table | None:
         groups.append(Group(tuple(lines), label, None if quantity == "gap" else "higher"))
     notes = (
         "F1, mean over languages, then over the seeds of finetuning; the gap is English less the "
-        f"mean of the others. {describe_lags(find_lags(courses))} The paper shows this as a "
-        "figure, without numbers.",
+        f"mean of the others. {describe_courses(courses)} The paper shows this as a figure, "
+        "without numbers.",
     )
     columns = tuple(Column(format_steps(step)) for step in steps)
     title = "MLQA along pretraining, by step"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
 from metaxlm.experiments.statistics import PairComparison
 from metaxlm.experiments.wins import turn
@@ -37,7 +38,6 @@ from metaxlm.report.paper.measurements import (
     make_paper_cell,
 )
 from metaxlm.report.paper.score_tables import describe_sections
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import Series, average, collect, is_lower_better, score_series
 from metaxlm.report.sections import TaskSection
 

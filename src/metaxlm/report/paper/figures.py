@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from metaxlm.experiments.curves import Curve, find_onset
+from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
 from metaxlm.experiments.statistics import summarize_seeds
 from metaxlm.languages import language_name
@@ -29,12 +32,12 @@ from metaxlm.report.paper.measurements import (
     TASKS,
     Measurements,
 )
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import Score, average, score_series
 from metaxlm.report.vector import drawing_style
 
 _WIDTH = 5.7
 """Inches; narrow enough for a phone to show the text at a readable size."""
+_SHADE = 0.25
 _TITLES = {facts.name: facts for facts in TASKS}
 Looks = Mapping[str, Look]
 
@@ -140,16 +143,17 @@ def draw_curves(courses: Courses, looks: Looks) -> Figure | None:
         axes[-1].set_xlabel("pretraining step")
         axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda step, _: format_steps(step)))
-        handles = _make_handles(list(courses), looks)
+        handles: list[Artist] = [*_make_handles(list(courses), looks)]
         labels = list(map(display_name, courses))
-        handles.append(Line2D([], [], color=INK.light, linestyle=":", linewidth=1.4))
-        labels.append("starts to rise")
+        if any(axis.patches for axis in axes):
+            handles.append(Patch(color=INK.light, alpha=_SHADE, linewidth=0))
+            labels.append("starts to rise")
         figure.legend(handles, labels, loc="outside upper left", ncols=min(4, len(labels)))
     return figure
 
 
 def _draw_curve(axis: Axes, curve: Curve, look: Look, mark: bool) -> None:
-    """Draw mean and deviation over seeds, and a dotted line where the curve starts to rise."""
+    """Draw mean and deviation over seeds, and the stretch in which the curve starts to rise."""
     steps = sorted(curve)
     found = [summarize_seeds(list(curve[step].values())) for step in steps]
     means = [100 * one.mean for one in found]
@@ -163,8 +167,9 @@ def _draw_curve(axis: Axes, curve: Curve, look: Look, mark: bool) -> None:
         high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
         axis.fill_between(steps, low, high, color=look.tone.light, alpha=0.15, linewidth=0)
     onset = find_onset(curve) if mark else None
-    if onset is not None and onset.step is not None:
-        axis.axvline(onset.step, color=look.tone.light, linestyle=":", linewidth=1.4, zorder=2)
+    if onset is not None and onset.low is not None:
+        color = look.tone.light
+        axis.axvspan(onset.low, onset.high, color=color, alpha=_SHADE, linewidth=0, zorder=1)
 
 
 def draw_directions(found: Measurements, looks: Looks) -> Figure | None:

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.names import display_name
 from metaxlm.experiments.statistics import Difference
 from metaxlm.experiments.wins import find_mean_difference
 from metaxlm.report.palette import GRID, INK, Look
 from metaxlm.report.paper.measurements import MAIN_VARIANTS, TASKS, Measurements
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import is_lower_better, score_series
 from metaxlm.report.vector import drawing_style
 
@@ -72,7 +72,7 @@ def draw_gains(gains: Sequence[Gain], looks: Mapping[str, Look]) -> Figure | Non
     labels = list(dict.fromkeys(gain.label for gain in gains))
     variants = [v for v in MAIN_VARIANTS if any(gain.variant == v for gain in gains)]
     with drawing_style():
-        figure = Figure(figsize=(_WIDTH, 0.95 + 0.33 * len(labels)))
+        figure = Figure(figsize=(_WIDTH, 1.2 + 0.33 * len(labels)))
         axis = figure.add_subplot()
         for stripe in range(0, len(labels), 2):
             axis.axhspan(stripe - 0.5, stripe + 0.5, color=GRID.light, alpha=0.35, linewidth=0)
@@ -92,14 +92,17 @@ def draw_gains(gains: Sequence[Gain], looks: Mapping[str, Look]) -> Figure | Non
         axis.tick_params(axis="y", length=0)
         axis.grid(axis="y", visible=False)
         axis.grid(axis="x")
-        axis.set_xlabel("points above XLM; alignment: points of error below XLM")
+        axis.set_xlabel("points of F1, accuracy or error rate better than XLM")
+        axis.set_title("Points gained over XLM, by task")
         handles = [Line2D([], [], color=looks[BASE].tone.light, linewidth=1.8)]
         handles += [
             Line2D([], [], color=looks[v].tone.light, marker=looks[v].marker, linestyle="",
                    markersize=7)
             for v in variants
         ]  # fmt: skip
-        handles.append(Line2D([], [], color=INK.light, linewidth=1.6))
-        names = [display_name(BASE), *map(display_name, variants), "95 % interval"]
+        names = [display_name(BASE), *map(display_name, variants)]
+        if any(gain.interval is not None for gain in gains):
+            handles.append(Line2D([], [], color=INK.light, linewidth=1.6))
+            names.append("95 % interval")
         figure.legend(handles, names, loc="outside upper left", ncols=4, handlelength=1.3)
     return figure

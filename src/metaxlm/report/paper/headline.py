@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from metaxlm.experiments.claims import Outcome, Verdict
+from metaxlm.experiments.claims.contrast import FEWEST_SEEDS
 from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED, find_paper_scores
 from metaxlm.experiments.statistics import correct_holm
 from metaxlm.experiments.wins import find_mean_difference
@@ -23,7 +25,6 @@ from metaxlm.report.paper.measurements import (
     average_scores,
     is_learned,
 )
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import Score, average, score_series
 from metaxlm.report.sections import TaskSection
 
@@ -78,7 +79,7 @@ def find_headline(
             numbers.append(HeadlineNumber(variant, score, printed if is_whole else None))
     scores = {number.variant: number.score for number in numbers}
     return Headline(
-        _write_sentence(scores),
+        _write_sentence(scores, sections, tasks),
         _write_support(scores, sections, comparisons, tasks),
         _name_measure(sections, tasks),
         tuple(numbers),
@@ -102,7 +103,10 @@ def _list_steps(scores: Mapping[str, Score]) -> list[tuple[str, str]]:
     return list(zip(having[1:], having, strict=False))
 
 
-def _write_sentence(scores: Mapping[str, Score]) -> str:
+def _write_sentence(
+    scores: Mapping[str, Score], sections: Mapping[str, TaskSection], tasks: Sequence[str]
+) -> str:
+    """Write the finding; one seed, or a part of the tasks, is said in the same breath."""
     steps = _list_steps(scores)
     if not steps:
         names = " and ".join(map(display_name, scores))
@@ -111,7 +115,13 @@ def _write_sentence(scores: Mapping[str, Score]) -> str:
         _describe_gain(variant, base, 100 * (scores[variant].mean - scores[base].mean))
         for variant, base in steps
     ]
-    return f"{', and '.join(parts)}."
+    sentence = ", and ".join(parts)
+    if len(tasks) < len(AVERAGED):
+        what = sections[tasks[0]].facts.title if len(tasks) == 1 else f"{len(tasks)} of seven tasks"
+        sentence = f"On {what}, {sentence}"
+    if min(sections[task].scores.num_seeds for task in tasks) < FEWEST_SEEDS:
+        return f"{sentence}, in one seed: too little to tell."
+    return f"{sentence}."
 
 
 def _describe_gain(variant: str, base: str, gain: float) -> str:
@@ -128,13 +138,15 @@ def _write_support(
     comparisons: Sequence[TaskComparison],
     tasks: Sequence[str],
 ) -> str:
-    parts = []
-    for variant, base in _list_steps(scores):
-        parts.append(describe_tests(comparisons, tasks, variant, base))
-    if not parts:
+    steps = _list_steps(scores)
+    if not steps:
         return ""
     flat = [sections[task].facts.title for task in tasks if not is_learned(sections[task])]
-    text = f"By paired tests (p < 0.05 after Holm). {'. '.join(parts)}."
+    if any(sum(_count_tasks(comparisons, tasks, *step)) for step in steps):
+        parts = [describe_tests(comparisons, tasks, *step) for step in steps]
+        text = f"By paired tests over examples (p < 0.05 after Holm). {'. '.join(parts)}."
+    else:
+        text = "There are no paired tests of these differences yet."
     if flat:
         text += f" On {', '.join(flat)} no model is clearly above the most frequent answer."
     return text

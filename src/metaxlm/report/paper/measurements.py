@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metaxlm.experiments.claims.evidence import MARGIN
+from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.paper_scores import AVERAGED, average_tasks, find_paper_mean
 from metaxlm.experiments.score_table import find_final_steps, select_final
 from metaxlm.report.cells import Cell, make_score_cell
 from metaxlm.report.comparison import find_paper_cell
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import Row, Series, average, score_series
 from metaxlm.report.sections import TaskFacts, TaskSection, make_sections
 
@@ -37,8 +37,8 @@ TASKS = (
     TaskFacts("xnli", "XNLI", "classification", "accuracy"),
     TaskFacts("pawsx", "PAWS-X", "classification", "accuracy"),
     *(
-        TaskFacts(name, f"Amazon {domain}", "classification", "accuracy", trained_in_each=True)
-        for name, domain in DOMAINS.items()
+        TaskFacts(name, title_task(name), "classification", "accuracy", trained_in_each=True)
+        for name in DOMAINS
     ),
     TaskFacts("tatoeba", "Tatoeba", "features", "accuracy"),
     TaskFacts("alignment", "Word alignment", "features", "aer"),

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from metaxlm.experiments.names import display_name
 from metaxlm.files import atomic_path, write_json, write_text
 from metaxlm.report.cells import Table
 from metaxlm.report.palette import Look, assign_looks, write_css_variables
@@ -45,7 +46,6 @@ from metaxlm.report.paper.score_tables import (
 )
 from metaxlm.report.paper.source import META, PaperSource
 from metaxlm.report.plates import Plate
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.start_tables import make_training_table
 from metaxlm.report.vector import embed_svg, render_pdf, render_svg
 
@@ -127,7 +127,7 @@ def make_sections(source: PaperSource, found: Measurements) -> dict[str, list[Ta
         "tests": [tests] if tests else [],
         "ideas": [ideas] if ideas else [],
         "cost": [*make_cost_tables(source.provenance), *([training] if training else [])],
-        "data": [make_data_table()],
+        "data": [make_data_table(source.recipe)],
         "languages": make_language_tables(found),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metaxlm.report.figures import draw_layers, draw_loss
 from metaxlm.report.palette import Look
-from metaxlm.report.paper.courses import describe_lags, find_courses, find_lags
+from metaxlm.report.paper.courses import describe_courses, find_courses
 from metaxlm.report.paper.figures import draw_curves, draw_directions, draw_overview
 from metaxlm.report.paper.gains import draw_gains, list_gains
 from metaxlm.report.paper.measurements import MAIN_VARIANTS, PAPER_VARIANTS, Measurements
@@ -37,7 +37,7 @@ def make_plates(
         ("alignment", "Word alignment by layer", _ALIGNMENT, f"Figure 4; {NO_NUMBERS}",
          draw_layers(found.rows, shown, task="alignment", metric="aer",
                      label="alignment error rate (%)")),
-        ("curves", "MLQA along pretraining", f"{_CURVES} {describe_lags(find_lags(courses))}",
+        ("curves", "MLQA along pretraining", f"{_CURVES} {describe_courses(courses)}",
          f"Figure 5; {NO_NUMBERS}, but names steps 14K (English) and 20K (others) for XLM",
          draw_curves(courses, looks)),
         ("directions", "16 transfer directions", _DIRECTIONS, f"Figure 6; {NO_NUMBERS}",
@@ -78,8 +78,8 @@ _ALIGNMENT = (
 )
 _CURVES = (
     "Each kept checkpoint is finetuned in English and tested on MLQA: F1 in the other languages, "
-    "in English, and the difference; bands are deviations over seeds. A dotted line marks where a "
-    "curve leaves its plateau."
+    "in English, and the difference; bands are deviations over seeds. Shaded is the "
+    "stretch between two checkpoints in which a curve leaves its plateau."
 )
 _DIRECTIONS = (
     "Reviews: finetuned in one language (the panel), tested in each; mean over books, DVDs and "

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import (
     ABLATED,
     AVERAGED,
@@ -29,7 +30,6 @@ from metaxlm.report.paper.measurements import (
     is_learned,
     make_paper_cell,
 )
-from metaxlm.report.run_folder import display_name
 from metaxlm.report.scores import average, score_series
 from metaxlm.report.sections import TaskSection
 from metaxlm.report.tables import name_metric
