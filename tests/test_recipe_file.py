@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from metaxlm.config import PartsRecipe, Recipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.recipe_file import load_recipe, save_recipe
 
@@ -111,6 +112,171 @@ def test_missing_keys_files_and_shapes(tmp_path: Path) -> None:
     (tmp_path / "latin1.yaml").write_bytes(b"name: caf\xe9\n")
     with pytest.raises(MetaXLMError, match="not UTF-8 at byte 9"):
         load_recipe(tmp_path / "latin1.yaml")
+
+
+class Chain:
+    """Recipes that extend each other, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write("base", BASE)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def load(self, text: str, *overrides: str) -> Recipe:
+        return load_recipe(self.write("child", f"extends: base.yaml\n{text}"), overrides)
+
+    def problem(self, path: Path, *overrides: str) -> str:
+        with pytest.raises(MetaXLMError) as caught:
+            load_recipe(path, overrides)
+        message = str(caught.value)
+        assert "\n" not in message
+        return message.replace(f"{self.folder}/", "")
+
+    def child_problem(self, text: str, *overrides: str) -> str:
+        return self.problem(self.write("child", f"extends: base.yaml\n{text}"), *overrides)
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Chain:
+    return Chain(tmp_path / "recipes")
+
+
+def test_a_recipe_that_adds_nothing_is_the_extended_one(chain: Chain) -> None:
+    assert chain.load("") == load_recipe(chain.folder / "base.yaml")
+
+
+def test_sections_are_merged_key_by_key(chain: Chain) -> None:
+    recipe = chain.load(
+        "name: other\npretraining: {steps: 7}\n"
+        "variants: {xlm: {freeze: body}, body: {initialize: body}}\n"
+        "evaluation: {finetune: {xnli: {epochs: 1}, udpos: {seeds: 2}}}\n"
+    )
+    assert (recipe.name, recipe.languages, recipe.pretraining.steps) == ("other", ["en", "de"], 7)
+    assert list(recipe.variants) == ["xlm", "metaxlm", "body"]
+    assert (recipe.variants["xlm"].initialize, recipe.variants["xlm"].freeze) == ("none", "body")
+    xnli = recipe.evaluation.finetune["xnli"]
+    assert (xnli.epochs, xnli.learning_rate) == (1, 1e-4)
+    assert recipe.evaluation.finetune["udpos"].seeds == 2
+
+
+def test_a_list_in_place_of_a_section_keeps_those_of_it(chain: Chain) -> None:
+    recipe = chain.load("variants: [metaxlm, xlm]\nevaluation: {finetune: []}\n")
+    assert list(recipe.variants) == ["metaxlm", "xlm"]  # in its own order
+    assert recipe.variants["xlm"].initialize == "none"
+    assert recipe.evaluation.finetune == {}
+    assert list(chain.load("variants: [metaxlm]\n").variants) == ["metaxlm"]
+
+
+def test_lists_and_values_are_replaced(chain: Chain) -> None:
+    recipe = chain.load(
+        "languages: [en, fr, zh]\nvariants: {xlm: {initialize: {words: true}}}\n"
+        "pretraining: {keep_steps: [5]}\n"
+    )
+    assert recipe.languages == ["en", "fr", "zh"]
+    assert recipe.variants["xlm"].initialize == PartsRecipe(words=True)
+    chain.write("lists", "extends: child.yaml\npretraining: {keep_steps: [9]}\n")
+    assert load_recipe(chain.folder / "lists.yaml").pretraining.keep_steps == [9]
+
+
+def test_a_recipe_extends_one_that_extends_another(chain: Chain) -> None:
+    chain.write("base", BASE + "seed: 3\npretraining: {steps: 50, batch_size: 4}\n")
+    chain.write(
+        "more/middle",
+        "extends: ../base.yaml\npretraining: {steps: 60}\nvariants: {body: {initialize: body}}\n",
+    )
+    path = chain.write("last", "extends: more/middle.yaml\nseed: 4\nvariants: [body, xlm]\n")
+    recipe = load_recipe(path)
+    assert (recipe.seed, recipe.pretraining.steps, recipe.pretraining.batch_size) == (4, 60, 4)
+    assert list(recipe.variants) == ["body", "xlm"]
+
+
+def test_overrides_come_on_top_of_all(chain: Chain) -> None:
+    overrides = ["pretraining.steps=9", "variants.xlm.freeze=body", "languages=[en, zh]"]
+    recipe = chain.load("pretraining: {steps: 7}\nlanguages: [en, fr]\n", *overrides)
+    assert (recipe.pretraining.steps, recipe.languages) == (9, ["en", "zh"])
+    assert (recipe.variants["xlm"].initialize, recipe.variants["xlm"].freeze) == ("none", "body")
+
+
+def test_a_saved_recipe_stands_alone(chain: Chain, tmp_path: Path) -> None:
+    recipe = chain.load("variants: [xlm]\n")
+    assert load_recipe(write(tmp_path, save_recipe(recipe))) == recipe
+    assert "extends" not in save_recipe(recipe)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("extends: gone.yaml", "child.yaml:2: extends gone.yaml, but there is no gone.yaml"),
+        ("extends: [base.yaml]", "child.yaml:2: extends names the file of a recipe, found ['base"),
+        ("extends:", "child.yaml:2: extends names the file of a recipe, found None"),
+        ("extends: ''", "child.yaml:2: extends names the file of a recipe, found ''"),
+        ("extends: child.yaml", "child.yaml:2: child.yaml extends this recipe in turn"),
+        ("extends: .", "child.yaml:2: extends ., but there is no"),
+    ],
+)
+def test_what_cannot_be_extended_is_told(chain: Chain, line: str, expected: str) -> None:
+    path = chain.write("child", f"name: toy\n{line}\n")
+    assert expected in chain.problem(path)
+
+
+def test_recipes_that_extend_each_other_are_told(chain: Chain) -> None:
+    chain.write("first", "extends: second.yaml\n")
+    chain.write("second", "seed: 1\nextends: more/../third.yaml\n")
+    chain.write("more/unused", BASE)
+    chain.write("third", "extends: second.yaml\n")
+    complaint = "third.yaml:1: second.yaml extends this recipe in turn; one must stand alone"
+    assert complaint in chain.problem(chain.folder / "first.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "\nvariants: [xlm, metaxml]",
+            "child.yaml:3: variants keeps 'metaxml', which the extended",
+        ),
+        ("variants: [xml]", "has not; it has xlm, metaxlm"),
+        ("variants: [{xlm: {}}]", "child.yaml:2: variants keeps {'xlm': {}}, which the extended"),
+        ("evaluation:\n  finetune: [xnil]", "child.yaml:3: evaluation.finetune keeps 'xnil'"),
+    ],
+)
+def test_an_unknown_name_in_a_list_is_told(chain: Chain, text: str, expected: str) -> None:
+    assert expected in chain.child_problem(text)
+
+
+def test_a_mistake_is_told_where_it_stands(chain: Chain) -> None:
+    assert "child.yaml:3: unknown key 'pretraining.stepps'" in chain.child_problem(
+        "pretraining:\n  stepps: 3\n"
+    )
+    chain.write("base", BASE + "pretraining:\n  steps: 5\n  lenght: 32\n")
+    expected = "base.yaml:11: unknown key 'pretraining.lenght'; did you mean 'length'?"
+    assert chain.child_problem("\n\npretraining: {steps: 3}\n").startswith(expected)
+    chain.write("middle", "extends: base.yaml\n\nseed: 1\n")
+    deeper = chain.write("deeper", "extends: middle.yaml\npretraining: {steps: 4}\n")
+    assert chain.problem(deeper).startswith(expected)
+    chain.write("base", BASE)
+    chain.write("middle", "extends: base.yaml\n\nseed: x\n")
+    assert chain.problem(deeper).startswith("middle.yaml:3: seed: should be a valid integer")
+    # A value that the child replaces is the child's, wherever the key stood first.
+    chain.write("base", BASE + "seed: 1\n")
+    assert chain.child_problem("\nseed: y\n").startswith("child.yaml:3: seed: should be")
+
+
+def test_a_broken_base_is_told_with_its_name(chain: Chain) -> None:
+    chain.write("base", BASE + "seed: [\n")
+    assert chain.child_problem("").startswith("base.yaml:")
+    assert "not valid YAML" in chain.child_problem("")
+    chain.write("base", "- 1\n")
+    assert chain.child_problem("").startswith("base.yaml: a recipe is a mapping of keys")
+
+
+def test_extends_is_no_key_to_set(chain: Chain) -> None:
+    assert "unknown key 'extends'" in chain.problem(chain.folder / "base.yaml", "extends=a.yaml")
 
 
 def test_every_shipped_recipe_is_valid() -> None:

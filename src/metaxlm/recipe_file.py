@@ -69,12 +69,12 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
     """Read a recipe's YAML and all that it extends."""
     own_lines: Lines = {}
     values = _read_yaml(path, own_lines)
-    name = values.pop(EXTENDS, None)
-    if name is None:
+    if EXTENDS not in values:
         lines |= own_lines
         return values
+    name = values.pop(EXTENDS)
     where = f"{path}:{own_lines[EXTENDS,]}"
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
     other = path.parent / name
     if other.resolve() in {file.resolve() for file in (path, *below)}:
@@ -99,7 +99,7 @@ def _merge(
         if isinstance(section, dict) and isinstance(value, dict):
             _merge(section, value, (*place, key), path, lines)
         elif isinstance(section, dict) and isinstance(value, list):
-            if lost := [name for name in value if name not in section]:
+            if lost := [name for name in value if name not in list(section)]:
                 known = ", ".join(map(str, section))
                 line = lines.get((*place, key))
                 raise MetaXLMError(

@@ -212,3 +212,57 @@ def test_predictions_lie_as_a_submission_wants_them(tmp_path: Path) -> None:
         "a/seed-4/xnli/test-fr.tsv",
     ]
     assert not (root / "old").exists()
+
+
+def write_features(output: Path, model: str, task: str, tallies: dict[str, Any]) -> None:
+    """Write a cell of a task without finetuning."""
+    record = {"task": task, "kind": "features", "source": "en", "limit": None, "files": []}
+    key = CellKey(model, task, "en", 0)
+    arrays = {name: np.array(tally) for name, tally in tallies.items()}
+    Cell(key, key.place(output), {"model": model}).write(CellContent(record, arrays, {}))
+
+
+def test_features_are_compared_by_layer_over_the_same_sentences(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weak = random.random((200, 2)) < 0.1
+    strong = weak | (random.random((200, 2)) < 0.1)
+    other = random.random((50, 2)) < 0.3
+    for model, first in (("a", strong), ("b", weak)):
+        tallies = {"de-0": weak, "de-3": first, "zh-hant-0": other, "zh-hant-3": other}
+        write_features(tmp_path, model, "tatoeba", tallies)
+    found, notes = compare(tmp_path, with_layers=True)
+    assert notes == []
+    assert [(one.task, one.scenario, one.layer) for one in found] == [
+        ("tatoeba", "features", 0),
+        ("tatoeba", "features", 3),
+    ]
+    assert found[1].units == (("en", "de"), ("en", "zh-hant"))
+    assert found[1].num_examples == (200, 50)
+    equal, better = (one.pairs[0] for one in found)
+    assert (equal.mean.value, equal.mean.p_value) == (0, 1)
+    assert better.mean.value == pytest.approx((strong.mean() - weak.mean()) / 2)
+    assert better.mean.low <= better.mean.value <= better.mean.high
+    assert better.mean.p_value < 0.001
+    assert better.by_language == ()
+    assert compare(tmp_path)[0] == []
+
+
+def test_alignment_is_compared_by_its_error_rate(tmp_path: Path) -> None:
+    # |A∩S|, |A∩P|, |A|, |S| of each sentence pair
+    good = [[3, 3, 4, 4], [2, 3, 3, 2]] * 20
+    bad = [[1, 1, 4, 4], [1, 2, 3, 2]] * 20
+    write_features(tmp_path, "a", "alignment", {"de-1": good})
+    write_features(tmp_path, "b", "alignment", {"de-1": bad})
+    write_features(tmp_path, "c", "alignment", {"de-1": bad, "fr-1": good})
+    [layer] = compare(tmp_path, ("a", "b", "c"), with_layers=True)[0]
+    assert layer.units == (("en", "de"),)  # what all three have
+    pairs = {(pair.first, pair.second): pair.mean for pair in layer.pairs}
+    assert pairs["a", "b"].value == pytest.approx((1 - 11 / 13) - (1 - 5 / 13))
+    assert pairs["a", "b"].p_value < 0.001
+    assert pairs["b", "c"].value == 0
+
+
+def test_cells_without_tallies_are_not_compared(tmp_path: Path) -> None:
+    write_features(tmp_path, "a", "tatoeba", {"de-1": [[1, 0]]})
+    write_features(tmp_path, "b", "tatoeba", {})
+    assert compare(tmp_path, with_layers=True)[0] == []

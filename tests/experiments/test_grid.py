@@ -100,7 +100,9 @@ def test_every_row_tells_its_step_and_its_cell(finished: Path) -> None:
 def test_variants_are_compared_at_their_last_step_only(finished: Path) -> None:
     store = json.loads((finished / "runs/toy/comparisons.json").read_text("utf-8"))
     pairs = {(c["task"], p["first"], p["second"]) for c in store.values() for p in c["pairs"]}
-    assert pairs == {("xnli", "xlm", "metaxlm")}
+    assert pairs == {(task, "xlm", "metaxlm") for task in ("xnli", "tatoeba")}
+    layers = [c["layer"] for c in store.values() if c["task"] == "tatoeba"]
+    assert sorted(layers) == [0, 1, 2]
 
 
 def test_the_report_shows_the_last_step(finished: Path) -> None:
@@ -206,6 +208,10 @@ def test_a_smaller_recipe_of_the_same_run_loses_no_rows(finished: Path) -> None:
     )
     assert run(finished, "--quiet", *CELLS_ONLY, recipe="less.yaml") == 0
     assert {row["task"] for row in read_rows(finished)} == before
+    provenance = json.loads((finished / "runs/toy/provenance.json").read_text("utf-8"))
+    titles = [stage["title"] for stage in provenance["stages"]]
+    assert "pretrain xlm" in titles and "pretrain metaxlm" in titles
+    assert provenance["stages"][-1]["steps"] == 12
 
 
 def test_cells_of_a_model_that_is_gone_do_not_count(finished: Path) -> None:

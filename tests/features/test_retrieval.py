@@ -72,7 +72,11 @@ def test_directions_are_told_apart(
 
 
 def test_accuracy_is_the_mean_of_both_directions() -> None:
-    assert LayerRetrieval(LayerChoice((0,)), 0.2, 0.6).accuracy == pytest.approx(0.4)
+    hits = torch.tensor([[1, 1], [0, 1], [0, 1], [0, 0], [0, 0]], dtype=torch.bool)
+    found = LayerRetrieval(LayerChoice((0,)), hits)
+    assert found.accuracy_to_source == pytest.approx(0.2)
+    assert found.accuracy_from_source == pytest.approx(0.6)
+    assert found.accuracy == pytest.approx(0.4)
 
 
 def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:

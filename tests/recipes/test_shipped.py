@@ -1,34 +1,259 @@
-"""The shipped recipes load, and say what the paper says."""
+"""The shipped recipes load, and say what the paper says: its hyperparameters, tables, figures."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
+from tests.recipes.paper_tables import FEATURES, FIVE, IDEAS, TABLES, THREE, XTREME
 
+from metaxlm.config import Recipe, Section
+from metaxlm.experiments.evaluation_plan import choose_tasks
+from metaxlm.experiments.grid import list_blocks
+from metaxlm.experiments.layout import RunLayout
+from metaxlm.experiments.pipeline import build_stages
+from metaxlm.experiments.stage import Stage
 from metaxlm.languages import LANGUAGES
+from metaxlm.pretraining.distributed import World
+from metaxlm.pretraining.optimizer import learning_rate
 from metaxlm.recipe_file import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+FOLDERS = ("paper", "twin")
+TABLE_RECIPES = [(folder, name) for folder in FOLDERS for name in TABLES[folder]]
+BUILT_IN = (
+    *("corpus.source=phrasebook", "corpus.path=null"),
+    *("matching.dictionaries=null", "evaluation.data=null"),
+)
+"""No file of the user is needed to tell what depends on what."""
+
+# Table 7, as printed. The schedule has no key: the linear one is all there is.
+PRETRAINING = {
+    "steps": 200_000,
+    "batch_size": 64,
+    "adam_epsilon": 1e-6,
+    "adam_betas": [0.9, 0.98],
+    "learning_rate": 1e-4,
+    "warmup_steps": 10_000,
+    "clip": 1.0,
+    "weight_decay": 0.01,
+}
+MODEL = {"layers": 12, "hidden": 768, "ffn": 3072, "heads": 12, "dropout": 0.1}
+# Table 8, as printed: a column for each task. All warm up in 10 % of the steps.
+FINETUNING = {
+    "udpos": (32, 1e-5, 0.0, 10),
+    "panx": (8, 7e-6, 0.0, 10),
+    "xquad": (32, 3e-5, 0.0, 4),
+    "mlqa": (32, 3e-5, 0.0, 4),
+    "tydiqa": (32, 4e-5, 0.0, 40),
+    "xnli": (32, 1e-5, 0.01, 6),
+    "pawsx": (32, 2e-5, 0.01, 10),
+    "amazon-books": (32, 2e-5, 0.01, 5),
+    "amazon-dvd": (32, 2e-5, 0.01, 5),
+    "amazon-music": (32, 2e-5, 0.01, 5),
+}
+# Table 6 column by column.
+PAPER_LANGUAGES = """\
+    af am ar as az ba be bg bn ca ckb cs cy da de el en eo es et eu fa fi fr ga gl gu he hi
+    hr hu hy id is it ja ka kk km kn ko ky la lo lt lv mk ml mn mr ms mt my ne nl nn no or
+    pa pl ps pt ro ru sa sd si sk sl sq sr sv sw ta te tg th tl tr tt ug uk ur uz vi yi zh
+"""
+
+GridCell = tuple[str, str, int, int]
+"""Variant, task, step, number of the seed."""
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def load(folder: str, name: str, *overrides: str) -> Recipe:
+    return load_recipe(RECIPES / folder / f"{name}.yaml", overrides)
+
+
+def list_grid(recipe: Recipe) -> set[GridCell]:
+    """List what a recipe measures, training languages aside."""
+    found: set[GridCell] = set()
+    for block in list_blocks(recipe):
+        assert block.languages is None and block.sources is None  # all that a task's data has
+        tasks, features = choose_tasks(block.tasks)
+        seeds = {task.name: recipe.evaluation.finetune[task.name].seeds for task in tasks}
+        if block.seeds is not None:
+            seeds = dict.fromkeys(seeds, block.seeds)
+        kept = recipe.pretraining.list_kept() if block.steps == "kept" else []
+        found |= {
+            (variant, task, step, seed)
+            for variant in block.variants or recipe.variants
+            for task, num_seeds in (seeds | dict.fromkeys(features, 1)).items()
+            for step in (*kept, recipe.pretraining.steps)
+            for seed in range(num_seeds)
+        }
+    return found
+
+
+def explicit(section: Section) -> dict[str, object]:
+    """Return what the recipe itself says of a section, defaults left out."""
+    return {name: getattr(section, name) for name in section.model_fields_set}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RECIPES.rglob("*.yaml")), ids=lambda p: str(p.relative_to(RECIPES))
+)
 def test_a_recipe_loads(path: Path) -> None:
     recipe = load_recipe(path)
-    assert recipe.name == path.stem
+    own_run = {"twin/minilm.yaml": "twin_minilm"}
+    shared_run = path.stem if path.parent.name == RECIPES.name else path.parent.name
+    assert recipe.name == own_run.get(f"{path.parent.name}/{path.name}", shared_run)
     assert set(recipe.languages) <= set(LANGUAGES)
 
 
+def test_each_table_and_figure_has_a_recipe_in_both_folders() -> None:
+    found = {f: {path.stem for path in (RECIPES / f).glob("*.yaml")} for f in FOLDERS}
+    assert found["paper"] == {"base", *TABLES["paper"]}
+    assert found["twin"] == {"base", *TABLES["twin"], "ideas", "minilm"}
+
+
 def test_wikipedia_has_the_papers_languages() -> None:
-    recipe = load_recipe(RECIPES / "wikipedia.yaml")
+    recipe = load_recipe(RECIPES / "paper" / "base.yaml")
     paper = {code for code, known in LANGUAGES.items() if known.paper_gb is not None}
     assert set(recipe.languages) == paper
     assert len(paper) == 87
     on_slurm = load_recipe(
-        RECIPES / "wikipedia.yaml", ["engine.name=slurm", "engine.slurm.partition=cpu"]
+        RECIPES / "paper" / "base.yaml", ["engine.name=slurm", "engine.slurm.partition=cpu"]
     )
     assert on_slurm.engine.slurm.partition == "cpu"
 
 
 def test_an_engine_may_be_a_word() -> None:
     assert load_recipe(RECIPES / "demo.yaml", ["engine=ray"]).engine.name == "ray"
+
+
+def test_the_paper_pretrains_as_its_appendix_prints() -> None:
+    recipe = load("paper", "base")
+    assert explicit(recipe.pretraining).items() >= PRETRAINING.items()
+    assert explicit(recipe.model).items() >= MODEL.items()
+    assert recipe.model.max_positions == recipe.pretraining.length == 512  # section 3.1
+    assert recipe.pretraining.alpha == 0.7
+    assert "alpha" in recipe.pretraining.model_fields_set
+    assert recipe.languages == PAPER_LANGUAGES.split()
+    assert recipe.source_language == "en"
+    assert (recipe.meta.model, recipe.vocabulary.model) == ("roberta-base", "xlm-roberta-base")
+    assert recipe.vocabulary.min_count == 0  # all 250K pieces
+    assert recipe.corpus.source == "dump"
+
+
+def test_the_papers_rate_is_linear() -> None:
+    training = load("paper", "base").pretraining
+    steps = (0, 4_999, 9_999, 105_000, 200_000)
+    peak, warmup = training.learning_rate, training.warmup_steps
+    rates = [learning_rate(step, peak, training.steps, warmup) for step in steps]
+    assert rates == pytest.approx([1e-8, 0.5e-4, 1e-4, 0.5e-4, 0])
+
+
+def test_the_paper_finetunes_as_its_appendix_prints() -> None:
+    finetune = load("paper", "base").evaluation.finetune
+    keys = ("batch_size", "learning_rate", "weight_decay", "epochs")
+    for name, values in FINETUNING.items():
+        expected = dict(zip(keys, values, strict=True)) | {"warmup": 0.1, "seeds": 5}
+        assert explicit(finetune[name]) == expected, name
+    assert list(finetune) == list(FINETUNING)
+
+
+def test_the_curves_of_the_paper_have_its_steps() -> None:
+    assert load("paper", "curves").pretraining.keep_steps == list(range(2_000, 40_001, 2_000))
+    twin = load("twin", "curves").pretraining
+    assert len(twin.list_kept()) == len(twin.keep_steps) >= 8  # enough points for a lag
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_variants_are_the_papers(folder: str) -> None:
+    variants = {name: explicit(v) for name, v in load(folder, "base").variants.items()}
+    distill = variants["xlm+kd"].pop("distill")
+    assert distill is not None
+    assert variants == {
+        "xlm": {"initialize": "none"},
+        "metaxlm": {"initialize": "both"},
+        "metaxlm+dict": {"initialize": "both", "dictionaries": True},
+        "xlm+kd": {"initialize": "none"},
+        "freeze": {"initialize": "both", "freeze": "body"},
+        "body": {"initialize": "body"},
+        "embeddings": {"initialize": "embeddings"},
+    }
+
+
+def test_the_twin_has_three_seeds_and_a_shape_like_the_papers() -> None:
+    recipe = load("twin", "base")
+    assert {task.seeds for task in recipe.evaluation.finetune.values()} == {3}
+    assert set(recipe.evaluation.finetune) == set(FINETUNING)
+    assert recipe.model.layers == MODEL["layers"]
+    assert recipe.model.ffn == 4 * recipe.model.hidden
+    assert (recipe.pretraining.alpha, len(recipe.languages)) == (0.7, 22)
+
+
+@pytest.mark.parametrize(("folder", "name"), TABLE_RECIPES)
+def test_a_recipe_has_what_its_table_shows(folder: str, name: str) -> None:
+    table, recipe = TABLES[folder][name], load(folder, name)
+    last = recipe.pretraining.steps
+    assert tuple(recipe.variants) == table.variants
+    grid = list_grid(recipe)
+    assert {(v, t) for v, t, _, _ in grid} == {(v, t) for v in table.variants for t in table.tasks}
+    steps = {*recipe.pretraining.keep_steps, last} if table.along_steps else {last}
+    for task in table.tasks:
+        assert {s for _, t, s, _ in grid if t == task} == steps
+    seeds = {number for _, task, _, number in grid if task not in FEATURES}
+    if folder == "paper" and seeds:
+        assert seeds == set(range(5))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_base_is_all_tables_together(folder: str) -> None:
+    tables = set().union(*(list_grid(load(folder, name)) for name in TABLES[folder]))
+    rest = list_grid(load(folder, "base")) - tables
+    assert not tables - list_grid(load(folder, "base"))
+    # The twin also aligns the variants of tables 3 to 5, which costs little.
+    others = {"xlm+kd", "freeze", "body", "embeddings"} if folder == "twin" else set()
+    assert {(v, t) for v, t, _, _ in rest} == {(v, t) for v in others for t in FEATURES}
+
+
+def find_trainings(recipe: Recipe) -> dict[str, str]:
+    """Return the fingerprint of each variant's pretraining."""
+    world = World.alone(torch.device("cpu"))
+    stages: list[Stage] = build_stages(recipe, RunLayout(Path("runs") / recipe.name), world)
+    return {stage.variant or "": stage.fingerprint for stage in stages if stage.name == "pretrain"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_model_of_a_folder_is_trained_twice(folder: str) -> None:
+    base = find_trainings(load(folder, "base", *BUILT_IN))
+    assert len(set(base.values())) == len(base) == 7
+    names = [*TABLES[folder], *(["ideas"] if folder == "twin" else [])]
+    for name in names:
+        found = find_trainings(load(folder, name, *BUILT_IN))
+        assert found.items() & base.items() == {(v, base[v]) for v in found if v in base}, name
+    other = find_trainings(load(folder, "xtreme", *BUILT_IN, "pretraining.steps=7"))
+    assert not set(other.values()) & set(base.values())
+
+
+def test_the_ideas_are_measured_like_the_dictionaries() -> None:
+    recipe = load("twin", "ideas")
+    assert {v for v, *_ in list_grid(recipe)} == {"metaxlm+dict", *IDEAS}
+    dictionaries = {cell for cell in list_grid(recipe) if cell[0] == "metaxlm+dict"}
+    assert {task for _, task, _, _ in dictionaries} == {*XTREME, *FEATURES}
+    assert dictionaries <= list_grid(load("twin", "base"))
+    for name in IDEAS:
+        mine = {cell[1:] for cell in list_grid(recipe) if cell[0] == name}
+        assert mine == {cell[1:] for cell in dictionaries}
+        assert recipe.variants[name].dictionaries
+        assert (recipe.variants[name].switch is not None) == name.endswith("+switch")
+    assert recipe.variants["dict+use"].matching == recipe.variants["dict+use+switch"].matching
+
+
+def test_an_encoder_at_hand_differs_in_nothing_else() -> None:
+    recipe, base = load("twin", "minilm"), load("twin", "base")
+    assert recipe.meta.model is not None
+    assert tuple(recipe.variants) == THREE
+    for part in ("languages", "corpus", "vocabulary", "matching", "pretraining", "seed"):
+        assert getattr(recipe, part) == getattr(base, part)
+    assert recipe.evaluation.finetune == base.evaluation.finetune
+    # all-MiniLM-L6-v2
+    shape = recipe.model
+    assert (shape.layers, shape.hidden, shape.heads, shape.ffn) == (6, 384, 12, 1536)
+    tasks = {task for _, task, _, _ in list_grid(recipe)}
+    assert {*FIVE, *FEATURES} <= tasks

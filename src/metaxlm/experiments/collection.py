@@ -7,7 +7,7 @@ these small files are all that the reports need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,12 @@ def collect_results(grid: Grid, layout: RunLayout, stages: Sequence[Stage]) -> l
         last = grid.recipe.pretraining.steps
         finals = [cell for cell in cells if cell.record["step"] == last]
         names = list(dict.fromkeys([*grid.recipe.variants, *(cell.key.model for cell in finals)]))
-        compare_models(finals, TASKS, names, layout.root / COMPARISONS)
+        compare_models(finals, TASKS, names, layout.root / COMPARISONS, with_layers=True)
         finished = [stage for stage in stages if stage.is_complete()]
         values = grid.recipe.model_dump(mode="json")
-        write_json(layout.root / PROVENANCE, _describe(values, finished, cells))
+        known = [_describe_stage(stage) for stage in finished]
+        known += _describe_others(layout, {stage.variant for stage in stages})
+        write_json(layout.root / PROVENANCE, _describe(values, known, cells))
         plain = [asdict(row) for row in rows]
         final = [row for row in plain if row["step"] in (None, last)]
         for stage in finished:
@@ -72,7 +74,7 @@ def _list_rows(run: str, cells: Sequence[StoredCell]) -> list[Result]:
 
 
 def _describe(
-    recipe: Mapping[str, Any], stages: Sequence[Stage], cells: Sequence[StoredCell]
+    recipe: Mapping[str, Any], stages: Sequence[Mapping[str, Any]], cells: Sequence[StoredCell]
 ) -> dict[str, Any]:
     made = [
         {**asdict(cell.key), "origin": cell.fingerprint, **_pick(cell.record, "seconds", "device")}
@@ -83,15 +85,27 @@ def _describe(
         "digest": digest_value(recipe),
         "metaxlm": __version__,
         "torch": torch.__version__,
-        "stages": [_describe_stage(stage) for stage in stages],
+        "stages": list(stages),
         "cells": made,
     }
 
 
 def _describe_stage(stage: Stage) -> dict[str, Any]:
-    marker = read_sealed(stage.output / MARKER)
-    facts = {"title": stage.title, "variant": stage.variant, "fingerprint": stage.fingerprint}
-    return {**facts, **_pick(marker, "seconds", "device"), **_read_log(stage.output)}
+    return {"title": stage.title, "variant": stage.variant, **_read_marker(stage.output)}
+
+
+def _describe_others(layout: RunLayout, known: Container[str | None]) -> list[dict[str, Any]]:
+    """Describe the trainings of variants that other recipes of the same run folder have."""
+    return [
+        {"title": f"pretrain {name}", "variant": name, **_read_marker(path.parent)}
+        for path in sorted(layout.root.glob(f"variants/*/model/{MARKER}"))
+        if (name := path.parent.parent.name) not in known
+    ]
+
+
+def _read_marker(folder: Path) -> dict[str, Any]:
+    marker = read_sealed(folder / MARKER)
+    return {**_pick(marker, "fingerprint", "seconds", "device"), **_read_log(folder)}
 
 
 def _read_log(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,14 @@ from typing import Any
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.cells import PREDICTIONS, StoredCell
+from metaxlm.experiments.features import (
+    FEATURE_TASKS,
+    METRICS,
+    PIVOT,
+    add_ones,
+    name_tally,
+    score_sums,
+)
 from metaxlm.experiments.results import find_scenario
 from metaxlm.experiments.statistics import (
     RESAMPLES,
@@ -28,6 +36,8 @@ from metaxlm.progress import say
 from metaxlm.tasks.task import Tally, Task
 
 FILE_NAME = "comparisons.json"
+LAYER_RESAMPLES = 2_000
+"""There are many layers, and nobody asks for the fourth digit."""
 TUNING = ("train", "dev", "validation")
 """How the names of splits begin that are not for final scores where there is a test set."""
 
@@ -48,6 +58,8 @@ class TaskComparison:
     num_seeds: int
     pairs: tuple[PairComparison, ...]
     """P-values by unit are corrected over the units; that of the mean stands alone."""
+    layer: int | None = None
+    """Of a task without finetuning, of which only the means are compared."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +120,13 @@ def compare_models(
     models: Sequence[str],
     store: Path | None = None,
     resamples: int = RESAMPLES,
+    *,
+    with_layers: bool = False,
 ) -> tuple[list[TaskComparison], list[str]]:
     """Test every two models on every task and scenario; also say what could not be tested.
 
-    Results are kept in the file `store`, and taken from there if the cells are the same.
+    With layers, the tasks without finetuning are tested at every layer. Results are kept in the
+    file `store`, and taken from there if the cells are the same.
     """
     known = _read_store(store)
     fresh: dict[str, Any] = {}
@@ -137,6 +152,13 @@ def compare_models(
             _compare(tasks[task], scenario, by_model, units, seeds, resamples)
         )
         comparisons.append(_restore(fresh[key]))
+    for task in FEATURE_TASKS if with_layers else ():
+        measured = [cell for cell in cells if cell.key.task == task and cell.key.model in models]
+        ask = [sorted(cell.fingerprint for cell in measured), list(models)]
+        for layer in _list_layers(measured):
+            key = digest_value([*ask, layer])
+            fresh[key] = known.get(key) or asdict(compare_layer(task, layer, measured, models))
+            comparisons.append(_restore(fresh[key]))
     if store is not None:
         write_json(store, fresh)
     return comparisons, notes
@@ -168,6 +190,39 @@ def _compare(
     return TaskComparison(
         task.name, scenario, task.metric, tuple(units), sizes, len(seeds), tuple(pairs)
     )
+
+
+def compare_layer(
+    task: str, layer: int, cells: Sequence[StoredCell], models: Sequence[str]
+) -> TaskComparison:
+    """Test every two models at one layer of a task without finetuning, by the mean of languages."""
+    by_model = {cell.key.model: cell.read_tallies() for cell in cells}
+    ordered = {name: by_model[name] for name in models if name in by_model}
+    languages = [
+        language
+        for language in dict.fromkeys(
+            name.rpartition("-")[0] for tallies in ordered.values() for name in tallies
+        )
+        if len({len(t.get(name_tally(language, layer), ())) for t in ordered.values()}) == 1
+        and all(name_tally(language, layer) in tallies for tallies in ordered.values())
+    ]
+    counts = {
+        name: [add_ones(tallies[name_tally(language, layer)]) for language in languages]
+        for name, tallies in ordered.items()
+    }
+    found = compare_pairs(counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES)
+    pairs = tuple(replace(pair, by_language=()) for pair in found)
+    sizes = tuple(len(tally) for tally in next(iter(counts.values())))
+    units = tuple((PIVOT, language) for language in languages)
+    return TaskComparison(task, "features", METRICS[task], units, sizes, 1, pairs, layer)
+
+
+def _list_layers(cells: Sequence[StoredCell]) -> list[int]:
+    """Return the layers that all cells have tallies of; none for fewer than two cells."""
+    if len(cells) < 2:
+        return []
+    sets = [{int(name.rpartition("-")[2]) for name in cell.read_tallies()} for cell in cells]
+    return sorted(set.intersection(*sets))
 
 
 def _gather(cells: Sequence[StoredCell]) -> dict[tuple[str, str], list[_Answers]]:

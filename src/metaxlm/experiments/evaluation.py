@@ -198,7 +198,7 @@ class Evaluation:
         with self._claim_missing([self.find_feature_cell(model, plan)]) as missing:
             for cell in missing:
                 start, began = self._open(model), time.monotonic()
-                found = measure_features(
+                record, tallies = measure_features(
                     start,
                     plan.data_dir,
                     plan.languages,
@@ -208,7 +208,7 @@ class Evaluation:
                 )
                 start.encoder.to("cpu")
                 about = self._describe(model, cell, time.monotonic() - began)
-                cell.write(CellContent({**about, **found}, {}, {}))
+                cell.write(CellContent({**about, **record}, tallies, {}))
 
     def _finetune_group(self, group: Sequence[TaskPlan], source: str, loaded: Loaded) -> None:
         """Finetune every model with every seed on one training set."""

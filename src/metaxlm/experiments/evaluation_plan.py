@@ -102,6 +102,7 @@ class FeaturePlan:
             "task": self.name,
             "languages": list(self.languages),
             "settings": self.settings.model_dump(mode="json"),
+            "tallies": True,
             "files": files,
         }
 

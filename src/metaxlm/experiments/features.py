@@ -11,10 +11,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from metaxlm.config import AlignmentRecipe, RetrievalRecipe
 from metaxlm.features.alignment import draw_examples, measure_alignment
+from metaxlm.features.alignment_scores import count_links
 from metaxlm.features.retrieval import measure_retrieval
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.tasks.readers import (
@@ -24,6 +27,8 @@ from metaxlm.tasks.readers import (
     read_word_alignment,
 )
 
+Floats = npt.NDArray[np.float64]
+Tally = npt.NDArray[Any]
 PIVOT = "en"
 """Tatoeba and the gold alignments pair every language with English."""
 
@@ -51,10 +56,12 @@ def measure_features(
     device: torch.device,
     settings: FeatureSettings,
     limit: int | None = None,
-) -> dict[str, Any]:
-    """Measure one of the feature tasks; return the record of its cell.
+) -> tuple[dict[str, Any], dict[str, Tally]]:
+    """Measure one of the feature tasks; return the record of its cell, and its tallies.
 
-    Each layer of each language counts as a file; `examples` are sentences to look at.
+    Each layer of each language counts as a file; `examples` are sentences to look at. Tallies by
+    `name_tally` have a row for each sentence pair: found there and back, or the counts that make
+    up the alignment error rate.
     """
     if isinstance(settings, RetrievalRecipe):
         return _retrieve(start, data_dir, languages, device, settings, limit)
@@ -68,9 +75,9 @@ def _retrieve(
     device: torch.device,
     settings: RetrievalRecipe,
     limit: int | None = None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Tally]]:
     """Let each sentence look for its translation, with every layer."""
-    files, examples = [], []
+    files, examples, tallies = [], [], {}
     for language in languages:
         sentences = read_tatoeba(data_dir, language)
         if limit is not None:
@@ -84,12 +91,13 @@ def _retrieve(
                 "accuracy_from_source": layer.accuracy_from_source,
             }
             files.append(_describe_layer(language, layer.layer, outcome.num_pairs, values))
+            tallies[name_tally(language, layer.layer)] = layer.hits_N2.numpy().astype(np.uint8)
         best = max(outcome.layers, key=lambda layer: layer.accuracy)
         examples += [
             {"language": language, "layer": best.layer, **asdict(example)}
             for example in best.examples
         ]
-    return _describe_task(RETRIEVAL, files, examples)
+    return _describe_task(RETRIEVAL, files, examples), tallies
 
 
 def _align(
@@ -99,9 +107,9 @@ def _align(
     device: torch.device,
     settings: AlignmentRecipe,
     limit: int | None = None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Tally]]:
     """Link the words of gold pairs, with every layer."""
-    files, examples = [], []
+    files, examples, tallies = [], [], {}
     for language in languages:
         gold = read_word_alignment(data_dir, language)
         if limit is not None:
@@ -110,10 +118,36 @@ def _align(
         for layer in outcome.layers:
             values = {name: getattr(layer.scores, name) for name in ("aer", "precision", "recall")}
             files.append(_describe_layer(language, layer.layer, outcome.num_pairs, values))
+            counts = [
+                count_links(pair.sure, pair.possible, links)
+                for pair, links in zip(gold.pairs, layer.links, strict=True)
+            ]
+            tallies[name_tally(language, layer.layer)] = np.array(counts, dtype=np.uint16)
         best = min(outcome.layers, key=lambda layer: layer.scores.aer).layer
         drawn = draw_examples(gold, outcome, best, settings.drawn_pairs)
         examples += [{"language": language, **asdict(example)} for example in drawn]
-    return _describe_task(ALIGNMENT, files, examples)
+    return _describe_task(ALIGNMENT, files, examples), tallies
+
+
+def name_tally(language: str, layer: int) -> str:
+    """Name the tally of a layer in a cell."""
+    return f"{language}-{layer}"
+
+
+def score_sums(task: str, sums: Tally) -> Floats:
+    """Return the task's metric of summed tallies [..., counts], which `add_ones` has prepared."""
+    values: Floats = sums.astype(np.float64)
+    if task == RETRIEVAL:
+        found: Floats = (values[..., 0] + values[..., 1]) / (2 * np.maximum(values[..., 2], 1))
+        return found
+    in_sure, in_possible, predicted, sure = np.moveaxis(values, -1, 0)[:4]
+    errors: Floats = 1 - (in_sure + in_possible) / np.maximum(predicted + sure, 1)
+    return errors
+
+
+def add_ones(tally: Tally) -> Tally:
+    """Return a tally as float64, with a column that counts its rows."""
+    return np.column_stack([tally.astype(np.float64), np.ones(len(tally))])
 
 
 def _describe_layer(

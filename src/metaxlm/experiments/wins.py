@@ -23,7 +23,7 @@ from metaxlm.experiments.score_table import (
     select_final,
     share_units,
 )
-from metaxlm.experiments.statistics import Difference
+from metaxlm.experiments.statistics import Difference, PairComparison
 
 ALPHA = 0.05
 EQUAL = 1e-9
@@ -98,34 +98,44 @@ def compare_units(
     )
 
 
+def find_pair(
+    comparisons: Sequence[TaskComparison],
+    task: str,
+    first: str,
+    second: str,
+    scenario: str,
+    layer: int | None = None,
+) -> tuple[TaskComparison, PairComparison] | None:
+    """Return where two models were tested against each other, and how, the first one first."""
+    for comparison in comparisons:
+        if (comparison.task, comparison.scenario, comparison.layer) != (task, scenario, layer):
+            continue
+        for pair in comparison.pairs:
+            if (pair.first, pair.second) == (first, second):
+                return comparison, pair
+            if (pair.second, pair.first) == (first, second):
+                turned = tuple(map(turn, pair.by_language))
+                return comparison, PairComparison(first, second, turned, turn(pair.mean))
+    return None
+
+
 def find_differences(
     comparisons: Sequence[TaskComparison], task: str, first: str, second: str, scenario: str
 ) -> dict[Unit, Difference] | None:
     """Return the tested differences, first less second, by unit; None where there was no test."""
-    for comparison in comparisons:
-        if (comparison.task, comparison.scenario) == (task, scenario):
-            for pair in comparison.pairs:
-                if {pair.first, pair.second} == {first, second}:
-                    turned = pair.first != first
-                    return {
-                        unit: turn(difference) if turned else difference
-                        for unit, difference in zip(comparison.units, pair.by_language, strict=True)
-                    }
-    return None
+    found = find_pair(comparisons, task, first, second, scenario)
+    if found is None:
+        return None
+    comparison, pair = found
+    return dict(zip(comparison.units, pair.by_language, strict=True))
 
 
 def find_mean_difference(
     comparisons: Sequence[TaskComparison], task: str, first: str, second: str, scenario: str
 ) -> Difference | None:
     """Return the tested difference of means over units, first less second."""
-    for comparison in comparisons:
-        if (comparison.task, comparison.scenario) == (task, scenario):
-            for pair in comparison.pairs:
-                if (pair.first, pair.second) == (first, second):
-                    return pair.mean
-                if (pair.second, pair.first) == (first, second):
-                    return turn(pair.mean)
-    return None
+    found = find_pair(comparisons, task, first, second, scenario)
+    return None if found is None else found[1].mean
 
 
 def turn(difference: Difference) -> Difference:

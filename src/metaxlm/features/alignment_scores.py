@@ -27,6 +27,15 @@ class AlignmentScores:
     """Harmonic mean of precision and recall."""
 
 
+def count_links(
+    sure: Collection[Link], possible: Collection[Link], predicted: Collection[Link]
+) -> tuple[int, int, int, int]:
+    """Return |A∩S|, |A∩P|, |A| and |S| of one sentence pair."""
+    gold, guesses = set(sure), set(predicted)
+    allowed = gold | set(possible)
+    return len(guesses & gold), len(guesses & allowed), len(guesses), len(gold)
+
+
 def compute_alignment_scores(
     sure: Sequence[Collection[Link]],
     possible: Sequence[Collection[Link]],
@@ -35,13 +44,8 @@ def compute_alignment_scores(
     """Return the scores over a corpus; what is sure is possible, whether it says so or not."""
     if not any(sure):
         raise ValueError("alignment scores need at least one sure link")
-    num_predicted = num_sure = in_sure = in_possible = 0
-    for certain, allowed, links in zip(sure, possible, predicted, strict=True):
-        gold, guesses = set(certain), set(links)
-        num_predicted += len(guesses)
-        num_sure += len(gold)
-        in_sure += len(guesses & gold)
-        in_possible += len(guesses & (gold | set(allowed)))
+    counts = (count_links(*sets) for sets in zip(sure, possible, predicted, strict=True))
+    in_sure, in_possible, num_predicted, num_sure = map(sum, zip(*counts, strict=True))
     precision = in_possible / num_predicted if num_predicted else 0.0
     recall = in_sure / num_sure
     return AlignmentScores(

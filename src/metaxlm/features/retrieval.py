@@ -38,10 +38,20 @@ class RetrievalExample:
 class PairAccuracy:
     """How often row i of one side finds row i of the other, each way."""
 
-    forward: float
-    backward: float
+    hits_N2: Tensor
+    """Whether each row finds its other half, forward and backward."""
     found: Nearest
     """What the rows of the first side find."""
+
+    @property
+    def forward(self) -> float:
+        """Share of the first side's rows that find theirs."""
+        return _share(self.hits_N2[:, 0])
+
+    @property
+    def backward(self) -> float:
+        """Share of the second side's rows that find theirs."""
+        return _share(self.hits_N2[:, 1])
 
 
 @dataclass(frozen=True)
@@ -49,11 +59,19 @@ class LayerRetrieval:
     """Accuracy@1 of one choice of layers."""
 
     choice: LayerChoice
-    accuracy_to_source: float
-    """From the language into English (xx -> en)."""
-    accuracy_from_source: float
-    """From English into the language (en -> xx)."""
+    hits_N2: Tensor
+    """Whether each pair is found, from the language and from English."""
     examples: tuple[RetrievalExample, ...] = ()
+
+    @property
+    def accuracy_to_source(self) -> float:
+        """From the language into English (xx -> en)."""
+        return _share(self.hits_N2[:, 0])
+
+    @property
+    def accuracy_from_source(self) -> float:
+        """From English into the language (en -> xx)."""
+        return _share(self.hits_N2[:, 1])
 
     @property
     def layer(self) -> int:
@@ -112,7 +130,7 @@ def measure_retrieval(
             )
             for k in chosen
         )
-        outcomes.append(LayerRetrieval(choice, right.forward, right.backward, examples))
+        outcomes.append(LayerRetrieval(choice, right.hits_N2, examples))
     return RetrievalOutcome(sentences.language, num_pairs, tuple(outcomes))
 
 
@@ -125,11 +143,11 @@ def measure_pairs(
             f"{len(source_ND):,} vectors on one side and {len(target_ND):,} on the other; pairs "
             f"need equally many"
         )
-    forward, backward = find_both(source_ND, target_ND, device=device)
-    return PairAccuracy(
-        _share_right(forward.indices_Qk), _share_right(backward.indices_Qk), forward
-    )
+    found = find_both(source_ND, target_ND, device=device)
+    own_N = torch.arange(len(source_ND))
+    hits_N2 = torch.stack([side.indices_Qk[:, 0] == own_N for side in found], dim=1)
+    return PairAccuracy(hits_N2, found[0])
 
 
-def _share_right(found_Nk: Tensor) -> float:
-    return float((found_Nk[:, 0] == torch.arange(len(found_Nk))).double().mean())
+def _share(hits_N: Tensor) -> float:
+    return float(hits_N.double().mean())

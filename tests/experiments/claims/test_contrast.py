@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from tests.experiments.result_rows import make_comparison, make_scores
+from tests.experiments.result_rows import make_comparison, make_row, make_scores
 
 from metaxlm.experiments.claims.contrast import (
     NUMBERS_ALONE,
@@ -17,6 +19,8 @@ from metaxlm.experiments.claims.contrast import (
     write_points,
 )
 from metaxlm.experiments.claims.evidence import Evidence, Part
+from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.statistics import Difference, PairComparison
 
 PAIR = ("metaxlm", "xlm")
 
@@ -149,6 +153,30 @@ def test_languages_are_the_last_resort() -> None:
     assert (found.basis, found.p_value, found.direction) == (UNTESTED, None, 0)
     found = contrast(Evidence(fewer, tested=False), *PAIR, [part])
     assert (found.basis, found.direction, found.describe()) == (NUMBERS_ALONE, 1, "+11.0")
+
+
+def test_features_are_tested_over_the_same_sentences() -> None:
+    rows = [
+        make_row(
+            "alignment", variant, value, language=language, layer=3,
+            scenario="features", metric="aer", seed=0,
+        )
+        for variant, value in (("metaxlm", 0.6), ("xlm", 0.7))
+        for language in ("de", "fr")
+    ]  # fmt: skip
+    mean = Difference(0.1, 0.08, 0.12, 0.0001)  # XLM less MetaXLM
+    tested = TaskComparison(
+        "alignment", "features", "aer", (("en", "de"), ("en", "fr")), (50, 60), 1,
+        (PairComparison("xlm", "metaxlm", (), mean),), layer=3,
+    )  # fmt: skip
+    part = [Part("alignment", "features", layer=3)]
+    found = contrast(Evidence(rows, [tested]), *PAIR, part)
+    assert (found.basis, found.p_value, found.direction) == ("over sentences", 0.0001, 1)
+    assert found.value == pytest.approx(0.1)
+    for other in (replace(tested, layer=2), replace(tested, units=(("en", "de"),))):
+        assert contrast(Evidence(rows, [other]), *PAIR, part).basis == UNTESTED
+    turned = replace(tested, pairs=(PairComparison("metaxlm", "xlm", (), mean),))
+    assert contrast(Evidence(rows, [turned]), *PAIR, part).direction == 0  # of unlike signs
 
 
 def test_several_tasks_join_their_errors() -> None:

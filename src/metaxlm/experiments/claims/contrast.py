@@ -7,8 +7,8 @@ positive where the first variant is better, with a p-value and the name of its t
    and those over each variant's seeds of finetuning add up, and Student's t has Welch and
    Satterthwaite's degrees of freedom;
 2. over seeds: the same without examples;
-3. over languages, for features, which have no seeds: a sign test, or Student's t for fewer than
-   six.
+3. over sentences, for features, which have no seeds: randomization within pairs of the same
+   sentences; without such tests over languages, by their signs, or Student's t for fewer than six.
 
 With one seed of finetuning there is no test: that a training caught on, or did not, shows in all
 examples and all languages at once, so that neither can tell it from a better model.
@@ -32,6 +32,7 @@ from metaxlm.experiments.wins import (
     EQUAL,
     find_differences,
     find_mean_difference,
+    find_pair,
     find_sign_p_value,
 )
 
@@ -111,6 +112,14 @@ def contrast(
         for unit in one
     ]
     is_finetuned = parts[0].scenario != "features"
+    if not is_finetuned and evidence.tested and len(parts) == 1:
+        part = parts[0]
+        about = (part.task, first, second, part.scenario, part.layer)
+        tested_there = find_pair(evidence.comparisons, *about)
+        if tested_there is not None and set(tested_there[0].units) == set(found[first][1][0]):
+            mean = tested_there[1].mean
+            agrees = sign * mean.value * value > 0
+            return Contrast(first, second, value, mean.p_value, "over sentences", agrees)
     seeds = [list(found[name][0].values()) for name in (first, second)] if is_finetuned else []
     tested = _read_tests(evidence, first, second, parts, found[first][1])
     if not (evidence.tested and tested and seeds) or min(map(len, seeds)) < FEWEST_SEEDS:

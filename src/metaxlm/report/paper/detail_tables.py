@@ -209,7 +209,7 @@ def make_paired_tests(
     own = [variant for variant in variants if variant not in PAPER_VARIANTS]
     wanted = (*_PAPER_PAIRS, *((variant, "metaxlm+dict") for variant in own))
     chosen = []
-    for comparison in comparisons:
+    for comparison in (one for one in comparisons if one.layer is None):
         pairs = {(pair.first, pair.second): pair for pair in comparison.pairs}
         kept = [_orient(pairs, first, second) for first, second in wanted]
         known = tuple(pair for pair in kept if pair is not None)

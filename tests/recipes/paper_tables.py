@@ -1,0 +1,48 @@
+"""What each table and figure of the paper shows, written down from its text: models and tasks.
+
+The words are the recipes' (`udpos` is POS, `panx` NER, `body` the initialization table's Body). The
+numbers of the tables are in `metaxlm.experiments.paper_scores`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+XTREME = ("udpos", "panx", "xquad", "mlqa", "tydiqa", "xnli", "pawsx")
+AMAZON = ("amazon-books", "amazon-dvd", "amazon-music")
+FIVE = ("xquad", "mlqa", "tydiqa", "xnli", "pawsx")
+"""The columns of tables 3, 4 and 5."""
+FEATURES = ("tatoeba", "alignment")
+THREE = ("xlm", "metaxlm", "metaxlm+dict")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure."""
+
+    variants: tuple[str, ...]
+    tasks: tuple[str, ...]
+    along_steps: bool = False
+    """Whether the models of the kept steps are measured too."""
+
+
+PAPER_TABLES = {
+    "xtreme": Table(THREE, XTREME),  # table 1
+    "amazon": Table(THREE, AMAZON),  # table 2
+    "distillation": Table(("xlm", "xlm+kd", "metaxlm"), FIVE),  # table 3
+    "freezing": Table(("xlm", "metaxlm", "freeze"), FIVE),  # table 4
+    "initialization": Table(("xlm", "body", "embeddings", "metaxlm"), FIVE),  # table 5
+    # Of figures 3 and 4 the text tells XLM and MetaXLM; +Dict beside them is ours.
+    "retrieval": Table(THREE, ("tatoeba",)),
+    "alignment": Table(THREE, ("alignment",)),
+    "curves": Table(("xlm", "metaxlm"), ("mlqa",), along_steps=True),  # figure 5
+    "directions": Table(("xlm", "metaxlm"), AMAZON),  # figure 6
+}
+"""Recipe by recipe, as in the paper."""
+TWIN_TABLES = PAPER_TABLES | {
+    "curves": Table(("xlm", "metaxlm"), ("mlqa", *FEATURES), along_steps=True),
+}
+"""The twin's curves also have what needs no finetuning."""
+TABLES = {"paper": PAPER_TABLES, "twin": TWIN_TABLES}
+IDEAS = ("dict+use", "dict+switch", "dict+use+switch")
+"""The variants of ours that the twin compares with the paper's +Dict."""

@@ -1,0 +1,271 @@
+"""The recipes of the paper and its twin really run, at toy size, on the built-in corpus.
+
+Recipe by recipe into one run folder, as a user would fill it table by table: each must make the
+cells of its table that are not there yet, touch no other, and its rows must be in the results.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.recipes.paper_tables import (
+    AMAZON,
+    FEATURES,
+    IDEAS,
+    PAPER_TABLES,
+    TABLES,
+    THREE,
+    TWIN_TABLES,
+    XTREME,
+    Table,
+)
+from transformers import PreTrainedTokenizerBase, RobertaConfig, RobertaForMaskedLM
+
+from metaxlm.cli import main
+from metaxlm.files import digest_file
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+LANGUAGES = {"en", "de", "fr"}
+"""What the built-in corpus shares with the reviews."""
+STEPS, KEPT = 3, (1, 2)
+SEEDS = dict.fromkeys((*XTREME, *AMAZON, *FEATURES), 1) | {"xquad": 2, "mlqa": 2}
+TOY = [
+    "corpus.source=phrasebook",
+    "corpus.path=null",
+    "corpus.phrasebook={source_sentences: 300, sentences: 100, test_pairs: 4, aligned_pairs: 2, "
+    "train_examples: 8, test_examples: 4}",
+    "languages=[en, de, fr]",
+    "model={layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 64}",
+    "matching.dictionaries=null",
+    f"pretraining.keep_steps={list(KEPT)}",
+    "evaluation.data=null",
+    "engine.workers=1",
+    "execution.trackers=[]",
+    *(
+        f"{training}.{key}"
+        for training in ("meta", "pretraining")
+        for key in (f"steps={STEPS}", "batch_size=4", "length=32", "warmup_steps=1", "held_out=2")
+    ),
+    *(
+        f"evaluation.finetune.{task}.{key}"
+        for task in (*XTREME, *AMAZON)
+        for key in ("epochs=1", "length=48", f"seeds={SEEDS[task]}")
+    ),
+]
+NO_REPORT = ("--stage", "evaluate")
+OWN_VOCABULARY = ["vocabulary={size: 400, monolingual_size: 400}"]
+
+CellPlace = tuple[str, int, str, str, int]
+"""Variant, step, task, training language, seed."""
+
+
+@dataclass(frozen=True)
+class ToyRun:
+    """A run folder that recipes fill one after another."""
+
+    root: Path
+    overrides: list[str]
+
+    def start(self, recipe: str, *more: str) -> None:
+        """Run a recipe to its end."""
+        settings = [part for text in (*TOY, *self.overrides) for part in ("--set", text)]
+        place = ["--output", str(self.root.parent), "--device", "cpu", "--quiet"]
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+            path = str(RECIPES / f"{recipe}.yaml")
+            patch.setattr(sys, "argv", ["metaxlm", "run", path, *place, *settings, *more])
+            main()
+        assert not ended.value.code, recipe
+
+    def list_cells(self) -> set[CellPlace]:
+        """List the finished cells."""
+        found = set()
+        for path in (self.root / "cells").glob("*/*/[!.]*/cell.json"):
+            model, task, place = path.relative_to(self.root / "cells").parts[:3]
+            variant, _, step = model.partition("-step-")
+            source, _, seed = place.rpartition("-")
+            found.add((variant, int(step or STEPS), task, source, int(seed)))
+        return found
+
+    def read_rows(self) -> dict[CellPlace, list[dict[str, Any]]]:
+        """Return the results by the cell that they are from; levels such as chance left out."""
+        found: dict[CellPlace, list[dict[str, Any]]] = {}
+        for line in (self.root / "results.jsonl").read_text("utf-8").splitlines():
+            row = json.loads(line)
+            if row["variant"] is not None:
+                place = tuple(row[key] for key in ("variant", "step", "task", "source", "seed"))
+                found.setdefault(place, []).append(row)
+        return found
+
+    def digest(self, *parts: str) -> str:
+        """Digest the weights of a model of this run."""
+        return digest_file(self.root.joinpath(*parts) / "model.safetensors")
+
+    def stamp(self) -> dict[Path, int]:
+        """Return when each model and cell was written."""
+        models = (self.root / "variants").glob("*/model/model.safetensors")
+        cells = (self.root / "cells").glob("*/*/[!.]*/cell.json")
+        return {path: path.stat().st_mtime_ns for path in (*models, *cells)}
+
+    def take(self, recipe: str, expected: set[CellPlace], *more: str) -> None:
+        """Run a recipe and check that it made its cells, no others, and rows for all of them."""
+        before, stamps = self.list_cells(), self.stamp()
+        self.start(recipe, *more)
+        after, rows = self.list_cells(), self.read_rows()
+        assert after - before == expected - before, recipe
+        assert self.stamp().items() >= stamps.items(), recipe
+        assert set(rows) == after  # those of the other recipes stay
+        for place in expected:
+            check_rows(place, rows[place])
+
+
+def check_rows(place: CellPlace, rows: list[dict[str, Any]]) -> None:
+    """Check that a cell's rows tell their scenario, and have all languages and layers."""
+    _, _, task, source, _ = place
+    assert all(0 <= row["value"] <= 1 for row in rows), place
+    if task in FEATURES:
+        assert {row["scenario"] for row in rows} == {"features"}
+        assert {row["layer"] for row in rows} == {0, 1}
+        assert {row["language"] for row in rows} == LANGUAGES - {"en"}, place
+    elif task in AMAZON:
+        found = {(row["language"], row["scenario"]) for row in rows}
+        assert found == {(c, "supervised" if c == source else "transfer") for c in LANGUAGES}, place
+    else:
+        assert {row["scenario"] for row in rows} == {"transfer"}
+        assert {"en"} < {row["language"] for row in rows} | {"fr"} <= LANGUAGES, place
+
+
+def expand(table: Table, kept_seeds: int | None = None) -> set[CellPlace]:
+    """List the cells of a table at toy size."""
+
+    def each() -> Iterator[CellPlace]:
+        for task in table.tasks:
+            for step in (*(KEPT if table.along_steps else ()), STEPS):
+                seeds = SEEDS[task] if kept_seeds is None or not table.along_steps else kept_seeds
+                for source in sorted(LANGUAGES) if task in AMAZON else ["en"]:
+                    for variant in table.variants:
+                        for seed in range(seeds):
+                            yield variant, step, task, source, seed
+
+    return set(each())
+
+
+def test_the_twin_table_by_table(tmp_path: Path) -> None:
+    run = ToyRun(tmp_path / "twin", OWN_VOCABULARY)
+    for name, table in TWIN_TABLES.items():
+        run.take(f"twin/{name}", expand(table, kept_seeds=1), *NO_REPORT)
+    check_directions(run)
+    check_variants(run)
+    done = run.list_cells()
+    ideas = Table(("metaxlm+dict", *IDEAS), (*XTREME, *FEATURES))
+    run.take("twin/ideas", expand(ideas), *NO_REPORT)
+    check_ideas(run)
+    others = Table(("xlm+kd", "freeze", "body", "embeddings"), FEATURES)
+    run.take("twin/base", done | expand(others), *NO_REPORT)
+
+
+def check_directions(run: ToyRun) -> None:
+    """Figure 6 has three of its four languages here: nine directions for each domain."""
+    rows = [row for found in run.read_rows().values() for row in found]
+    for variant in ("xlm", "metaxlm"):
+        for task in AMAZON:
+            mine = [row for row in rows if (row["variant"], row["task"]) == (variant, task)]
+            directions = {(row["source"], row["language"]) for row in mine}
+            assert directions == {(a, b) for a in LANGUAGES for b in LANGUAGES}
+
+
+def check_variants(run: ToyRun) -> None:
+    """What tables 3 to 5 compare has really been done to the models."""
+    starts = {name: run.digest("variants", name, "initialization/model") for name in (
+        "xlm", "xlm+kd", "metaxlm", "metaxlm+dict", "freeze", "body", "embeddings"
+    )}  # fmt: skip
+    assert starts["xlm"] == starts["xlm+kd"]
+    assert starts["metaxlm"] == starts["freeze"]
+    assert len(set(starts.values())) == 5
+    assert len({run.digest("variants", name, "model") for name in starts}) == 7
+    source, frozen, trained = (
+        load_file(run.root / place / "model.safetensors")
+        for place in ("meta/model", "variants/freeze/model", "variants/metaxlm/model")
+    )
+    body = [name for name in source if ".layer." in name]
+    assert body
+    assert all(torch.equal(source[name], frozen[name]) for name in body)
+    assert not any(torch.equal(source[name], trained[name]) for name in body if "weight" in name)
+
+
+def check_ideas(run: ToyRun) -> None:
+    """Other matchings begin elsewhere; switching begins alike and learns from other text."""
+
+    def start(name: str) -> str:
+        return run.digest("variants", name, "initialization/model")
+
+    def end(name: str) -> str:
+        return run.digest("variants", name, "model")
+
+    assert start("dict+switch") == start("metaxlm+dict") != start("dict+use")
+    assert start("dict+use+switch") == start("dict+use") != start("metaxlm+dict")
+    assert len({end(name) for name in ("metaxlm+dict", *IDEAS)}) == 4
+
+
+def test_the_twin_with_an_encoder_at_hand(tmp_path: Path, encoder: Path) -> None:
+    run = ToyRun(tmp_path / "twin_minilm", [*OWN_VOCABULARY, f"meta.model={encoder}"])
+    along_steps = expand(Table(THREE, FEATURES, along_steps=True))
+    run.take("twin/minilm", expand(Table(THREE, XTREME)) | along_steps, *NO_REPORT)
+    source = load_file(encoder / "model.safetensors")
+    taken = load_file(run.root / "meta/model/model.safetensors")
+    name = "encoder.layer.0.output.dense.weight"
+    [mine] = [tensor for key, tensor in taken.items() if key.endswith(name)]
+    assert torch.equal(mine, source[name])
+    coverage = run.root / "variants/metaxlm/initialization/coverage.json"
+    assert json.loads(coverage.read_text("utf-8"))["by_rule"]["direct"] > 5
+
+
+@pytest.fixture
+def loaded_models(
+    tmp_path: Path,
+    multilingual_tokenizer: PreTrainedTokenizerBase,
+    monolingual_tokenizer: PreTrainedTokenizerBase,
+) -> list[str]:
+    """A RoBERTa and a shared vocabulary that exist, as the paper has them."""
+    multilingual_tokenizer.save_pretrained(tmp_path / "shared")
+    monolingual_tokenizer.save_pretrained(tmp_path / "roberta")
+    torch.manual_seed(1)
+    config = RobertaConfig(
+        vocab_size=len(monolingual_tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=66,
+    )
+    RobertaForMaskedLM(config).save_pretrained(tmp_path / "roberta")
+    return [f"vocabulary.model={tmp_path / 'shared'}", f"meta.model={tmp_path / 'roberta'}"]
+
+
+@pytest.mark.slow
+def test_the_paper_table_by_table(tmp_path: Path, loaded_models: list[str]) -> None:
+    run = ToyRun(tmp_path / "paper", loaded_models)
+    for name, table in PAPER_TABLES.items():
+        run.take(f"paper/{name}", expand(table), *NO_REPORT)
+    check_directions(run)
+    check_variants(run)
+    run.take("paper/base", run.list_cells(), *NO_REPORT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["paper", "twin"])
+def test_base_alone_fills_the_report(folder: str, tmp_path: Path, loaded_models: list[str]) -> None:
+    run = ToyRun(tmp_path / folder, OWN_VOCABULARY if folder == "twin" else loaded_models)
+    seeds = 1 if folder == "twin" else None
+    tables = set().union(*(expand(table, seeds) for table in TABLES[folder].values()))
+    others = Table(("xlm+kd", "freeze", "body", "embeddings"), FEATURES)
+    run.take(f"{folder}/base", tables | (expand(others) if folder == "twin" else set()))
+    for page in ("index.html", "paper/index.html"):
+        assert (run.root / "report" / page).stat().st_size > 10_000
