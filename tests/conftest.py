@@ -12,6 +12,7 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTokenizerBase
 
 from metaxlm.corpus.shards import Shard, open_shard, write_shard
+from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.unigram import train_unigram
 from tests.commands import Command
@@ -44,6 +45,12 @@ WORDS = "cat dog sister man sees likes finds house red book bread river night ol
 def sentences(language: str) -> list[str]:
     """All 64 sentences of a language, in a fixed order."""
     return [" ".join(parts) + "." for parts in itertools.product(*PARTS[language])]
+
+
+@pytest.fixture(autouse=True)
+def speaking() -> None:
+    """A command that was run with --quiet in this process must not silence the next test."""
+    set_quiet(False)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from metaxlm.cli import main
-from metaxlm.progress import set_quiet
 
 
 def command(folder: Path, *more: str, recipe: str = "toy.yaml") -> list[str]:
@@ -26,7 +25,6 @@ def run(folder: Path, *more: str, recipe: str = "toy.yaml") -> int:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", command(folder, *more, recipe=recipe))
         main()
-    set_quiet(False)  # for whatever runs in this process next
     return int(ended.value.code or 0)
 
 

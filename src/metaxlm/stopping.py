@@ -24,6 +24,12 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         requested = True
 
+    with _handling(request):
+        yield lambda: requested
+
+
+@contextmanager
+def _handling(request: Callable[..., None]) -> Iterator[None]:
     previous = {}
     if threading.current_thread() is threading.main_thread():
         previous = {
@@ -32,7 +38,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             if signal.getsignal(number) is not signal.SIG_IGN
         }
     try:
-        yield lambda: requested
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -47,4 +53,26 @@ def interruptible(title: str) -> Iterator[Callable[[], None]]:
             if requested():
                 raise Interrupted(f"{title}: stopped")
 
+        yield check
+
+
+@contextmanager
+def immediate_stops() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt at once, and yield a check for lost ones.
+
+    Python swallows an exception that a signal raises within a destructor or a weak reference's
+    callback; the check raises it again.
+    """
+    requested = False
+
+    def request(*_: object) -> None:
+        nonlocal requested
+        requested = True
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if requested:
+            raise KeyboardInterrupt
+
+    with _handling(request):
         yield check

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from enum import StrEnum
@@ -16,6 +14,7 @@ import typer
 from metaxlm.cli.options import Device, Quiet, split_list
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.progress import console, say, set_quiet
+from metaxlm.stopping import immediate_stops
 
 if TYPE_CHECKING:
     from metaxlm.experiments.evaluation import Evaluation
@@ -115,13 +114,13 @@ def evaluate_command(
     from metaxlm.experiments.models import find_all_models
     from metaxlm.pretraining.device import choose_device
 
-    with _stoppable():
+    with _stoppable() as check_stop:
         chosen = choose_device(device)
         plan, tasks = _make_plan(
             task, data, languages, source, select, settings or [], seeds, limit
         )
         models = find_all_models(model)
-        evaluation = Evaluation(models, plan, output, chosen, keep_models)
+        evaluation = Evaluation(models, plan, output, chosen, keep_models, check_stop=check_stop)
         evaluation.run()
         if evaluation.num_skipped:
             say(f"{evaluation.num_skipped} cells were complete already")
@@ -230,15 +229,10 @@ def _print_table(table: Table) -> None:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def _stoppable() -> Iterator[Callable[[], None]]:
     """End with the code for "try again" when somebody stops it, by Ctrl-C or SIGTERM."""
-    previous = None
-    if threading.current_thread() is threading.main_thread():
-        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield
+        with immediate_stops() as check:
+            yield check
     except KeyboardInterrupt as error:
         raise Interrupted("evaluate: stopped; complete cells are kept") from error
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)

@@ -38,7 +38,7 @@ from metaxlm.progress import console, say, set_quiet
 from metaxlm.report import summary_table
 from metaxlm.report.run_folder import PAPER, read_run
 from metaxlm.report.stage import report_stage
-from metaxlm.stopping import stop_requests
+from metaxlm.stopping import immediate_stops, stop_requests
 
 CELLS = "cells"
 """The order to all processes to fill the grid; no stage is called so."""
@@ -129,13 +129,22 @@ class Work:
                 continue
             done = 0
             if self.request.measures and self.has_task_data:
-                done = self.grid.work()
+                with self.stoppable_grid() as grid:
+                    done = grid.work()
                 if not waiting and not self.grid.list_missing():
                     return
             elif not waiting:
                 return
             if not done:
                 time.sleep(POLL_S)
+
+    @contextmanager
+    def stoppable_grid(self) -> Iterator[Grid]:
+        """Yield the grid; a stop ends its cells at once, and complete ones are kept."""
+        with immediate_stops() as check_stop:
+            for evaluation in self.grid.evaluations:
+                evaluation.check_stop = check_stop
+            yield self.grid
 
     @property
     def has_task_data(self) -> bool:
@@ -198,7 +207,8 @@ def _lead(work: Work, ranks: Ranks | None) -> None:
         if work.request.measures:
             if ranks is not None:
                 ranks.order(CELLS)
-            work.grid.finish()
+            with work.stoppable_grid() as grid:
+                grid.finish()
         work.conclude()
 
 

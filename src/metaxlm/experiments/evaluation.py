@@ -58,6 +58,8 @@ class Evaluation:
     num_made: int = 0
     is_ready: Callable[[NamedModel], bool] = field(default=lambda _: True)
     """Says whether a model is there already; the cells of others wait."""
+    check_stop: Callable[[], None] = field(default=lambda: None)
+    """Asked before each cell; raises what ends the evaluation."""
     failures: dict[str, str] = field(default_factory=dict)
     """Cells whose training went wrong, by title, and how; they are not tried again."""
     _opened: dict[NamedModel, AnyEncoder] = field(default_factory=dict)
@@ -170,6 +172,7 @@ class Evaluation:
     @contextmanager
     def _claim_missing(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
         """Hold cells and yield those that must be made; none if another process holds one."""
+        self.check_stop()
         if not any(map(self._is_missing, cells)):
             self.num_skipped += len(cells)
             yield []
