@@ -218,15 +218,16 @@ def write_features(output: Path, model: str, task: str, tallies: dict[str, Any])
     """Write a cell of a task without finetuning."""
     record = {"task": task, "kind": "features", "source": "en", "limit": None, "files": []}
     key = CellKey(model, task, "en", 0)
-    arrays = {name: np.array(tally) for name, tally in tallies.items()}
+    arrays = {name: np.array(tally, dtype=float) for name, tally in tallies.items()}
     Cell(key, key.place(output), {"model": model}).write(CellContent(record, arrays, {}))
 
 
 def test_features_are_compared_by_layer_over_the_same_sentences(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    weak = random.random((200, 2)) < 0.1
-    strong = weak | (random.random((200, 2)) < 0.1)
-    other = random.random((50, 2)) < 0.3
+    columns = [True, True, False]  # there, back; the third counts pairs
+    weak = (random.random((200, 3)) < 0.1) | ~np.array(columns)
+    strong = weak | (random.random((200, 3)) < 0.1)
+    other = (random.random((50, 3)) < 0.3) | ~np.array(columns)
     for model, first in (("a", strong), ("b", weak)):
         tallies = {"de-0": weak, "de-3": first, "zh-hant-0": other, "zh-hant-3": other}
         write_features(tmp_path, model, "tatoeba", tallies)
@@ -240,7 +241,8 @@ def test_features_are_compared_by_layer_over_the_same_sentences(tmp_path: Path) 
     assert found[1].num_examples == (200, 50)
     equal, better = (one.pairs[0] for one in found)
     assert (equal.mean.value, equal.mean.p_value) == (0, 1)
-    assert better.mean.value == pytest.approx((strong.mean() - weak.mean()) / 2)
+    gain = strong[:, :2].mean() - weak[:, :2].mean()
+    assert better.mean.value == pytest.approx(gain / 2)
     assert better.mean.low <= better.mean.value <= better.mean.high
     assert better.mean.p_value < 0.001
     assert better.by_language == ()
@@ -263,6 +265,6 @@ def test_alignment_is_compared_by_its_error_rate(tmp_path: Path) -> None:
 
 
 def test_cells_without_tallies_are_not_compared(tmp_path: Path) -> None:
-    write_features(tmp_path, "a", "tatoeba", {"de-1": [[1, 0]]})
+    write_features(tmp_path, "a", "tatoeba", {"de-1": [[1, 0, 1]]})
     write_features(tmp_path, "b", "tatoeba", {})
     assert compare(tmp_path, with_layers=True)[0] == []

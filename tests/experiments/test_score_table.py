@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.experiments.result_rows import FINAL, make_row, make_scores
 
+from metaxlm.experiments.results import find_final_steps, select_final
 from metaxlm.experiments.score_table import (
     average_series,
-    find_final_steps,
     find_level,
     find_metric,
     gather_scores,
     list_metrics,
-    select_final,
     share_units,
     subtract_series,
 )

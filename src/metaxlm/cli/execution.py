@@ -92,6 +92,7 @@ def execute_shared(request: Request) -> None:
             with claim([layout.report]) as owner:
                 if owner is None:
                     work.conclude()
+            report_failures(work.grid.evaluations if request.measures else [])
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,6 @@ class Work:
         if rows and self.request.stage in (None, "report"):
             report_stage(layout, self.stages).run()
             show_summary(layout.root)
-        report_failures(self.grid.evaluations)
 
 
 def _run_if_free(stage: Stage) -> bool:
@@ -210,6 +210,7 @@ def _lead(work: Work, ranks: Ranks | None) -> None:
             with work.stoppable_grid() as grid:
                 grid.finish()
         work.conclude()
+        report_failures(work.grid.evaluations if work.request.measures else [])
 
 
 def _follow(work: Work, ranks: Ranks) -> None:

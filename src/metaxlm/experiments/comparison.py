@@ -18,7 +18,6 @@ from metaxlm.experiments.features import (
     FEATURE_TASKS,
     METRICS,
     PIVOT,
-    add_ones,
     name_tally,
     score_sums,
 )
@@ -207,7 +206,7 @@ def compare_layer(
         and all(name_tally(language, layer) in tallies for tallies in ordered.values())
     ]
     counts = {
-        name: [add_ones(tallies[name_tally(language, layer)]) for language in languages]
+        name: [tallies[name_tally(language, layer)] for language in languages]
         for name, tallies in ordered.items()
     }
     found = compare_pairs(counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES)

@@ -34,9 +34,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from metaxlm.experiments.results import Row
 from metaxlm.experiments.score_table import (
     SOURCE,
-    Row,
     Series,
     average_series,
     find_mean,

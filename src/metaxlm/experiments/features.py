@@ -26,9 +26,9 @@ from metaxlm.tasks.readers import (
     read_tatoeba,
     read_word_alignment,
 )
+from metaxlm.tasks.task import Tally
 
 Floats = npt.NDArray[np.float64]
-Tally = npt.NDArray[Any]
 PIVOT = "en"
 """Tatoeba and the gold alignments pair every language with English."""
 
@@ -60,8 +60,8 @@ def measure_features(
     """Measure one of the feature tasks; return the record of its cell, and its tallies.
 
     Each layer of each language counts as a file; `examples` are sentences to look at. Tallies by
-    `name_tally` have a row for each sentence pair: found there and back, or the counts that make
-    up the alignment error rate.
+    `name_tally` have a row for each sentence pair: found there, found back, and 1; or the counts
+    that make up the alignment error rate.
     """
     if isinstance(settings, RetrievalRecipe):
         return _retrieve(start, data_dir, languages, device, settings, limit)
@@ -91,7 +91,9 @@ def _retrieve(
                 "accuracy_from_source": layer.accuracy_from_source,
             }
             files.append(_describe_layer(language, layer.layer, outcome.num_pairs, values))
-            tallies[name_tally(language, layer.layer)] = layer.hits_N2.numpy().astype(np.uint8)
+            hits_N2 = layer.hits_N2.double().numpy()
+            tally = np.column_stack([hits_N2, np.ones(len(hits_N2))])
+            tallies[name_tally(language, layer.layer)] = tally
         best = max(outcome.layers, key=lambda layer: layer.accuracy)
         examples += [
             {"language": language, "layer": best.layer, **asdict(example)}
@@ -122,7 +124,7 @@ def _align(
                 count_links(pair.sure, pair.possible, links)
                 for pair, links in zip(gold.pairs, layer.links, strict=True)
             ]
-            tallies[name_tally(language, layer.layer)] = np.array(counts, dtype=np.uint16)
+            tallies[name_tally(language, layer.layer)] = np.array(counts, dtype=np.float64)
         best = min(outcome.layers, key=lambda layer: layer.scores.aer).layer
         drawn = draw_examples(gold, outcome, best, settings.drawn_pairs)
         examples += [{"language": language, **asdict(example)} for example in drawn]
@@ -135,19 +137,15 @@ def name_tally(language: str, layer: int) -> str:
 
 
 def score_sums(task: str, sums: Tally) -> Floats:
-    """Return the task's metric of summed tallies [..., counts], which `add_ones` has prepared."""
-    values: Floats = sums.astype(np.float64)
+    """Return the task's metric of summed tallies [..., counts]."""
+    columns = np.moveaxis(sums, -1, 0)
     if task == RETRIEVAL:
-        found: Floats = (values[..., 0] + values[..., 1]) / (2 * np.maximum(values[..., 2], 1))
+        there, back, pairs = columns
+        found: Floats = (there + back) / (2 * pairs)
         return found
-    in_sure, in_possible, predicted, sure = np.moveaxis(values, -1, 0)[:4]
+    in_sure, in_possible, predicted, sure = columns
     errors: Floats = 1 - (in_sure + in_possible) / np.maximum(predicted + sure, 1)
     return errors
-
-
-def add_ones(tally: Tally) -> Tally:
-    """Return a tally as float64, with a column that counts its rows."""
-    return np.column_stack([tally.astype(np.float64), np.ones(len(tally))])
 
 
 def _describe_layer(

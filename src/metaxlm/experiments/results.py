@@ -10,7 +10,7 @@ model: `majority` and `chance` in the task's metric, `majority_NAME` and `chance
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import json_loads, read_text, write_text
 
 FILE_NAME = "results.jsonl"
+Row = Mapping[str, Any]
+"""One line of it."""
 _ORIGIN_DIGITS = 12
 
 
@@ -107,3 +109,23 @@ def read_results(path: Path) -> list[dict[str, Any]]:
             raise MetaXLMError(f"{path}:{number}: a result is a JSON object, found {line[:40]!r}")
         rows.append(row)
     return rows
+
+
+def find_final_steps(rows: Iterable[Row]) -> dict[str, int | None]:
+    """Return the largest step of each variant; None where its rows name none."""
+    found: dict[str, int | None] = {}
+    for row in rows:
+        if (variant := row.get("variant")) is not None:
+            step, known = row.get("step"), found.get(variant)
+            found[variant] = known if step is None or (known or -1) > step else int(step)
+    return found
+
+
+def select_final(rows: Sequence[Row]) -> list[Row]:
+    """Keep the rows of finished models, and those of no variant."""
+    steps = find_final_steps(rows)
+    return [
+        row
+        for row in rows
+        if (variant := row.get("variant")) is None or row.get("step") == steps[variant]
+    ]

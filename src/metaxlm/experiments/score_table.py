@@ -9,27 +9,25 @@ scores through here, so that all choose the same step and the same split.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from metaxlm.experiments.comparison import Unit, choose_split, is_tuning
+from metaxlm.experiments.features import METRICS
+from metaxlm.experiments.results import Row
 from metaxlm.tasks.registry import TASKS
 
-Row = Mapping[str, Any]
-"""One line of results.jsonl."""
 Series = dict[int, float]
 """A value for each seed."""
 UnitScores = dict[Unit, Series]
 
 SOURCE = "en"
 LOWER_IS_BETTER = frozenset({"aer"})
-_FEATURE_METRICS = {"tatoeba": "accuracy", "alignment": "aer"}
 
 
 def find_metric(task: str) -> str:
     """Return the metric that a task is judged by."""
-    if task in _FEATURE_METRICS:
-        return _FEATURE_METRICS[task]
+    if task in METRICS:
+        return METRICS[task]
     return TASKS[task].metric if task in TASKS else "accuracy"
 
 
@@ -37,26 +35,6 @@ def list_metrics(task: str) -> tuple[str, ...]:
     """Return the metrics that count in the paper's `Avg`: F1 and exact match for questions."""
     metric = find_metric(task)
     return (metric, "em") if task in ("xquad", "mlqa", "tydiqa") else (metric,)
-
-
-def find_final_steps(rows: Iterable[Row]) -> dict[str, int | None]:
-    """Return the largest step of each variant; None where its rows name none."""
-    found: dict[str, int | None] = {}
-    for row in rows:
-        if (variant := row.get("variant")) is not None:
-            step, known = row.get("step"), found.get(variant)
-            found[variant] = known if step is None or (known or -1) > step else int(step)
-    return found
-
-
-def select_final(rows: Sequence[Row]) -> list[Row]:
-    """Keep the rows of finished models, and those of no variant."""
-    steps = find_final_steps(rows)
-    return [
-        row
-        for row in rows
-        if (variant := row.get("variant")) is None or row.get("step") == steps[variant]
-    ]
 
 
 def gather_scores(
@@ -86,11 +64,6 @@ def gather_scores(
             unit = (str(row["source"]), str(row["language"]))
             scores.setdefault(unit, {})[int(row["seed"])] = float(row["value"])
     return scores
-
-
-def keep_units(scores: UnitScores, is_wanted: Callable[[Unit], bool]) -> UnitScores:
-    """Keep the units that a predicate accepts."""
-    return {unit: series for unit, series in scores.items() if is_wanted(unit)}
 
 
 def share_units(many: Sequence[UnitScores]) -> list[Unit]:

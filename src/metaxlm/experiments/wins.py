@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from metaxlm.experiments.comparison import TaskComparison, Unit
+from metaxlm.experiments.results import Row, select_final
 from metaxlm.experiments.score_table import (
     LOWER_IS_BETTER,
-    Row,
     Series,
     find_mean,
     find_metric,
     gather_scores,
-    select_final,
     share_units,
 )
 from metaxlm.experiments.statistics import Difference, PairComparison

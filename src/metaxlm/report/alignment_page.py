@@ -12,12 +12,10 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from metaxlm.features.alignment import PairScores
@@ -25,8 +23,8 @@ from metaxlm.features.pair_views import LayerNeighbors, Neighbor, PairView, grou
 from metaxlm.report.directions import find_direction, find_stance
 from metaxlm.report.palette import write_css_variables
 from metaxlm.report.sentences import describe_links, judge_links
+from metaxlm.report.templating import TEMPLATES, make_environment
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _SHADES = 255
 NUM_COLORS = 6
 """Colors of linked words; then the same with another line."""
@@ -55,17 +53,10 @@ class AlignmentPage:
 
 def render_alignment_page(page: AlignmentPage) -> str:
     """Return the page as HTML."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = make_environment()
     environment.filters["direction"] = lambda text: find_direction([text])
     parts = ("page.css", "alignment.css", "alignment.js")
-    css, own_css, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in parts)
+    css, own_css, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in parts)
     return environment.get_template("alignment.html.jinja").render(
         page=page,
         css=Markup(css + write_css_variables() + own_css),

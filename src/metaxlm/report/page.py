@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from rich.table import Table as TerminalTable
 
@@ -44,9 +43,9 @@ from metaxlm.report.tables import (
     make_summary_table,
     make_transfer_tables,
 )
+from metaxlm.report.templating import TEMPLATES, make_environment
 from metaxlm.report.vector import embed_svg, render_pdf, render_svg
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _MOST_DRAWN = 2
 _MOST_QUERIES = 3
 
@@ -95,18 +94,11 @@ def render_page(
     drawn: dict[str, str],
 ) -> str:
     """Return the page."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = make_environment()
     environment.filters["variant"] = display_name
     environment.filters["language"] = language_name
     swatches = {variant: look.css_class for variant, look in looks.items()}
-    css = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
+    css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     figures = [
         {"plate": p, "svg": Markup(embed_svg(drawn[p.name], p.name, p.title))} for p in plates
     ]

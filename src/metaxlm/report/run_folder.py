@@ -17,7 +17,7 @@ import yaml
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.names import display_name
-from metaxlm.experiments.results import read_results
+from metaxlm.experiments.results import read_results, select_final
 from metaxlm.files import read_json, read_text
 
 Row = Mapping[str, Any]
@@ -100,7 +100,7 @@ class Run:
 
 def read_run(run_dir: Path) -> Run:
     """Read a run folder; without results there is nothing to report, which is an error."""
-    rows = choose_final(read_scores(run_dir / "results.jsonl"))
+    rows = select_final(read_scores(run_dir / "results.jsonl"))
     recipe, recipe_text = _read_recipe(run_dir / "recipe.yaml")
     variants = _order_variants(run_dir, recipe, rows)
     folders = {variant: run_dir / "variants" / variant for variant in variants}
@@ -147,15 +147,6 @@ def read_scores(path: Path) -> list[Row]:
     if not kept:
         raise MetaXLMError(f"{path}: empty; run `metaxlm run RECIPE` up to its evaluation")
     return list(kept.values())
-
-
-def choose_final(rows: Sequence[Row]) -> list[Row]:
-    """Leave out the scores of checkpoints on the way to a variant's last step."""
-    last: dict[Any, int] = {}
-    for row in rows:
-        if row.get("step") is not None:
-            last[row["variant"]] = max(last.get(row["variant"], 0), row["step"])
-    return [row for row in rows if row.get("step") in (None, last.get(row.get("variant")))]
 
 
 def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str, list[Any]]]:

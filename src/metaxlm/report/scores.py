@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from metaxlm.experiments.results import select_final
+
 Row = Mapping[str, Any]
 Series = dict[Any, float]
 """A value for each seed."""
@@ -130,7 +132,7 @@ def collect(rows: Iterable[Row], *, task: str, metric: str, scenario: str) -> Sc
         for row in rows
         if (row.get("task"), row.get("metric"), row.get("scenario")) == (task, metric, scenario)
     ]
-    return Scores(_keep_last_step(_keep_test_split(_keep_one_source(chosen))))
+    return Scores(select_final(_keep_test_split(_keep_one_source(chosen))))
 
 
 def find_source_language(rows: Iterable[Row]) -> str:
@@ -228,12 +230,3 @@ def _keep_test_split(rows: list[Row]) -> list[Row]:
     """Drop dev scores where test scores exist; a task without a test set keeps its dev scores."""
     tested = [row for row in rows if row.get("split") not in _TUNING_SPLITS]
     return tested or rows
-
-
-def _keep_last_step(rows: list[Row]) -> list[Row]:
-    """Keep each variant's last evaluated step; runs may evaluate along the way."""
-    last: dict[Any, int] = {}
-    for row in rows:
-        step = -1 if row.get("step") is None else int(row["step"])
-        last[row.get("variant")] = max(step, last.get(row.get("variant"), -1))
-    return [r for r in rows if last[r.get("variant")] in (r.get("step"), -1)]

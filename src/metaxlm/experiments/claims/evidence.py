@@ -15,19 +15,17 @@ from functools import cached_property
 from metaxlm.experiments.claims.claim import MissingEvidenceError
 from metaxlm.experiments.comparison import TaskComparison, Unit
 from metaxlm.experiments.names import display_name, title_task
+from metaxlm.experiments.results import Row, find_final_steps, select_final
 from metaxlm.experiments.score_table import (
     LOWER_IS_BETTER,
     SOURCE,
-    Row,
     Series,
     UnitScores,
     average_series,
-    find_final_steps,
     find_level,
     find_mean,
     find_metric,
     gather_scores,
-    select_final,
     share_units,
 )
 

@@ -14,7 +14,7 @@ from typing import Any
 from metaxlm.experiments.claims.evidence import MARGIN
 from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.paper_scores import AVERAGED, average_tasks, find_paper_mean
-from metaxlm.experiments.score_table import find_final_steps, select_final
+from metaxlm.experiments.results import find_final_steps, select_final
 from metaxlm.report.cells import Cell, make_score_cell
 from metaxlm.report.comparison import find_paper_cell
 from metaxlm.report.scores import Row, Series, average, score_series

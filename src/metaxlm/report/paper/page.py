@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from metaxlm.experiments.names import display_name
@@ -47,9 +47,9 @@ from metaxlm.report.paper.score_tables import (
 from metaxlm.report.paper.source import META, PaperSource
 from metaxlm.report.plates import Plate
 from metaxlm.report.start_tables import make_training_table
+from metaxlm.report.templating import TEMPLATES, make_environment
 from metaxlm.report.vector import embed_svg, render_pdf, render_svg
 
-_TEMPLATES = Path(__file__).parents[1] / "templates"
 Sections = Mapping[str, Sequence[Table]]
 
 
@@ -142,7 +142,7 @@ def _write_tables(content: Content, folder: Path) -> None:
 def render_page(content: Content, drawn: Mapping[str, str]) -> str:
     """Return the page."""
     swatches = {variant: look.css_class for variant, look in content.looks.items()}
-    styles = [(_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "paper.css")]
+    styles = [(TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "paper.css")]
     figures = {
         plate.name: {
             "plate": plate,
@@ -217,14 +217,7 @@ def list_facts(source: PaperSource) -> list[tuple[str, str]]:
 
 
 def _make_environment(is_html: bool) -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=is_html,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = make_environment(is_html=is_html)
     environment.filters["variant"] = display_name
     return environment
 
