@@ -164,8 +164,12 @@ def test_a_changed_setting_repeats_its_cells_alone(
     assert "again, changed: settings.learning_rate" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("mode", [(), ("--shared",)], ids=["alone", "shared"])
 def test_a_training_that_diverges_leaves_the_others_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    mode: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from metaxlm.errors import Diverged
     from metaxlm.experiments import evaluation
@@ -182,7 +186,7 @@ def test_a_training_that_diverges_leaves_the_others_alone(
     (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
     grid = "evaluation.grid=[{tasks: [xquad, mlqa, xnli], variants: [metaxlm]}]"
     monkeypatch.setattr(evaluation, "train_model", fail_at_squad)
-    assert run(tmp_path, "--set", grid, *CELLS_ONLY) == 2
+    assert run(tmp_path, "--set", grid, *CELLS_ONLY, *mode) == 2
     assert tried.count("xquad") == 1
     assert list_cells(tmp_path) == {"metaxlm/xnli/en-0", "metaxlm/xnli/en-1"}
     streams = capsys.readouterr()
