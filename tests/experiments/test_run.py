@@ -194,8 +194,10 @@ def test_ctrl_c_saves_and_exits_75(finished: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_own_text_with_an_imported_encoder(tmp_path: Path) -> None:
-    text = tmp_path / "text"
+def test_own_text_with_an_imported_encoder_both_may_move(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, encoder = tmp_path / "text", tmp_path / "bert"
     text.mkdir()
     for language in PARTS:
         (text / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
@@ -204,15 +206,19 @@ def test_own_text_with_an_imported_encoder(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = BertConfig(vocab_size=len(vocabulary), intermediate_size=64, **sizes)
-    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-    BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
+    BertForMaskedLM(config).save_pretrained(encoder)
+    BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(encoder)
     write_recipe(tmp_path, RECIPE.replace("languages: [en, de, zh]", "languages: [en, de, ru]"))
-    own = [
-        *("--set", "corpus={source: text, path: " + str(text) + "}"),
-        *("--set", f"meta={{model: {tmp_path / 'bert'}, length: 32}}"),
-        *("--set", "variants={metaxlm: {initialize: both}}", "--set", "vocabulary.size=110"),
-        *("--set", "evaluation={retrieval: null, alignment: null}"),
-    ]
+
+    def choose(text: Path, encoder: Path) -> list[str]:
+        return [
+            *("--set", "corpus={source: text, path: " + str(text) + "}"),
+            *("--set", f"meta={{model: {encoder}, length: 32}}"),
+            *("--set", "variants={metaxlm: {initialize: both}}", "--set", "vocabulary.size=110"),
+            *("--set", "evaluation={retrieval: null, alignment: null}"),
+        ]
+
+    own = choose(text, encoder)
     assert run(tmp_path, *own) == 0
     ledger = json.loads(
         (tmp_path / "runs/toy/variants/metaxlm/initialization/coverage.json").read_text("utf-8")
@@ -221,6 +227,22 @@ def test_own_text_with_an_imported_encoder(tmp_path: Path) -> None:
     assert (tmp_path / "runs/toy/variants/metaxlm/model/model.safetensors").is_file()
     wrong = [*own, "--set", "model.hidden=64"]
     assert run(tmp_path, *wrong) == 2
+    capsys.readouterr()
+    (tmp_path / "elsewhere").mkdir()
+    moved_text, moved_encoder = (
+        path.rename(tmp_path / "elsewhere" / path.name) for path in (text, encoder)
+    )
+    assert run(tmp_path, *choose(moved_text, moved_encoder)) == 0
+    assert "running" not in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "runs/toy/corpus/text")
+    assert run(tmp_path, *choose(text, moved_encoder)) == 0  # no raw text, as on another machine
+    output = capsys.readouterr().out
+    assert f"corpus: {text} is not there; going by what" in output
+    assert "running" not in output
+    with (moved_text / "de.txt").open("a", encoding="utf-8") as file:
+        file.write("\nein Satz mehr.")
+    assert run(tmp_path, *choose(moved_text, moved_encoder), "--stage", "corpus") == 0
+    assert "corpus: running again, changed: files: " in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -115,7 +115,8 @@ class Work:
         if request.measures and not variants:
             variants = list_measured(recipe)
         # The built-in corpus has the tasks' data in it.
-        also = "corpus" if request.measures and recipe.evaluation.data is None else None
+        is_built_in = recipe.corpus.source == "phrasebook" and recipe.evaluation.data is None
+        also = "corpus" if request.measures and is_built_in else None
         wanted = select_stages(stages, request.stage, variants, also)
         grid = build_grid(recipe, layout, stages, request.variants, world.device)
         if request.measures and recipe.evaluation.data is not None:

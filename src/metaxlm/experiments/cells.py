@@ -193,21 +193,6 @@ def find_cell_damage(folder: Path) -> str | None:
     return None
 
 
-def identify_file(path: Path, folder: Path) -> list[Any]:
-    """Identify a file of the user by place, size and time, so that a change is noticed.
-
-    The place is that in the folder of data, which may itself be moved.
-    """
-    status = path.stat()
-    for inner, outer in ((path, folder), (path.resolve(), folder.resolve())):
-        if inner.is_relative_to(outer):
-            place = inner.relative_to(outer).as_posix()
-            break
-    else:
-        place = str(path.resolve())
-    return [place, status.st_size, status.st_mtime_ns]
-
-
 @contextmanager
 def claim(folders: list[Path]) -> Iterator[str | None]:
     """Hold cells for this process; yields None, or who holds one of them already."""

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from metaxlm.config import FinetuneRecipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.cells import identify_file
 from metaxlm.experiments.features import FEATURE_TASKS, USUAL_SETTINGS, FeatureSettings
+from metaxlm.files import identify_file
 from metaxlm.progress import say
 from metaxlm.tasks.own_task import load_own_task
 from metaxlm.tasks.registry import TASKS, find_tasks

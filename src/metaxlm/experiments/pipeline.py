@@ -7,7 +7,7 @@ depends on it and nothing else. What is measured afterwards is the grid's (`grid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,16 @@ from metaxlm.experiments.preparation import (
     prepare_shards,
     prepare_vocabularies,
 )
-from metaxlm.experiments.stage import Stage
+from metaxlm.experiments.stage import Stage, read_marker
 from metaxlm.experiments.training import (
     initialize_variant,
     meta_pretrain,
     pretrain_variant,
 )
-from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
+from metaxlm.files import TEMPORARY_PREFIX, identify_file, remove, write_text
 from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.distributed import World
+from metaxlm.progress import say
 from metaxlm.recipe_file import save_recipe
 
 
@@ -45,7 +46,8 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
     corpus = Stage(
         "corpus",
         layout.corpus,
-        parts("languages", "source_language", "corpus") | {"files": _text_files(recipe)},
+        parts("languages", "source_language")
+        | {"corpus": _without(values["corpus"], "path"), "files": _text_files(recipe, layout)},
         (),
         partial(prepare_corpus, recipe, layout),
         work_dir=layout.work("corpus"),
@@ -55,11 +57,8 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
     vocabulary = Stage(
         "vocabulary",
         layout.vocabulary,
-        parts("vocabulary")
-        | {
-            "imports_encoder": recipe.meta.model is not None,
-            "files": _local_files(recipe.vocabulary.model),
-        },
+        {"seed": recipe.seed, "imports_encoder": recipe.meta.model is not None}
+        | _describe_source("vocabulary", values),
         (corpus,),
         partial(prepare_vocabularies, recipe, layout),
     )
@@ -76,7 +75,7 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
     meta = Stage(
         "meta",
         layout.meta / "model",
-        parts("model", "meta") | {"files": _local_files(recipe.meta.model)},
+        parts("model") | _describe_source("meta", values),
         () if recipe.meta.model else (shards,),
         partial(meta_pretrain, recipe, layout, world),
         work_dir=layout.meta / "checkpoints",
@@ -111,7 +110,7 @@ def _variant_stages(
         training |= {"switch": switch, "dictionary_files": _list_files(choices.dictionaries)}
     matching: dict[str, Any] = {}
     if variant.needs_source:
-        matching["matching"] = choices.model_dump(mode="json")
+        matching["matching"] = choices.model_dump(mode="json", exclude={"dictionaries"})
     if variant.dictionaries:
         matching["dictionary_files"] = _list_files(choices.dictionaries)
     initialize = Stage(
@@ -230,33 +229,42 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
         )
 
 
-def _text_files(recipe: Recipe) -> list[list[Any]]:
+def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Leave out where a folder is: its files say what is in it, and it may be moved."""
+    return {name: value for name, value in values.items() if name != key}
+
+
+def _text_files(recipe: Recipe, layout: RunLayout) -> list[list[Any]]:
+    """Identify the raw text, or go by what was read if it is not on this machine."""
     if recipe.corpus.source == "phrasebook":
         return []
     from metaxlm.corpus.readers.inputs import find_inputs
 
-    assert recipe.corpus.path is not None  # the recipe checks it
+    folder = recipe.corpus.path
+    assert folder is not None  # the recipe checks it
+    if not folder.exists() and (read := read_marker(layout.corpus).get("inputs")):
+        say(f"corpus: {folder} is not there; going by what {layout.corpus} was made from")
+        return list(read["files"])
     return [
-        _identify(path)
+        identify_file(path, folder)
         for language in recipe.languages
-        for path in find_inputs(recipe.corpus.path, recipe.corpus.source, language)
+        for path in find_inputs(folder, recipe.corpus.source, language)
     ]
 
 
-def _local_files(model: str | None) -> list[list[Any]]:
-    """Identify the files of a model or tokenizer, if it is a folder and not a name on the hub."""
-    return _list_files(Path(model)) if model and Path(model).is_dir() else []
+def _describe_source(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a section whose `model` is a folder on this machine or a name on the hub."""
+    settings = values[section]
+    name = settings["model"]
+    if name is None or not Path(name).is_dir():
+        return {section: settings, "files": []}
+    return {section: _without(settings, "model"), "files": _list_files(Path(name))}
 
 
 def _list_files(folder: Path | None) -> list[list[Any]]:
-    """Identify the user's files by name, size and time, so that a change is noticed."""
+    """Identify the user's files by place, size and time, so that a change is noticed."""
     if folder is None:
         return []
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
-    return [_identify(path) for path in sorted(folder.rglob("*")) if path.is_file()]
-
-
-def _identify(path: Path) -> list[Any]:
-    status = path.stat()
-    return [str(path), status.st_size, status.st_mtime_ns]
+    return [identify_file(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -75,7 +75,7 @@ class Stage:
 
     def is_complete(self) -> bool:
         """Say whether the output is there, whole, and made from the present inputs."""
-        marker = _read_marker(self.output)
+        marker = read_marker(self.output)
         return marker.get("fingerprint") == self.fingerprint and all(
             (self.output / name).is_file() and (self.output / name).stat().st_size == facts["bytes"]
             for name, facts in marker.get("files", {}).items()
@@ -121,7 +121,7 @@ class Stage:
 
     def find_reason(self) -> str:
         """Tell why the stage runs, if it is not complete."""
-        marker = _read_marker(self.output)
+        marker = read_marker(self.output)
         if not marker:
             return "running"
         if marker.get("fingerprint") == self.fingerprint:
@@ -134,7 +134,7 @@ class Stage:
     def _claim_work(self, work_dir: Path) -> None:
         """Keep earlier work of the same inputs; clear that of others."""
         marker_path = work_dir / MARKER
-        earlier = _read_marker(work_dir).get("fingerprint")
+        earlier = read_marker(work_dir).get("fingerprint")
         if earlier is not None and earlier != self.fingerprint:
             say(f"{self.title}: clearing {work_dir}, made with another recipe")
         if earlier != self.fingerprint:
@@ -147,7 +147,7 @@ def stage_files(folder: Path) -> list[str]:
     return [name for name in list_files(folder, nested=True) if Path(name).name not in _REWRITTEN]
 
 
-def _read_marker(folder: Path) -> dict[str, Any]:
+def read_marker(folder: Path) -> dict[str, Any]:
     """Return the marker of a folder; one that is missing or damaged says nothing."""
     try:
         return read_sealed(folder / MARKER)
