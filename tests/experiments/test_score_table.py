@@ -7,14 +7,13 @@ from tests.experiments.result_rows import FINAL, make_row, make_scores
 
 from metaxlm.experiments.results import find_final_steps, select_final
 from metaxlm.experiments.score_table import (
-    average_series,
     find_level,
     find_metric,
     gather_scores,
     list_metrics,
     share_units,
-    subtract_series,
 )
+from metaxlm.experiments.series import average_series, subtract_series
 
 
 def test_only_the_last_step_of_each_variant_is_final() -> None:
@@ -65,6 +64,7 @@ def test_tasks_have_their_metrics() -> None:
 
 
 def test_series_are_joined_by_seed() -> None:
+    assert average_series([{1: 0.1, 2: 0.3}, {1: 0.3, 2: 0.5}]) == pytest.approx({1: 0.2, 2: 0.4})
     assert average_series([{0: 0.2, 1: 0.4}, {1: 0.6, 2: 1.0}]) == {1: pytest.approx(0.5)}
     assert average_series([{0: 0.2}, {1: 0.6}]) == {0: pytest.approx(0.4)}
     assert average_series([{0: 0.2}, {}]) == {}

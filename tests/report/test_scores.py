@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from metaxlm.report.scores import (
-    average,
     collect,
     collect_majority,
     find_source_language,
@@ -34,13 +33,6 @@ def test_seeds_become_mean_and_sample_deviation() -> None:
     single = score_series({1: 0.2})
     assert single is not None and single.deviation is None
     assert score_series({}) is None
-
-
-def test_averages_are_taken_within_a_seed() -> None:
-    assert average([{1: 0.1, 2: 0.3}, {1: 0.3, 2: 0.5}]) == pytest.approx({1: 0.2, 2: 0.4})
-    assert average([{1: 0.1, 2: 0.3}, {2: 0.5}]) == pytest.approx({2: 0.4})
-    assert average([{1: 0.1}, {2: 0.5}]) == pytest.approx({None: 0.3})
-    assert average([{1: 0.1}, {}]) == {}
 
 
 def test_best_layer_is_that_of_the_mean() -> None:

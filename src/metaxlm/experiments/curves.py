@@ -35,14 +35,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metaxlm.experiments.results import Row
-from metaxlm.experiments.score_table import (
-    SOURCE,
-    Series,
-    average_series,
-    find_mean,
-    find_metric,
-    subtract_series,
-)
+from metaxlm.experiments.score_table import SOURCE, find_metric
+from metaxlm.experiments.series import Series, average_series, find_mean, subtract_series
 from metaxlm.experiments.statistics import SeedSummary, summarize_seeds
 
 Quantity = Literal["source", "others", "gap"]

@@ -14,14 +14,8 @@ from dataclasses import dataclass
 
 from metaxlm.experiments.comparison import TaskComparison, Unit
 from metaxlm.experiments.results import Row, select_final
-from metaxlm.experiments.score_table import (
-    LOWER_IS_BETTER,
-    Series,
-    find_mean,
-    find_metric,
-    gather_scores,
-    share_units,
-)
+from metaxlm.experiments.score_table import LOWER_IS_BETTER, find_metric, gather_scores, share_units
+from metaxlm.experiments.series import Series, find_mean
 from metaxlm.experiments.statistics import Difference, PairComparison
 
 ALPHA = 0.05

@@ -17,6 +17,7 @@ from metaxlm.experiments.paper_scores import (
     average_tasks,
     find_paper_mean,
 )
+from metaxlm.experiments.series import Series, average_series
 from metaxlm.experiments.statistics import Difference, correct_holm, summarize_seeds
 from metaxlm.languages import language_name
 from metaxlm.report.cells import (
@@ -29,7 +30,7 @@ from metaxlm.report.cells import (
     make_score_cell,
     mark_best,
 )
-from metaxlm.report.scores import Series, average, is_lower_better, score_series
+from metaxlm.report.scores import is_lower_better, score_series
 from metaxlm.report.sections import TaskSection
 from metaxlm.report.tables import name_metric
 
@@ -68,11 +69,11 @@ def make_task_table(
 def _average_series(sections: Sequence[TaskSection], model: str) -> Series:
     """Average the seven tasks seed by seed, questions as (F1 + EM) / 2."""
     by_task = {
-        section.name: average(section.series(model))
+        section.name: average_series(section.series(model))
         for section in sections
         if section.name in AVERAGED
     }
-    return average([by_task[task] for task in AVERAGED])
+    return average_series([by_task[task] for task in AVERAGED])
 
 
 def _describe_sections(sections: Sequence[TaskSection]) -> Iterator[str]:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from metaxlm.experiments.results import select_final
+from metaxlm.experiments.series import Series, average_series, subtract_series
 
 Row = Mapping[str, Any]
-Series = dict[Any, float]
-"""A value for each seed."""
 
 _LOWER_IS_BETTER = frozenset({"aer", "gap", "loss", "perplexity"})
 _TASK_METRICS = ("accuracy", "f1", "exact_match", "em")
@@ -47,19 +46,6 @@ def score_series(series: Series) -> Score | None:
     return Score(statistics.fmean(values), deviation, len(values))
 
 
-def average(many: Sequence[Series]) -> Series:
-    """Average several quantities seed by seed, over the seeds that all of them have.
-
-    Without a common seed (half-finished runs) the means are averaged into a single value.
-    """
-    if not many or not all(many):
-        return {}
-    shared = [seed for seed in many[0] if all(seed in series for series in many)]
-    if not shared:
-        return {None: statistics.fmean(statistics.fmean(series.values()) for series in many)}
-    return {seed: statistics.fmean(series[seed] for series in many) for seed in shared}
-
-
 class Scores:
     """One metric of one task, by variant, layer, language and seed."""
 
@@ -68,7 +54,7 @@ class Scores:
         self._examples: dict[str, int] = {}
         for row in rows:
             key = (row.get("variant"), row.get("layer"), row.get("language"))
-            self._values.setdefault(key, {})[row.get("seed")] = float(row["value"])
+            self._values.setdefault(key, {})[row.get("seed", 0)] = float(row["value"])
             if row.get("examples") is not None:
                 self._examples[str(row.get("language"))] = int(row["examples"])
 
@@ -110,7 +96,7 @@ class Scores:
 
     def mean(self, variant: str, layer: int | None, languages: Sequence[str]) -> Series:
         """Mean over languages, by seed; empty when a language is missing."""
-        return average([self.series(variant, layer, language) for language in languages])
+        return average_series([self.series(variant, layer, language) for language in languages])
 
     def best_layer(self, variant: str, lower: bool, languages: Sequence[str]) -> int | None:
         """Return the layer with the best mean; the lowest of several equal ones."""
@@ -186,8 +172,10 @@ def summarize(rows: Sequence[Row], variants: Sequence[str] | None = None) -> lis
     for variant in variants if variants is not None else named:
         retrieval_layer, retrieval_score = _score_best_layer(retrieval, variant, lower=False)
         aer_layer, aer_score = _score_best_layer(aer, variant, lower=True)
-        at_source = average([s.series(variant, None, source) for s in transfer])
-        others = average([s.mean(variant, None, other_languages(s, source)) for s in transfer])
+        at_source = average_series([s.series(variant, None, source) for s in transfer])
+        others = average_series(
+            [s.mean(variant, None, other_languages(s, source)) for s in transfer]
+        )
         summaries.append(
             Summary(
                 variant=variant,
@@ -197,7 +185,7 @@ def summarize(rows: Sequence[Row], variants: Sequence[str] | None = None) -> lis
                 aer_layer=aer_layer,
                 transfer_source=score_series(at_source),
                 transfer_others=score_series(others),
-                transfer_gap=score_series(subtract(at_source, others)),
+                transfer_gap=score_series(subtract_series(at_source, others)),
             )
         )
     return summaries
@@ -206,11 +194,6 @@ def summarize(rows: Sequence[Row], variants: Sequence[str] | None = None) -> lis
 def other_languages(scores: Scores, source: str) -> list[str]:
     """Return the common languages but the source: those the transfer gap is measured against."""
     return [language for language in scores.common_languages() if language != source]
-
-
-def subtract(left: Series, right: Series) -> Series:
-    """Subtract seed by seed, over the seeds both have."""
-    return {seed: left[seed] - right[seed] for seed in left if seed in right}
 
 
 def _score_best_layer(scores: Scores, variant: str, lower: bool) -> tuple[int | None, Score | None]:

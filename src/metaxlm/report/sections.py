@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metaxlm.experiments.comparison import choose_split, is_tuning
+from metaxlm.experiments.series import Series
 from metaxlm.report.cells import Cell, Column, Direction, make_score_cell
-from metaxlm.report.scores import Row, Scores, Series, is_lower_better, score_series
+from metaxlm.report.scores import Row, Scores, is_lower_better, score_series
 from metaxlm.report.tables import name_metric
 
 

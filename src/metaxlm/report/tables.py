@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from metaxlm.experiments.names import display_name
+from metaxlm.experiments.series import average_series, subtract_series
 from metaxlm.languages import language_name
 from metaxlm.report.cells import (
     Cell,
@@ -24,7 +25,6 @@ from metaxlm.report.cells import (
 from metaxlm.report.scores import (
     Row,
     Scores,
-    average,
     collect,
     collect_majority,
     find_source_language,
@@ -32,7 +32,6 @@ from metaxlm.report.scores import (
     list_transfer_metrics,
     other_languages,
     score_series,
-    subtract,
     summarize,
 )
 
@@ -94,11 +93,13 @@ def _summarize_majority(rows: Sequence[Row]) -> Line | None:
         others = other_languages(scores, source)
         if source not in levels or not others or any(lang not in levels for lang in others):
             return None
-        at_source.append({None: levels[source]})
-        at_others.append(average([{None: levels[language]} for language in others]))
+        at_source.append({0: levels[source]})
+        at_others.append(average_series([{0: levels[language]} for language in others]))
     if not at_source:
         return None
-    cells = [make_score_cell(score_series(average(level))) for level in (at_source, at_others)]
+    cells = [
+        make_score_cell(score_series(average_series(level))) for level in (at_source, at_others)
+    ]
     return Line(MAJORITY_LABEL, (Cell(), Cell(), *cells, Cell()), reference=True)
 
 
@@ -230,15 +231,15 @@ def _make_transfer_table(
     lines = []
     for variant in (v for v in variants if v in scores.variants):
         mean = scores.mean(variant, None, others)
-        gap = subtract(scores.series(variant, None, source), mean)
+        gap = subtract_series(scores.series(variant, None, source), mean)
         series = [*(scores.series(variant, None, language) for language in languages), mean, gap]
         cells = tuple(make_score_cell(score_series(one)) for one in series)
         lines.append(Line(display_name(variant), cells, variant))
     levels = collect_majority(rows, task)
     if levels:
         by_language = tuple(Cell(levels.get(language)) for language in languages)
-        known = [{None: levels[language]} for language in others if language in levels]
-        mean_level = make_score_cell(score_series(average(known)))
+        known = [{0: levels[language]} for language in others if language in levels]
+        mean_level = make_score_cell(score_series(average_series(known)))
         cells = (*by_language, mean_level, Cell())
         lines.append(Line(MAJORITY_LABEL, cells, reference=True))
     better: Direction = "lower" if is_lower_better(metric) else "higher"

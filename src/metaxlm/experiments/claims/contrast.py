@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metaxlm.experiments.claims.evidence import Evidence, Part
-from metaxlm.experiments.score_table import UnitScores, find_mean
+from metaxlm.experiments.score_table import UnitScores
+from metaxlm.experiments.series import find_mean
 from metaxlm.experiments.statistics import CONFIDENCE, Difference, find_t_quantile
 from metaxlm.experiments.wins import (
     ALPHA,

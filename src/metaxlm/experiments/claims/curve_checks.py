@@ -28,13 +28,8 @@ from metaxlm.experiments.curves import (
     trace_curves,
 )
 from metaxlm.experiments.names import display_name, title_task
-from metaxlm.experiments.score_table import (
-    SOURCE,
-    Series,
-    average_series,
-    find_level,
-    find_mean,
-)
+from metaxlm.experiments.score_table import SOURCE, find_level
+from metaxlm.experiments.series import Series, average_series, find_mean
 from metaxlm.experiments.wins import ALPHA
 from metaxlm.languages import language_name
 

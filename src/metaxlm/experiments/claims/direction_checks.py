@@ -25,7 +25,7 @@ from metaxlm.experiments.claims.sentences import (
     name_basis,
 )
 from metaxlm.experiments.names import display_name, title_task
-from metaxlm.experiments.score_table import find_mean
+from metaxlm.experiments.series import find_mean
 from metaxlm.experiments.wins import ALPHA, EQUAL, find_sign_p_value
 from metaxlm.languages import language_name
 

@@ -19,15 +19,13 @@ from metaxlm.experiments.results import Row, find_final_steps, select_final
 from metaxlm.experiments.score_table import (
     LOWER_IS_BETTER,
     SOURCE,
-    Series,
     UnitScores,
-    average_series,
     find_level,
-    find_mean,
     find_metric,
     gather_scores,
     share_units,
 )
+from metaxlm.experiments.series import Series, average_series, find_mean
 
 MARGIN = 0.02
 """A task is learned where a model is this far above what needs no model."""

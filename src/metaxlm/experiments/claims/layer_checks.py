@@ -27,7 +27,7 @@ from metaxlm.experiments.claims.sentences import (
 )
 from metaxlm.experiments.comparison import Unit
 from metaxlm.experiments.names import display_name, title_task
-from metaxlm.experiments.score_table import find_mean
+from metaxlm.experiments.series import find_mean
 from metaxlm.experiments.wins import ALPHA, EQUAL
 
 Profile = dict[Unit, dict[int, float]]

@@ -23,7 +23,8 @@ from metaxlm.experiments.claims.sentences import (
     name_unlearned,
 )
 from metaxlm.experiments.names import display_name, title_task
-from metaxlm.experiments.score_table import SOURCE, find_mean, list_metrics
+from metaxlm.experiments.score_table import SOURCE, list_metrics
+from metaxlm.experiments.series import find_mean
 from metaxlm.experiments.wins import ALPHA
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
+from metaxlm.experiments.series import Series, average_series
 from metaxlm.experiments.statistics import PairComparison
 from metaxlm.experiments.wins import turn
 from metaxlm.languages import language_name
@@ -38,7 +39,7 @@ from metaxlm.report.paper.measurements import (
     make_paper_cell,
 )
 from metaxlm.report.paper.score_tables import describe_sections
-from metaxlm.report.scores import Series, average, collect, is_lower_better, score_series
+from metaxlm.report.scores import collect, is_lower_better, score_series
 from metaxlm.report.sections import TaskSection
 
 _METRICS = {"tatoeba": "accuracy", "alignment": "aer"}
@@ -151,7 +152,7 @@ def collect_directions(found: Measurements, variants: Sequence[str]) -> Directio
             by_domain.setdefault(row["task"], {})[row["seed"]] = float(row["value"])
     return {
         variant: {
-            direction: average(list(by_domain.values()))
+            direction: average_series(list(by_domain.values()))
             for direction, by_domain in values[variant].items()
             if len(by_domain) == len(DOMAINS)
         }

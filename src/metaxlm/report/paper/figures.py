@@ -20,6 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from metaxlm.experiments.curves import Curve, find_onset
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
+from metaxlm.experiments.series import average_series
 from metaxlm.experiments.statistics import summarize_seeds
 from metaxlm.languages import language_name
 from metaxlm.report.palette import GRID, INK, Look
@@ -32,7 +33,7 @@ from metaxlm.report.paper.measurements import (
     TASKS,
     Measurements,
 )
-from metaxlm.report.scores import Score, average, score_series
+from metaxlm.report.scores import Score, score_series
 from metaxlm.report.vector import drawing_style
 
 _WIDTH = 5.7
@@ -70,7 +71,7 @@ def list_task_scores(found: Measurements, variants: Sequence[str]) -> list[TaskS
     reviews = [sections.get(f"{task}-supervised") for task in DOMAINS]
     if all(section is not None for section in reviews):
         scores = {
-            v: score_series(average([s.series(v)[0] for s in reviews if s is not None]))
+            v: score_series(average_series([s.series(v)[0] for s in reviews if s is not None]))
             for v in variants
         }
         rows.append(TaskScore("Amazon", _keep(scores), 0.5))

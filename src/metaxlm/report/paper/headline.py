@@ -16,6 +16,7 @@ from metaxlm.experiments.claims.contrast import FEWEST_SEEDS
 from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED, find_paper_scores
+from metaxlm.experiments.series import average_series
 from metaxlm.experiments.statistics import correct_holm
 from metaxlm.experiments.wins import find_mean_difference
 from metaxlm.report.comparison import SIGNIFICANT
@@ -25,7 +26,7 @@ from metaxlm.report.paper.measurements import (
     average_scores,
     is_learned,
 )
-from metaxlm.report.scores import Score, average, score_series
+from metaxlm.report.scores import Score, score_series
 from metaxlm.report.sections import TaskSection
 
 OUTCOMES: tuple[Outcome, ...] = ("holds", "fails", "cannot be told")
@@ -73,7 +74,7 @@ def find_headline(
     is_whole = len(tasks) == len(AVERAGED)
     numbers = []
     for variant in having:
-        score = score_series(average([average_scores(sections, variant, t) for t in tasks]))
+        score = score_series(average_series([average_scores(sections, variant, t) for t in tasks]))
         printed = find_paper_scores("xtreme").get(display_name(variant), {}).get("average")
         if score is not None:
             numbers.append(HeadlineNumber(variant, score, printed if is_whole else None))

@@ -15,9 +15,10 @@ from metaxlm.experiments.claims.evidence import MARGIN
 from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.paper_scores import AVERAGED, average_tasks, find_paper_mean
 from metaxlm.experiments.results import find_final_steps, select_final
+from metaxlm.experiments.series import Series, average_series
 from metaxlm.report.cells import Cell, make_score_cell
 from metaxlm.report.comparison import find_paper_cell
-from metaxlm.report.scores import Row, Series, average, score_series
+from metaxlm.report.scores import Row, score_series
 from metaxlm.report.sections import TaskFacts, TaskSection, make_sections
 
 MAIN_VARIANTS = ("xlm", "metaxlm", "metaxlm+dict")
@@ -163,7 +164,7 @@ class Measurements:
     def average_cell(self, sections: Mapping[str, TaskSection], variant: str) -> PaperCell:
         """Return the paper's `Avg` of seven tasks; empty unless all of them are there."""
         by_task = {task: average_scores(sections, variant, task) for task in AVERAGED}
-        series = average(list(by_task.values()))
+        series = average_series(list(by_task.values()))
         published = average_tasks(
             {task: _list_paper_values(sections.get(task), variant) for task in AVERAGED}
         )
@@ -174,7 +175,7 @@ class Measurements:
 
 def average_scores(sections: Mapping[str, TaskSection], variant: str, task: str) -> Series:
     """Return a task's one score by seed: F1 and exact match of questions are averaged."""
-    return average(sections[task].series(variant)) if task in sections else {}
+    return average_series(sections[task].series(variant)) if task in sections else {}
 
 
 def is_learned(section: TaskSection) -> bool:

@@ -17,6 +17,7 @@ from metaxlm.experiments.paper_scores import (
     find_paper_scores,
     list_paper_languages,
 )
+from metaxlm.experiments.series import average_series
 from metaxlm.languages import language_name
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, make_score_cell, mark_best
 from metaxlm.report.paper.measurements import (
@@ -30,7 +31,7 @@ from metaxlm.report.paper.measurements import (
     is_learned,
     make_paper_cell,
 )
-from metaxlm.report.scores import average, score_series
+from metaxlm.report.scores import score_series
 from metaxlm.report.sections import TaskSection
 from metaxlm.report.tables import name_metric
 
@@ -204,7 +205,7 @@ def _average_reviews(
         for language in REVIEW_LANGUAGES
     ]
     is_complete = len(measured) == len(DOMAINS) * len(REVIEW_LANGUAGES)
-    series = average(measured) if is_complete else {}
+    series = average_series(measured) if is_complete else {}
     trace = Trace(variant, "twelve sets", "accuracy", "supervised", step=found.steps.get(variant))
     printed = Cell(find_paper_scores("amazon").get(display_name(variant), {}).get("accuracy"))
     ours = make_score_cell(score_series(series))
