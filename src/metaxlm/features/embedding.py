@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -33,7 +33,7 @@ from metaxlm.features.sentence_batches import (
     tokenize_texts,
 )
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.pretraining.device import choose_device
+from metaxlm.pretraining.device import choose_device, own_bfloat16
 from metaxlm.progress import say, track
 from metaxlm.tasks.batches import collate_inputs, evaluating
 from metaxlm.tasks.encoding import Ids, check_tokenizer
@@ -223,10 +223,13 @@ class _Work:
         """Name a text of the chunk that is being tokenized."""
         return self.place(self.num_texts + index + 1)
 
-    def _computing(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
         if self.settings.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+            yield
+            return
+        with own_bfloat16(self.device), torch.autocast(self.device.type, dtype=torch.bfloat16):
+            yield
 
     def _pool(self, rows: Sequence[Ids]) -> Tensor:
         """Return the vectors of a batch, [Y, B, D]."""

@@ -1,6 +1,10 @@
-"""Which device a process of a run uses."""
+"""Which device a process of a run uses, and what it computes in."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -33,6 +37,25 @@ def describe_device(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
     return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
+
+
+@contextmanager
+def own_bfloat16(device: torch.device, enabled: bool = True) -> Iterator[None]:
+    """Multiply in bfloat16 with torch's own code where a CPU has no instructions for it.
+
+    The library that torch tries first would fail there: a warning with a trace of C++, and the
+    library is switched off for good, so that later results of the process have other bits.
+    """
+    if not enabled or device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        yield
+        return
+    # Not flags(): that also sets what only Intel's GPUs have, and warns of it.
+    switch = partial(torch.backends.mkldnn.set_flags, _fp32_precision=None)
+    before, *_ = switch(False)
+    try:
+        yield
+    finally:
+        switch(before)
 
 
 def _choose_gpu(name: str, index: int | None, local_rank: int, local_size: int) -> torch.device:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metaxlm.config import TrainingRecipe
 from metaxlm.pretraining.batches import BatchSource, Piece
+from metaxlm.pretraining.device import own_bfloat16
 from metaxlm.pretraining.engine import Engine
 from metaxlm.pretraining.masking import IGNORED, Masking
 from metaxlm.pretraining.schedules import largest
@@ -66,7 +67,9 @@ class HeldOut:
         masked = self._masking(
             piece.ids_BL, piece.lengths_B, piece.rows_B, self._key, self._probability
         )
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._engine.bfloat16):
+        enabled = self._engine.bfloat16
+        casting = torch.autocast(self._device.type, torch.bfloat16, enabled)
+        with own_bfloat16(self._device, enabled), casting:
             # Without what a teacher prepared: the loss of the masked tokens alone.
             loss, _ = self._engine.objective(masked, piece.lengths_B)
         return loss.double(), (masked.labels_M != IGNORED).sum()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from metaxlm.pretraining.batches import Piece
+from metaxlm.pretraining.device import own_bfloat16
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.guarded_step import GuardedStep, is_recording
 from metaxlm.pretraining.masking import IGNORED, Masked, Masking
@@ -108,11 +109,12 @@ class TrainingStep(GuardedStep[_Inputs]):
     def _backward(self, piece: Piece, masked: Masked, seed: Tensor, count: Tensor) -> Tensor:
         if not is_recording():
             torch.manual_seed(piece.dropout_seed)
-        with self._autocast():
-            loss_sum, teaching = self._objective(masked, piece.lengths_B, piece.extra, seed)
-        loss: Tensor = loss_sum / count + teaching
-        # DDP and FSDP average over processes; the division above already made this a sum.
-        torch.autograd.backward(loss * self._world.size)
+        with own_bfloat16(self._world.device, self._bfloat16):
+            with self._autocast():
+                loss_sum, teaching = self._objective(masked, piece.lengths_B, piece.extra, seed)
+            loss: Tensor = loss_sum / count + teaching
+            # DDP and FSDP average over processes; the division above already made this a sum.
+            torch.autograd.backward(loss * self._world.size)
         return loss.detach().double()
 
     def _can_be_captured(self) -> bool:
