@@ -136,11 +136,14 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do what is missing, continue where it stopped, and write the report."""
-    from metaxlm.cli.execution import Request, execute, execute_shared
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
-    request = Request(load_recipe(recipe, overrides or []), output, stage, variant or [], device)
+    loaded = load_recipe(recipe, overrides or [])
+    # A slip in a recipe is told before torch is loaded.
+    from metaxlm.cli.execution import Request, execute, execute_shared
+
+    request = Request(loaded, output, stage, variant or [], device)
     if dry:
         from metaxlm.cli.dry_run import list_work
 
@@ -174,13 +177,13 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Draw the report of a run again from its results."""
-    from metaxlm.cli.execution import show_summary
-    from metaxlm.files import exclusive_folder
-    from metaxlm.report import write_report
-
     set_quiet(quiet)
     if not (run_dir / "recipe.yaml").is_file():
         raise MetaXLMError(f"{run_dir}: not a run folder, it has no recipe.yaml")
+    from metaxlm.cli.summary import show_summary
+    from metaxlm.files import exclusive_folder
+    from metaxlm.report import write_report
+
     with exclusive_folder(run_dir):
         write_report(run_dir)
         show_summary(run_dir)

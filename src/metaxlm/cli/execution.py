@@ -34,10 +34,7 @@ from metaxlm.files import exclusive_folder, shared_folder
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.ranks import Ranks, find_place
-from metaxlm.progress import console, say, set_quiet
-from metaxlm.report import summary_table
-from metaxlm.report.run_folder import PAPER, read_run
-from metaxlm.report.stage import report_stage
+from metaxlm.progress import set_quiet
 from metaxlm.stopping import immediate_stops, stop_requests
 
 CELLS = "cells"
@@ -164,6 +161,10 @@ class Work:
         layout = self.request.layout
         rows = collect_results(self.grid, layout, self.stages)
         if rows and self.request.stage in (None, "report"):
+            # Imported here: what draws takes a second to load, and no start should wait for it.
+            from metaxlm.cli.summary import show_summary
+            from metaxlm.report.stage import report_stage
+
             report_stage(layout, self.stages).run()
             show_summary(layout.root)
 
@@ -186,15 +187,6 @@ def _interruptible() -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         raise Interrupted("stopped") from error
-
-
-def show_summary(run_dir: Path) -> None:
-    """Print the scores of a run and where its report stands."""
-    run = read_run(run_dir)
-    console.print(summary_table(run.rows))
-    say(f"report: {run_dir / 'report' / 'index.html'}")
-    if run.has_grid:
-        say(f"in the paper's layout: {run_dir / 'report' / PAPER / 'index.html'}")
 
 
 def _lead(work: Work, ranks: Ranks | None) -> None:

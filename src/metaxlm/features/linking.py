@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 FEWEST_UNITS = 3
@@ -118,6 +117,8 @@ def link_match(similarity_BST: Tensor, masks: Masks) -> Decision:
 
     On the host, pair by pair.
     """
+    from scipy.optimize import linear_sum_assignment  # half a second that other methods save
+
     similarity = similarity_BST.cpu().double().numpy()
     num_sources = masks.source_BS.sum(dim=1).tolist()
     num_targets = masks.target_BT.sum(dim=1).tolist()

@@ -11,12 +11,11 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
 from safetensors.torch import save_file
-from transformers import PreTrainedModel
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
@@ -28,6 +27,9 @@ from metaxlm.model.finetuned import export_encoder
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.hugging_face import write_tokenizer
 from metaxlm.model.model_folder import CONFIG, MODULES, WEIGHTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
 # What a model card says about the model's text and license holds for its first layers as well.

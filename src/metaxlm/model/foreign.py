@@ -10,16 +10,15 @@ not read both ways, or whose vectors change with padding, is refused: it would o
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from metaxlm.errors import MetaXLMError
@@ -29,13 +28,16 @@ from metaxlm.model.families import explain_decoder
 from metaxlm.model.heads import HeadKind
 from metaxlm.model.model_folder import CONFIG, read_tensors
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel  # takes seconds, and most runs never need it
+
 DEFAULT_POSITIONS = 512
 """Longest sequence of a model that has no limit and whose tokenizer names none."""
 
 _HEAD_CLASSES = {
-    "classification": transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    "tagging": transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
-    "span": transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    "classification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    "tagging": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
+    "span": "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
 }
 _PROBLEM_TYPE = {"classification": "single_label_classification"}
 # What transformers' task heads call their last layer: a finetuned folder's is left behind.
@@ -107,7 +109,7 @@ def load_foreign(folder: Path, tokenizer: PreTrainedTokenizerBase) -> ForeignEnc
     and torch's generators stay as they are.
     """
     found = read_foreign_config(folder)
-    model_class = _find_class(transformers.MODEL_MAPPING, found, folder)
+    model_class = _find_class("MODEL_MAPPING", found, folder)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         body = _load_model(model_class, found, read_tensors(folder), folder)
@@ -148,6 +150,8 @@ def load_task_model(
 
 def read_foreign_config(folder: Path) -> PreTrainedConfig:
     """Read config.json through transformers; refuse what is no bidirectional encoder."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
     path = folder / CONFIG
     values = read_json(path)
     model_type = str(values.get("model_type")) if isinstance(values, dict) else "None"
@@ -228,12 +232,10 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _find_class(
-    classes: Mapping[type[PreTrainedConfig], Any], config: PreTrainedConfig, folder: Path
-) -> type[PreTrainedModel]:
-    """Return transformers' class for a configuration."""
+def _find_class(mapping: str, config: PreTrainedConfig, folder: Path) -> type[PreTrainedModel]:
+    """Return transformers' class for a configuration, from one of its mappings."""
     try:
-        found: Any = classes[type(config)]
+        found: Any = getattr(transformers, mapping)[type(config)]
     except KeyError as error:
         raise MetaXLMError(
             f"{folder}: transformers has no such head for {config.model_type!r}; "
