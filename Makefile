@@ -20,7 +20,7 @@ demo: $(READY)  ## Run all three phases on the built-in corpus and write a repor
 	$(BIN)/metaxlm demo
 
 test: $(READY)  ## Run the test suite
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)  ## Run the tests that take longer: demo sizes, three seeds, many kills
 	$(BIN)/python -m pytest -m slow

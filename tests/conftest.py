@@ -20,6 +20,8 @@ from tests.commands import Command
 # Started in the background, as by a scheduler, a process ignores Ctrl-C, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_ROOT = Path(__file__).parent
+
 PARTS = {
     "en": (
         ["the cat", "a dog", "my sister", "the old man"],
@@ -45,6 +47,12 @@ WORDS = "cat dog sister man sees likes finds house red book bread river night ol
 def sentences(language: str) -> list[str]:
     """All 64 sentences of a language, in a fixed order."""
     return [" ".join(parts) + "." for parts in itertools.product(*PARTS[language])]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with whole runs: a file is one process's, and the last ones should be short."""
+    long = ("experiments", "recipes", "faults", "cli", "pretraining", "corpus")
+    items.sort(key=lambda item: item.path.parts[len(_ROOT.parts)] not in long)
 
 
 @pytest.fixture(autouse=True)
