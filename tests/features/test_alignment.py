@@ -106,13 +106,14 @@ def test_batched_equals_one_by_one(
     monkeypatch.setattr(alignment, "CHUNK_PAIRS", 17)
     model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=256))
     settings = AlignSettings(method=method, encoding=encoding, words=words)
-    links = align_words(model, PAIRS, CPU, settings=settings, batch_tokens=300)
+    pairs = PAIRS[::2]
+    links = align_words(model, pairs, CPU, settings=settings, batch_tokens=300)
     num_links = 0
-    for k, (source, target) in enumerate(PAIRS):
+    for k, (source, target) in enumerate(pairs):
         expected = align_one(model, source, target, settings)
         assert [links[layer][k] for layer in range(3)] == [found[0] for found in expected]
         num_links += sum(len(found[0]) for found in expected)
-    assert num_links > 2 * len(PAIRS)
+    assert num_links > 2 * len(pairs)
 
 
 def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
