@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import sys
@@ -22,6 +23,8 @@ from typing import Any, TextIO
 from metaxlm.errors import MetaXLMError
 
 TEMPORARY_PREFIX = ".tmp-"
+PACKED = ".xz"
+"""Ending of a text file that is stored compressed."""
 STANDARD = "-"
 """Names the standard input or output where a file is asked for."""
 _PREPARATION_S = 20.0
@@ -158,7 +161,11 @@ def json_loads(text: str, where: str) -> Any:
 def read_text(path: Path) -> str:
     """Read a UTF-8 text file; a missing, unreadable or differently encoded one is a clear error."""
     try:
+        if path.suffix == PACKED:
+            return lzma.decompress(path.read_bytes()).decode("utf-8")
         return path.read_text(encoding="utf-8")
+    except lzma.LZMAError as error:
+        raise MetaXLMError(f"{path}: damaged or cut off ({error}); copy it again") from error
     except FileNotFoundError as error:
         raise MetaXLMError(f"{path}: no such file") from error
     except UnicodeDecodeError as error:
@@ -167,6 +174,17 @@ def read_text(path: Path) -> str:
         ) from error
     except OSError as error:
         raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def find_packed(path: Path) -> Path:
+    """Return a file, or its compressed form where only that is there."""
+    packed = path.with_name(path.name + PACKED)
+    return packed if packed.is_file() and not path.is_file() else path
+
+
+def pack(source: Path, target: Path) -> None:
+    """Write a file's compressed form, which `read_text` reads; the same bytes give the same."""
+    target.write_bytes(lzma.compress(source.read_bytes(), preset=9))
 
 
 def decode_text(data: bytes, path: Path) -> str:

@@ -171,6 +171,11 @@ def demo(
     execute(Request(recipe, output, device=device))
 
 
+def _check_run(folder: Path) -> None:
+    if not (folder / "recipe.yaml").is_file():
+        raise MetaXLMError(f"{folder}: not a run folder, it has no recipe.yaml")
+
+
 @app.command()
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/demo.")],
@@ -178,8 +183,7 @@ def report(
 ) -> None:
     """Draw the report of a run again from its results."""
     set_quiet(quiet)
-    if not (run_dir / "recipe.yaml").is_file():
-        raise MetaXLMError(f"{run_dir}: not a run folder, it has no recipe.yaml")
+    _check_run(run_dir)
     from metaxlm.cli.summary import show_summary
     from metaxlm.files import exclusive_folder
     from metaxlm.report import write_report
@@ -187,6 +191,23 @@ def report(
     with exclusive_folder(run_dir):
         write_report(run_dir)
         show_summary(run_dir)
+
+
+@app.command()
+def publish(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/demo.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the copy goes.")],
+    quiet: Quiet = False,
+) -> None:
+    """Copy a run's results, recipe and logs into a small folder, and draw its report there."""
+    set_quiet(quiet)
+    _check_run(run_dir)
+    from metaxlm.files import exclusive_folder
+    from metaxlm.report.publication import publish as publish_run
+
+    with exclusive_folder(run_dir):
+        publish_run(run_dir, folder)
+    say(f"published: {folder}; `metaxlm report {folder}` draws it again")
 
 
 @app.command()

@@ -30,7 +30,7 @@ from metaxlm.experiments.statistics import (
     compare_pairs,
     correct_holm,
 )
-from metaxlm.files import atomic_path, digest_value, link, read_json, write_json
+from metaxlm.files import atomic_path, digest_value, find_packed, link, read_json, write_json
 from metaxlm.progress import say
 from metaxlm.tasks.task import Tally, Task
 
@@ -295,6 +295,7 @@ def _sum_tallies(found: Sequence[_Answers], units: Sequence[Unit], seeds: set[in
 
 def read_comparisons(path: Path) -> list[TaskComparison]:
     """Return the tests that a run has kept; none where there is no file."""
+    path = find_packed(path)
     if not path.is_file():
         return []
     try:

@@ -18,7 +18,7 @@ import yaml
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.results import read_results, select_final
-from metaxlm.files import read_json, read_text
+from metaxlm.files import find_packed, read_json, read_text
 
 Row = Mapping[str, Any]
 """One line of results.jsonl or of a training log."""
@@ -36,8 +36,11 @@ _PARTS = {
     "head": "the prediction head",
 }
 _PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
+COVERAGE = "initialization/coverage.json"
+LOG = "log.jsonl"
+"""The log of a training in a published run."""
 # A finished training keeps its log with the model, one under way beside its checkpoints.
-_LOG_PLACES = ("log.jsonl", "model/training_log.jsonl", "checkpoints/log.jsonl")
+_LOG_PLACES = (LOG, "model/training_log.jsonl", "checkpoints/log.jsonl")
 # Rows of a log that tell something else than the loss in training.
 _OTHER_ROWS = frozenset({"held_out", "spike"})
 
@@ -106,7 +109,7 @@ def read_run(run_dir: Path) -> Run:
     folders = {variant: run_dir / "variants" / variant for variant in variants}
     logs = {v: log for v in variants if (log := _read_log(folders[v]))}
     examples = _read_examples(run_dir, variants)
-    coverage = _read_each(folders, "initialization/coverage.json")
+    coverage = _read_each(folders, COVERAGE)
     run = Run(
         name=str(recipe.get("name") or run_dir.resolve().name),
         rows=rows,
@@ -128,6 +131,7 @@ def read_run(run_dir: Path) -> Run:
 
 def read_scores(path: Path) -> list[Row]:
     """Read results.jsonl; a row written twice (a repeated evaluation) counts once, the last one."""
+    path = find_packed(path)
     if not path.is_file():
         raise MetaXLMError(f"{path}: no results yet; run `metaxlm run RECIPE` up to its evaluation")
     kept: dict[tuple[Any, ...], Row] = {}
@@ -162,9 +166,14 @@ def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str
     return found
 
 
+def find_log(folder: Path) -> Path | None:
+    """Return the log of the training in a folder, if there is one."""
+    return next((folder / name for name in _LOG_PLACES if (folder / name).is_file()), None)
+
+
 def _read_log(folder: Path) -> list[Row]:
     """Read a training log in the order of its steps; a resumed step counts once, the last one."""
-    path = next((folder / name for name in _LOG_PLACES if (folder / name).is_file()), None)
+    path = find_log(folder)
     if path is None:
         return []
     by_step = {}

@@ -59,8 +59,8 @@ def make_folder(folder: Path) -> Path:
     )
     log = [{"step": step, "loss": 5 - step / 100, "tokens": step, "seconds": step}
            for step in range(1, 100)]  # fmt: skip
-    write_lines(folder / "logs" / "xlm.jsonl", [*log, {"step": 99, "held_out": {}}])
-    write_lines(folder / "logs" / "meta.jsonl", log)
+    write_lines(folder / "variants" / "xlm" / "log.jsonl", [*log, {"step": 99, "held_out": {}}])
+    write_lines(folder / "meta" / "log.jsonl", log)
     (folder / "data_notes.txt").write_text("Half of the data is missing.\n\nSo it is.\n")
     return folder
 
@@ -211,6 +211,6 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"comparisons\.json: not a file of comparisons"):
         read_paper_source(tmp_path)
     (tmp_path / "comparisons.json").unlink()
-    write_lines(tmp_path / "logs" / "xlm.jsonl", [{"loss": 3.0}])
-    with pytest.raises(MetaXLMError, match=r"xlm\.jsonl: a log row"):
+    write_lines(tmp_path / "variants" / "xlm" / "log.jsonl", [{"loss": 3.0}])
+    with pytest.raises(MetaXLMError, match=r"xlm/log\.jsonl:1: a log row"):
         read_paper_source(tmp_path)

@@ -1,9 +1,9 @@
 """Everything the paper's report is drawn from, read out of one folder.
 
-In comes a run folder, or a folder with its small files only: results.jsonl, comparisons.json,
-recipe.yaml, provenance.json, training logs (of the run folder, or as `logs/VARIANT.jsonl` with
-`logs/meta.jsonl`), and data_notes.txt with a sentence a line on the data. Only the results must be
-there. Out comes a `PaperSource` with the claims judged (`experiments/claims/`).
+In comes a run folder, or a published one with the small files only (`publication.py`): results,
+comparisons, recipe.yaml, provenance.json, training logs, and data_notes.txt with a sentence a line
+on the data. Only the results must be there. Out comes a `PaperSource` with the claims judged
+(`experiments/claims/`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from metaxlm.experiments.claims import Evidence, Verdict, judge_claims
 from metaxlm.experiments.comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.comparison import TaskComparison, read_comparisons
 from metaxlm.experiments.results import FILE_NAME as RESULTS
-from metaxlm.experiments.results import read_results
 from metaxlm.files import read_json, read_text
 from metaxlm.report.run_folder import Row, read_run, read_scores
 
+DATA_NOTES = "data_notes.txt"
 META = "meta"
 """Name of the log of meta-pretraining."""
 
@@ -48,7 +48,6 @@ def read_paper_source(run_dir: Path) -> PaperSource:
     run = read_run(run_dir)
     rows = read_scores(run_dir / RESULTS)  # the run's own are of finished models only
     comparisons = read_comparisons(run_dir / COMPARISONS)
-    logs = {**({META: run.meta_log} if run.meta_log else {}), **run.logs}
     return PaperSource(
         name=run.name,
         rows=rows,
@@ -56,8 +55,8 @@ def read_paper_source(run_dir: Path) -> PaperSource:
         verdicts=judge_claims(Evidence(rows, comparisons)),
         provenance=_read_provenance(run_dir / "provenance.json"),
         recipe=run.recipe,
-        logs={**_read_logs(run_dir / "logs"), **logs},
-        notes=_read_notes(run_dir / "data_notes.txt"),
+        logs={**({META: run.meta_log} if run.meta_log else {}), **run.logs},
+        notes=_read_notes(run_dir / DATA_NOTES),
     )
 
 
@@ -68,20 +67,6 @@ def _read_provenance(path: Path) -> Mapping[str, Any] | None:
     if not isinstance(found, dict):
         raise MetaXLMError(f"{path}: an object is expected, found {type(found).__name__}")
     return found
-
-
-def _read_logs(folder: Path) -> dict[str, list[Row]]:
-    """Read the logs of a folder of small files; rows without a loss tell something else."""
-    if not folder.is_dir():
-        return {}
-    logs: dict[str, list[Row]] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        rows = [row for row in read_results(path) if isinstance(row.get("loss"), int | float)]
-        if any(not isinstance(row.get("step"), int) for row in rows):
-            raise MetaXLMError(f"{path}: a log row with `loss` needs a whole number `step`")
-        if rows:
-            logs[path.stem] = sorted(rows, key=lambda row: int(row["step"]))
-    return logs
 
 
 def _read_notes(path: Path) -> tuple[str, ...]:
