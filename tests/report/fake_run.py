@@ -106,7 +106,7 @@ def make_run(
             cell = folder / "cells" / variant / task / "en-0" / "cell.json"
             write_json(cell, {"examples": examples[name]})
         if number:
-            write_json(home / "initialization" / "coverage.json", _coverage(number == 2))
+            write_json(home / "initialization" / "coverage.json", make_coverage(number == 2))
     return folder
 
 
@@ -199,7 +199,8 @@ def _examples(quality: int, alignment: bool) -> dict[str, Any]:
     return {"alignment": drawn if alignment else [], "retrieval": asked}
 
 
-def _coverage(dictionary: bool) -> dict[str, Any]:
+def make_coverage(dictionary: bool) -> dict[str, Any]:
+    """Return what a variant's rows start from."""
     found = 2600 if dictionary else 0
     by_rule = {"special": 5, "direct": 1495, "lower": 300, "accents": 200}
     shares = {"en": 0.97, "de": 0.31, "ru": 0.05, "zh": 0.04, "ar": 0.03}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import lzma
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import yaml
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import find_packed, pack, read_text
+from metaxlm.files import find_packed, pack, read_text, write_json
 from metaxlm.report import write_report
 from metaxlm.report.publication import publish
 
+from .fake_run import make_coverage
+from .paper.synthetic import make_comparison
 from .paper.test_page import make_folder
 
 
@@ -24,6 +27,10 @@ def run_dir(tmp_path: Path) -> Path:
     (run_dir / "variants/xlm/log.jsonl").rename(run_dir / "variants/xlm/model/training_log.jsonl")
     (run_dir / "variants/xlm/model/model.safetensors").write_bytes(bytes(1000))
     (run_dir / "cells").mkdir()
+    tests = [make_comparison("xnli", {("xlm", "metaxlm"): (-0.05, 0.001)})]
+    stored = {str(number): asdict(one) for number, one in enumerate(tests)}
+    write_json(run_dir / "comparisons.json", stored)
+    write_json(run_dir / "variants/metaxlm/initialization/coverage.json", make_coverage(False))
     recipe = yaml.safe_load((run_dir / "recipe.yaml").read_text("utf-8"))
     recipe["evaluation"] = {"grid": [{"tasks": ["xnli"]}]}
     (run_dir / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
@@ -39,8 +46,9 @@ def test_the_small_copy_gives_the_same_report(run_dir: Path, tmp_path: Path) -> 
     publish(run_dir, published)
     small = {name for name in list_files(published) if not name.startswith("report/")}
     assert small == {
-        "results.jsonl.xz", "recipe.yaml", "provenance.json", "data_notes.txt",
-        "meta/log.jsonl", "variants/xlm/log.jsonl",
+        "results.jsonl.xz", "comparisons.json.xz", "recipe.yaml", "provenance.json",
+        "data_notes.txt", "meta/log.jsonl", "variants/xlm/log.jsonl",
+        "variants/metaxlm/initialization/coverage.json",
     }  # fmt: skip
     write_report(run_dir)
     before = {
