@@ -146,6 +146,53 @@ def _stamp(folder: Path, name: str) -> int:
     return (folder / "runs/toy/cells" / name / "cell.json").stat().st_mtime_ns
 
 
+def test_what_is_there_so_far_is_collected_and_nothing_is_made(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while another process is at the run, and where the models have been cleared away."""
+    from metaxlm.files import exclusive_folder
+
+    root = tmp_path / "part" / "runs" / "toy"
+    shutil.copytree(finished, tmp_path / "part", symlinks=True)
+    shutil.rmtree(root / "report")
+    for weights in root.glob("**/model.safetensors"):
+        weights.unlink()
+    gone = ("xlm/xnli/en-1", "metaxlm/xnli/en-1", "metaxlm/xquad/en-0")
+    for name in gone:
+        shutil.rmtree(root / "cells" / name)
+    with exclusive_folder(root):
+        assert run(tmp_path / "part", "--collect") == 0
+    assert f"so far {len(CELLS) - 3} of {len(CELLS)} cells; to come: xnli 2, xquad 1\n" in (
+        capsys.readouterr().out
+    )
+    assert list_cells(tmp_path / "part") == CELLS - set(gone)
+    found = {(row["task"], row["seed"]) for row in read_rows(tmp_path / "part") if row["variant"]}
+    assert ("xnli", 0) in found and ("xnli", 1) not in found and ("xquad", 0) not in found
+    provenance, whole = (
+        json.loads((folder / "runs/toy/provenance.json").read_text("utf-8"))
+        for folder in (tmp_path / "part", finished)
+    )
+    assert provenance["stages"] == whole["stages"]
+    assert (root / "report" / "paper" / "index.html").is_file()
+
+
+def test_there_must_be_something_to_collect(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+
+    def complain(*options: str) -> str:
+        assert run(tmp_path, "--collect", *options) == 2
+        return capsys.readouterr().err
+
+    assert "toy: no run to collect from" in complain()
+    assert not (tmp_path / "runs").exists()
+    shutil.copytree(finished / "runs", tmp_path / "runs", symlinks=True)
+    assert "--collect makes no stage, so --stage evaluate has no meaning" in complain(*CELLS_ONLY)
+    shutil.rmtree(tmp_path / "runs" / "toy" / "cells")
+    assert "toy: no cell of this recipe is complete yet" in complain()
+
+
 def test_a_moved_run_keeps_its_cells(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,6 +104,22 @@ def test_more_rows_than_are_screened_at_once(monkeypatch: pytest.MonkeyPatch) ->
     check_equal(backward, search_fully(keys, queries, 2))
 
 
+@pytest.mark.parametrize("k", [1, 3])
+def test_few_vectors_are_multiplied_in_one_go_on_a_gpu(
+    k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where starting a product is what takes time, a small search starts two."""
+    monkeypatch.setitem(nearest._ONE_GROUP, "cpu", nearest._ONE_GROUP["cuda"])
+    products = []
+    pack = nearest._pack
+    monkeypatch.setattr(nearest, "_pack", lambda *given: products.append(1) or pack(*given))
+    queries, keys = draw(1_000, 12, 3), draw(700, 12, 4)
+    forward, backward = find_both(queries, keys, k=k)
+    check_equal(forward, search_fully(queries, keys, k))
+    check_equal(backward, search_fully(keys, queries, k))
+    assert len(products) == 2
+
+
 def test_of_equal_keys_the_first_wins_across_chunks() -> None:
     keys = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
     for key_chunk in (1, 2, 3, 4):

@@ -130,6 +130,10 @@ def run(
             "stage or a cell that is free (one a GPU, or the jobs of a Slurm array).",
         ),
     ] = False,
+    collect: Annotated[
+        bool,
+        typer.Option("--collect", help="Make nothing; draw the report of what is complete so far."),
+    ] = False,
     dry: Annotated[
         bool, typer.Option("--dry", help="List what would be done and how long it takes.")
     ] = False,
@@ -142,12 +146,15 @@ def run(
     loaded = load_recipe(recipe, overrides or [])
     # A slip in a recipe is told before torch is loaded.
     from metaxlm.cli.execution import Request, execute, execute_shared
+    from metaxlm.cli.execution import collect as collect_so_far
 
     request = Request(loaded, output, stage, variant or [], device)
     if dry:
         from metaxlm.cli.dry_run import list_work
 
         list_work(request)
+    elif collect:
+        collect_so_far(request)
     elif shared:
         execute_shared(request)
     else:

@@ -3,12 +3,13 @@
 Started with torchrun, the main process runs all stages; the others wait, and take part in the
 trainings and the cells. They print nothing, and end with the main process's exit code. With
 `--shared` processes know nothing of each other: each takes a stage or a cell that is free (the jobs
-of a Slurm array, or one process a GPU).
+of a Slurm array, or one process a GPU). `--collect` makes nothing, and shows what is there so far.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from metaxlm.files import exclusive_folder, shared_folder
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.ranks import Ranks, find_place
-from metaxlm.progress import set_quiet
+from metaxlm.progress import say, set_quiet
 from metaxlm.stopping import immediate_stops, stop_requests
 
 CELLS = "cells"
@@ -90,6 +91,32 @@ def execute_shared(request: Request) -> None:
                 if owner is None:
                     work.conclude()
             report_failures(work.grid.evaluations if request.measures else [])
+
+
+def collect(request: Request) -> None:
+    """Put together what is complete and draw the report; also beside a run that is going on."""
+    layout = request.layout
+    if not layout.recipe.is_file():
+        raise MetaXLMError(
+            f"{layout.root}: no run to collect from; start it without --collect, or name its "
+            f"--output"
+        )
+    if request.stage is not None:
+        raise MetaXLMError(
+            f"--collect makes no stage, so --stage {request.stage} has no meaning; leave one out"
+        )
+    work = Work.plan(request, World.alone(choose_device(request.device)))
+    with claim([layout.report]) as owner:
+        if owner is not None:
+            raise MetaXLMError(f"{layout.report}: process {owner} is drawing it; try again later")
+        cells, missing = work.grid.list_cells(), work.grid.list_missing()
+        if len(missing) == len(cells):
+            raise MetaXLMError(f"{layout.root}: no cell of this recipe is complete yet")
+        if missing:
+            by_task = Counter(cell.key.task for cell in missing)
+            listed = ", ".join(f"{task} {number}" for task, number in by_task.items())
+            say(f"so far {len(cells) - len(missing)} of {len(cells)} cells; to come: {listed}")
+        work.conclude()
 
 
 @dataclass(frozen=True)

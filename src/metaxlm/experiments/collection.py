@@ -44,7 +44,7 @@ def collect_results(grid: Grid, layout: RunLayout, stages: Sequence[Stage]) -> l
         finals = [cell for cell in cells if cell.record["step"] == last]
         names = list(dict.fromkeys([*grid.recipe.variants, *(cell.key.model for cell in finals)]))
         compare_models(finals, TASKS, names, layout.root / COMPARISONS, with_layers=True)
-        finished = [stage for stage in stages if stage.is_complete()]
+        finished = [stage for stage in stages if stage.was_made()]
         values = grid.recipe.model_dump(mode="json")
         known = [_describe_stage(stage) for stage in finished]
         known += _describe_others(layout, {stage.variant for stage in stages})

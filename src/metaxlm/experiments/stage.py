@@ -73,6 +73,10 @@ class Stage:
             }
         )
 
+    def was_made(self) -> bool:
+        """Say whether the output was made from the present inputs; it may be gone by now."""
+        return read_marker(self.output).get("fingerprint") == self.fingerprint
+
     def is_complete(self) -> bool:
         """Say whether the output is there, whole, and made from the present inputs."""
         marker = read_marker(self.output)

@@ -43,6 +43,8 @@ _ROWS_AT_ONCE = {"cpu": 32_768, "cuda": 262_144}
 """So many rows are screened, then settled; all columns are read again for the next."""
 _MOST_GROUPS, _SMALLEST_GROUP = 512, 32
 """More groups: more maxima to hold, less to multiply again."""
+_ONE_GROUP = {"cpu": 0, "cuda": 4_096}
+"""So few vectors are one group: starting many small products would take longer than a large one."""
 _ROUNDING = {"cpu": 2.0**-24, "cuda": 2.0**-22}
 """Relative error of an addition: float32's, and a bound on that of tensor cores, which truncate."""
 _LOWEST = torch.iinfo(torch.int64).min
@@ -126,8 +128,8 @@ class _Search:
             )
         self.row_chunk = row_chunk or CHUNKS[device.type]
         self.column_chunk = column_chunk or CHUNKS[device.type]
-        self.row_group = _choose_group(len(self.rows), self.row_chunk)
-        self.column_group = _choose_group(len(self.columns), self.column_chunk)
+        self.row_group = _choose_group(len(self.rows), self.row_chunk, device)
+        self.column_group = _choose_group(len(self.columns), self.column_chunk, device)
         bits = choose_bits(device)
         self.fast_rows = ScreenSide(self.rows, self.columns, bits, is_first=True)
         self.fast_columns = ScreenSide(self.columns, self.rows, bits, is_first=False)
@@ -209,9 +211,11 @@ def choose_bits(device: torch.device) -> int:
     return BFLOAT16 if has_tiles() else FULL
 
 
-def _choose_group(count: int, chunk: int) -> int:
+def _choose_group(count: int, chunk: int, device: torch.device) -> int:
     """Return how many vectors share a maximum: a multiple or a divisor of a chunk."""
     wanted = max(-(-count // _MOST_GROUPS), _SMALLEST_GROUP)
+    if count <= _ONE_GROUP[device.type]:
+        wanted = max(wanted, count)
     if wanted >= chunk:
         return chunk * -(-wanted // chunk)
     return min(size for size in range(wanted, chunk + 1) if chunk % size == 0)
