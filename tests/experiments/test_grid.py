@@ -160,8 +160,11 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
     gone = ("xlm/xnli/en-1", "metaxlm/xnli/en-1", "metaxlm/xquad/en-0")
     for name in gone:
         shutil.rmtree(root / "cells" / name)
+    (root / "recipe.yaml").write_text("# of a smaller recipe of the same run\n", "utf-8")
     with exclusive_folder(root):
         assert run(tmp_path / "part", "--collect") == 0
+    recipes = [folder / "runs/toy/recipe.yaml" for folder in (tmp_path / "part", finished)]
+    assert recipes[0].read_text("utf-8") == recipes[1].read_text("utf-8")
     assert f"so far {len(CELLS) - 3} of {len(CELLS)} cells; to come: xnli 2, xquad 1\n" in (
         capsys.readouterr().out
     )

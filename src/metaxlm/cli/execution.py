@@ -27,6 +27,7 @@ from metaxlm.experiments.pipeline import (
     build_grid,
     build_stages,
     check_recipe,
+    note_recipe,
     select_stages,
     start_run,
 )
@@ -116,6 +117,7 @@ def collect(request: Request) -> None:
             by_task = Counter(cell.key.task for cell in missing)
             listed = ", ".join(f"{task} {number}" for task, number in by_task.items())
             say(f"so far {len(cells) - len(missing)} of {len(cells)} cells; to come: {listed}")
+        note_recipe(request.recipe, layout)
         work.conclude()
 
 

@@ -201,6 +201,11 @@ def start_run(recipe: Recipe, layout: RunLayout) -> None:
     """Sweep what a killed run left under temporary names, and save the resolved recipe."""
     for leftover in sorted(layout.root.rglob(f"{TEMPORARY_PREFIX}*")):
         remove(leftover)
+    note_recipe(recipe, layout)
+
+
+def note_recipe(recipe: Recipe, layout: RunLayout) -> None:
+    """Save the resolved recipe, which tells the report what to show."""
     write_text(layout.recipe, save_recipe(recipe))
 
 

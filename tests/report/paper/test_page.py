@@ -184,7 +184,7 @@ def test_facts_come_from_the_recipe_and_the_provenance(folder: Path) -> None:
     assert list_facts(read_paper_source(folder)) == [
         ("Encoder", "2 layers of 64"), ("Languages", "2"),
         ("Cross-lingual pretraining", "20,000 steps of 8 × 32 tokens a variant"),
-        ("Recipe's fingerprint", "abcdef"), ("metaxlm", "9.9"), ("torch", "2.0"),
+        ("Recipe's fingerprint", "abcdef"), ("metaxlm", "9.9"), ("Put together with torch", "2.0"),
     ]  # fmt: skip
 
 

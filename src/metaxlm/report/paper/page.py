@@ -210,7 +210,7 @@ def list_facts(source: PaperSource) -> list[tuple[str, str]]:
         facts.append(("Cross-lingual pretraining", text))
     provenance = source.provenance or {}
     for label, key in (("Recipe's fingerprint", "digest"), ("metaxlm", "metaxlm"),
-                       ("torch", "torch")):  # fmt: skip
+                       ("Put together with torch", "torch")):  # fmt: skip
         if provenance.get(key):
             facts.append((label, str(provenance[key])))
     return facts
