@@ -112,21 +112,6 @@ def _link_entry(source: str, target: str) -> None:
     link(Path(source), Path(target))
 
 
-def identify_file(path: Path, folder: Path) -> list[Any]:
-    """Identify a file of the user by place, size and time, so that a change is noticed.
-
-    The place is that in the folder of data, which may itself be moved.
-    """
-    status = path.stat()
-    for inner, outer in ((path, folder), (path.resolve(), folder.resolve())):
-        if inner.is_relative_to(outer):
-            place = inner.relative_to(outer).as_posix()
-            break
-    else:
-        place = str(path.resolve())
-    return [place, status.st_size, status.st_mtime_ns]
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_path(path) as temporary:

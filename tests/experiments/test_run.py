@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -69,7 +70,8 @@ def test_a_run_leaves_everything_in_its_place(finished: Path) -> None:
     root = finished / "runs" / "toy"
     names = {path.name for path in root.iterdir()} - {".lock"}
     folders = {"corpus", "vocabulary", "shards", "meta", "variants", "cells", "report"}
-    files = {"recipe.yaml", "results.jsonl", "comparisons.json", "provenance.json"}
+    files = {"recipe.yaml", "inputs.json"}
+    files |= {"results.jsonl", "comparisons.json", "provenance.json"}
     assert names - {".lock-tables"} == folders | files
     assert not list(root.rglob(".tmp-*"))
     assert (root / "report" / "index.html").stat().st_size > 10_000
@@ -229,6 +231,8 @@ def test_own_text_with_an_imported_encoder_both_may_move(
     moved_text, moved_encoder = (
         path.rename(tmp_path / "elsewhere" / path.name) for path in (text, encoder)
     )
+    for path in (*moved_text.iterdir(), *moved_encoder.iterdir()):
+        os.utime(path)  # as a download or a plain copy has it
     assert run(tmp_path, *choose(moved_text, moved_encoder)) == 0
     assert "running" not in capsys.readouterr().out
     shutil.rmtree(tmp_path / "runs/toy/corpus/text")
@@ -238,6 +242,10 @@ def test_own_text_with_an_imported_encoder_both_may_move(
     assert "running" not in output
     with (moved_text / "de.txt").open("a", encoding="utf-8") as file:
         file.write("\nein Satz mehr.")
+    assert run(tmp_path, *choose(moved_text, moved_encoder), "--stage", "corpus") == 0
+    assert "corpus: running again, changed: files: " in capsys.readouterr().out
+    before = (moved_text / "de.txt").read_text("utf-8")
+    (moved_text / "de.txt").write_text(before.replace("ein Satz", "kein Fug"), "utf-8")
     assert run(tmp_path, *choose(moved_text, moved_encoder), "--stage", "corpus") == 0
     assert "corpus: running again, changed: files: " in capsys.readouterr().out
 

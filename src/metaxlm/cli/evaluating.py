@@ -19,6 +19,7 @@ from metaxlm.stopping import immediate_stops
 if TYPE_CHECKING:
     from metaxlm.experiments.evaluation import Evaluation
     from metaxlm.experiments.evaluation_plan import AnyTask, EvaluationPlan
+    from metaxlm.experiments.user_files import UserFiles
     from metaxlm.report.cells import Table
 
 
@@ -110,17 +111,23 @@ def evaluate_command(
     paper's rows; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
+    from metaxlm.experiments.cells import collecting
     from metaxlm.experiments.evaluation import Evaluation, report_failures
     from metaxlm.experiments.models import find_all_models
+    from metaxlm.experiments.user_files import UserFiles
     from metaxlm.pretraining.device import choose_device
 
     with _stoppable() as check_stop:
         chosen = choose_device(device)
+        known = UserFiles(output)
         plan, tasks = _make_plan(
-            task, data, languages, source, select, settings or [], seeds, limit
+            task, data, languages, source, select, settings or [], seeds, limit, known
         )
         models = find_all_models(model)
         evaluation = Evaluation(models, plan, output, chosen, keep_models, check_stop=check_stop)
+        evaluation.list_cells()  # names all files
+        with collecting(output):
+            known.remember()
         evaluation.run()
         if evaluation.num_skipped:
             say(f"{evaluation.num_skipped} cells were complete already")
@@ -137,6 +144,7 @@ def _make_plan(
     settings: Sequence[str],
     seeds: int,
     limit: int | None,
+    known: UserFiles,
 ) -> tuple[EvaluationPlan, list[AnyTask]]:
     """Settle everything, or say what is wrong, before anything is opened or trained."""
     from metaxlm.experiments.evaluation_plan import (
@@ -162,8 +170,8 @@ def _make_plan(
     wishes = Wishes(
         None if asked is None else tuple(asked), None if sources is None else tuple(sources), values
     )
-    plans = [plan_task(task, data, wishes) for task in tasks]
-    feature_plans = [plan_features(name, data, wishes) for name in features]
+    plans = [plan_task(task, data, wishes, known) for task in tasks]
+    feature_plans = [plan_features(name, data, wishes, known=known) for name in features]
     check_languages([*plans, *feature_plans], asked)
     return EvaluationPlan(tuple(plans), tuple(feature_plans), seeds, limit=limit), tasks
 

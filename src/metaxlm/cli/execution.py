@@ -18,7 +18,7 @@ from pathlib import Path
 from metaxlm.cli.endings import ending_together
 from metaxlm.config import Recipe
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.experiments.cells import claim
+from metaxlm.experiments.cells import claim, collecting
 from metaxlm.experiments.collection import collect_results
 from metaxlm.experiments.evaluation import report_failures
 from metaxlm.experiments.grid import POLL_S, Grid, list_measured
@@ -32,6 +32,7 @@ from metaxlm.experiments.pipeline import (
     start_run,
 )
 from metaxlm.experiments.stage import Stage
+from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import exclusive_folder, shared_folder
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.distributed import World
@@ -86,7 +87,7 @@ def execute_shared(request: Request) -> None:
     with _interruptible():
         work = Work.plan(request, world)
         layout = request.layout
-        with shared_folder(layout.root, lambda: start_run(request.recipe, layout)):
+        with shared_folder(layout.root, work.start):
             work.do_what_is_free()
             with claim([layout.report]) as owner:
                 if owner is None:
@@ -130,13 +131,15 @@ class Work:
     """All of the recipe."""
     wanted: Sequence[Stage]
     grid: Grid
+    known: UserFiles
 
     @classmethod
     def plan(cls, request: Request, world: World) -> Work:
         """Settle everything that can be settled now, or say what is wrong."""
         recipe, layout = request.recipe, request.layout
         check_recipe(recipe, request.variants)
-        stages = build_stages(recipe, layout, world)
+        known = UserFiles(layout.root)
+        stages = build_stages(recipe, layout, world, known)
         variants = request.variants
         if request.measures and not variants:
             variants = list_measured(recipe)
@@ -144,10 +147,21 @@ class Work:
         is_built_in = recipe.corpus.source == "phrasebook" and recipe.evaluation.data is None
         also = "corpus" if request.measures and is_built_in else None
         wanted = select_stages(stages, request.stage, variants, also)
-        grid = build_grid(recipe, layout, stages, request.variants, world.device)
+        grid = build_grid(recipe, layout, stages, request.variants, world.device, known)
         if request.measures and recipe.evaluation.data is not None:
             _ = grid.evaluations  # a missing file must not cost hours of training
-        return cls(request, stages, wanted, grid)
+        return cls(request, stages, wanted, grid, known)
+
+    def start(self) -> None:
+        """Make the folder ready, and remember what the user's files are now."""
+        start_run(self.request.recipe, self.request.layout)
+        self._remember()
+
+    def _remember(self) -> None:
+        if self.request.measures and self.has_task_data:
+            self.grid.list_cells()  # names the files of the tasks
+        with collecting(self.request.layout.root):
+            self.known.remember()
 
     def do_what_is_free(self) -> None:
         """Run stages and fill cells that nobody else is at, until all are complete."""
@@ -188,6 +202,7 @@ class Work:
         if not self.request.measures:
             return
         layout = self.request.layout
+        self._remember()  # the built-in corpus has made its task data by now
         rows = collect_results(self.grid, layout, self.stages)
         if rows and self.request.stage in (None, "report"):
             # Imported here: what draws takes a second to load, and no start should wait for it.
@@ -221,7 +236,7 @@ def _interruptible() -> Iterator[None]:
 def _lead(work: Work, ranks: Ranks | None) -> None:
     layout = work.request.layout
     with exclusive_folder(layout.root):
-        start_run(work.request.recipe, layout)
+        work.start()
         for stage in work.wanted:
             if ranks is not None:
                 ranks.check_stop()

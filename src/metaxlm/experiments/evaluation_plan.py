@@ -19,13 +19,15 @@ from pydantic import ValidationError
 from metaxlm.config import FinetuneRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.features import FEATURE_TASKS, USUAL_SETTINGS, FeatureSettings
-from metaxlm.files import identify_file
+from metaxlm.experiments.user_files import UserFiles
 from metaxlm.progress import say
 from metaxlm.tasks.own_task import load_own_task
 from metaxlm.tasks.registry import TASKS, find_tasks
 from metaxlm.tasks.task import DataFile, FinetuneSettings, Task
 
 AnyTask = Task[Any, Any]
+DATA = "data"
+"""What the files of tasks are among those of the user."""
 _KEYS = tuple(key for key in FinetuneRecipe.model_fields if key != "seeds")
 """Hyperparameters that `--set` may change."""
 
@@ -43,6 +45,8 @@ class TaskPlan:
     data_dir: Path
     files: tuple[DataFile, ...]
     """All files of the task."""
+    known: UserFiles = field(default_factory=UserFiles, compare=False, repr=False)
+    """Tells a file from one that was read before."""
 
     @property
     def training(self) -> str:
@@ -72,7 +76,7 @@ class TaskPlan:
             "settings": asdict(self.settings),
             "languages": list(self.languages),
             "files": [
-                [file.name, file.language, *identify_file(path, self.data_dir)]
+                [file.name, file.language, *self.known.identify(path, self.data_dir, DATA)]
                 for file in used
                 for path in file.paths
             ],
@@ -92,12 +96,13 @@ class FeaturePlan:
     languages: tuple[str, ...]
     data_dir: Path
     settings: FeatureSettings
+    known: UserFiles = field(default_factory=UserFiles, compare=False, repr=False)
 
     def list_inputs(self) -> dict[str, Any]:
         """Return what decides its scores, as JSON values."""
         folder = {"alignment": "wordalign"}.get(self.name, self.name)
         paths = sorted(path for path in (self.data_dir / folder).rglob("*") if path.is_file())
-        files = [identify_file(path, self.data_dir) for path in paths]
+        files = [self.known.identify(path, self.data_dir, DATA) for path in paths]
         return {
             "task": self.name,
             "languages": list(self.languages),
@@ -150,7 +155,9 @@ def choose_tasks(names: Sequence[str]) -> tuple[list[AnyTask], list[str]]:
     return list(tasks.values()), features
 
 
-def plan_task(task: AnyTask, data_dir: Path, wishes: Wishes) -> TaskPlan:
+def plan_task(
+    task: AnyTask, data_dir: Path, wishes: Wishes, known: UserFiles | None = None
+) -> TaskPlan:
     """Settle one finetuned task, or say what is missing."""
     given = {**wishes.values.get("", {}), **wishes.values.get(task.name, {})}
     settings = replace(task.settings, **given)
@@ -158,19 +165,25 @@ def plan_task(task: AnyTask, data_dir: Path, wishes: Wishes) -> TaskPlan:
     there = list(dict.fromkeys(file.language for file in files if file.split in ("dev", "test")))
     languages = choose_languages(task.name, task.languages, there, wishes.languages, data_dir)
     sources = _choose_sources(task, files, wishes.sources, data_dir)
-    plan = TaskPlan(task, settings, tuple(sources), tuple(languages), data_dir, files)
+    known = known or UserFiles()
+    plan = TaskPlan(task, settings, tuple(sources), tuple(languages), data_dir, files, known)
     _check_selection(plan)
     return plan
 
 
 def plan_features(
-    name: str, data_dir: Path, wishes: Wishes, settings: FeatureSettings | None = None
+    name: str,
+    data_dir: Path,
+    wishes: Wishes,
+    settings: FeatureSettings | None = None,
+    known: UserFiles | None = None,
 ) -> FeaturePlan:
     """Settle one task without finetuning."""
     there = FEATURE_TASKS[name](data_dir)
     wanted = wishes.languages and tuple(code for code in wishes.languages if code != "en")
     languages = choose_languages(name, there, there, wanted, data_dir)
-    return FeaturePlan(name, tuple(languages), data_dir, settings or USUAL_SETTINGS[name])
+    settings = settings or USUAL_SETTINGS[name]
+    return FeaturePlan(name, tuple(languages), data_dir, settings, known or UserFiles())
 
 
 def choose_languages(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from metaxlm.experiments.features import ALIGNMENT, RETRIEVAL
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.models import NamedModel
 from metaxlm.experiments.stage import MARKER, Stage
+from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import digest_value
 from metaxlm.manifest import read_sealed
 from metaxlm.pretraining.checkpoint import step_name
@@ -55,6 +56,7 @@ class Grid:
     pretrained: Mapping[str, Stage]
     """The pretraining of each variant that is measured."""
     device: torch.device
+    known: UserFiles = field(default_factory=UserFiles)
 
     @property
     def data_dir(self) -> Path:
@@ -169,7 +171,8 @@ class Grid:
         by_seeds: dict[int, list[TaskPlan]] = {}
         for task in tasks:
             wishes = self.recipe.evaluation.finetune.get(task.name, FinetuneRecipe())
-            plan = plan_task(task, self.data_dir, _make_wishes(block, task.name, wishes))
+            wanted = _make_wishes(block, task.name, wishes)
+            plan = plan_task(task, self.data_dir, wanted, self.known)
             by_seeds.setdefault(block.seeds or wishes.seeds, []).append(plan)
         measured = tuple(self._plan_feature(name, block) for name in features)
         seed = self.recipe.seed
@@ -182,7 +185,7 @@ class Grid:
     def _plan_feature(self, name: str, block: GridRecipe) -> FeaturePlan:
         measures = self.recipe.evaluation
         settings = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}[name]
-        return plan_features(name, self.data_dir, _make_wishes(block), settings)
+        return plan_features(name, self.data_dir, _make_wishes(block), settings, self.known)
 
 
 _NUM_STARTS = 8

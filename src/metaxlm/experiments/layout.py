@@ -1,7 +1,7 @@
 """Where everything stands in a run folder, said once.
 
-`runs/NAME/{recipe.yaml, corpus/, vocabulary/, shards/, meta/, variants/V/, cells/, results.jsonl,
-comparisons.json, provenance.json, report/}`
+`runs/NAME/{recipe.yaml, inputs.json, corpus/, vocabulary/, shards/, meta/, variants/V/, cells/,
+results.jsonl, comparisons.json, provenance.json, report/}`
 """
 
 from __future__ import annotations

@@ -29,15 +29,19 @@ from metaxlm.experiments.training import (
     meta_pretrain,
     pretrain_variant,
 )
-from metaxlm.files import TEMPORARY_PREFIX, identify_file, remove, write_text
+from metaxlm.experiments.user_files import UserFiles
+from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
 from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.progress import say
 from metaxlm.recipe_file import save_recipe
 
 
-def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]:
+def build_stages(
+    recipe: Recipe, layout: RunLayout, world: World, known: UserFiles | None = None
+) -> list[Stage]:
     """Return all stages of a recipe but the report, each after those it needs."""
+    known = known or UserFiles()
     values = recipe.model_dump(mode="json")
 
     def parts(*keys: str) -> dict[str, Any]:
@@ -47,7 +51,10 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
         "corpus",
         layout.corpus,
         parts("languages", "source_language")
-        | {"corpus": _without(values["corpus"], "path"), "files": _text_files(recipe, layout)},
+        | {
+            "corpus": _without(values["corpus"], "path"),
+            "files": _text_files(recipe, layout, known),
+        },
         (),
         partial(prepare_corpus, recipe, layout),
         work_dir=layout.work("corpus"),
@@ -58,7 +65,7 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
         "vocabulary",
         layout.vocabulary,
         {"seed": recipe.seed, "imports_encoder": recipe.meta.model is not None}
-        | _describe_source("vocabulary", values),
+        | _describe_source("vocabulary", values, known),
         (corpus,),
         partial(prepare_vocabularies, recipe, layout),
     )
@@ -75,7 +82,7 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
     meta = Stage(
         "meta",
         layout.meta / "model",
-        parts("model") | _describe_source("meta", values),
+        parts("model") | _describe_source("meta", values, known),
         () if recipe.meta.model else (shards,),
         partial(meta_pretrain, recipe, layout, world),
         work_dir=layout.meta / "checkpoints",
@@ -88,7 +95,7 @@ def build_stages(recipe: Recipe, layout: RunLayout, world: World) -> list[Stage]
     last = [] if recipe.meta.model else [meta]
     stages = [*first, vocabulary, shards, *last]
     for name in recipe.variants:
-        stages += _variant_stages(recipe, layout, world, name, shards, meta)
+        stages += _variant_stages(recipe, layout, world, name, shards, meta, known)
     return stages
 
 
@@ -99,6 +106,7 @@ def _variant_stages(
     name: str,
     shards: Stage,
     meta: Stage,
+    known: UserFiles,
 ) -> list[Stage]:
     variant = recipe.variants[name]
     folder = layout.variant(name)
@@ -106,13 +114,14 @@ def _variant_stages(
     start = values["variants"][name]
     choices = recipe.find_matching(variant)
     training = {key: start.pop(key) for key in ("freeze", "distill")}
+    dictionaries = partial(_list_files, choices.dictionaries, "dictionaries", known)
     if (switch := start.pop("switch")) is not None:
-        training |= {"switch": switch, "dictionary_files": _list_files(choices.dictionaries)}
+        training |= {"switch": switch, "dictionary_files": dictionaries()}
     matching: dict[str, Any] = {}
     if variant.needs_source:
         matching["matching"] = choices.model_dump(mode="json", exclude={"dictionaries"})
     if variant.dictionaries:
-        matching["dictionary_files"] = _list_files(choices.dictionaries)
+        matching["dictionary_files"] = dictionaries()
     initialize = Stage(
         "initialize",
         folder / "initialization",
@@ -142,6 +151,7 @@ def build_grid(
     stages: Sequence[Stage],
     variants: Sequence[str],
     device: torch.device,
+    known: UserFiles | None = None,
 ) -> Grid:
     """Return what is measured on the given variants, or on all."""
     pretrained = {
@@ -151,7 +161,7 @@ def build_grid(
         and stage.variant is not None
         and (not variants or stage.variant in variants)
     }
-    return Grid(recipe, layout, pretrained, device)
+    return Grid(recipe, layout, pretrained, device, known or UserFiles())
 
 
 def select_stages(
@@ -239,7 +249,7 @@ def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name != key}
 
 
-def _text_files(recipe: Recipe, layout: RunLayout) -> list[list[Any]]:
+def _text_files(recipe: Recipe, layout: RunLayout, known: UserFiles) -> list[list[Any]]:
     """Identify the raw text, or go by what was read if it is not on this machine."""
     if recipe.corpus.source == "phrasebook":
         return []
@@ -251,25 +261,27 @@ def _text_files(recipe: Recipe, layout: RunLayout) -> list[list[Any]]:
         say(f"corpus: {folder} is not there; going by what {layout.corpus} was made from")
         return list(read["files"])
     return [
-        identify_file(path, folder)
+        known.identify(path, folder, "text")
         for language in recipe.languages
         for path in find_inputs(folder, recipe.corpus.source, language)
     ]
 
 
-def _describe_source(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_source(section: str, values: Mapping[str, Any], known: UserFiles) -> dict[str, Any]:
     """Describe a section whose `model` is a folder on this machine or a name on the hub."""
     settings = values[section]
     name = settings["model"]
     if name is None or not Path(name).is_dir():
         return {section: settings, "files": []}
-    return {section: _without(settings, "model"), "files": _list_files(Path(name))}
+    files = _list_files(Path(name), section, known)
+    return {section: _without(settings, "model"), "files": files}
 
 
-def _list_files(folder: Path | None) -> list[list[Any]]:
-    """Identify the user's files by place, size and time, so that a change is noticed."""
+def _list_files(folder: Path | None, what: str, known: UserFiles) -> list[list[Any]]:
+    """Identify all files of a folder, so that a change is noticed."""
     if folder is None:
         return []
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
-    return [identify_file(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [known.identify(path, folder, what) for path in files]
