@@ -72,7 +72,7 @@ def test_a_run_leaves_everything_in_its_place(finished: Path) -> None:
     folders = {"corpus", "vocabulary", "shards", "meta", "variants", "cells", "report"}
     files = {"recipe.yaml", "inputs.json"}
     files |= {"results.jsonl", "comparisons.json", "provenance.json"}
-    assert names - {".lock-tables"} == folders | files
+    assert names - {".lock-tables", ".lock-inputs.json"} == folders | files
     assert not list(root.rglob(".tmp-*"))
     assert (root / "report" / "index.html").stat().st_size > 10_000
     for name in VARIANTS:

@@ -100,12 +100,16 @@ def test_a_damaged_memory_says_nothing(data: Data) -> None:
         (data.run / FILE_NAME).unlink()
 
 
-def test_processes_add_to_what_others_wrote(data: Data) -> None:
+def test_processes_add_to_what_others_wrote(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = UserFiles(data.run), UserFiles(data.run)
     first.identify(data.path, data.folder, "text")
     second.identify(data.path, data.folder, "data")
+    third = UserFiles(data.run)
+    third.identify(data.path, data.folder, "text")
     first.remember()
     second.remember()
+    monkeypatch.setattr(user_files, "digest_file", lambda _: pytest.fail("digested twice"))
+    third.remember()
     assert json.loads((data.run / FILE_NAME).read_text("utf-8")).keys() == {
         "text: de/a.txt", "data: de/a.txt",
     }  # fmt: skip

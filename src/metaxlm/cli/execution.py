@@ -18,7 +18,7 @@ from pathlib import Path
 from metaxlm.cli.endings import ending_together
 from metaxlm.config import Recipe
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.experiments.cells import claim, collecting
+from metaxlm.experiments.cells import claim
 from metaxlm.experiments.collection import collect_results
 from metaxlm.experiments.evaluation import report_failures
 from metaxlm.experiments.grid import POLL_S, Grid, list_measured
@@ -32,6 +32,7 @@ from metaxlm.experiments.pipeline import (
     start_run,
 )
 from metaxlm.experiments.stage import Stage
+from metaxlm.experiments.user_files import FILE_NAME as INPUTS
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import exclusive_folder, shared_folder
 from metaxlm.pretraining.device import choose_device
@@ -87,7 +88,8 @@ def execute_shared(request: Request) -> None:
     with _interruptible():
         work = Work.plan(request, world)
         layout = request.layout
-        with shared_folder(layout.root, work.start):
+        with shared_folder(layout.root, lambda: start_run(request.recipe, layout)):
+            work.remember_inputs()
             work.do_what_is_free()
             with claim([layout.report]) as owner:
                 if owner is None:
@@ -152,16 +154,13 @@ class Work:
             _ = grid.evaluations  # a missing file must not cost hours of training
         return cls(request, stages, wanted, grid, known)
 
-    def start(self) -> None:
-        """Make the folder ready, and remember what the user's files are now."""
-        start_run(self.request.recipe, self.request.layout)
-        self._remember()
-
-    def _remember(self) -> None:
+    def remember_inputs(self) -> None:
+        """Remember what the user's files are now, unless another process is doing so."""
         if self.request.measures and self.has_task_data:
             self.grid.list_cells()  # names the files of the tasks
-        with collecting(self.request.layout.root):
-            self.known.remember()
+        with claim([self.request.layout.root / INPUTS]) as owner:
+            if owner is None:
+                self.known.remember()
 
     def do_what_is_free(self) -> None:
         """Run stages and fill cells that nobody else is at, until all are complete."""
@@ -202,7 +201,7 @@ class Work:
         if not self.request.measures:
             return
         layout = self.request.layout
-        self._remember()  # the built-in corpus has made its task data by now
+        self.remember_inputs()  # the built-in corpus has made its task data by now
         rows = collect_results(self.grid, layout, self.stages)
         if rows and self.request.stage in (None, "report"):
             # Imported here: what draws takes a second to load, and no start should wait for it.
@@ -236,7 +235,8 @@ def _interruptible() -> Iterator[None]:
 def _lead(work: Work, ranks: Ranks | None) -> None:
     layout = work.request.layout
     with exclusive_folder(layout.root):
-        work.start()
+        start_run(work.request.recipe, layout)
+        work.remember_inputs()
         for stage in work.wanted:
             if ranks is not None:
                 ranks.check_stop()

@@ -32,6 +32,10 @@ class _Known:
     """The time that the content was last found under."""
     sha256: str
 
+    def was_seen_as(self, size: int, time: int) -> bool:
+        """Say whether size and time alone tell that it is this content."""
+        return self.size == size and time in (self.time, self.seen)
+
 
 class UserFiles:
     """All files of the user that a folder's results come from."""
@@ -51,7 +55,7 @@ class UserFiles:
         status, place = path.stat(), _find_place(path, folder)
         size, time, name = status.st_size, status.st_mtime_ns, f"{what}: {place}"
         known = self._known.get(name)
-        if known is not None and known.size == size and time in (known.time, known.seen):
+        if known is not None and known.was_seen_as(size, time):
             return [place, size, known.time]
         new = (path, size, time)
         if known is not None and known.size == size and self._new.get(name) != new:
@@ -66,14 +70,20 @@ class UserFiles:
         """Digest what is new and write it down, beside what other processes have written."""
         if self._store is None or not (self._new or self._learned):
             return
-        total = sum(size for _, size, _ in self._new.values())
+        stored = _read(self._store)
+        new = {
+            name: facts
+            for name, facts in self._new.items()
+            if name not in stored or not stored[name].was_seen_as(*facts[1:])
+        }
+        total = sum(size for _, size, _ in new.values())
         with track("inputs", total, "bytes") as advance, ThreadPoolExecutor(os.cpu_count()) as pool:
-            digests = pool.map(digest_file, (path for path, _, _ in self._new.values()))
-            for (name, (_, size, time)), digest in zip(self._new.items(), digests, strict=True):
+            digests = pool.map(digest_file, (path for path, _, _ in new.values()))
+            for (name, (_, size, time)), digest in zip(new.items(), digests, strict=True):
                 self._learn(name, _Known(size, time, time, digest))
                 if total >= _WORTH_SHOWING:
                     advance(size)
-        known = _read(self._store) | self._learned
+        known = stored | self._learned
         write_json(self._store, {name: asdict(facts) for name, facts in sorted(known.items())})
         self._new.clear()
         self._learned.clear()
