@@ -121,7 +121,7 @@ def test_questions_share_one_training(everything: Path) -> None:
 
 
 def test_only_what_is_missing_changed_or_damaged_is_made(
-    small: list[str | Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: list[str | Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
     both = [*small, "--task", "xnli,pawsx"]
@@ -130,6 +130,9 @@ def test_only_what_is_missing_changed_or_damaged_is_made(
     results = digest_file(output / "results.jsonl")
     capsys.readouterr()
     assert run(*both) == 0
+    assert "2 cells were complete already" in capsys.readouterr().out
+    shutil.copytree(data, tmp_path / "copy", copy_function=shutil.copyfile)  # with other times
+    assert run(*both, "--data", tmp_path / "copy") == 0
     assert "2 cells were complete already" in capsys.readouterr().out
     assert cell_times(output) == first
     assert digest_file(output / "results.jsonl") == results

@@ -125,6 +125,7 @@ def evaluate_command(
         )
         models = find_all_models(model)
         evaluation = Evaluation(models, plan, output, chosen, keep_models, check_stop=check_stop)
+        evaluation.check_models()
         evaluation.list_cells()  # names all files
         with collecting(output):
             known.remember()

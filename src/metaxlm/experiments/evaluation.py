@@ -78,7 +78,7 @@ class Evaluation:
 
     def list_parts(self) -> list[Callable[[], None]]:
         """Return the work in parts that may be done in any order, by several processes at once."""
-        self._check_models()
+        self.check_models()
         parts: list[Callable[[], None]] = [
             partial(self._measure, model, feature)
             for feature in self.plan.features
@@ -131,7 +131,7 @@ class Evaluation:
             for seed in range(self.plan.num_seeds)
         ]
 
-    def _check_models(self) -> None:
+    def check_models(self) -> None:
         """Open each model that is needed, so that one that does not fit is told at once."""
         unchecked = [model for model in self.models if model not in self._checked]
         for model in filter(self.is_ready, unchecked):
