@@ -65,9 +65,31 @@ def test_bars_and_majority_level(run: Run) -> None:
     (axis,) = figure.axes
     heights = [bar.get_height() for bar in axis.patches]
     assert heights[:5] == pytest.approx([86.0, 37.0, 36.0, 35.0, 34.0])
-    assert len(heights) == 3 * 5 and len(axis.collections) == 5
-    assert axis.collections[0].get_segments()[0][0][1] == pytest.approx(100 / 3)
+    assert len(heights) == 3 * 5
+    (levels,) = axis.collections  # with one seed there are no whiskers
+    assert len(levels.get_segments()) == 5
+    assert levels.get_segments()[0][:, 1] == pytest.approx([100 / 3, 100 / 3])
     assert [label.get_text() for label in axis.get_xticklabels()] == ["en", *LANGUAGES]
+
+
+def test_bars_have_whiskers_where_there_are_seeds() -> None:
+    rows = [
+        make_row("xlm", "udpos", "f1", code, value, scenario="transfer") | {"seed": seed}
+        for code, values in (("de", (0.5, 0.7)), ("fr", (0.4,)), ("ru", (0.2, 0.2)))
+        for seed, value in enumerate(values)
+    ]
+    figure = draw_transfer(rows, assign_looks(["xlm"]))
+    assert figure is not None
+    (axis,) = figure.axes
+    bars = dict(zip(("de", "fr", "ru"), axis.patches, strict=True))
+    assert [bar.get_height() for bar in bars.values()] == pytest.approx([60.0, 40.0, 20.0])
+    whiskers = axis.collections[0].get_segments()
+    half = 100 * statistics.stdev((0.5, 0.7))
+    assert whiskers[0][:, 1] == pytest.approx([60 - half, 60 + half])
+    assert whiskers[1][:, 1] == pytest.approx([20.0, 20.0])
+    for code, whisker in zip(("de", "ru"), whiskers, strict=True):
+        middle = bars[code].get_x() + bars[code].get_width() / 2
+        assert whisker[:, 0] == pytest.approx([middle, middle])
 
 
 def test_many_languages_break_into_rows() -> None:

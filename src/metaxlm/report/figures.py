@@ -196,15 +196,15 @@ def _draw_bars(axis: Axes, bars: Bars, looks: Looks) -> None:
     languages: list[str] = []
     for number, (variant, scores) in enumerate(bars.items()):
         languages = list(scores)
-        for place, score in enumerate(scores.values()):
-            if score is None:
-                continue
-            error = None if score.deviation is None else 100 * score.deviation
-            axis.bar(
-                place - 0.4 + step * (number + 0.5), 100 * score.mean, 0.9 * step,
-                color=looks[variant].tone.light, yerr=error,
-                error_kw={"ecolor": INK.light, "elinewidth": 1, "capsize": 0},
-            )  # fmt: skip
+        shift = step * (number + 0.5) - 0.4
+        found = [(place + shift, s) for place, s in enumerate(scores.values()) if s is not None]
+        places, heights = [x for x, _ in found], [100 * score.mean for _, score in found]
+        axis.bar(places, heights, 0.9 * step, color=looks[variant].tone.light)
+        spread = [(x, s.mean, s.deviation) for x, s in found if s.deviation is not None]
+        if spread:
+            lowest = [100 * (mean - deviation) for _, mean, deviation in spread]
+            highest = [100 * (mean + deviation) for _, mean, deviation in spread]
+            axis.vlines([x for x, _, _ in spread], lowest, highest, color=INK.light, linewidth=1)
     axis.set_xticks(range(len(languages)), languages)
     axis.set_xlim(-0.6, len(languages) - 0.4)
     axis.tick_params(axis="x", length=0)
@@ -212,12 +212,11 @@ def _draw_bars(axis: Axes, bars: Bars, looks: Looks) -> None:
 
 
 def _draw_levels(axis: Axes, levels: Mapping[str, float], languages: Sequence[str]) -> None:
-    for place, language in enumerate(languages):
-        if language in levels:
-            axis.hlines(
-                100 * levels[language], place - 0.45, place + 0.45, color=INK.light,
-                linewidth=1.6, linestyle=(0, (2, 1)), zorder=5,
-            )  # fmt: skip
+    found = [(x, 100 * levels[code]) for x, code in enumerate(languages) if code in levels]
+    axis.hlines(
+        [height for _, height in found], [x - 0.45 for x, _ in found], [x + 0.45 for x, _ in found],
+        color=INK.light, linewidth=1.6, linestyle=(0, (2, 1)), zorder=5,
+    )  # fmt: skip
 
 
 def draw_coverage(coverage: Coverage, looks: Looks) -> Figure | None:

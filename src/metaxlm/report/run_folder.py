@@ -51,6 +51,9 @@ class Run:
 
     name: str
     rows: list[Row]
+    """Of finished models."""
+    all_rows: list[Row]
+    """Those of checkpoints too."""
     variants: list[str]
     """In the recipe's order; those without any file are in it too."""
     recipe: dict[str, Any]
@@ -103,7 +106,8 @@ class Run:
 
 def read_run(run_dir: Path) -> Run:
     """Read a run folder; without results there is nothing to report, which is an error."""
-    rows = select_final(read_scores(run_dir / "results.jsonl"))
+    all_rows = read_scores(run_dir / "results.jsonl")
+    rows = select_final(all_rows)
     recipe, recipe_text = _read_recipe(run_dir / "recipe.yaml")
     variants = _order_variants(run_dir, recipe, rows)
     folders = {variant: run_dir / "variants" / variant for variant in variants}
@@ -113,6 +117,7 @@ def read_run(run_dir: Path) -> Run:
     run = Run(
         name=str(recipe.get("name") or run_dir.resolve().name),
         rows=rows,
+        all_rows=all_rows,
         variants=variants,
         recipe=recipe,
         recipe_text=recipe_text,

@@ -45,4 +45,4 @@ def _fill(run_dir: Path, folder: Path) -> None:
         # The claims' tests come with torch, which no other page needs.
         from metaxlm.report.paper import read_paper_source, write_paper_report
 
-        write_paper_report(read_paper_source(run_dir), folder / PAPER)
+        write_paper_report(read_paper_source(run_dir, run), folder / PAPER)

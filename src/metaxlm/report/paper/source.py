@@ -17,9 +17,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.claims import Evidence, Verdict, judge_claims
 from metaxlm.experiments.comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.comparison import TaskComparison, read_comparisons
-from metaxlm.experiments.results import FILE_NAME as RESULTS
 from metaxlm.files import read_json, read_text
-from metaxlm.report.run_folder import Row, read_run, read_scores
+from metaxlm.report.run_folder import Row, Run, read_run
 
 DATA_NOTES = "data_notes.txt"
 META = "meta"
@@ -43,10 +42,10 @@ class PaperSource:
     """Sentences on the data of this run."""
 
 
-def read_paper_source(run_dir: Path) -> PaperSource:
-    """Read a folder and judge the claims."""
-    run = read_run(run_dir)
-    rows = read_scores(run_dir / RESULTS)  # the run's own are of finished models only
+def read_paper_source(run_dir: Path, run: Run | None = None) -> PaperSource:
+    """Read a folder, of which the run may be at hand already, and judge the claims."""
+    run = run or read_run(run_dir)
+    rows = run.all_rows
     comparisons = read_comparisons(run_dir / COMPARISONS)
     return PaperSource(
         name=run.name,
