@@ -10,6 +10,7 @@ import pytest
 
 from metaxlm.experiments import user_files
 from metaxlm.experiments.user_files import FILE_NAME, UserFiles
+from metaxlm.files import digest_file
 
 
 class Data:
@@ -57,6 +58,37 @@ def test_the_same_content_with_another_time_is_the_same_file(
     assert data.identify() == ["de/a.txt", 3, 1_000]
     monkeypatch.setattr(user_files, "digest_file", lambda _: pytest.fail("read again"))
     assert data.identify() == ["de/a.txt", 3, 1_000]  # that time is known by now
+    data.write("abc", 1_000)
+    assert data.identify() == ["de/a.txt", 3, 1_000]
+
+
+def test_a_file_is_read_only_if_it_may_be_the_old_one_and_only_once(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run asks for the files of a task once for each of its cells."""
+    read: list[Path] = []
+
+    def count(path: Path) -> str:
+        read.append(path)
+        return digest_file(path)
+
+    data.identify()
+    monkeypatch.setattr(user_files, "digest_file", count)
+    for text, expected in (("abc", 1), ("abd", 1), ("abcd", 0)):
+        known = UserFiles(data.run)
+        data.write(text, 2_000)
+        for _ in range(3):
+            known.identify(data.path, data.folder, "text")
+        assert len(read) == expected, text
+        read.clear()
+
+
+def test_another_size_is_another_file_whatever_the_time(data: Data) -> None:
+    data.identify()
+    data.write("abcd", 1_000)
+    assert data.identify() == ["de/a.txt", 4, 1_000]
+    data.write("abcd", 2_000)
+    assert data.identify() == ["de/a.txt", 4, 1_000]  # it was remembered
     data.write("abc", 1_000)
     assert data.identify() == ["de/a.txt", 3, 1_000]
 
