@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import signal
@@ -147,10 +148,23 @@ def _stamp(folder: Path, name: str) -> int:
 
 
 def test_what_is_there_so_far_is_collected_and_nothing_is_made(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also while another process is at the run, and where the models have been cleared away."""
     from metaxlm.files import exclusive_folder
+    from metaxlm.report import stage
+
+    fill = stage._fill
+
+    def fill_alone(run_dir: Path, folder: Path) -> None:
+        with (run_dir / ".lock-tables").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fill(run_dir, folder)
+
+    monkeypatch.setattr(stage, "_fill", fill_alone)
 
     root = tmp_path / "part" / "runs" / "toy"
     shutil.copytree(finished, tmp_path / "part", symlinks=True)

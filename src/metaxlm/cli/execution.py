@@ -18,7 +18,7 @@ from pathlib import Path
 from metaxlm.cli.endings import ending_together
 from metaxlm.config import Recipe
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.experiments.cells import claim
+from metaxlm.experiments.cells import claim, collecting
 from metaxlm.experiments.collection import collect_results
 from metaxlm.experiments.evaluation import report_failures
 from metaxlm.experiments.grid import POLL_S, Grid, list_measured
@@ -110,18 +110,15 @@ def collect(request: Request) -> None:
             f"--collect makes no stage, so --stage {request.stage} has no meaning; leave one out"
         )
     work = Work.plan(request, World.alone(choose_device(request.device)))
-    with claim([layout.report]) as owner:
-        if owner is not None:
-            raise MetaXLMError(f"{layout.report}: process {owner} is drawing it; try again later")
-        cells, missing = work.grid.list_cells(), work.grid.list_missing()
-        if len(missing) == len(cells):
-            raise MetaXLMError(f"{layout.root}: no cell of this recipe is complete yet")
-        if missing:
-            by_task = Counter(cell.key.task for cell in missing)
-            listed = ", ".join(f"{task} {number}" for task, number in by_task.items())
-            say(f"so far {len(cells) - len(missing)} of {len(cells)} cells; to come: {listed}")
-        note_recipe(request.recipe, layout)
-        work.conclude()
+    cells, missing = work.grid.list_cells(), work.grid.list_missing()
+    if len(missing) == len(cells):
+        raise MetaXLMError(f"{layout.root}: no cell of this recipe is complete yet")
+    if missing:
+        by_task = Counter(cell.key.task for cell in missing)
+        listed = ", ".join(f"{task} {number}" for task, number in by_task.items())
+        say(f"so far {len(cells) - len(missing)} of {len(cells)} cells; to come: {listed}")
+    note_recipe(request.recipe, layout)
+    work.conclude()
 
 
 @dataclass(frozen=True)
@@ -208,7 +205,8 @@ class Work:
             from metaxlm.cli.summary import show_summary
             from metaxlm.report.stage import report_stage
 
-            report_stage(layout, self.stages).run()
+            with collecting(layout.root):  # a look with --collect may be at it
+                report_stage(layout, self.stages).run()
             show_summary(layout.root)
 
 
