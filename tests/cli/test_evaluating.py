@@ -211,6 +211,17 @@ def test_own_tasks_stand_beside_the_others(
     assert {(r["source"], r["language"]) for r in read_rows(tmp_path / "out")} == {("de", "ru")}
 
 
+def test_a_finetuning_that_learns_nothing_is_told_at_once(
+    models: Path, data: Path, tmp_path: Path, metaxlm: Command
+) -> None:
+    options = ["evaluate", *model_options(models, ["one"]), "--data", data, "--task", "udpos"]
+    code, shown, _ = metaxlm(*options, *QUICK, "--set", "learning_rate=1e-9", "--output", "idle")
+    assert code == 0 and "one udpos en-0: learned nothing: f1" in shown
+    assert "in en itself, where the most frequent answer or guessing has" in shown
+    code, shown, _ = metaxlm(*options, *QUICK, "--set", "epochs=20", "--output", "busy")
+    assert code == 0 and "learned nothing" not in shown
+
+
 def test_mistakes_are_told_before_anything_is_trained(
     metaxlm: Command, models: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from metaxlm.experiments import comparison
 from metaxlm.experiments.cells import Cell, CellContent, CellKey, list_cells
 from metaxlm.experiments.comparison import choose_split, compare_models, link_predictions
 from metaxlm.experiments.results import list_rows
+from metaxlm.report.evaluation import make_tables
 from metaxlm.tasks.registry import TASKS
 
 Right = dict[str, npt.NDArray[np.bool_]]
@@ -127,6 +128,53 @@ def test_only_the_same_examples_are_compared(tmp_path: Path) -> None:
     assert (partly.units, notes) == ((("en", "fr"),), [])
     write_cell(tmp_path, "b", draw(2, 0.5), limit=80)
     assert compare(tmp_path)[0] == []
+
+
+def test_a_model_with_less_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    """`c` has one seed of three, `d` one language of two; a and b are tested on all they have."""
+    for seed in range(3):
+        for model in "abd":
+            languages = ("fr",) if model == "d" else ("de", "fr")
+            write_cell(tmp_path, model, draw(seed + ord(model), 0.5, languages), seed=seed)
+    write_cell(tmp_path, "c", draw(9, 0.5))
+    found, notes = compare(tmp_path, tuple("abcd"))
+    assert notes == []
+    shared = {
+        (pair.first, pair.second): (len(one.units), one.num_seeds)
+        for one in found
+        for pair in one.pairs
+    }
+    assert shared == {
+        ("a", "b"): (2, 3), ("a", "c"): (2, 1), ("b", "c"): (2, 1),
+        ("a", "d"): (1, 3), ("b", "d"): (1, 3), ("c", "d"): (1, 1),
+    }  # fmt: skip
+    # What others are there changes no digit of the test between two.
+    [alone], _ = compare(tmp_path, ("a", "b"))
+    assert (
+        alone.pairs
+        == next(one for one in found if one.num_seeds == 3 and len(one.units) == 2).pairs
+    )
+
+
+def test_tables_name_a_seed_that_learned_nothing(tmp_path: Path) -> None:
+    for seed, share in enumerate((0.9, 0.4)):
+        write_cell(tmp_path, "a", draw(seed, share, ("en", "de")), seed=seed)
+    cells, _ = list_cells(tmp_path)
+    rows = [row for c in cells for row in list_rows(c.record, "run", "a", None, c.key.seed)]
+    tables = {table.name: table for table in make_tables(cells, rows, [], ["a"], ["xnli"])}
+    assert "XNLI: 1 of 2 finetunings of a learned nothing (seed 1" in " ".join(
+        tables["tasks"].notes
+    )
+
+
+def test_two_models_without_a_common_seed_are_named(tmp_path: Path) -> None:
+    for model, seed in (("a", 0), ("b", 0), ("b", 1), ("c", 1)):
+        write_cell(tmp_path, model, draw(seed + ord(model), 0.5), seed=seed)
+    found, [note] = compare(tmp_path, tuple("abc"))
+    assert {(pair.first, pair.second) for one in found for pair in one.pairs} == {
+        ("a", "b"), ("b", "c"),
+    }  # fmt: skip
+    assert note == "xnli (transfer): not tested, no files or no seeds in common: a and c"
 
 
 def test_reviews_have_two_scenarios(tmp_path: Path) -> None:

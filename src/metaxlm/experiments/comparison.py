@@ -8,7 +8,8 @@ both have (`statistics.py`); p-values by language are corrected after Holm.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ Unit = tuple[str, str]
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """All pairs of models on one task."""
+    """Pairs of models on one task, those that share the same files and seeds."""
 
     task: str
     scenario: str
@@ -71,6 +72,22 @@ class _Answers:
     """Name of the tally."""
     identity: str
     """Equal for the same examples."""
+
+
+@dataclass
+class _Pool:
+    """Pairs of models with the same units and seeds in common; they share their draws."""
+
+    units: tuple[Unit, ...]
+    seeds: frozenset[int]
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    by_model: dict[str, list[_Answers]] = field(default_factory=dict)
+
+    def describe(self) -> list[Any]:
+        """Return what decides its tests, as JSON values."""
+        cells = (answer.cell for found in self.by_model.values() for answer in found)
+        used = {cell.fingerprint for cell in cells if cell.key.seed in self.seeds}
+        return [self.pairs, self.units, sorted(self.seeds), sorted(used)]
 
 
 def keep_current(
@@ -137,20 +154,16 @@ def compare_models(
         if task not in tasks:
             notes.append(f"{task}: not tested, name its YAML file with --task")
             continue
-        units = _find_common_units(by_model)
-        seeds = set.intersection(
-            *({answer.cell.key.seed for answer in found} for found in by_model.values())
-        )
-        if not units or not seeds:
-            notes.append(f"{task} ({scenario}): not tested, the models have no files or no seeds "
-                         f"in common")  # fmt: skip
-            continue
-        ask = [resamples, list(by_model), units, sorted(seeds), scenario]
-        key = digest_value([*ask, sorted({answer.cell.fingerprint for answer in answers})])
-        fresh[key] = known.get(key) or asdict(
-            _compare(tasks[task], scenario, by_model, units, seeds, resamples)
-        )
-        comparisons.append(_restore(fresh[key]))
+        pools, apart = _pool_pairs(by_model)
+        if apart:
+            names = ", ".join(f"{first} and {second}" for first, second in apart)
+            notes.append(
+                f"{task} ({scenario}): not tested, no files or no seeds in common: {names}"
+            )
+        for pool in pools:
+            key = digest_value([resamples, scenario, *pool.describe()])
+            fresh[key] = known.get(key) or asdict(_compare(tasks[task], scenario, pool, resamples))
+            comparisons.append(_restore(fresh[key]))
     for task in FEATURE_TASKS if with_layers else ():
         measured = [cell for cell in cells if cell.key.task == task and cell.key.model in models]
         ask = [sorted(cell.fingerprint for cell in measured), list(models)]
@@ -163,22 +176,18 @@ def compare_models(
     return comparisons, notes
 
 
-def _compare(
-    task: Task[Any, Any],
-    scenario: str,
-    by_model: Mapping[str, Sequence[_Answers]],
-    units: Sequence[Unit],
-    seeds: set[int],
-    resamples: int,
-) -> TaskComparison:
-    say(f"{task.name} ({scenario}): testing {len(by_model)} models, {len(units)} sets of examples")
-    tallies = {name: _sum_tallies(found, units, seeds) for name, found in by_model.items()}
+def _compare(task: Task[Any, Any], scenario: str, pool: _Pool, resamples: int) -> TaskComparison:
+    tallies = {
+        name: _sum_tallies(found, pool.units, pool.seeds) for name, found in pool.by_model.items()
+    }
+    say(f"{task.name} ({scenario}): testing {len(tallies)} models, "
+        f"{len(pool.units)} sets of examples")  # fmt: skip
 
     def score(totals: Tally) -> Floats:
         return task.summarize(totals)[task.metric]
 
     pairs = []
-    for pair in compare_pairs(tallies, score, resamples=resamples):
+    for pair in compare_pairs(tallies, score, resamples=resamples, pairs=pool.pairs):
         corrected = correct_holm([difference.p_value for difference in pair.by_language])
         by_language = tuple(
             replace(difference, p_value=p)
@@ -187,7 +196,7 @@ def _compare(
         pairs.append(replace(pair, by_language=by_language))
     sizes = tuple(len(tally) for tally in next(iter(tallies.values())))
     return TaskComparison(
-        task.name, scenario, task.metric, tuple(units), sizes, len(seeds), tuple(pairs)
+        task.name, scenario, task.metric, pool.units, sizes, len(pool.seeds), tuple(pairs)
     )
 
 
@@ -271,15 +280,41 @@ def _by_model(answers: Sequence[_Answers], models: Sequence[str]) -> dict[str, l
     return found
 
 
-def _find_common_units(by_model: Mapping[str, Sequence[_Answers]]) -> list[Unit]:
+def _pool_pairs(
+    by_model: Mapping[str, list[_Answers]],
+) -> tuple[list[_Pool], list[tuple[str, str]]]:
+    """Sort every two models by what both have; also return those that have nothing in common.
+
+    A model with fewer seeds or languages must not take any from the tests between the others.
+    """
+    pools: dict[tuple[tuple[Unit, ...], frozenset[int]], _Pool] = {}
+    apart = []
+    order = dict.fromkeys(answer.unit for found in by_model.values() for answer in found)
+    for first, second in combinations(by_model, 2):
+        both = {name: by_model[name] for name in (first, second)}
+        shared = _find_common_units(both)
+        units = tuple(unit for unit in order if unit in shared)
+        seeds = frozenset.intersection(
+            *(frozenset(answer.cell.key.seed for answer in found) for found in both.values())
+        )
+        if not units or not seeds:
+            apart.append((first, second))
+            continue
+        pool = pools.setdefault((units, seeds), _Pool(units, seeds))
+        pool.pairs.append((first, second))
+        pool.by_model |= both
+    return list(pools.values()), apart
+
+
+def _find_common_units(by_model: Mapping[str, Sequence[_Answers]]) -> set[Unit]:
     """Return the units that all models have, on the same examples."""
     sets = [{(a.unit, a.identity) for a in found} for found in by_model.values()]
-    shared = {unit for unit, _ in set.intersection(*sets)}
-    first = next(iter(by_model.values()))
-    return [unit for unit in dict.fromkeys(a.unit for a in first) if unit in shared]
+    return {unit for unit, _ in set.intersection(*sets)}
 
 
-def _sum_tallies(found: Sequence[_Answers], units: Sequence[Unit], seeds: set[int]) -> list[Tally]:
+def _sum_tallies(
+    found: Sequence[_Answers], units: Sequence[Unit], seeds: frozenset[int]
+) -> list[Tally]:
     """Add up the tallies of all seeds, for each unit."""
     sums: dict[Unit, Tally] = {}
     read: dict[Path, dict[str, Tally]] = {}

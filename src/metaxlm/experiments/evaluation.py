@@ -8,7 +8,7 @@ models with equal tokenizers; tasks that share a training set (XQuAD and MLQA) s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from metaxlm.experiments.evaluation_plan import (
     TaskPlan,
     group_tasks,
 )
+from metaxlm.experiments.failed_trainings import has_learned
 from metaxlm.experiments.features import FEATURE_TASKS, PIVOT, measure_features
 from metaxlm.experiments.models import NamedModel, open_model
 from metaxlm.files import digest_value
@@ -259,6 +260,7 @@ class Evaluation:
             save = partial(_save_model, plan, trained, start, about)
             cell.write(content, save if self.keeps_models else None)
             _tell(cell, content.record)
+            _warn_of_failure(cell, content.record)
 
     def _load(self, plan: TaskPlan, start: AnyEncoder, source: str, loaded: Loaded) -> TaskData:
         """Read and encode; a file once for all seeds, tasks and models with equal tokenizers."""
@@ -369,6 +371,23 @@ def _save_model(
         stride=plan.settings.stride,
         facts={"task": plan.task.name, **about},
     )
+
+
+def _warn_of_failure(cell: Cell, record: Mapping[str, Any]) -> None:
+    """Say at once when a model gives one answer to everything, in its training language too."""
+    metric = record["metric"]
+    for file in record["files"]:
+        if file["language"] != record["source"] or metric not in file["values"]:
+            continue
+        levels = [file[level][metric] for level in ("majority", "chance") if metric in file[level]]
+        if not has_learned(value := file["values"][metric], *levels):
+            say(
+                f"{cell.key.title}: learned nothing: {metric} {100 * value:.1f} in "
+                f"{record['source']} itself, where the most frequent answer or guessing has "
+                f"{100 * max(levels, default=0.0):.1f}; if other seeds do learn, this one "
+                "collapsed: a lower learning_rate or more warmup helps"
+            )
+            return
 
 
 def _tell(cell: Cell, record: Any) -> None:

@@ -21,6 +21,8 @@ UnitScores = dict[Unit, Series]
 
 SOURCE = "en"
 LOWER_IS_BETTER = frozenset({"aer"})
+MARGIN = 0.02
+"""A task is learned where a model is this far above what needs no model."""
 
 
 def find_metric(task: str) -> str:

@@ -111,14 +111,15 @@ def compare_pairs(
     score: Score,
     seed: int = 0,
     resamples: int = RESAMPLES,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> list[PairComparison]:
-    """Compare every two models; each brings one tally [examples, counts] for each language.
+    """Compare models, every two unless told; each brings one [examples, counts] a language.
 
     Languages with equally many examples share their draws: in XNLI, PAWS-X and XQuAD example k is
     the same one in every language, so that only whole rows of translations are exchangeable.
     Where they are no translations, this does no harm.
     """
-    pairs = list(combinations(tallies, 2))
+    pairs = list(combinations(tallies, 2)) if pairs is None else pairs
     if not pairs:
         return []
     sizes = [len(tally) for tally in next(iter(tallies.values()))]

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from metaxlm.experiments.cells import StoredCell
 from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.failed_trainings import find_failed
 from metaxlm.experiments.results import Result
 from metaxlm.files import atomic_path
 from metaxlm.report.cells import Table
@@ -39,8 +40,10 @@ def make_tables(
     """Build all tables: by language, over seeds, tests, and by task at the end."""
     records = [cell.record for cell in cells]
     tasks = describe_tasks(records, order)
-    sections = make_sections([asdict(row) for row in rows], tasks)
-    about = [*list_notes(records), *notes]
+    values = [asdict(row) for row in rows]
+    sections = make_sections(values, tasks)
+    failed = find_failed(values, {facts.name: facts.metric for facts in tasks})
+    about = [*list_notes(records), *(each.describe() for each in failed), *notes]
     tables: list[Table | None] = [
         *make_language_tables(sections, models),
         make_seed_table(sections, models),

@@ -22,6 +22,7 @@ from metaxlm.report.paper.figures import (
 )
 from metaxlm.report.paper.gains import draw_gains, list_gains
 from metaxlm.report.paper.measurements import MAIN_VARIANTS, Measurements
+from metaxlm.report.paper.plates import describe_gains
 
 from .synthetic import (
     AMAZON,
@@ -30,9 +31,20 @@ from .synthetic import (
     make_direction_rows,
     make_layer_rows,
     make_paper_rows,
+    make_row,
 )
 
 LOOKS = assign_looks(MAIN_VARIANTS)
+
+
+def test_the_figure_on_top_names_a_collapsed_finetuning() -> None:
+    rows = make_paper_rows(tasks=["xnli"])
+    assert "learned nothing" not in describe_gains(Measurements(rows))
+    rows += [make_row("metaxlm", "xnli", "accuracy", "en", 0.33, seed=3)]
+    rows += [make_row(None, "xnli", "majority", "en", 0.33)]
+    assert "XNLI: 1 of 4 finetunings of MetaXLM learned nothing (seed 3" in describe_gains(
+        Measurements(rows)
+    )
 
 
 def test_gains_are_over_xlm_and_less_error_is_a_gain() -> None:

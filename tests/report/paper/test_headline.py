@@ -70,3 +70,13 @@ def test_one_model_alone_or_none_is_no_finding() -> None:
     rows = [make_row("xlm", "tatoeba", "accuracy", "de", 0.3, layer=1, scenario="features")]
     nothing = find_headline(Measurements(rows), [], [])
     assert nothing.sentence == "No finetuned task has been measured yet." and not nothing.numbers
+
+
+def test_a_collapsed_finetuning_is_named() -> None:
+    rows = make_paper_rows(tasks=["xnli"])
+    mine = [r for r in rows if r["variant"] == "metaxlm+dict" and r["seed"] == 1]
+    collapsed = [r | {"value": 0.333} if r in mine else r for r in rows]
+    collapsed.append(make_row(None, "xnli", "majority", "en", 0.333))
+    support = find_headline(Measurements(collapsed), [], []).support
+    assert "XNLI: 1 of 3 finetunings of MetaXLM+Dict learned nothing (seed 1: 33.3 in" in support
+    assert "learned nothing" not in find_headline(Measurements(rows), [], []).support

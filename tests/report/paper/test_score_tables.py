@@ -122,3 +122,27 @@ def test_ablations_show_f1_only_and_what_is_missing() -> None:
     assert lines["Body"][0].value == lines["None"][0].value
     assert all(cell.best for cell in lines["Both"])
     assert "Not measured here: Embeddings only." in initialization.notes
+
+
+def test_notes_name_finetunings_that_learned_nothing() -> None:
+    tasks = [*AVERAGED, *AMAZON]
+    rows = [
+        row | {"value": 0.5}
+        if (row["variant"], row["seed"], row["metric"]) == ("metaxlm", 2, "accuracy")
+        and (row["task"], row["language"]) in (("xnli", "en"), ("amazon-dvd", "fr"))
+        else row
+        for row in make_paper_rows(tasks=tasks)
+    ]
+    for task, source, scenario in (("xnli", "en", "transfer"), ("amazon-dvd", "fr", "supervised")):
+        level = make_row(None, task, "majority", source, 0.5, source=source, scenario=scenario)
+        rows = [row for row in rows if not (row["variant"] is None and row["task"] == task)]
+        rows.append(level)
+    found = Measurements(rows)
+    xtreme, reviews = (
+        " ".join(make(found).notes) for make in (make_xtreme_table, make_review_table)
+    )
+    assert "XNLI: 1 of 3 finetunings of MetaXLM learned nothing (seed 2" in xtreme
+    assert "Amazon DVD: 1 of 3 finetunings of MetaXLM learned nothing" in reviews
+    assert "Amazon" not in xtreme and "XNLI" not in reviews
+    for table in make_ablation_tables(found):  # MetaXLM is in all of them
+        assert "XNLI: 1 of 3 finetunings of MetaXLM" in " ".join(table.notes)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from metaxlm.experiments.claims.claim import Judgment, MissingEvidenceError, Outcome
 from metaxlm.experiments.claims.contrast import FEWEST_SEEDS, contrast_values, write_p_value
-from metaxlm.experiments.claims.evidence import MARGIN, Evidence, join_names
+from metaxlm.experiments.claims.evidence import Evidence, join_names
 from metaxlm.experiments.claims.sentences import Numbers, compare, name_basis
 from metaxlm.experiments.curves import (
     Curve,
@@ -28,7 +28,7 @@ from metaxlm.experiments.curves import (
     trace_curves,
 )
 from metaxlm.experiments.names import display_name, title_task
-from metaxlm.experiments.score_table import SOURCE, find_level
+from metaxlm.experiments.score_table import MARGIN, SOURCE, find_level
 from metaxlm.experiments.series import Series, average_series, find_mean
 from metaxlm.experiments.wins import ALPHA
 from metaxlm.languages import language_name

@@ -103,7 +103,7 @@ def check_similar(
         compared = _contrast_directions(evidence, variant, near, far)
         numbers.append((f"{display_name(variant)}: similar less dissimilar", compared.describe()))
         found.append(compared)
-    return Judgment(decide_all(found), tuple(numbers), explain(found, []))
+    return Judgment(decide_all(found), tuple(numbers), explain(found))
 
 
 def _contrast_directions(

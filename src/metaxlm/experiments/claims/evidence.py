@@ -14,10 +14,12 @@ from functools import cached_property
 
 from metaxlm.experiments.claims.claim import MissingEvidenceError
 from metaxlm.experiments.comparison import TaskComparison, Unit
+from metaxlm.experiments.failed_trainings import FailedTrainings, find_failed
 from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.results import Row, find_final_steps, select_final
 from metaxlm.experiments.score_table import (
     LOWER_IS_BETTER,
+    MARGIN,
     SOURCE,
     UnitScores,
     find_level,
@@ -26,9 +28,6 @@ from metaxlm.experiments.score_table import (
     share_units,
 )
 from metaxlm.experiments.series import Series, average_series, find_mean
-
-MARGIN = 0.02
-"""A task is learned where a model is this far above what needs no model."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,11 @@ class Evidence:
     def final_steps(self) -> dict[str, int | None]:
         """The last step of each variant."""
         return find_final_steps(self.rows)
+
+    @cached_property
+    def failed(self) -> list[FailedTrainings]:
+        """Finetunings of finished models that learned nothing."""
+        return find_failed(self.rows)
 
     @cached_property
     def _by_task(self) -> dict[str, list[Row]]:

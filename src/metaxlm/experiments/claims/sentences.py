@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from metaxlm.experiments.claims.claim import Outcome
 from metaxlm.experiments.claims.contrast import NUMBERS_ALONE, ONE_SEED, Contrast
 from metaxlm.experiments.claims.evidence import Evidence, Part
+from metaxlm.experiments.failed_trainings import choose_failed
 from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.wins import EQUAL
 
@@ -22,10 +23,10 @@ def decide_all(contrasts: Sequence[Contrast]) -> Outcome:
     return "fails" if any(found.direction < 0 for found in contrasts) else "cannot be told"
 
 
-def explain(contrasts: Sequence[Contrast], unlearned: Sequence[str]) -> str:
+def explain(contrasts: Sequence[Contrast], caveats: str = "") -> str:
     """Say which differences are supported, by which test."""
     sentence = f"{', '.join(map(compare, contrasts))}: {name_basis(contrasts)}."
-    return f"{sentence} {name_unlearned(unlearned)}".strip()
+    return f"{sentence} {caveats}".strip()
 
 
 def compare(
@@ -71,6 +72,14 @@ def name_unlearned(tasks: Sequence[str]) -> str:
         return ""
     names = ", ".join(map(title_task, tasks))
     return f"On {names} no model is above guessing or the most frequent label."
+
+
+def name_caveats(
+    evidence: Evidence, variants: Sequence[str], tasks: Sequence[str], unlearned: Sequence[str]
+) -> str:
+    """Say which tasks are at the level of guessing, and which single finetunings are."""
+    failed = choose_failed(evidence.failed, variants, set(tasks) - set(unlearned))
+    return " ".join([name_unlearned(unlearned), *(each.describe() for each in failed)]).strip()
 
 
 def list_p_values(contrasts: Sequence[Contrast], sign: int) -> list[float]:

@@ -20,6 +20,7 @@ from metaxlm.experiments.claims.sentences import (
     list_p_values,
     list_unlearned,
     name_basis,
+    name_caveats,
     name_unlearned,
 )
 from metaxlm.experiments.names import display_name, title_task
@@ -56,7 +57,8 @@ def check_order(
     unlearned = list_unlearned(evidence, variants, parts)
     if len(unlearned) == len(parts):
         return Judgment("cannot be told", tuple(numbers), name_unlearned(unlearned))
-    return Judgment(decide_all(steps), tuple(numbers), explain(steps, unlearned))
+    caveats = name_caveats(evidence, variants, tasks, unlearned)
+    return Judgment(decide_all(steps), tuple(numbers), explain(steps, caveats))
 
 
 def check_tasks(
@@ -95,7 +97,8 @@ def check_tasks(
         f"{display_name(first)} is better on {won} of {len(tasks)} tasks, worse on {lost}, and "
         f"{len(tasks) - won - lost} are undecided ({basis}); {at_least} are needed together."
     )
-    return Judgment(outcome, tuple(numbers), f"{reason} {name_unlearned(unlearned)}".strip())
+    caveats = name_caveats(evidence, variants, tasks, unlearned)
+    return Judgment(outcome, tuple(numbers), f"{reason} {caveats}".strip())
 
 
 def check_small_gain(
@@ -146,7 +149,8 @@ def check_small_gain(
         f"The largest share of {name}'s gain is {100 * max(shares):.0f} %, and {100 * share:.0f} %"
         f" is the limit ({basis})."
     )
-    return Judgment(outcome, tuple(numbers), f"{reason} {name_unlearned(unlearned)}".strip())
+    caveats = name_caveats(evidence, variants, tasks, unlearned)
+    return Judgment(outcome, tuple(numbers), f"{reason} {caveats}".strip())
 
 
 def _choose_languages(

@@ -81,7 +81,7 @@ def find_headline(
     scores = {number.variant: number.score for number in numbers}
     return Headline(
         _write_sentence(scores, sections, tasks),
-        _write_support(scores, sections, comparisons, tasks),
+        _write_support(scores, sections, comparisons, tasks, found),
         _name_measure(sections, tasks),
         tuple(numbers),
         counts,
@@ -138,6 +138,7 @@ def _write_support(
     sections: Mapping[str, TaskSection],
     comparisons: Sequence[TaskComparison],
     tasks: Sequence[str],
+    found: Measurements,
 ) -> str:
     steps = _list_steps(scores)
     if not steps:
@@ -150,7 +151,7 @@ def _write_support(
         text = "There are no paired tests of these differences yet."
     if flat:
         text += f" On {', '.join(flat)} no model is clearly above the most frequent answer."
-    return text
+    return " ".join([text, *(each.describe() for each in found.list_failed(scores, tasks))])
 
 
 def describe_tests(

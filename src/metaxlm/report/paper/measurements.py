@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from metaxlm.experiments.claims.evidence import MARGIN
+from metaxlm.experiments.failed_trainings import FailedTrainings, choose_failed, find_failed
 from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.paper_scores import AVERAGED, average_tasks, find_paper_mean
 from metaxlm.experiments.results import find_final_steps, select_final
+from metaxlm.experiments.score_table import MARGIN
 from metaxlm.experiments.series import Series, average_series
 from metaxlm.report.cells import Cell, make_score_cell
 from metaxlm.report.comparison import find_paper_cell
@@ -94,6 +95,7 @@ class Measurements:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.steps = find_final_steps(rows)
         self.rows = select_final(rows)
+        self._failed = find_failed(self.rows)
         self._origins: dict[tuple[str, str, str], set[str]] = {}
         for row in self.rows:
             if row.get("variant") is not None and row.get("origin"):
@@ -106,6 +108,10 @@ class Measurements:
         found = dict.fromkeys(str(r["variant"]) for r in self.rows if r["variant"] is not None)
         named = [variant for variant in PAPER_VARIANTS if variant in found]
         return [*named, *(variant for variant in found if variant not in PAPER_VARIANTS)]
+
+    def list_failed(self, variants: Iterable[str], tasks: Iterable[str]) -> list[FailedTrainings]:
+        """Return the finetunings of some variants on some tasks that learned nothing."""
+        return choose_failed(self._failed, variants, tasks)
 
     def sections(
         self, variants: Sequence[str], tasks: Iterable[str], only_first: bool = False

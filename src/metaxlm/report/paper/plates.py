@@ -7,7 +7,7 @@ from metaxlm.report.palette import Look
 from metaxlm.report.paper.courses import describe_courses, find_courses
 from metaxlm.report.paper.figures import draw_curves, draw_directions, draw_overview
 from metaxlm.report.paper.gains import draw_gains, list_gains
-from metaxlm.report.paper.measurements import MAIN_VARIANTS, PAPER_VARIANTS, Measurements
+from metaxlm.report.paper.measurements import MAIN_VARIANTS, PAPER_VARIANTS, TASKS, Measurements
 from metaxlm.report.paper.source import META, PaperSource
 from metaxlm.report.plates import Plate
 
@@ -28,7 +28,8 @@ def make_plates(
     meta = source.logs.get(META, [])
     logs = {variant: source.logs[variant] for variant in PAPER_VARIANTS if variant in source.logs}
     candidates = [
-        (TOP, "What is gained over XLM", _GAINS, "Tables 1 and 2 and Figures 3 and 4, in one",
+        (TOP, "What is gained over XLM", describe_gains(found),
+         "Tables 1 and 2 and Figures 3 and 4, in one",
          draw_gains(list_gains(found, source.comparisons), looks)),
         ("overview", "All tasks at a glance", _OVERVIEW, "Tables 1 and 2 and Figures 3 and 4",
          draw_overview(found, looks)),
@@ -63,6 +64,14 @@ _GAINS = (
     "of paired tests over the same test examples; features were not tested. Left of the line is "
     "worse than XLM."
 )
+
+
+def describe_gains(found: Measurements) -> str:
+    """Tell how to read the figure, and which of its points a collapsed finetuning pulls down."""
+    failed = found.list_failed(MAIN_VARIANTS, [facts.name for facts in TASKS])
+    return " ".join([_GAINS, *(each.describe() for each in failed)])
+
+
 _OVERVIEW = (
     "The same scores in full: a task whose points lie on the majority mark has not been learned, "
     "and tells nothing about the models."

@@ -71,6 +71,7 @@ def make_xtreme_table(found: Measurements) -> Table:
         "deviation over seeds. Avg counts questions as (F1 + EM) / 2.",
         f"The paper prints an Avg of {_list_averages()}.",
         *describe_sections(sections, AVERAGED),
+        *_list_failed(found, MAIN_VARIANTS, AVERAGED),
         *list_missing(found, MAIN_VARIANTS, sections, AVERAGED),
     ]
     title = "Table 1. Cross-lingual understanding (XTREME)"
@@ -106,6 +107,7 @@ def make_review_table(found: Measurements) -> Table:
         "Accuracy; finetuned and tested in the same language and domain. Half of the reviews are "
         "positive: chance is 50.",
         *describe_sections(named, tuple(DOMAINS)),
+        *_list_failed(found, MAIN_VARIANTS, tuple(DOMAINS)),
         *list_missing(found, MAIN_VARIANTS, named, tuple(DOMAINS)),
     ]
     title = "Table 2. Amazon reviews by language and domain"
@@ -136,6 +138,7 @@ def _make_ablation_table(
     )
     notes = [
         "As table 1; of questions the F1.",
+        *_list_failed(found, tuple(variants), ABLATED),
         *list_missing(found, tuple(variants), sections, ABLATED),
     ]
     if name == "initialization":
@@ -273,6 +276,11 @@ def describe_sections(sections: Mapping[str, TaskSection], tasks: Sequence[str])
             )
     sets = "; ".join(f"{', '.join(titles)}: {split}" for split, titles in by_split.items() if split)
     return [f"Sets: {sets}.", *notes] if sets else notes
+
+
+def _list_failed(found: Measurements, variants: Sequence[str], tasks: Sequence[str]) -> list[str]:
+    """Say which single finetunings learned nothing, and what the mean is without them."""
+    return [failed.describe() for failed in found.list_failed(variants, tasks)]
 
 
 def _list_printed(task: str, metric: str) -> str:
