@@ -200,7 +200,11 @@ def test_known_results_are_not_computed_again(
     with monkeypatch.context() as patch:
         patch.setattr(comparison, "compare_pairs", None)
         assert compare(tmp_path, store=store)[0] == first
-    write_cell(tmp_path, "a", draw(5, 0.9), file_size=7)
+        write_cell(tmp_path, "a", draw(3, 0.5), seed=1)  # a seed that only one of them has
+        assert compare(tmp_path, store=store)[0] == first
+    [turned], _ = compare(tmp_path, ("b", "a"), store=store)
+    assert (turned.pairs[0].first, turned.pairs[0].second) == ("b", "a")
+    write_cell(tmp_path, "a", draw(5, 0.9), file_size=7)  # seed 0 again, from another file
     write_cell(tmp_path, "b", draw(6, 0.1), file_size=7)
     [again], _ = compare(tmp_path, store=store)
     assert again.pairs[0].mean.value > 0.5

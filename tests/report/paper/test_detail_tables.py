@@ -66,6 +66,18 @@ def test_language_tables_have_english_first_and_the_mean_last() -> None:
     ]  # fmt: skip
 
 
+def test_features_by_language_are_those_of_the_best_layer() -> None:
+    retrieval, alignment = make_language_tables(Measurements(make_layer_rows()))
+    assert retrieval.title == "Tatoeba by language (accuracy)"
+    assert [column.detail for column in retrieval.columns] == ["layer 2"] * 3
+    for table, best in ((retrieval, "34.0"), (alignment, "66.0")):
+        for group in table.groups:
+            for line in group.lines:
+                assert [cell.best for cell in line.cells] == [False, False, True]
+        assert format_cell(table.groups[-1].lines[0].cells[-1]) == best
+        assert "in the paper" not in " ".join(table.notes)  # it publishes no numbers by language
+
+
 def test_tests_are_turned_so_that_a_gain_is_positive() -> None:
     comparison = make_comparison(
         "xnli",

@@ -55,8 +55,11 @@ _PAPER_PAIRS = (
 
 
 def make_language_tables(found: Measurements) -> list[Table]:
-    """Build the appendix: one table a task, every language, the mean at the end."""
-    sections = found.sections(MAIN_VARIANTS, AVERAGED)
+    """Build the appendix: one table a task, every language, the mean at the end.
+
+    Features are those of each model's best layer.
+    """
+    sections = found.sections(MAIN_VARIANTS, [*AVERAGED, *_METRICS])
     return [_make_language_table(found, section) for section in sections.values()]
 
 
@@ -67,11 +70,13 @@ def _make_language_table(found: Measurements, section: TaskSection) -> Table:
 
     def make_line(label: str, of: Sequence[str], detail: str = "") -> Line:
         cells = [found.cell(section, variant, of) for variant in shown]
-        return Line(label, tuple(_mark_row(cells)), detail=detail)
+        return Line(label, tuple(_mark_row(cells, better)), detail=detail)
 
+    better = section.column.better
     lines = [make_line(language_name(unit), [unit], unit) for unit in units]
     mean = make_line("Mean", section.scores.common_languages())
-    columns = tuple(Column(display_name(variant)) for variant in shown)
+    layers = {variant: f"layer {layer}" for variant, layer in section.layers.items()}
+    columns = tuple(Column(display_name(v), layers.get(v, "")) for v in shown)
     notes = (
         *describe_sections({facts.name: section}, [facts.name]),
         "The mean is over the languages that all of them have.",
@@ -81,13 +86,13 @@ def _make_language_table(found: Measurements, section: TaskSection) -> Table:
     return Table(f"languages-{facts.name}", title, columns, groups, notes)
 
 
-def _mark_row(cells: Sequence[Cell]) -> list[Cell]:
+def _mark_row(cells: Sequence[Cell], better: Direction | None = None) -> list[Cell]:
     """Mark the best of one row, where models stand across; what prints alike is equally good."""
     shown = [f"{100 * cell.value:.1f}" if cell.value is not None else None for cell in cells]
     known = [float(text) for text in shown if text is not None]
     if len(known) < 2:
         return list(cells)
-    best = max(known)
+    best = min(known) if better == "lower" else max(known)
     return [
         replace(cell, best=text is not None and float(text) == best)
         for cell, text in zip(cells, shown, strict=True)

@@ -263,7 +263,7 @@ def describe_sections(sections: Mapping[str, TaskSection], tasks: Sequence[str])
         split = " and ".join(sorted({section.splits[unit] for unit in units}))
         by_split.setdefault(split, []).append(title)
         theirs = list_paper_languages(task)
-        if units and set(units) != set(theirs):
+        if units and theirs and set(units) != set(theirs):
             printed = _list_printed(task, section.facts.metric)
             notes.append(
                 f"{title}: {len(units)} languages here, {len(theirs)} in the paper, whose numbers "
