@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.experiments import cells
 from metaxlm.experiments.cells import (
     Cell,
     CellContent,
@@ -66,6 +67,25 @@ def test_it_says_why_it_is_made_again(tmp_path: Path) -> None:
     path = kept.folder / "manifest.json"
     manifest = json.loads(path.read_text("utf-8"))
     assert set(manifest) == {"fingerprint", "inputs", "metaxlm", "files", "seal"}
+
+
+def test_an_update_repeats_only_what_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "__version__", "0.0.1")
+        make_cell(tmp_path).write(CONTENT)
+    cell = make_cell(tmp_path)
+    assert cell.find_reason() is None
+    stored = read_cell(cell.key, cell.folder)
+    assert stored.metaxlm == "0.0.1" and stored.fingerprint != cell.fingerprint
+    assert cell.is_made_as(stored.fingerprint, "0.0.1")
+    assert not cell.is_made_as(stored.fingerprint, "0.0.2")
+    assert make_cell(tmp_path, limit=8).find_reason() == "again, changed: limit: None -> 8"
+    monkeypatch.setattr(cells, "VERSION", cells.VERSION + 1)
+    assert make_cell(tmp_path).find_reason() == (
+        f"again, changed: how metaxlm measures: 0.0.1 -> {cells.__version__}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.toy_runs import run, start
 
+from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.grid import list_blocks, list_measured
 from metaxlm.recipe_file import load_recipe
@@ -153,7 +154,8 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also while another process is at the run, and where the models have been cleared away."""
+    """Also while another process is at the run, by a later metaxlm, and without the models."""
+    from metaxlm.experiments import cells
     from metaxlm.files import exclusive_folder
     from metaxlm.report import stage
 
@@ -165,6 +167,7 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
         fill(run_dir, folder)
 
     monkeypatch.setattr(stage, "_fill", fill_alone)
+    monkeypatch.setattr(cells, "__version__", "99.0")
 
     root = tmp_path / "part" / "runs" / "toy"
     shutil.copytree(finished, tmp_path / "part", symlinks=True)
@@ -190,6 +193,9 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
         for folder in (tmp_path / "part", finished)
     )
     assert provenance["stages"] == whole["stages"]
+    made = {cell["origin"]: cell for cell in whole["cells"]}
+    assert all(made[cell["origin"]] == cell for cell in provenance["cells"])
+    assert {row["version"] for row in read_rows(tmp_path / "part")} == {__version__}
     assert (root / "report" / "paper" / "index.html").is_file()
 
 

@@ -208,7 +208,13 @@ def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
             row
             for cell in cells
             for row in list_rows(
-                cell.record, output.name, cell.key.model, cell.record["step"], cell.key.seed
+                cell.record,
+                output.name,
+                cell.key.model,
+                cell.record["step"],
+                cell.key.seed,
+                cell.fingerprint,
+                cell.metaxlm,
             )
         ]
         write_results(output / RESULTS, rows)

@@ -4,8 +4,8 @@ Comes in: scores, tallies and predictions of one finetuning (or of features with
 `cells/MODEL/TASK/SOURCE-SEED/` with `cell.json` (scores, settings, epochs), `tallies.npz`,
 `predictions/`, perhaps `model/`, and a sealed `manifest.json` with the fingerprint of all that
 decided them and the digest of every file. A cell appears when it is complete, is not made twice,
-and is made again when its inputs changed or a byte of it did. Several processes may share a folder:
-each cell is locked while it is made.
+and is made again when its inputs changed or a byte of it did, but not after an update alone.
+Several processes may share a folder: each cell is locked while it is made.
 """
 
 from __future__ import annotations
@@ -82,8 +82,18 @@ class Cell:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a digest of everything that decides the content."""
-        return digest_value({"version": VERSION, "metaxlm": __version__, "inputs": self.inputs})
+        """Return a digest of everything that decides the content, and of who makes it."""
+        return self._fingerprint(__version__)
+
+    def is_made_as(self, fingerprint: str, metaxlm: str) -> bool:
+        """Say whether a fingerprint is of the same inputs, whichever version of metaxlm wrote it.
+
+        An update must not cost days of finetuning; what it does change, `VERSION` tells.
+        """
+        return fingerprint == self._fingerprint(metaxlm)
+
+    def _fingerprint(self, metaxlm: str) -> str:
+        return digest_value({"version": VERSION, "metaxlm": metaxlm, "inputs": self.inputs})
 
     def find_reason(self, *, needs_model: bool = False) -> str | None:
         """Say why it must be made; None if it is complete, empty if nothing is there."""
@@ -93,10 +103,11 @@ class Cell:
         if damage is not None:
             return f"again, {damage}"
         found = read_manifest(self.folder)
-        if found.get("fingerprint") != self.fingerprint:
+        maker = str(found.get("metaxlm"))
+        if not self.is_made_as(str(found.get("fingerprint")), maker):
             changes = list_changes(found.get("inputs", {}), self.inputs)
             if not changes:
-                changes = [f"metaxlm: {found.get('metaxlm')} -> {__version__}"]
+                changes = [f"how metaxlm measures: {maker} -> {__version__}"]
             return f"again, changed: {', '.join(changes)}"
         if needs_model and not (self.folder / MODEL).is_dir():
             return "again, its model was not kept"
@@ -129,6 +140,8 @@ class StoredCell:
     record: dict[str, Any]
     fingerprint: str
     inputs: dict[str, Any]
+    metaxlm: str
+    """Version that made it."""
     written: float
     """When it was written, in seconds."""
 
@@ -150,7 +163,8 @@ def read_cell(key: CellKey, folder: Path) -> StoredCell:
     manifest = read_manifest(folder)
     written = (folder / RECORD).stat().st_mtime
     record = read_json(folder / RECORD)
-    return StoredCell(key, folder, record, manifest["fingerprint"], manifest["inputs"], written)
+    made = (manifest["fingerprint"], manifest["inputs"], str(manifest["metaxlm"]))
+    return StoredCell(key, folder, record, *made, written)
 
 
 def find_basis(inputs: Mapping[str, Any]) -> str:

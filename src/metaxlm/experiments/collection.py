@@ -69,6 +69,7 @@ def _list_rows(run: str, cells: Sequence[StoredCell]) -> list[Result]:
             cell.record["step"],
             cell.key.seed,
             cell.fingerprint,
+            cell.metaxlm,
         )
     ]
 
@@ -77,7 +78,12 @@ def _describe(
     recipe: Mapping[str, Any], stages: Sequence[Mapping[str, Any]], cells: Sequence[StoredCell]
 ) -> dict[str, Any]:
     made = [
-        {**asdict(cell.key), "origin": cell.fingerprint, **_pick(cell.record, "seconds", "device")}
+        {
+            **asdict(cell.key),
+            "origin": cell.fingerprint,
+            "metaxlm": cell.metaxlm,
+            **_pick(cell.record, "seconds", "device"),
+        }
         for cell in cells
     ]
     return {

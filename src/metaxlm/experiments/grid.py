@@ -118,13 +118,14 @@ class Grid:
 
         A cell counts only if it measured the model that stands there now.
         """
-        wanted = {cell.folder: cell.fingerprint for cell in self.list_cells()}
+        wanted = {cell.folder: cell for cell in self.list_cells()}
         found, problems = list_cells(self.layout.root)
         current = [
             cell
             for cell in found
-            if wanted.get(cell.folder, cell.fingerprint) == cell.fingerprint
-            and cell.inputs["model"] == self._read_fingerprint(cell.record)
+            if (asked := wanted.get(cell.folder)) is None
+            or asked.is_made_as(cell.fingerprint, cell.metaxlm)
+            if cell.inputs["model"] == self._read_fingerprint(cell.record)
         ]
         kept, notes = keep_current(current, (find_basis(cell.inputs) for cell in self.list_cells()))
         for line in [*problems, *notes]:

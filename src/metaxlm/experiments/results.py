@@ -43,6 +43,7 @@ class Result:
     seed: int
     split: str
     version: str = __version__
+    """Of metaxlm, which measured it."""
     origin: str = ""
     """Fingerprint of the cell that it comes from, shortened."""
 
@@ -54,6 +55,7 @@ def list_rows(
     step: int | None,
     seed: int,
     origin: str = "",
+    version: str = __version__,
 ) -> list[Result]:
     """Return the rows of one cell of an evaluation; files without labels have none.
 
@@ -61,7 +63,7 @@ def list_rows(
     """
     limited = f"-first-{record['limit']}" if record.get("limit") else ""
     about = {"run": run, "task": record["task"], "source": record["source"], "seed": seed}
-    about["origin"] = origin[:_ORIGIN_DIGITS]
+    about |= {"origin": origin[:_ORIGIN_DIGITS], "version": version}
     rows = []
     for file in record["files"]:
         place = {
