@@ -13,6 +13,7 @@ from metaxlm.experiments.claims.contrast import (
     ONE_SEED,
     UNTESTED,
     contrast,
+    find_half_width,
     find_joint_p_value,
     find_t_p_value,
     judge_difference,
@@ -52,6 +53,14 @@ def test_errors_of_examples_and_seeds_add_up() -> None:
     assert judge_difference(0.1, [], 0.05**2) == pytest.approx(0.05, abs=0.001)
     assert judge_difference(0.1, [[0.5, 0.5], [0.4, 0.4]]) == 0.0
     assert judge_difference(0.0, [[0.5, 0.5], [0.5, 0.5]]) == 1.0
+
+
+@pytest.mark.parametrize("known", [0.0, 0.02**2])
+def test_the_interval_and_the_test_agree(known: float) -> None:
+    samples = [[0.50, 0.53, 0.49], [0.41, 0.40, 0.46, 0.43]]
+    half = find_half_width(samples, known)
+    assert judge_difference(half, samples, known) == pytest.approx(0.05, abs=1e-6)
+    assert find_half_width([], 0.02**2) == pytest.approx(2.0003 * 0.02, rel=1e-4)
 
 
 def test_a_difference_of_nothing_is_rarely_supported() -> None:

@@ -20,7 +20,7 @@ from metaxlm.report.paper.figures import (
     draw_overview,
     list_task_scores,
 )
-from metaxlm.report.paper.gains import draw_gains, list_gains
+from metaxlm.report.paper.gains import Gain, draw_gains, list_gains
 from metaxlm.report.paper.measurements import MAIN_VARIANTS, Measurements
 from metaxlm.report.paper.plates import describe_gains
 
@@ -67,11 +67,35 @@ def test_gains_are_over_xlm_and_less_error_is_a_gain() -> None:
                       "Word alignment"]  # fmt: skip
     assert figure.axes[0].get_title(loc="left") == "Points gained over XLM, by task"
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert shown == ["XLM", "MetaXLM", "MetaXLM+Dict", "95 % interval"]
-    untested = draw_gains(list_gains(Measurements(rows), []), LOOKS)
+    assert shown == [
+        "XLM", "MetaXLM", "MetaXLM+Dict", "95 %, other examples", "and other seeds",
+    ]  # fmt: skip
+    # Two means of three seeds a point apart from each other, with four degrees of freedom.
+    over_seeds = gains["XNLI", "metaxlm+dict"].half_width
+    assert over_seeds == pytest.approx(2.776 * 0.01 * (2 / 3) ** 0.5, rel=1e-3)
+    assert xnli.half_width == over_seeds  # the invented test is of fewer languages
+    assert gains["Word alignment", "metaxlm"].half_width is None
+    one_seed = [row for row in rows if row["seed"] == 0]
+    untested = draw_gains(list_gains(Measurements(one_seed), []), LOOKS)
     assert untested is not None
     assert [text.get_text() for text in untested.legends[0].get_texts()] == shown[:3]
     assert draw_gains([], LOOKS) is None
+
+
+@pytest.mark.parametrize(("half_width", "cut"), [(0.02, []), (0.5, ["<", ">"])])
+def test_a_whisker_that_goes_far_ends_in_arrows(half_width: float, cut: list[str]) -> None:
+    gains = [
+        Gain("XNLI", "metaxlm", 0.04, (0.03, 0.05), half_width),
+        Gain("POS", "metaxlm", 0.10, None),
+    ]
+    figure = draw_gains(gains, LOOKS)
+    assert figure is not None
+    [axis] = figure.axes
+    arrows = [line for line in axis.lines if line.get_marker() in ("<", ">")]
+    assert [line.get_marker() for line in arrows] == cut
+    low, high = axis.get_xlim()
+    assert low < 0 and 10 < high < 15  # points and what is between them fill the figure
+    assert [line.get_xdata()[0] for line in arrows] == ([low, high] if cut else [])
 
 
 def test_the_overview_has_one_line_a_task() -> None:

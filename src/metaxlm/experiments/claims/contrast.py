@@ -65,6 +65,8 @@ class Contrast:
     """Name of the test."""
     agrees: bool = True
     """Whether what was tested has the sign of the value."""
+    half_width: float | None = None
+    """Half of the 95 % interval around the value, for tests over seeds."""
 
     @property
     def direction(self) -> int:
@@ -127,8 +129,9 @@ def contrast(
         return contrast_values(evidence, first, second, value, seeds, by_unit)
     agrees = sign * sum(difference.value for difference in tested) * value > 0
     error = sum(((d.high - d.low) / _INTERVAL_WIDTH) ** 2 for d in tested) / len(tested) ** 2
-    p_value = judge_difference(value, seeds, error)
-    return Contrast(first, second, value, p_value, "over examples and seeds", agrees)
+    p_value, half_width = judge_difference(value, seeds, error), find_half_width(seeds, error)
+    basis = "over examples and seeds"
+    return Contrast(first, second, value, p_value, basis, agrees, half_width)
 
 
 def contrast_values(
@@ -149,8 +152,9 @@ def contrast_values(
     if seeds:
         if (fewest := min(map(len, seeds))) < FEWEST_SEEDS:
             return Contrast(first, second, value, None, ONE_SEED)
-        p_value = judge_difference(value, seeds)
-        return Contrast(first, second, value, p_value, f"over {fewest} seeds")
+        p_value, half_width = judge_difference(value, seeds), find_half_width(seeds)
+        basis = f"over {fewest} seeds"
+        return Contrast(first, second, value, p_value, basis, half_width=half_width)
     better = sum(gain > EQUAL for gain in by_unit)
     worse = sum(gain < -EQUAL for gain in by_unit)
     if better + worse >= _FEWEST_SIGNS:
@@ -183,15 +187,26 @@ def judge_difference(
 
     The known variance of the value, that has no sample here, adds to those of the means.
     """
-    errors = [(statistics.variance(sample) / len(sample), len(sample) - 1) for sample in samples]
-    total = known_variance + sum(error for error, _ in errors)
+    total, freedom = _add_errors(samples, known_variance)
     if total <= EQUAL**2:
         return 0.0 if abs(value) > EQUAL else 1.0
-    uncertainty = sum(error**2 / freedom for error, freedom in errors)
-    freedom = _MOST_FREEDOM
-    if uncertainty * _MOST_FREEDOM > total**2:
-        freedom = max(1, int(total**2 / uncertainty + 1e-9))
     return find_t_p_value(abs(value) / math.sqrt(total), freedom)
+
+
+def find_half_width(samples: Sequence[Sequence[float]], known_variance: float = 0.0) -> float:
+    """Return half of the 95 % interval of a sum or difference of means, as it is judged."""
+    total, freedom = _add_errors(samples, known_variance)
+    return find_t_quantile(CONFIDENCE, freedom) * math.sqrt(total)
+
+
+def _add_errors(samples: Sequence[Sequence[float]], known_variance: float) -> tuple[float, int]:
+    """Return the variance of a sum of means, and its degrees of freedom."""
+    errors = [(statistics.variance(sample) / len(sample), len(sample) - 1) for sample in samples]
+    total = known_variance + sum(error for error, _ in errors)
+    uncertainty = sum(error**2 / freedom for error, freedom in errors)
+    if uncertainty * _MOST_FREEDOM <= total**2:
+        return total, _MOST_FREEDOM
+    return total, max(1, int(total**2 / uncertainty + 1e-9))
 
 
 def find_t_p_value(t: float, freedom: int) -> float:

@@ -60,9 +60,10 @@ def make_plates(
 
 _GAINS = (
     "How many points MetaXLM and +Dict score above XLM: F1 of questions, reviews where finetuned "
-    "and tested in one language, features at each model's best layer. Whiskers are 95 % intervals "
-    "of paired tests over the same test examples; features were not tested. Left of the line is "
-    "worse than XLM."
+    "and tested in one language, features at each model's best layer. Thick whiskers are 95 % "
+    "intervals of paired tests over the same test examples; thin ones tell what other seeds of "
+    "finetuning would change as well, with an arrow where they go on. Features were not tested. "
+    "Left of the line is worse than XLM."
 )
 
 
