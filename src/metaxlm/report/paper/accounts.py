@@ -11,11 +11,12 @@ from importlib.resources import files
 from typing import Any
 
 from metaxlm.experiments.claims import Verdict
+from metaxlm.experiments.claims.evidence import Evidence
 from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, mark_best
-from metaxlm.report.paper.headline import describe_tests
+from metaxlm.report.paper.headline import TaskTests
 from metaxlm.report.paper.measurements import (
     MAIN_VARIANTS,
     PAPER_VARIANTS,
@@ -89,14 +90,15 @@ def make_ideas_table(
     columns = [*(section.column for section in chosen), Column("Avg", "seven tasks", "higher")]
     notes = [
         "Means over the languages that all rows have; features at each model's best layer. By "
-        "paired tests (p < 0.05 after Holm):",
+        "tests over examples and seeds (p < 0.05 after Holm):",
     ]
     if BASE not in found.variants:
         notes.append(f"{display_name(BASE)}, which they are to be compared with, is not here yet.")
     for variant in own if BASE in found.variants else ():
         tasks = [t for t in AVERAGED if t in sections and variant in sections[t].scores.variants]
         if tasks:
-            notes.append(f"{describe_tests(comparisons, tasks, variant, BASE)}.")
+            tests = TaskTests(Evidence(found.rows, comparisons), tasks, variant, BASE)
+            notes.append(f"{tests.describe()}.")
     title = "Ideas beyond the paper, beside MetaXLM+Dict"
     return mark_best(Table("ideas", title, tuple(columns), (Group(tuple(lines)),), tuple(notes)))
 

@@ -2,7 +2,8 @@
 
 Measurements, paired tests and verdicts come in. The numbers are the paper's `Avg` of seven tasks
 (Table 1), or the mean over the tasks that the shown models share where not all are measured, which
-is then said. The sentence has the differences, its support how many of them the tests confirm.
+is then said. The sentence has the differences, its support how many of them the tests confirm: the
+same tests over examples and seeds that the claims are judged by.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from metaxlm.experiments.claims import Outcome, Verdict
-from metaxlm.experiments.claims.contrast import FEWEST_SEEDS
+from metaxlm.experiments.claims.claim import MissingEvidenceError
+from metaxlm.experiments.claims.contrast import FEWEST_SEEDS, Contrast, contrast
+from metaxlm.experiments.claims.evidence import Evidence, Part
+from metaxlm.experiments.claims.sentences import name_basis
 from metaxlm.experiments.comparison import TaskComparison
+from metaxlm.experiments.failed_trainings import FailedTrainings
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED, find_paper_scores
 from metaxlm.experiments.series import average_series
 from metaxlm.experiments.statistics import correct_holm
-from metaxlm.experiments.wins import find_mean_difference
 from metaxlm.report.comparison import SIGNIFICANT
 from metaxlm.report.paper.measurements import (
     MAIN_VARIANTS,
@@ -79,9 +84,13 @@ def find_headline(
         if score is not None:
             numbers.append(HeadlineNumber(variant, score, printed if is_whole else None))
     scores = {number.variant: number.score for number in numbers}
+    tested = [
+        TaskTests(Evidence(found.rows, comparisons), tasks, variant, base)
+        for variant, base in _list_steps(scores)
+    ]
     return Headline(
         _write_sentence(scores, sections, tasks),
-        _write_support(scores, sections, comparisons, tasks, found),
+        _write_support(tested, sections, tasks, found.list_failed(scores, tasks)),
         _name_measure(sections, tasks),
         tuple(numbers),
         counts,
@@ -134,46 +143,60 @@ def _describe_gain(variant: str, base: str, gain: float) -> str:
 
 
 def _write_support(
-    scores: Mapping[str, Score],
+    tested: Sequence[TaskTests],
     sections: Mapping[str, TaskSection],
-    comparisons: Sequence[TaskComparison],
     tasks: Sequence[str],
-    found: Measurements,
+    failed: Sequence[FailedTrainings],
 ) -> str:
-    steps = _list_steps(scores)
-    if not steps:
+    if not tested:
         return ""
     flat = [sections[task].facts.title for task in tasks if not is_learned(sections[task])]
-    if any(sum(_count_tasks(comparisons, tasks, *step)) for step in steps):
-        parts = [describe_tests(comparisons, tasks, *step) for step in steps]
-        text = f"By paired tests over examples (p < 0.05 after Holm). {'. '.join(parts)}."
+    known = [contrast for tests in tested for contrast in tests.contrasts]
+    if known:
+        parts = ". ".join(tests.describe() for tests in tested)
+        text = f"Tested {name_basis(known)} (p < 0.05 after Holm). {parts}."
     else:
-        text = "There are no paired tests of these differences yet."
+        text = "There are no tests of these differences yet."
     if flat:
         text += f" On {', '.join(flat)} no model is clearly above the most frequent answer."
-    return " ".join([text, *(each.describe() for each in found.list_failed(scores, tasks))])
+    return " ".join([text, *(each.describe() for each in failed)])
 
 
-def describe_tests(
-    comparisons: Sequence[TaskComparison], tasks: Sequence[str], variant: str, base: str
-) -> str:
-    """Say on how many tasks one variant beats another, by paired tests corrected over them."""
-    better, worse, undecided = _count_tasks(comparisons, tasks, variant, base)
-    untested = len(tasks) - better - worse - undecided
-    counts = [f"better on {better}", f"worse on {worse}", f"undecided on {undecided}"]
-    counts += [f"untested on {untested}"] if untested else []
-    number = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
-    return f"{display_name(variant)} against {display_name(base)}: {', '.join(counts)} of {number}"
+@dataclass(frozen=True)
+class TaskTests:
+    """One variant against another on some tasks, as the claims are judged."""
 
+    evidence: Evidence
+    tasks: Sequence[str]
+    variant: str
+    base: str
 
-def _count_tasks(
-    comparisons: Sequence[TaskComparison], tasks: Sequence[str], variant: str, base: str
-) -> tuple[int, int, int]:
-    """Count tasks that are better, worse, and undecided; p-values are corrected over the tasks."""
-    found = [find_mean_difference(comparisons, task, variant, base, "transfer") for task in tasks]
-    tested = [difference for difference in found if difference is not None]
-    corrected = correct_holm([difference.p_value for difference in tested])
-    clear = [d.value for d, p in zip(tested, corrected, strict=True) if p < SIGNIFICANT]
-    better = sum(value > 0 for value in clear)
-    worse = sum(value < 0 for value in clear)
-    return better, worse, len(tested) - better - worse
+    @cached_property
+    def contrasts(self) -> list[Contrast]:
+        """Those that could be tested."""
+        found = [self._compare(task) for task in self.tasks]
+        return [one for one in found if one is not None and one.p_value is not None]
+
+    def _compare(self, task: str) -> Contrast | None:
+        try:
+            return contrast(self.evidence, self.variant, self.base, [Part(task)])
+        except MissingEvidenceError:
+            return None
+
+    def describe(self) -> str:
+        """Say on how many tasks one beats the other, by tests corrected over the tasks."""
+        corrected = correct_holm([one.p_value or 0.0 for one in self.contrasts])
+        clear = [
+            one.value
+            for one, p_value in zip(self.contrasts, corrected, strict=True)
+            if p_value < SIGNIFICANT and one.agrees
+        ]
+        better = sum(value > 0 for value in clear)
+        worse = sum(value < 0 for value in clear)
+        undecided = len(self.contrasts) - better - worse
+        untested = len(self.tasks) - len(self.contrasts)
+        counts = [f"better on {better}", f"worse on {worse}", f"undecided on {undecided}"]
+        counts += [f"untested on {untested}"] if untested else []
+        number = f"{len(self.tasks)} task{'s' if len(self.tasks) > 1 else ''}"
+        names = f"{display_name(self.variant)} against {display_name(self.base)}"
+        return f"{names}: {', '.join(counts)} of {number}"
