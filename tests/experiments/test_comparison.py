@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from metaxlm.experiments import comparison
+from metaxlm import __version__
+from metaxlm.experiments import collection, comparison
 from metaxlm.experiments.cells import Cell, CellContent, CellKey, list_cells
 from metaxlm.experiments.comparison import choose_split, compare_models, link_predictions
 from metaxlm.experiments.results import list_rows
@@ -53,6 +54,7 @@ def write_cell(
         "source": source,
         "trained_in_each": len(TASKS[task].sources) > 1,
         "limit": limit,
+        "variant": model,
         "step": None,
         "files": files,
     }
@@ -165,6 +167,20 @@ def test_tables_name_a_seed_that_learned_nothing(tmp_path: Path) -> None:
     assert "XNLI: 1 of 2 finetunings of a learned nothing (seed 1" in " ".join(
         tables["tasks"].notes
     )
+
+
+def test_rows_and_provenance_tell_which_version_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cell(tmp_path, "a", draw(1, 0.5))
+    monkeypatch.setattr("metaxlm.experiments.cells.__version__", "0.0.1")
+    write_cell(tmp_path, "b", draw(1, 0.5))
+    cells, _ = list_cells(tmp_path)
+    versions = {"a": __version__, "b": "0.0.1"}
+    rows = collection._list_rows("run", cells)
+    assert {row.variant: row.version for row in rows if row.variant} == versions
+    made = collection._describe({"name": "run"}, [], cells)["cells"]
+    assert {cell["model"]: cell["metaxlm"] for cell in made} == versions
 
 
 def test_two_models_without_a_common_seed_are_named(tmp_path: Path) -> None:

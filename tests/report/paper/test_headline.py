@@ -59,6 +59,10 @@ def test_examples_add_to_what_seeds_tell() -> None:
     assert support.startswith("Tested over examples and seeds (p < 0.05 after Holm).")
     assert "better on 0, worse on 0, undecided on 1 of 1 task" in support
     assert "better on 1" in find_headline(Measurements(rows), [], []).support
+    other_sign = [make_comparison("xnli", {("xlm", "metaxlm"): (0.05, 0.2)})]
+    higher = [r | {"value": r["value"] + 0.2} if r["variant"] == "metaxlm" else r for r in rows]
+    assert "undecided on 1" in find_headline(Measurements(higher), other_sign, []).support
+    assert "better on 1" in find_headline(Measurements(higher), tests, []).support
 
 
 def test_fewer_tasks_are_named_and_have_no_number_of_the_paper() -> None:

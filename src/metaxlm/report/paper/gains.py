@@ -80,8 +80,6 @@ def _find_interval(tested: Difference | None, value: float) -> tuple[float, floa
 
 def _find_half_width(evidence: Evidence, section: TaskSection, variant: str) -> float | None:
     """Return half of the interval over examples and seeds; None for features and for one seed."""
-    if section.scenario == "features":
-        return None
     having = [name for name in MAIN_VARIANTS if name in section.scores.variants]
     part = Part(section.facts.name, section.scenario)
     try:
