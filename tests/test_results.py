@@ -1,0 +1,117 @@
+"""Tables of results that a person wrote say what the published rows say."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from metaxlm.experiments.results import read_results
+from metaxlm.report.cells import format_cell
+from metaxlm.report.paper.measurements import MAIN_VARIANTS, TASKS, Measurements
+from metaxlm.report.paper.score_tables import make_review_table
+from metaxlm.report.run_folder import read_run
+from metaxlm.report.sections import TaskSection
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "results"
+WHAT = {
+    "held-out loss": "loss", "POS": "udpos", "NER": "panx", "XQuAD": "xquad", "MLQA": "mlqa",
+    "TyDiQA": "tydiqa", "XNLI": "xnli", "PAWS-X": "pawsx", "average of": "average",
+    "Amazon": "amazon", "Tatoeba": "tatoeba", "alignment error": "alignment", "AER": "alignment",
+}  # fmt: skip
+"""How a row or a column begins, and what it shows."""
+ABLATIONS = {
+    "XLM (none)": "xlm", "body only": "body", "embeddings only": "embeddings",
+    "both (MetaXLM)": "metaxlm", "both, body frozen": "freeze",
+}  # fmt: skip
+LABELS = {"XLM": "xlm", "MetaXLM": "metaxlm", "MetaXLM+Dict": "metaxlm+dict"}
+
+
+@cache
+def read_published(name: str) -> Measurements:
+    return Measurements(read_run(RESULTS / name).all_rows)
+
+
+@cache
+def find_sections(name: str, shown: tuple[str, ...], only_first: bool) -> dict[str, TaskSection]:
+    return read_published(name).sections(shown, [facts.name for facts in TASKS], only_first)
+
+
+def read_table(path: Path, after: str) -> list[list[str]]:
+    """Return the cells of the first table behind a text, without bold and parentheses."""
+    text = path.read_text(encoding="utf-8").partition(after)[2]
+    assert text, f"{path.name}: no {after!r}"
+    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table is not None
+    rows = [line.strip("|").split("|") for line in table.group().splitlines()]
+    return [[re.sub(r"\*\*|\s\(\d.*\)", "", cell).strip() for cell in row] for row in rows]
+
+
+def name_what(label: str) -> str:
+    [found] = [what for start, what in WHAT.items() if label.startswith(start)]
+    return found
+
+
+def find_number(name: str, variant: str, what: str, *, only_first: bool = False) -> str:
+    """Write a number of a published run as its own report does."""
+    found = read_published(name)
+    if what == "loss":
+        log = read_results(RESULTS / name / "variants" / variant / "log.jsonl")
+        held_out = [row["held_out"] for row in log if "held_out" in row]
+        return f"{statistics.fmean(held_out[-1].values()):.2f}"
+    if what == "amazon":
+        lines = make_review_table(found).groups[0].lines
+        return next(format_cell(line.cells[-1]) for line in lines if line.variant == variant)
+    shown = MAIN_VARIANTS if variant in MAIN_VARIANTS else ("xlm", "metaxlm", variant)
+    if what == "average":
+        return format_cell(found.average_cell(find_sections(name, shown, False), variant))
+    return format_cell(found.cell(find_sections(name, shown, only_first)[what], variant))
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [("twin", "## What came out"), ("twin_minilm", "## With a ready English encoder")],
+)
+def test_the_twins_table(name: str, after: str) -> None:
+    head, _, *rows = read_table(RESULTS / "twin.md", after)
+    assert head[1:] == ["XLM", "MetaXLM", "+Dict"]
+    assert len(rows) >= 5
+    for label, *numbers in rows:
+        expected = [find_number(name, variant, name_what(label)) for variant in MAIN_VARIANTS]
+        assert numbers == expected, label
+
+
+def test_the_twins_ablations() -> None:
+    head, _, *rows = read_table(RESULTS / "twin.md", "## Which parts are initialized")
+    assert [row[0] for row in rows] == list(ABLATIONS)
+    for label, *numbers in rows:
+        expected = [
+            find_number("twin", ABLATIONS[label], name_what(column), only_first=True)
+            for column in head[1:]
+        ]
+        assert numbers == expected, label
+
+
+def test_the_readmes_table() -> None:
+    head, _, *rows = read_table(ROOT / "README.md", "**The paper's experiment, really run**")
+    assert [row[0] for row in rows] == list(LABELS)
+    for label, *numbers in rows:
+        expected = [
+            find_number("twin", LABELS[label], name_what(column), only_first=True).split(" ")[0]
+            for column in head[1:]
+        ]
+        assert numbers == expected, label
+
+
+def test_the_number_of_verdicts() -> None:
+    text = (RESULTS / "twin.md").read_text(encoding="utf-8")
+    report = (RESULTS / "twin/report/paper/report.md").read_text(encoding="utf-8")
+    told = re.search(r"paper's (\d+) claims, (\d+) hold, (\d+) fail and (\d+) cannot be told", text)
+    counted = re.search(r"paper: (\d+) holds, (\d+) fails, (\d+) cannot be told", report)
+    assert told is not None and counted is not None
+    number, *counts = map(int, told.groups())
+    assert counts == [int(count) for count in counted.groups()] and number == sum(counts)
