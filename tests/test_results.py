@@ -107,6 +107,16 @@ def test_the_readmes_table() -> None:
         assert numbers == expected, label
 
 
+def test_the_means_without_collapsed_finetunings() -> None:
+    failed = read_published("twin").list_failed(MAIN_VARIANTS, WHAT.values())
+    expected = [f"{100 * each.others:.1f}" for each in failed]
+    for path in (RESULTS / "twin.md", ROOT / "README.md"):
+        rows = re.findall(
+            r"^\| (?:XNLI|MetaXLM).*$", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        assert re.findall(r" \((\d+\.\d)\b", "\n".join(rows)) == expected, path.name
+
+
 def test_the_number_of_verdicts() -> None:
     text = (RESULTS / "twin.md").read_text(encoding="utf-8")
     report = (RESULTS / "twin/report/paper/report.md").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ models with equal tokenizers; tasks that share a training set (XQuAD and MLQA) s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from metaxlm.experiments.evaluation_plan import (
     TaskPlan,
     group_tasks,
 )
-from metaxlm.experiments.failed_trainings import has_learned
 from metaxlm.experiments.features import FEATURE_TASKS, PIVOT, measure_features
+from metaxlm.experiments.finetuned_cell import make_content, tell
 from metaxlm.experiments.models import NamedModel, open_model
 from metaxlm.files import digest_value
 from metaxlm.model.any_encoder import AnyEncoder
@@ -35,7 +35,7 @@ from metaxlm.pretraining.device import describe_device
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 from metaxlm.tasks.finetune import Finetuned, train_model
-from metaxlm.tasks.judging import FileScores, judge
+from metaxlm.tasks.judging import judge
 from metaxlm.tasks.task import DataFile
 from metaxlm.tasks.task_data import Dataset, TaskData, load_data
 
@@ -256,11 +256,10 @@ class Evaluation:
             config = start.encoder.config
             scores = judge(plan.task, trained.model, its_data, config, self.device)
             about = self._describe(model, cell, time.monotonic() - began)
-            content = _make_content(about, plan, key.source, trained, scores)
+            content = make_content(about, plan, key.source, trained, scores)
             save = partial(_save_model, plan, trained, start, about)
             cell.write(content, save if self.keeps_models else None)
-            _tell(cell, content.record)
-            _warn_of_failure(cell, content.record)
+            tell(cell, content.record)
 
     def _load(self, plan: TaskPlan, start: AnyEncoder, source: str, loaded: Loaded) -> TaskData:
         """Read and encode; a file once for all seeds, tasks and models with equal tokenizers."""
@@ -315,49 +314,6 @@ def digest_tokenizer(start: AnyEncoder) -> str:
     return digest_value([rules, specials, tokenizer.pad_token_id])
 
 
-def _make_content(
-    about: dict[str, Any],
-    plan: TaskPlan,
-    source: str,
-    trained: Finetuned,
-    scores: Sequence[FileScores],
-) -> CellContent:
-    task = plan.task
-    record = {
-        **about,
-        "task": task.name,
-        "title": task.title,
-        "kind": task.kind,
-        "metric": task.metric,
-        "source": source,
-        "trained_in_each": len(task.sources) > 1,
-        "settings": asdict(plan.settings),
-        "best_epoch": trained.best_epoch,
-        "epochs": [asdict(epoch) for epoch in trained.epochs],
-        "files": [_describe_file(found) for found in scores],
-    }
-    places = [(f"{found.file.split}-{found.file.language}", found) for found in scores]
-    return CellContent(
-        record,
-        {place: found.tally for place, found in places if found.num_examples},
-        {f"{place}{task.submission_suffix}": found.submission for place, found in places},
-    )
-
-
-def _describe_file(found: FileScores) -> dict[str, Any]:
-    return {
-        "language": found.file.language,
-        "split": found.file.split,
-        "name": found.file.name,
-        "path": str(found.file.path),
-        "num_examples": found.num_examples,
-        "num_unlabeled": found.num_unlabeled,
-        "values": found.values,
-        "majority": found.majority,
-        "chance": found.chance,
-    }
-
-
 def _save_model(
     plan: TaskPlan, trained: Finetuned, start: AnyEncoder, about: dict[str, Any], folder: Path
 ) -> None:
@@ -371,36 +327,3 @@ def _save_model(
         stride=plan.settings.stride,
         facts={"task": plan.task.name, **about},
     )
-
-
-def _warn_of_failure(cell: Cell, record: Mapping[str, Any]) -> None:
-    """Say at once when a model gives one answer to everything, in its training language too."""
-    metric = record["metric"]
-    for file in record["files"]:
-        if file["language"] != record["source"] or metric not in file["values"]:
-            continue
-        levels = [file[level][metric] for level in ("majority", "chance") if metric in file[level]]
-        if not has_learned(value := file["values"][metric], *levels):
-            say(
-                f"{cell.key.title}: learned nothing: {metric} {100 * value:.1f} in "
-                f"{record['source']} itself, where the most frequent answer or guessing has "
-                f"{100 * max(levels, default=0.0):.1f}; if other seeds do learn, this one "
-                "collapsed: a lower learning_rate or more warmup helps"
-            )
-            return
-
-
-def _tell(cell: Cell, record: Any) -> None:
-    """Say the mean over languages of what was just measured."""
-    metric = record["metric"]
-    for split in ("test", "dev"):
-        values = [
-            file["values"][metric]
-            for file in record["files"]
-            if file["split"] == split and file["values"]
-        ]
-        if values:
-            mean = f"{100 * sum(values) / len(values):.1f}"
-            say(f"{cell.key.title}: {metric} {mean}, mean over {len(values)} {split} files")
-            return
-    say(f"{cell.key.title}: no file has labels; predictions are written, nothing is scored")

@@ -94,11 +94,11 @@ def make_ideas_table(
     ]
     if BASE not in found.variants:
         notes.append(f"{display_name(BASE)}, which they are to be compared with, is not here yet.")
+    evidence = Evidence(found.rows, comparisons)
     for variant in own if BASE in found.variants else ():
         tasks = [t for t in AVERAGED if t in sections and variant in sections[t].scores.variants]
         if tasks:
-            tests = TaskTests(Evidence(found.rows, comparisons), tasks, variant, BASE)
-            notes.append(f"{tests.describe()}.")
+            notes.append(f"{TaskTests(evidence, tasks, variant, BASE).describe()}.")
     title = "Ideas beyond the paper, beside MetaXLM+Dict"
     return mark_best(Table("ideas", title, tuple(columns), (Group(tuple(lines)),), tuple(notes)))
 

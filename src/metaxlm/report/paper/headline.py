@@ -84,10 +84,8 @@ def find_headline(
         if score is not None:
             numbers.append(HeadlineNumber(variant, score, printed if is_whole else None))
     scores = {number.variant: number.score for number in numbers}
-    tested = [
-        TaskTests(Evidence(found.rows, comparisons), tasks, variant, base)
-        for variant, base in _list_steps(scores)
-    ]
+    evidence = Evidence(found.rows, comparisons)
+    tested = [TaskTests(evidence, tasks, *step) for step in _list_steps(scores)]
     return Headline(
         _write_sentence(scores, sections, tasks),
         _write_support(tested, sections, tasks, found.list_failed(scores, tasks)),
@@ -151,7 +149,7 @@ def _write_support(
     if not tested:
         return ""
     flat = [sections[task].facts.title for task in tasks if not is_learned(sections[task])]
-    known = [contrast for tests in tested for contrast in tests.contrasts]
+    known = [one for tests in tested for one in tests.contrasts]
     if known:
         parts = ". ".join(tests.describe() for tests in tested)
         text = f"Tested {name_basis(known)} (p < 0.05 after Holm). {parts}."
