@@ -158,6 +158,21 @@ def test_a_model_with_less_takes_nothing_from_the_others(tmp_path: Path) -> None
     )
 
 
+def test_seeds_that_a_training_language_lacks_do_not_count(tmp_path: Path) -> None:
+    """Half-finished reviews: `b` has two seeds from English, but one from German."""
+    for model, source, seed in (
+        ("a", "en", 0), ("a", "en", 1), ("a", "de", 0), ("a", "de", 1),
+        ("b", "en", 0), ("b", "en", 1), ("b", "de", 0),
+    ):  # fmt: skip
+        answers = draw(seed + ord(model), 0.5, (source,))
+        write_cell(tmp_path, model, answers, task="amazon-dvd", source=source, seed=seed)
+    [found], _ = compare(tmp_path)
+    assert (set(found.units), found.num_seeds) == ({("en", "en"), ("de", "de")}, 1)
+    german = draw(ord("a"), 0.5, ("de",))["de"].mean() - draw(ord("b"), 0.5, ("de",))["de"].mean()
+    by_unit = dict(zip(found.units, found.pairs[0].by_language, strict=True))
+    assert by_unit["de", "de"].value == pytest.approx(german)
+
+
 def test_tables_name_a_seed_that_learned_nothing(tmp_path: Path) -> None:
     for seed, share in enumerate((0.9, 0.4)):
         write_cell(tmp_path, "a", draw(seed, share, ("en", "de")), seed=seed)

@@ -292,12 +292,10 @@ def _pool_pairs(
     order = dict.fromkeys(answer.unit for found in by_model.values() for answer in found)
     for first, second in combinations(by_model, 2):
         both = {name: by_model[name] for name in (first, second)}
-        shared = _find_common_units(both)
+        shared = _find_shared_seeds(*both.values())
         units = tuple(unit for unit in order if unit in shared)
-        seeds = frozenset.intersection(
-            *(frozenset(answer.cell.key.seed for answer in found) for found in both.values())
-        )
-        if not units or not seeds:
+        seeds = frozenset.intersection(*shared.values()) if shared else frozenset()
+        if not seeds:
             apart.append((first, second))
             continue
         pool = pools.setdefault((units, seeds), _Pool(units, seeds))
@@ -306,10 +304,16 @@ def _pool_pairs(
     return list(pools.values()), apart
 
 
-def _find_common_units(by_model: Mapping[str, Sequence[_Answers]]) -> set[Unit]:
-    """Return the units that all models have, on the same examples."""
-    sets = [{(a.unit, a.identity) for a in found} for found in by_model.values()]
-    return {unit for unit, _ in set.intersection(*sets)}
+def _find_shared_seeds(
+    first: Sequence[_Answers], second: Sequence[_Answers]
+) -> dict[Unit, frozenset[int]]:
+    """Return the units that both models have on the same examples, with the seeds of both there."""
+    have, has = (
+        {(a.unit, a.identity, a.cell.key.seed) for a in found} for found in (first, second)
+    )
+    both = have & has
+    units = {unit for unit, _, _ in both}
+    return {unit: frozenset(seed for u, _, seed in both if u == unit) for unit in units}
 
 
 def _sum_tallies(
