@@ -56,9 +56,17 @@ def test_own_ideas_stand_beside_dict_on_what_they_were_measured_on() -> None:
     assert [format_cell(cell) for cell in mine.cells] == ["72.2 ± 1.0", "71.0", "–"]
     assert [cell.best for cell in mine.cells] == [True, False, False]  # less error is better
     assert base.cells[1].best
-    assert "mine against MetaXLM+Dict: better on 1, worse on 0, undecided on 0 of 1 task." in (
-        table.notes
+    assert table.notes[-1] == (
+        "mine against MetaXLM+Dict: better on 1 (1 after Holm), worse on 0, undecided on 0 of 1 "
+        "task."
     )
+    collapsed = [
+        row | {"value": 0.333} if row["task"] == "xnli" and row["seed"] == 1 else row
+        for row in better
+    ]
+    collapsed.append(make_row(None, "xnli", "majority", "en", 0.333))
+    named = make_ideas_table(Measurements(rows + collapsed))
+    assert named is not None and "XNLI: 1 of 3 finetunings of mine learned" in named.notes[-1]
     alone = make_ideas_table(Measurements(better))
     assert alone is not None and "is not here yet" in " ".join(alone.notes)
 

@@ -90,7 +90,7 @@ def make_ideas_table(
     columns = [*(section.column for section in chosen), Column("Avg", "seven tasks", "higher")]
     notes = [
         "Means over the languages that all rows have; features at each model's best layer. By "
-        "tests over examples and seeds (p < 0.05 after Holm):",
+        "tests over examples and seeds (p < 0.05):",
     ]
     if BASE not in found.variants:
         notes.append(f"{display_name(BASE)}, which they are to be compared with, is not here yet.")
@@ -99,6 +99,8 @@ def make_ideas_table(
         tasks = [t for t in AVERAGED if t in sections and variant in sections[t].scores.variants]
         if tasks:
             notes.append(f"{TaskTests(evidence, tasks, variant, BASE).describe()}.")
+    tasks_shown = [section.facts.name for section in chosen]
+    notes += [failed.describe() for failed in found.list_failed(shown, tasks_shown)]
     title = "Ideas beyond the paper, beside MetaXLM+Dict"
     return mark_best(Table("ideas", title, tuple(columns), (Group(tuple(lines)),), tuple(notes)))
 

@@ -22,6 +22,7 @@ from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.failed_trainings import FailedTrainings
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED, find_paper_scores
+from metaxlm.experiments.score_table import list_metrics
 from metaxlm.experiments.series import average_series
 from metaxlm.experiments.statistics import correct_holm
 from metaxlm.report.comparison import SIGNIFICANT
@@ -152,7 +153,7 @@ def _write_support(
     known = [one for tests in tested for one in tests.contrasts]
     if known:
         parts = ". ".join(tests.describe() for tests in tested)
-        text = f"Tested {name_basis(known)} (p < 0.05 after Holm). {parts}."
+        text = f"Tested {name_basis(known)} (p < 0.05). {parts}."
     else:
         text = "There are no tests of these differences yet."
     if flat:
@@ -181,20 +182,39 @@ class TaskTests:
         except MissingEvidenceError:
             return None
 
+    @cached_property
+    def average(self) -> Contrast | None:
+        """Test their means over all tasks; None where a task is missing or nothing was tested."""
+        parts = [Part(task, metrics=list_metrics(task)) for task in self.tasks]
+        try:
+            found = contrast(self.evidence, self.variant, self.base, parts)
+        except MissingEvidenceError:
+            return None
+        return found if found.p_value is not None else None
+
     def describe(self) -> str:
-        """Say on how many tasks one beats the other, by tests corrected over the tasks."""
+        """Say on how many tasks one beats the other, and on how many corrected for their number."""
         corrected = correct_holm([one.p_value or 0.0 for one in self.contrasts])
         clear = [
-            one.value
+            (one.direction, p_value < SIGNIFICANT)
             for one, p_value in zip(self.contrasts, corrected, strict=True)
-            if p_value < SIGNIFICANT and one.agrees
+            if one.direction
         ]
-        better = sum(value > 0 for value in clear)
-        worse = sum(value < 0 for value in clear)
-        undecided = len(self.contrasts) - better - worse
+        better, worse = ([sure for sign, sure in clear if sign == one] for one in (1, -1))
+        undecided = len(self.contrasts) - len(clear)
         untested = len(self.tasks) - len(self.contrasts)
-        counts = [f"better on {better}", f"worse on {worse}", f"undecided on {undecided}"]
+        counts = [
+            f"better on {_count_sure(better)}",
+            f"worse on {_count_sure(worse)}",
+            f"undecided on {undecided}",
+        ]
         counts += [f"untested on {untested}"] if untested else []
         number = f"{len(self.tasks)} task{'s' if len(self.tasks) > 1 else ''}"
         names = f"{display_name(self.variant)} against {display_name(self.base)}"
-        return f"{names}: {', '.join(counts)} of {number}"
+        mean = f"{self.average.describe()} on average, " if self.average and self.tasks[1:] else ""
+        return f"{names}: {mean}{', '.join(counts)} of {number}"
+
+
+def _count_sure(clear: Sequence[bool]) -> str:
+    """Write how many are clear, and how many of them still are after Holm's correction."""
+    return f"{len(clear)} ({sum(clear)} after Holm)" if clear else "0"
