@@ -124,6 +124,22 @@ def test_a_finished_run_has_nothing_left(dry: Dry, finished: Path) -> None:
     assert "nothing is left to do" in printed
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_damaged_vocabulary_is_one_line(
+    name: str, metaxlm: Command, finished: Path, tmp_path: Path
+) -> None:
+    output = Path(shutil.copytree(finished, tmp_path / "runs"))
+    path = output / "toy/vocabulary/multilingual" / name
+    path.write_bytes(bytes(path.stat().st_size))  # one of another size is made again
+    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    more = ["--output", output, "--device", "cpu", "--dry"]
+    another = "evaluation.finetune.panx.epochs=1"  # whose time is told from its tokens
+    code, _, errors = metaxlm("run", tmp_path / "toy.yaml", *more, "--set", another)
+    assert code == 2
+    assert "vocabulary/multilingual: no tokenizer that transformers can load" in errors
+    assert f"`metaxlm verify {output / 'toy'}` names damaged files" in errors
+
+
 def test_a_change_tells_what_is_done_again_and_why(dry: Dry, finished: Path) -> None:
     more_epochs = ("--set", "evaluation.finetune.udpos.epochs=40")
     work, printed = dry(finished, *more_epochs)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from metaxlm import __version__
 from metaxlm.config import PhrasebookRecipe, Recipe
 from metaxlm.corpus.shards import Shard, open_shard
 from metaxlm.corpus.text import read_counts, read_sentences, seal_text
+from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.initialization.trimming import trim
 from metaxlm.languages import explain_unknown
@@ -107,9 +108,14 @@ def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 
 def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
-    """Load one of the run's tokenizers."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(layout.vocabulary / name)
-    return tokenizer
+    """Load one of the run's tokenizers; a damaged one is told, and how to mend it."""
+    try:
+        return load_tokenizer(str(layout.vocabulary / name))
+    except MetaXLMError as error:
+        raise MetaXLMError(
+            f"{error}; `metaxlm verify {layout.root}` names damaged files; without the folder "
+            f"{layout.vocabulary} the next run makes it again"
+        ) from error
 
 
 def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:

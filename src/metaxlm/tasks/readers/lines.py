@@ -13,18 +13,23 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import decode_text
 
 
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a UTF-8 file without their ends; LF and CRLF both end a line.
-
-    Only those two: real test sets have U+2028 and U+0085 inside their sentences.
-    """
+def read_whole(path: Path) -> str:
+    """Read a UTF-8 file."""
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise MetaXLMError(f"{path}: no such file") from error
     except OSError as error:
         raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
-    text = decode_text(content, path)
+    return decode_text(content, path)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a UTF-8 file without their ends; LF and CRLF both end a line.
+
+    Only those two: real test sets have U+2028 and U+0085 inside their sentences.
+    """
+    text = read_whole(path)
     if "\0" in text:
         number = text.count("\n", 0, text.index("\0")) + 1
         raise MetaXLMError(

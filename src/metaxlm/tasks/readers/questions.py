@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import decode_text, json_loads
+from metaxlm.files import json_loads
+from metaxlm.tasks.readers.lines import read_whole
 from metaxlm.tasks.task import Examples
 
 NOWHERE = -1
@@ -92,13 +93,7 @@ def read_questions(path: Path, *, is_training: bool = False) -> Examples[Questio
     text is compared all the same. All of it is counted in the notices. Ids have to differ, as
     predictions are handed in by id; not so in training: XTREME's script cuts TyDiQA's to a number.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise MetaXLMError(f"{path}: no such file") from error
-    except OSError as error:
-        raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
-    text = decode_text(content, path)
+    text = read_whole(path)
     if not text.strip():
         raise MetaXLMError(f"{path}:1: the file is empty; restore it")
     findings = _Findings()
