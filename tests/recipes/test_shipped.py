@@ -244,9 +244,9 @@ def test_the_ideas_are_measured_like_the_dictionaries() -> None:
 
 
 def test_an_encoder_at_hand_differs_in_nothing_else() -> None:
-    recipe, base = load("twin", "minilm"), load("twin", "base")
+    recipe, base, ideas = (load("twin", name) for name in ("minilm", "base", "ideas"))
     assert recipe.meta.model is not None
-    assert recipe.variants == base.variants
+    assert recipe.variants == {**base.variants, "dict+use": ideas.variants["dict+use"]}
     for part in ("languages", "corpus", "vocabulary", "matching", "pretraining", "seed"):
         assert getattr(recipe, part) == getattr(base, part)
     assert recipe.evaluation.finetune == base.evaluation.finetune
@@ -255,5 +255,7 @@ def test_an_encoder_at_hand_differs_in_nothing_else() -> None:
     assert (shape.layers, shape.hidden, shape.heads, shape.ffn) == (6, 384, 12, 1536)
     last = recipe.pretraining.steps
     found = {(v, t) for v, t, step, _ in list_grid(recipe) if step == last}
-    expected = {(v, t) for v, t, step, _ in list_grid(base) if step == last}
-    assert found == {(v, t) for v, t in expected if t in {*XTREME, *FEATURES}}
+    expected = {(v, t) for v, t, step, _ in list_grid(ideas) if step == last}
+    assert found == {
+        (v, t) for v, t in expected if v in recipe.variants and t in {*XTREME, *FEATURES}
+    }
