@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metaxlm.experiments.comparison import TaskComparison, Unit
 from metaxlm.experiments.statistics import Difference, PairComparison
+from metaxlm.experiments.task_comparison import TaskComparison, Unit
 
 FINAL = 1000
 TWIN_COURSES: dict[str, dict[int, tuple[float, float]]] = {

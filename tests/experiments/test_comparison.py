@@ -12,8 +12,8 @@ import pytest
 from metaxlm import __version__
 from metaxlm.experiments import collection, comparison
 from metaxlm.experiments.cells import Cell, CellContent, CellKey, list_cells
-from metaxlm.experiments.comparison import choose_split, compare_models, link_predictions
-from metaxlm.experiments.results import list_rows
+from metaxlm.experiments.comparison import compare_models, link_predictions
+from metaxlm.experiments.results import choose_split, list_rows
 from metaxlm.report.evaluation import make_tables
 from metaxlm.tasks.registry import TASKS
 

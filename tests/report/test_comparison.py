@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.paper_scores import AVERAGED
 from metaxlm.experiments.statistics import Difference, PairComparison
+from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.report.cells import Cell, Line, Table, format_cell
 from metaxlm.report.comparison import (
     fit_terminal,

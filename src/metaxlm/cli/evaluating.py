@@ -180,15 +180,11 @@ def _make_plan(
 def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
     """Collect all cells of the output folder, whoever made them; write and print the tables."""
     from metaxlm.experiments.cells import collecting, find_basis, list_cells
-    from metaxlm.experiments.comparison import (
-        FILE_NAME,
-        compare_models,
-        keep_current,
-        link_predictions,
-    )
+    from metaxlm.experiments.comparison import compare_models, keep_current, link_predictions
     from metaxlm.experiments.features import FEATURE_TASKS
     from metaxlm.experiments.results import FILE_NAME as RESULTS
     from metaxlm.experiments.results import list_rows, write_results
+    from metaxlm.experiments.task_comparison import FILE_NAME
     from metaxlm.report.evaluation import make_tables, write_tables
     from metaxlm.report.layer_tables import draw_layer_figures, make_layer_tables
     from metaxlm.tasks.registry import TASKS

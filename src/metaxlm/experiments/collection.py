@@ -16,13 +16,13 @@ import torch
 
 from metaxlm import __version__
 from metaxlm.experiments.cells import StoredCell, collecting
-from metaxlm.experiments.comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.comparison import compare_models
 from metaxlm.experiments.grid import Grid
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.results import FILE_NAME as RESULTS
 from metaxlm.experiments.results import Result, list_rows, read_results, write_results
 from metaxlm.experiments.stage import MARKER, Stage
+from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.training import TRAINING_LOG
 from metaxlm.files import digest_value, write_json, write_text
 from metaxlm.manifest import read_sealed

@@ -22,44 +22,20 @@ from metaxlm.experiments.features import (
     name_tally,
     score_sums,
 )
-from metaxlm.experiments.results import find_scenario
+from metaxlm.experiments.results import choose_split, find_scenario, is_tuning
 from metaxlm.experiments.statistics import (
     RESAMPLES,
-    Difference,
     Floats,
-    PairComparison,
     compare_pairs,
     correct_holm,
 )
-from metaxlm.files import atomic_path, digest_value, find_packed, link, read_json, write_json
+from metaxlm.experiments.task_comparison import TaskComparison, Unit, restore
+from metaxlm.files import atomic_path, digest_value, link, read_json, write_json
 from metaxlm.progress import say
 from metaxlm.tasks.task import Tally, Task
 
-FILE_NAME = "comparisons.json"
 LAYER_RESAMPLES = 2_000
 """There are many layers, and nobody asks for the fourth digit."""
-TUNING = ("train", "dev", "validation")
-"""How the names of splits begin that are not for final scores where there is a test set."""
-
-Unit = tuple[str, str]
-"""Training language and test language."""
-
-
-@dataclass(frozen=True)
-class TaskComparison:
-    """Pairs of models on one task, those that share the same files and seeds."""
-
-    task: str
-    scenario: str
-    metric: str
-    units: tuple[Unit, ...]
-    num_examples: tuple[int, ...]
-    """Of each unit."""
-    num_seeds: int
-    pairs: tuple[PairComparison, ...]
-    """P-values by unit are corrected over the units; that of the mean stands alone."""
-    layer: int | None = None
-    """Of a task without finetuning, of which only the means are compared."""
 
 
 @dataclass(frozen=True)
@@ -115,21 +91,6 @@ def keep_current(
     return kept, notes
 
 
-def is_tuning(split: str) -> bool:
-    """Say whether a split of this name is for choosing rather than for final scores."""
-    return split.startswith(TUNING)
-
-
-def choose_split(found: Iterable[tuple[str, str]]) -> bool:
-    """Of (split, language), say whether dev sets are shown: if more languages have those."""
-    pairs = list(found)
-    tested, tuned = (
-        {language for split, language in pairs if is_tuning(split) == tuning}
-        for tuning in (False, True)
-    )
-    return len(tuned) > len(tested)
-
-
 def compare_models(
     cells: Sequence[StoredCell],
     tasks: Mapping[str, Task[Any, Any]],
@@ -163,14 +124,14 @@ def compare_models(
         for pool in pools:
             key = digest_value([resamples, scenario, *pool.describe()])
             fresh[key] = known.get(key) or asdict(_compare(tasks[task], scenario, pool, resamples))
-            comparisons.append(_restore(fresh[key]))
+            comparisons.append(restore(fresh[key]))
     for task in FEATURE_TASKS if with_layers else ():
         measured = [cell for cell in cells if cell.key.task == task and cell.key.model in models]
         ask = [sorted(cell.fingerprint for cell in measured), list(models)]
         for layer in _list_layers(measured):
             key = digest_value([*ask, layer])
             fresh[key] = known.get(key) or asdict(compare_layer(task, layer, measured, models))
-            comparisons.append(_restore(fresh[key]))
+            comparisons.append(restore(fresh[key]))
     if store is not None:
         write_json(store, fresh)
     return comparisons, notes
@@ -332,40 +293,12 @@ def _sum_tallies(
     return [sums[unit] for unit in units]
 
 
-def read_comparisons(path: Path) -> list[TaskComparison]:
-    """Return the tests that a run has kept; none where there is no file."""
-    path = find_packed(path)
-    if not path.is_file():
-        return []
-    try:
-        return [_restore(values) for values in read_json(path).values()]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MetaXLMError(
-            f"{path}: not a file of comparisons ({error!r}); delete it and run the evaluation again"
-        ) from error
-
-
 def _read_store(store: Path | None) -> dict[str, Any]:
     try:
         found = read_json(store) if store is not None and store.is_file() else {}
     except MetaXLMError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _restore(values: Mapping[str, Any]) -> TaskComparison:
-    pairs = tuple(
-        PairComparison(
-            pair["first"],
-            pair["second"],
-            tuple(Difference(**difference) for difference in pair["by_language"]),
-            Difference(**pair["mean"]),
-        )
-        for pair in values["pairs"]
-    )
-    units = tuple((source, language) for source, language in values["units"])
-    sizes = tuple(values["num_examples"])
-    return TaskComparison(**{**values, "units": units, "num_examples": sizes, "pairs": pairs})
 
 
 def link_predictions(output: Path, cells: Sequence[StoredCell]) -> None:

@@ -22,6 +22,8 @@ from metaxlm.files import json_loads, read_text, write_text
 FILE_NAME = "results.jsonl"
 Row = Mapping[str, Any]
 """One line of it."""
+TUNING = ("train", "dev", "validation")
+"""How the names of splits begin that are not for final scores where there is a test set."""
 _ORIGIN_DIGITS = 12
 
 
@@ -131,3 +133,18 @@ def select_final(rows: Sequence[Row]) -> list[Row]:
         for row in rows
         if (variant := row.get("variant")) is None or row.get("step") == steps[variant]
     ]
+
+
+def is_tuning(split: str) -> bool:
+    """Say whether a split of this name is for choosing rather than for final scores."""
+    return split.startswith(TUNING)
+
+
+def choose_split(found: Iterable[tuple[str, str]]) -> bool:
+    """Of (split, language), say whether dev sets are shown: if more languages have those."""
+    pairs = list(found)
+    tested, tuned = (
+        {language for split, language in pairs if is_tuning(split) == tuning}
+        for tuning in (False, True)
+    )
+    return len(tuned) > len(tested)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from metaxlm.experiments.comparison import Unit, choose_split, is_tuning
 from metaxlm.experiments.features import METRICS
-from metaxlm.experiments.results import Row
+from metaxlm.experiments.results import Row, choose_split, is_tuning
 from metaxlm.experiments.series import Series, find_mean
+from metaxlm.experiments.task_comparison import Unit
 from metaxlm.tasks.registry import TASKS
 
 UnitScores = dict[Unit, Series]

@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from metaxlm.experiments.comparison import TaskComparison, Unit
 from metaxlm.experiments.results import Row, select_final
 from metaxlm.experiments.score_table import LOWER_IS_BETTER, find_metric, gather_scores, share_units
 from metaxlm.experiments.series import Series, find_mean
 from metaxlm.experiments.statistics import Difference, PairComparison
+from metaxlm.experiments.task_comparison import TaskComparison, Unit
 
 ALPHA = 0.05
 EQUAL = 1e-9

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.paper_scores import (
     AVERAGED,
     MODELS,
@@ -19,6 +18,7 @@ from metaxlm.experiments.paper_scores import (
 )
 from metaxlm.experiments.series import Series, average_series
 from metaxlm.experiments.statistics import Difference, correct_holm, summarize_seeds
+from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.languages import language_name
 from metaxlm.report.cells import (
     Cell,

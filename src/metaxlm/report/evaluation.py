@@ -13,9 +13,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from metaxlm.experiments.cells import StoredCell
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.failed_trainings import find_failed
 from metaxlm.experiments.results import Result
+from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.files import atomic_path
 from metaxlm.report.cells import Table
 from metaxlm.report.comparison import (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.collection import PROVENANCE
-from metaxlm.experiments.comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.results import FILE_NAME as RESULTS
+from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
 from metaxlm.files import PACKED, atomic_path, pack
 from metaxlm.report.paper.source import DATA_NOTES
 from metaxlm.report.run_folder import COVERAGE, LOG, find_log, read_run

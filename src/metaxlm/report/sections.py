@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from metaxlm.experiments.comparison import choose_split, is_tuning
+from metaxlm.experiments.results import choose_split, is_tuning
 from metaxlm.experiments.series import Series
 from metaxlm.report.cells import Cell, Column, Direction, make_score_cell
 from metaxlm.report.scores import Row, Scores, is_lower_better, score_series

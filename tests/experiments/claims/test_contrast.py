@@ -20,8 +20,8 @@ from metaxlm.experiments.claims.contrast import (
     write_points,
 )
 from metaxlm.experiments.claims.evidence import Evidence, Part
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.statistics import Difference, PairComparison
+from metaxlm.experiments.task_comparison import TaskComparison
 
 PAIR = ("metaxlm", "xlm")
 

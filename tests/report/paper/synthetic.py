@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.paper_scores import (
     AVERAGED,
     MEAN,
@@ -18,6 +17,7 @@ from metaxlm.experiments.paper_scores import (
     list_paper_languages,
 )
 from metaxlm.experiments.statistics import Difference, PairComparison
+from metaxlm.experiments.task_comparison import TaskComparison
 
 VARIANTS = {"xlm": "XLM", "metaxlm": "MetaXLM", "metaxlm+dict": "MetaXLM+Dict"}
 AMAZON = ("amazon-books", "amazon-dvd", "amazon-music")

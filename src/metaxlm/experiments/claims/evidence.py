@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from metaxlm.experiments.claims.claim import MissingEvidenceError
-from metaxlm.experiments.comparison import TaskComparison, Unit
 from metaxlm.experiments.failed_trainings import FailedTrainings, find_failed
 from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.results import Row, find_final_steps, select_final
@@ -28,6 +27,7 @@ from metaxlm.experiments.score_table import (
     share_units,
 )
 from metaxlm.experiments.series import Series, average_series, find_mean
+from metaxlm.experiments.task_comparison import TaskComparison, Unit
 
 
 @dataclass(frozen=True)

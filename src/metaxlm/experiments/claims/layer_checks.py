@@ -25,9 +25,9 @@ from metaxlm.experiments.claims.sentences import (
     name_basis,
     name_unlearned,
 )
-from metaxlm.experiments.comparison import Unit
 from metaxlm.experiments.names import display_name, title_task
 from metaxlm.experiments.series import find_mean
+from metaxlm.experiments.task_comparison import Unit
 from metaxlm.experiments.wins import ALPHA, EQUAL
 
 Profile = dict[Unit, dict[int, float]]

@@ -12,9 +12,9 @@ from typing import Any
 
 from metaxlm.experiments.claims import Verdict
 from metaxlm.experiments.claims.evidence import Evidence
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
+from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, mark_best
 from metaxlm.report.paper.headline import TaskTests
 from metaxlm.report.paper.measurements import (

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
 from metaxlm.experiments.series import Series, average_series
 from metaxlm.experiments.statistics import PairComparison
+from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.experiments.wins import turn
 from metaxlm.languages import language_name
 from metaxlm.report.cells import (

@@ -18,9 +18,9 @@ from matplotlib.lines import Line2D
 from metaxlm.experiments.claims.claim import MissingEvidenceError
 from metaxlm.experiments.claims.contrast import contrast
 from metaxlm.experiments.claims.evidence import Evidence, Part
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.statistics import Difference
+from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.experiments.wins import find_mean_difference
 from metaxlm.report.palette import GRID, INK, Look
 from metaxlm.report.paper.measurements import MAIN_VARIANTS, TASKS, Measurements

@@ -18,13 +18,13 @@ from metaxlm.experiments.claims.claim import MissingEvidenceError
 from metaxlm.experiments.claims.contrast import FEWEST_SEEDS, Contrast, contrast
 from metaxlm.experiments.claims.evidence import Evidence, Part
 from metaxlm.experiments.claims.sentences import name_basis
-from metaxlm.experiments.comparison import TaskComparison
 from metaxlm.experiments.failed_trainings import FailedTrainings
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED, find_paper_scores
 from metaxlm.experiments.score_table import list_metrics
 from metaxlm.experiments.series import average_series
 from metaxlm.experiments.statistics import correct_holm
+from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.report.comparison import SIGNIFICANT
 from metaxlm.report.paper.measurements import (
     MAIN_VARIANTS,

@@ -15,8 +15,8 @@ from typing import Any
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.claims import Evidence, Verdict, judge_claims
-from metaxlm.experiments.comparison import FILE_NAME as COMPARISONS
-from metaxlm.experiments.comparison import TaskComparison, read_comparisons
+from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
+from metaxlm.experiments.task_comparison import TaskComparison, read_comparisons
 from metaxlm.files import read_json, read_text
 from metaxlm.report.run_folder import Row, Run, read_run
 
