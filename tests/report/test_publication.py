@@ -16,13 +16,14 @@ from metaxlm.report import write_report
 from metaxlm.report.publication import publish
 
 from .fake_run import make_coverage
-from .paper.synthetic import make_comparison
+from .paper.synthetic import make_comparison, make_layer_rows, make_paper_rows
 from .paper.test_page import make_folder
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    run_dir = make_folder(tmp_path / "run")
+    # Few tasks: what takes time is to draw them.
+    run_dir = make_folder(tmp_path / "run", make_paper_rows(tasks=["xnli"]) + make_layer_rows())
     (run_dir / "variants/xlm/model").mkdir()
     (run_dir / "variants/xlm/log.jsonl").rename(run_dir / "variants/xlm/model/training_log.jsonl")
     (run_dir / "variants/xlm/model/model.safetensors").write_bytes(bytes(1000))

@@ -45,9 +45,9 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def make_folder(folder: Path) -> Path:
-    """Write the small files of a run that has everything."""
-    rows = [
+def make_folder(folder: Path, rows: list[dict[str, Any]] | None = None) -> Path:
+    """Write the small files of a run that has everything, or these rows."""
+    rows = rows or [
         *make_paper_rows(), *make_paper_rows(tasks=AMAZON), *make_layer_rows(), *make_curve_rows(),
         *make_direction_rows({"xlm": 0.6, "metaxlm": 0.7}),
         make_row("mine <b>", "xnli", "accuracy", "de", 0.7),
