@@ -81,6 +81,13 @@ def test_the_blocks_become_cells_and_nothing_else_is_trained(finished: Path) -> 
     assert variants == {"xlm", "metaxlm"}  # no block names `body`
 
 
+def test_what_two_blocks_lack_is_told_once(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(finished, *CELLS_ONLY) == 0
+    assert capsys.readouterr().out.count("mlqa: no dev or test file for") == 1
+
+
 def test_every_row_tells_its_step_and_its_cell(finished: Path) -> None:
     rows = [row for row in read_rows(finished) if row["variant"]]
     assert {row["step"] for row in rows if row["task"] == "mlqa"} == {4, 8, 12}

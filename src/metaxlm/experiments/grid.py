@@ -166,6 +166,11 @@ class Grid:
         folder = place / STEPS / step_name(step)
         return NamedModel(f"{variant}-step-{step}", folder, step, variant, fingerprint)
 
+    @cached_property
+    def _planned(self) -> dict[tuple[str, str], TaskPlan]:
+        """Tasks that a block has asked for: others that do the same need not be told again."""
+        return {}
+
     def _plan(self, block: GridRecipe) -> list[EvaluationPlan]:
         """Settle a block: one plan for each number of seeds that its tasks ask for."""
         tasks, features = choose_tasks(block.tasks)
@@ -173,8 +178,10 @@ class Grid:
         for task in tasks:
             wishes = self.recipe.evaluation.finetune.get(task.name, FinetuneRecipe())
             wanted = _make_wishes(block, task.name, wishes)
-            plan = plan_task(task, self.data_dir, wanted, self.known)
-            by_seeds.setdefault(block.seeds or wishes.seeds, []).append(plan)
+            key = (task.name, repr(wanted))
+            if key not in self._planned:
+                self._planned[key] = plan_task(task, self.data_dir, wanted, self.known)
+            by_seeds.setdefault(block.seeds or wishes.seeds, []).append(self._planned[key])
         measured = tuple(self._plan_feature(name, block) for name in features)
         seed = self.recipe.seed
         plans = [EvaluationPlan((), measured, seed=seed)] if measured else []
