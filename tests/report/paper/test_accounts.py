@@ -10,6 +10,7 @@ from metaxlm.report.paper.accounts import (
     list_missing,
     make_cost_tables,
     make_data_table,
+    make_idea_tests,
     make_ideas_table,
     read_data_sources,
 )
@@ -69,6 +70,30 @@ def test_own_ideas_stand_beside_dict_on_what_they_were_measured_on() -> None:
     assert named is not None and "XNLI: 1 of 3 finetunings of mine learned" in named.notes[-1]
     alone = make_ideas_table(Measurements(better))
     assert alone is not None and "is not here yet" in " ".join(alone.notes)
+
+
+def test_own_ideas_are_tested_against_all_that_stand_before_them() -> None:
+    rows = make_paper_rows() + make_layer_rows()
+    assert make_idea_tests(Measurements(rows)) is None
+    own = [
+        row | {"variant": name, "value": row["value"] + gain}
+        for name, gain in (("mine", 0.05), ("yours", 0.06))
+        for row in rows
+        if row["variant"] == "metaxlm+dict" and row["task"] not in ("pawsx", "tatoeba")
+    ]
+    table = make_idea_tests(Measurements(rows + own))
+    assert table is not None
+    lines = {line.label: [cell.text for cell in line.cells] for line in table.groups[0].lines}
+    assert list(lines) == [
+        "mine less XLM", "mine less MetaXLM", "mine less MetaXLM+Dict",
+        "yours less XLM", "yours less MetaXLM", "yours less MetaXLM+Dict", "yours less mine",
+    ]  # fmt: skip
+    labels = [column.label for column in table.columns]
+    told = dict(zip(labels, lines["yours less MetaXLM+Dict"], strict=True))
+    assert re.fullmatch(r"\+6\.0 \(p = 0\.\d+\)", told["XNLI"])
+    assert told["Word alignment"].startswith("-6.0 (")  # more errors
+    assert told["PAWS-X"] == told["Tatoeba"] == told["Avg"] == "–"
+    assert lines["yours less mine"][labels.index("XNLI")].startswith("+1.0 (p = ")
 
 
 def test_cost_is_summed_by_stage_model_and_device() -> None:

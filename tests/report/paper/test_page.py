@@ -81,7 +81,8 @@ def test_every_file_is_there_and_what_else_there_was(folder: Path) -> None:
     assert {
         "table-1-xtreme", "table-2-amazon", "table-3-distillation", "table-4-freezing",
         "table-5-initialization", "languages-udpos", "layers-tatoeba", "layers-alignment",
-        "curves-mlqa", "directions", "ideas", "cost-stages", "cost-evaluation", "training", "data",
+        "curves-mlqa", "directions", "ideas", "ideas-tests", "cost-stages",
+        "cost-evaluation", "training", "data",
     } <= tables  # fmt: skip
     for suffix in ("md", "tex"):
         assert {path.stem for path in (folder / "tables").glob(f"*.{suffix}")} == tables

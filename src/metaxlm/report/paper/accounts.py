@@ -11,9 +11,14 @@ from importlib.resources import files
 from typing import Any
 
 from metaxlm.experiments.claims import Verdict
-from metaxlm.experiments.claims.evidence import Evidence
+from metaxlm.experiments.claims.claim import MissingEvidenceError
+from metaxlm.experiments.claims.contrast import contrast
+from metaxlm.experiments.claims.evidence import Evidence, Part
+from metaxlm.experiments.features import FEATURE_TASKS
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.paper_scores import AVERAGED
+from metaxlm.experiments.score_table import list_metrics
+from metaxlm.experiments.series import average_series, find_mean
 from metaxlm.experiments.task_comparison import TaskComparison
 from metaxlm.report.cells import Cell, Column, Group, Line, Table, mark_best
 from metaxlm.report.paper.headline import TaskTests
@@ -103,6 +108,56 @@ def make_ideas_table(
     notes += [failed.describe() for failed in found.list_failed(shown, tasks_shown)]
     title = "Ideas beyond the paper, beside MetaXLM+Dict"
     return mark_best(Table("ideas", title, tuple(columns), (Group(tuple(lines)),), tuple(notes)))
+
+
+def make_idea_tests(
+    found: Measurements, comparisons: Sequence[TaskComparison] = ()
+) -> Table | None:
+    """Build the tests between each of our own variants, the main ones, and each other."""
+    own = [variant for variant in found.variants if variant not in PAPER_VARIANTS]
+    known = [*(variant for variant in MAIN_VARIANTS if variant in found.variants), *own]
+    evidence = Evidence(found.rows, comparisons)
+    measured = [facts for facts in TASKS if facts.name in (*AVERAGED, *FEATURE_TASKS)]
+    lines = []
+    for variant in own:
+        for base in known[: known.index(variant)]:
+            texts = [_write_contrast(evidence, variant, base, [task.name]) for task in measured]
+            texts.append(_write_contrast(evidence, variant, base, AVERAGED))
+            cells = tuple(Cell(style="text", text=text) for text in texts)
+            lines.append(Line(f"{display_name(variant)} less {display_name(base)}", cells))
+    if not lines:
+        return None
+    columns = tuple(Column(facts.title) for facts in measured)
+    note = (
+        "Points by which the first is better, and p over examples and seeds; in the average, "
+        "questions count as (F1 + EM) / 2. Tatoeba and word alignment: at the second one's best "
+        "layer, over sentences."
+    )
+    title = "Ideas beyond the paper, tested"
+    heads = (*columns, Column("Avg", "seven tasks"))
+    return Table("ideas-tests", title, heads, (Group(tuple(lines)),), (note,))
+
+
+def _write_contrast(evidence: Evidence, variant: str, base: str, tasks: Sequence[str]) -> str:
+    try:
+        if tasks[0] in FEATURE_TASKS:
+            layer = _find_best_layer(evidence, base, tasks[0])
+            parts = [Part(tasks[0], "features", layer=layer)]
+        else:
+            parts = [Part(task, metrics=list_metrics(task) if tasks[1:] else ()) for task in tasks]
+        return contrast(evidence, variant, base, parts).describe()
+    except MissingEvidenceError:
+        return "–"
+
+
+def _find_best_layer(evidence: Evidence, variant: str, task: str) -> int | None:
+    means = {
+        layer: find_mean(average_series(list(evidence.read(variant, part).values())))
+        for layer in {r["layer"] for r in evidence.list_rows(task) if r["variant"] == variant}
+        for part in [Part(task, "features", layer=layer)]
+    }
+    choose = min if Part(task).is_lower_better else max
+    return choose(means, key=means.__getitem__, default=None)
 
 
 def _drop_paper(cell: PaperCell) -> PaperCell:

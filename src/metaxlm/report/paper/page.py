@@ -25,6 +25,7 @@ from metaxlm.report.paper.accounts import (
     make_claims_table,
     make_cost_tables,
     make_data_table,
+    make_idea_tests,
     make_ideas_table,
 )
 from metaxlm.report.paper.courses import find_courses, make_course_table
@@ -112,7 +113,7 @@ def make_content(source: PaperSource) -> Content:
 def make_sections(source: PaperSource, found: Measurements) -> dict[str, list[Table]]:
     """Build every table, by section of the page."""
     tests = make_paired_tests(source.comparisons, found.variants)
-    ideas = make_ideas_table(found, source.comparisons)
+    ideas = [make(found, source.comparisons) for make in (make_ideas_table, make_idea_tests)]
     drawn = [
         *make_layer_tables(found),
         make_course_table(find_courses(source.rows, found.variants)),
@@ -125,7 +126,7 @@ def make_sections(source: PaperSource, found: Measurements) -> dict[str, list[Ta
         "ablations": make_ablation_tables(found),
         "figures": [table for table in drawn if table is not None],
         "tests": [tests] if tests else [],
-        "ideas": [ideas] if ideas else [],
+        "ideas": [table for table in ideas if table is not None],
         "cost": [*make_cost_tables(source.provenance), *([training] if training else [])],
         "data": [make_data_table(source.recipe)],
         "languages": make_language_tables(found),
