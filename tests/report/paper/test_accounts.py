@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +96,28 @@ def test_own_ideas_are_tested_against_all_that_stand_before_them() -> None:
     assert told["Word alignment"].startswith("-6.0 (")  # more errors
     assert told["PAWS-X"] == told["Tatoeba"] == told["Avg"] == "–"
     assert lines["yours less mine"][labels.index("XNLI")].startswith("+1.0 (p = ")
+
+
+def test_of_ideas_the_average_counts_exact_matches_and_features_the_others_best_layer() -> None:
+    rows = make_paper_rows() + make_layer_rows()
+    last = max(row["layer"] for row in rows if row["task"] == "alignment")
+
+    def change(row: Mapping[str, Any]) -> float:
+        if row["task"] == "alignment":  # best at the last layer, but for this one
+            return 0.2 if row["layer"] == last else 0.0
+        return 0.0 if row["metric"] == "em" else 0.07
+
+    own = [
+        row | {"variant": "mine", "value": row["value"] + change(row)}
+        for row in rows
+        if row["variant"] == "metaxlm+dict"
+    ]
+    table = make_idea_tests(Measurements(rows + own))
+    assert table is not None
+    told = dict(zip((c.label for c in table.columns), table.groups[0].lines[-1].cells, strict=True))
+    assert told["Word alignment"].text.startswith("-20.0 (")
+    assert told["XQuAD"].text.startswith("+7.0 (")
+    assert told["Avg"].text.startswith("+5.5 (")  # four tasks by 7, three by 3.5
 
 
 def test_cost_is_summed_by_stage_model_and_device() -> None:
