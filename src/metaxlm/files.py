@@ -169,7 +169,16 @@ def find_packed(path: Path) -> Path:
 
 def pack(source: Path, target: Path) -> None:
     """Write a file's compressed form, which `read_text` reads; the same bytes give the same."""
-    target.write_bytes(lzma.compress(source.read_bytes(), preset=9))
+    target.write_bytes(_compress(source.read_bytes()))
+
+
+def pack_text(text: str, target: Path) -> None:
+    """Write a text compressed."""
+    target.write_bytes(_compress(text.encode("utf-8")))
+
+
+def _compress(data: bytes) -> bytes:
+    return lzma.compress(data, preset=9)
 
 
 def decode_text(data: bytes, path: Path) -> str:

@@ -9,7 +9,7 @@ differs. Keys of sections are merged, a list of names in place of a section keep
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -62,7 +62,12 @@ def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lin
 
 def save_recipe(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, every default spelled out."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return save_values(recipe.model_dump(mode="json"))
+
+
+def save_values(values: Mapping[str, Any]) -> str:
+    """Return a recipe's plain values as YAML, in their order."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
 def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> dict[str, Any]:

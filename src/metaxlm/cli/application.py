@@ -204,6 +204,9 @@ def report(
 def publish(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/demo.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the copy goes.")],
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep what is published; add the cells it lacks.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Copy a run's results, recipe and logs into a small folder, and draw its report there."""
@@ -211,9 +214,14 @@ def publish(
     _check_run(run_dir)
     from metaxlm.files import exclusive_folder
     from metaxlm.report.publication import publish as publish_run
+    from metaxlm.report.publication import publish_more
 
     with exclusive_folder(run_dir):
-        publish_run(run_dir, folder)
+        if add:
+            addition = publish_more(run_dir, folder)
+            say(addition.describe())
+        else:
+            publish_run(run_dir, folder)
     say(f"published: {folder}; `metaxlm report {folder}` draws it again")
 
 

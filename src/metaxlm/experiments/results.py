@@ -24,7 +24,8 @@ Row = Mapping[str, Any]
 """One line of it."""
 TUNING = ("train", "dev", "validation")
 """How the names of splits begin that are not for final scores where there is a test set."""
-_ORIGIN_DIGITS = 12
+ORIGIN_DIGITS = 12
+"""Of a cell's fingerprint, in a row."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def list_rows(
     """
     limited = f"-first-{record['limit']}" if record.get("limit") else ""
     about = {"run": run, "task": record["task"], "source": record["source"], "seed": seed}
-    about |= {"origin": origin[:_ORIGIN_DIGITS], "version": version}
+    about |= {"origin": origin[:ORIGIN_DIGITS], "version": version}
     rows = []
     for file in record["files"]:
         place = {
@@ -100,8 +101,12 @@ def _list_levels(record: Mapping[str, Any], file: Mapping[str, Any]) -> Iterator
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
     """Write rows as JSON lines."""
-    lines = (json.dumps(asdict(result), ensure_ascii=False) for result in results)
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    write_text(path, dump_lines(map(asdict, results)))
+
+
+def dump_lines(rows: Iterable[Row]) -> str:
+    """Return rows as JSON lines."""
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:

@@ -8,18 +8,28 @@ just these files, as anybody can draw it again: `metaxlm report FOLDER`. No weig
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.collection import PROVENANCE
 from metaxlm.experiments.results import FILE_NAME as RESULTS
+from metaxlm.experiments.results import dump_lines
 from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
-from metaxlm.files import PACKED, atomic_path, pack
+from metaxlm.files import (
+    PACKED,
+    atomic_path,
+    dump_json,
+    pack,
+    pack_text,
+    write_json,
+    write_text,
+)
+from metaxlm.recipe_file import save_values
+from metaxlm.report.addition import Addition, add_run
 from metaxlm.report.paper.source import DATA_NOTES
-from metaxlm.report.run_folder import COVERAGE, LOG, find_log, read_run
+from metaxlm.report.run_folder import COVERAGE, LOG, RECIPE, find_log, read_run
 from metaxlm.report.stage import write_report
-
-RECIPE = "recipe.yaml"
 
 
 def publish(run_dir: Path, folder: Path) -> None:
@@ -33,13 +43,43 @@ def publish(run_dir: Path, folder: Path) -> None:
                 pack(run_dir / name, target / f"{name}{PACKED}")
         for name in (RECIPE, PROVENANCE):
             _copy(run_dir / name, target / name)
+        _copy_trainings(run_dir, target, run.variants)
         for notes in (run_dir / DATA_NOTES, folder / DATA_NOTES):
             _copy(notes, target / DATA_NOTES)
-        for training in ("meta", *(f"variants/{name}" for name in run.variants)):
-            if (log := find_log(run_dir / training)) is not None:
-                _copy(log, target / training / LOG)
-            _copy(run_dir / training / COVERAGE, target / training / COVERAGE)
         write_report(target)
+
+
+def publish_more(run_dir: Path, folder: Path) -> Addition:
+    """Let the folder have the run's cells that it lacks as well; what it has stays."""
+    run = read_run(run_dir)
+    _check_place(run.name, run_dir, folder)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        raise MetaXLMError(f"{folder}: nothing is published there yet; leave out --add")
+    addition = add_run(folder, run_dir)
+    if not addition.num_added:
+        raise MetaXLMError(f"{run_dir}: has no cell that {folder} lacks; nothing was changed")
+    with atomic_path(folder) as target:
+        target.mkdir()
+        for name, content in (
+            (RESULTS, dump_lines(addition.rows)),
+            (COMPARISONS, dump_json(addition.comparisons)),
+        ):
+            pack_text(content, target / f"{name}{PACKED}")
+        write_text(target / RECIPE, save_values(addition.recipe))
+        write_json(target / PROVENANCE, addition.provenance)
+        for source in (run_dir, folder):  # the published one last, so that it stays
+            _copy_trainings(source, target, [*addition.recipe["variants"]])
+            _copy(source / DATA_NOTES, target / DATA_NOTES)
+        write_report(target)
+    return addition
+
+
+def _copy_trainings(source: Path, target: Path, variants: Iterable[str]) -> None:
+    """Copy what tells how models were made."""
+    for training in ("meta", *(f"variants/{name}" for name in variants)):
+        if (log := find_log(source / training)) is not None:
+            _copy(log, target / training / LOG)
+        _copy(source / training / COVERAGE, target / training / COVERAGE)
 
 
 def _check_place(name: str, run_dir: Path, folder: Path) -> None:

@@ -36,6 +36,7 @@ _PARTS = {
     "head": "the prediction head",
 }
 _PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
+RECIPE = "recipe.yaml"
 COVERAGE = "initialization/coverage.json"
 LOG = "log.jsonl"
 """The log of a training in a published run."""
@@ -108,7 +109,7 @@ def read_run(run_dir: Path) -> Run:
     """Read a run folder; without results there is nothing to report, which is an error."""
     all_rows = read_scores(run_dir / "results.jsonl")
     rows = select_final(all_rows)
-    recipe, recipe_text = _read_recipe(run_dir / "recipe.yaml")
+    recipe, recipe_text = read_recipe(run_dir / RECIPE)
     variants = _order_variants(run_dir, recipe, rows)
     folders = {variant: run_dir / "variants" / variant for variant in variants}
     logs = {v: log for v in variants if (log := _read_log(folders[v]))}
@@ -193,7 +194,7 @@ def _read_log(folder: Path) -> list[Row]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _read_recipe(path: Path) -> tuple[dict[str, Any], str]:
+def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     """Read the recipe as plain YAML, so that runs of older versions can still be reported."""
     if not path.is_file():
         return {}, ""

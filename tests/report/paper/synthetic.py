@@ -110,15 +110,18 @@ def make_curve_rows() -> list[dict[str, Any]]:
 
 
 def make_comparison(
-    task: str, pairs: dict[tuple[str, str], tuple[float, float]], scenario: str = "transfer"
+    task: str,
+    pairs: dict[tuple[str, str], tuple[float, float]],
+    scenario: str = "transfer",
+    units: Sequence[tuple[str, str]] = (("en", "de"), ("en", "fr")),
 ) -> TaskComparison:
-    """Return tests of a task with two languages: a difference and a p-value for each pair."""
+    """Return tests of a task in some languages: a difference and a p-value for each pair."""
     made = []
     for (first, second), (value, p_value) in pairs.items():
         difference = Difference(value, value - 0.02, value + 0.01, p_value)
-        made.append(PairComparison(first, second, (difference, difference), difference))
-    units = (("en", "de"), ("en", "fr"))
-    return TaskComparison(task, scenario, "f1", units, (50, 50), 3, tuple(made))
+        made.append(PairComparison(first, second, (difference,) * len(units), difference))
+    sizes = (50,) * len(units)
+    return TaskComparison(task, scenario, "f1", tuple(units), sizes, 3, tuple(made))
 
 
 def printed(task: str, variant: str, metric: str) -> float:

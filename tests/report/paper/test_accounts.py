@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from metaxlm.experiments.paper_scores import list_paper_languages
 from metaxlm.report.cells import format_cell
 from metaxlm.report.paper.accounts import (
     list_missing,
@@ -83,7 +84,9 @@ def test_own_ideas_are_tested_against_all_that_stand_before_them() -> None:
         for row in rows
         if row["variant"] == "metaxlm+dict" and row["task"] not in ("pawsx", "tatoeba")
     ]
-    table = make_idea_tests(Measurements(rows + own))
+    units = [("en", language) for language in list_paper_languages("xnli")]
+    tested = make_comparison("xnli", {("metaxlm+dict", "mine"): (-0.05, 0.001)}, units=units)
+    table = make_idea_tests(Measurements(rows + own), [tested])
     assert table is not None
     lines = {line.label: [cell.text for cell in line.cells] for line in table.groups[0].lines}
     assert list(lines) == [
@@ -92,7 +95,9 @@ def test_own_ideas_are_tested_against_all_that_stand_before_them() -> None:
     ]  # fmt: skip
     labels = [column.label for column in table.columns]
     told = dict(zip(labels, lines["yours less MetaXLM+Dict"], strict=True))
-    assert re.fullmatch(r"\+6\.0 \(p = 0\.\d+\)", told["XNLI"])
+    assert re.fullmatch(r"\+6\.0 \(p = 0\.\d+, over 3 seeds\)", told["XNLI"])
+    both = lines["mine less MetaXLM+Dict"][labels.index("XNLI")]
+    assert re.fullmatch(r"\+5\.0 \(p = 0\.\d+\)", both)
     assert told["Word alignment"].startswith("-6.0 (")  # more errors
     assert told["PAWS-X"] == told["Tatoeba"] == told["Avg"] == "–"
     assert lines["yours less mine"][labels.index("XNLI")].startswith("+1.0 (p = ")

@@ -37,6 +37,8 @@ from metaxlm.experiments.wins import (
     find_sign_p_value,
 )
 
+BOTH = "over examples and seeds"
+SENTENCES = "over sentences"
 NUMBERS_ALONE = "by the numbers alone"
 ONE_SEED = "one seed"
 UNTESTED = "nothing to test with"
@@ -75,14 +77,16 @@ class Contrast:
             return 0
         return 1 if self.value > EQUAL else -1 if self.value < -EQUAL else 0
 
-    def describe(self) -> str:
-        """Return the difference in points with its p-value."""
+    def describe(self, *, names_weaker_tests: bool = False) -> str:
+        """Return the difference in points with its p-value, and tests without examples by name."""
         points = write_points(self.value)
         if self.basis == NUMBERS_ALONE:
             return points
         if self.p_value is None:
             return f"{points} ({self.basis})"
         aside = "" if self.agrees else ", of unlike signs"
+        if names_weaker_tests and self.basis not in (BOTH, SENTENCES):
+            aside += f", {self.basis}"
         return f"{points} ({write_p_value(self.p_value)}{aside})"
 
 
@@ -122,7 +126,7 @@ def contrast(
         if tested_there is not None and set(tested_there[0].units) == set(found[first][1][0]):
             mean = tested_there[1].mean
             agrees = sign * mean.value * value > 0
-            return Contrast(first, second, value, mean.p_value, "over sentences", agrees)
+            return Contrast(first, second, value, mean.p_value, SENTENCES, agrees)
     seeds = [list(found[name][0].values()) for name in (first, second)] if is_finetuned else []
     tested = _read_tests(evidence, first, second, parts, found[first][1])
     if not (evidence.tested and tested and seeds) or min(map(len, seeds)) < FEWEST_SEEDS:
@@ -130,8 +134,7 @@ def contrast(
     agrees = sign * sum(difference.value for difference in tested) * value > 0
     error = sum(((d.high - d.low) / _INTERVAL_WIDTH) ** 2 for d in tested) / len(tested) ** 2
     p_value, half_width = judge_difference(value, seeds, error), find_half_width(seeds, error)
-    basis = "over examples and seeds"
-    return Contrast(first, second, value, p_value, basis, agrees, half_width)
+    return Contrast(first, second, value, p_value, BOTH, agrees, half_width)
 
 
 def contrast_values(

@@ -129,9 +129,9 @@ def make_idea_tests(
         return None
     columns = tuple(Column(facts.title) for facts in measured)
     note = (
-        "Points by which the first is better, and p over examples and seeds; in the average, "
-        "questions count as (F1 + EM) / 2. Tatoeba and word alignment: at the second one's best "
-        "layer, over sentences."
+        "Points by which the first is better, and p over examples and seeds, or as it says; in the "
+        "average, questions count as (F1 + EM) / 2. Tatoeba and word alignment: at the second "
+        "one's best layer, over sentences."
     )
     title = "Ideas beyond the paper, tested"
     heads = (*columns, Column("Avg", "seven tasks"))
@@ -145,7 +145,7 @@ def _write_contrast(evidence: Evidence, variant: str, base: str, tasks: Sequence
             parts = [Part(tasks[0], "features", layer=layer)]
         else:
             parts = [Part(task, metrics=list_metrics(task) if tasks[1:] else ()) for task in tasks]
-        return contrast(evidence, variant, base, parts).describe()
+        return contrast(evidence, variant, base, parts).describe(names_weaker_tests=True)
     except MissingEvidenceError:
         return "–"
 

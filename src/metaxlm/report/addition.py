@@ -1,0 +1,236 @@
+"""What a second run adds to a publication: cells that it lacks, of the same models and data.
+
+Two folders of one recipe come in, made on other days or machines: a publication, and a run that
+trained and measured a part. Out comes the content of both. A published cell stays as it is. Refused
+is a run whose settings, trainings or test sets are others: its scores would stand beside ones that
+they cannot be compared with. Trainings are the same if their logs are, digit by digit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.collection import PROVENANCE
+from metaxlm.experiments.results import FILE_NAME as RESULTS
+from metaxlm.experiments.results import ORIGIN_DIGITS, Row, read_results
+from metaxlm.experiments.stage import list_changes
+from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
+from metaxlm.files import digest_value, find_packed, read_json
+from metaxlm.report.run_folder import RECIPE, find_log, read_recipe
+
+_CELL = ("model", "task", "source", "seed")
+_PACE = frozenset({"tokens_per_second", "peak_share", "seconds"})
+"""What a log tells of the machine and not of the training."""
+_ELSEWHERE = {
+    "corpus": ("path",),
+    "matching": ("dictionaries",),
+    "meta": ("model",),
+    "evaluation": ("data", "grid"),
+}
+"""Keys of a recipe that may differ: where files lie, and what is measured."""
+_ASIDE = ("engine", "execution", "variants")
+"""Sections that decide no score, or are looked at one by one."""
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A publication with what a run adds to it."""
+
+    rows: list[Row]
+    comparisons: dict[str, dict[str, Any]]
+    provenance: dict[str, Any]
+    recipe: dict[str, Any]
+    num_added: int
+    """Cells that are new."""
+    num_again: int
+    """Cells that both have; the published ones stay."""
+    num_changed: int
+    """Those of them with other scores."""
+
+    def describe(self) -> str:
+        """Say what came in, and what was there."""
+        told = f"added {self.num_added} cells"
+        if not self.num_again:
+            return told
+        changed = self.num_changed or "none"
+        return f"{told}; {self.num_again} stay as published ({changed} had other scores this time)"
+
+
+def add_run(published: Path, run_dir: Path) -> Addition:
+    """Join a publication and a run of the same recipe, or say where they differ."""
+    old_recipe, new_recipe = (read_recipe(folder / RECIPE)[0] for folder in (published, run_dir))
+    _check_recipes(old_recipe, new_recipe, published, run_dir)
+    _check_trainings(published, run_dir)
+    old, new = (read_results(find_packed(folder / RESULTS)) for folder in (published, run_dir))
+    _check_files(old, new, run_dir)
+    first, second = (_read_provenance(folder) for folder in (published, run_dir))
+    known = {_name_cell(cell): cell for cell in first["cells"]}
+    cells = [cell for cell in second["cells"] if _name_cell(cell) not in known]
+    again = [(known[name], cell) for cell in second["cells"] if (name := _name_cell(cell)) in known]
+    old_scores, new_scores = _gather_scores(old), _gather_scores(new)
+    changed = [
+        cell for there, cell in again if old_scores[_trace(there)] != new_scores[_trace(cell)]
+    ]
+    shown = {(cell["model"], cell["task"]) for cell in second["cells"]}
+    shown -= {(cell["model"], cell["task"]) for cell in changed}
+    origins = set(map(_trace, cells))
+    recipe = _join_recipes(old_recipe, new_recipe)
+    titles = {stage["title"] for stage in first["stages"]}
+    stages = [stage for stage in second["stages"] if stage["title"] not in titles]
+    return Addition(
+        rows=[*old, *(row for row in new if row["origin"] in origins)],
+        comparisons=_join_comparisons(published, run_dir, shown),
+        provenance=first
+        | {
+            "digest": digest_value(recipe),
+            "stages": [*first["stages"], *stages],
+            "cells": [*first["cells"], *cells],
+        },
+        recipe=recipe,
+        num_added=len(cells),
+        num_again=len(again),
+        num_changed=len(changed),
+    )
+
+
+def _check_recipes(
+    old: Mapping[str, Any], new: Mapping[str, Any], published: Path, run_dir: Path
+) -> None:
+    for recipe, folder in ((old, published), (new, run_dir)):
+        if not all(isinstance(recipe.get(key), dict) for key in ("variants", "evaluation")):
+            raise MetaXLMError(f"{folder / RECIPE}: has no variants and evaluation; restore it")
+    shared = [name for name in old["variants"] if name in new["variants"]]
+    changes = [
+        *list_changes(_keep_deciding(old), _keep_deciding(new)),
+        *(
+            change
+            for name in shared
+            for change in list_changes(
+                old["variants"][name], new["variants"][name], f"variants.{name}"
+            )
+        ),
+    ]
+    if changes:
+        raise MetaXLMError(
+            f"{published}: was made with another recipe ({'; '.join(changes[:3])}); "
+            f"publish into another folder"
+        )
+
+
+def _keep_deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in recipe.items() if name not in _ASIDE}
+    for section, keys in _ELSEWHERE.items():
+        if isinstance(kept.get(section), dict):
+            kept[section] = {k: v for k, v in kept[section].items() if k not in keys}
+    return kept
+
+
+def _check_trainings(published: Path, run_dir: Path) -> None:
+    """Refuse a run one of whose trainings went another way than the published one of its name."""
+    names = sorted(path.name for path in (run_dir / "variants").glob("[!.]*"))
+    for training in ("meta", *(f"variants/{name}" for name in names)):
+        logs = [find_log(folder / training) for folder in (published, run_dir)]
+        if None in logs:
+            continue
+        old, new = ([_drop_pace(row) for row in read_results(log)] for log in logs if log)
+        if old == new:
+            continue
+        pairs = zip(old, new, strict=False)
+        changes = next((list_changes(*pair) for pair in pairs if pair[0] != pair[1]), [])
+        found = changes[0] if changes else f"rows of the log: {len(old)} -> {len(new)}"
+        raise MetaXLMError(
+            f"{run_dir / training}: is another training than the published one ({found}); "
+            f"publish into another folder"
+        )
+
+
+def _drop_pace(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in _PACE}
+
+
+def _check_files(old: Sequence[Row], new: Sequence[Row], run_dir: Path) -> None:
+    """Refuse test sets of another size than the published ones."""
+    sizes = {_name_file(row): row["examples"] for row in old}
+    for row in new:
+        expected = sizes.get(_name_file(row), row["examples"])
+        if row["examples"] != expected:
+            raise MetaXLMError(
+                f"{run_dir}: {row['task']} {row['split']} {row['language']} has {row['examples']} "
+                f"examples, the published one {expected}; measure with the same data"
+            )
+
+
+def _name_file(row: Row) -> tuple[Any, ...]:
+    return row["task"], row["split"], row["language"]
+
+
+def _read_provenance(folder: Path) -> dict[str, Any]:
+    found = read_json(folder / PROVENANCE)
+    if not isinstance(found, dict) or not {"stages", "cells"} <= found.keys():
+        raise MetaXLMError(f"{folder / PROVENANCE}: tells no stages and cells; collect them again")
+    return found
+
+
+def _name_cell(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(cell[key] for key in _CELL)
+
+
+def _join_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the published recipe have the other's variants and blocks of the grid as well."""
+    first, second = (recipe["evaluation"].get("grid") or [] for recipe in (old, new))
+    grid = [*first, *(block for block in second if block not in first)]
+    variants = {**old["variants"], **new["variants"]}
+    return {**old, "variants": variants, "evaluation": {**old["evaluation"], "grid": grid}}
+
+
+def _trace(cell: Mapping[str, Any]) -> str:
+    """Return what rows call the cell that they come from."""
+    return str(cell["origin"])[:ORIGIN_DIGITS]
+
+
+def _gather_scores(rows: Sequence[Row]) -> dict[str, dict[tuple[Any, ...], float]]:
+    """Return all scores of each cell."""
+    found: dict[str, dict[tuple[Any, ...], float]] = defaultdict(dict)
+    for row in rows:
+        place = tuple(row[key] for key in ("language", "split", "layer", "metric"))
+        found[row["origin"]][place] = row["value"]
+    return found
+
+
+def _join_comparisons(
+    published: Path, run_dir: Path, shown: set[tuple[str, str]]
+) -> dict[str, dict[str, Any]]:
+    """Add tests between two models to the published ones, if the scores are those that are shown.
+
+    `shown` are models and tasks of which the run has no other scores than the publication.
+    """
+    joined, new = map(_read_comparisons, (published, run_dir))
+    present = {
+        (_name_test(test), pair["first"], pair["second"])
+        for test in joined.values()
+        for pair in test["pairs"]
+    }
+    for key, test in new.items():
+        pairs = [
+            pair
+            for pair in test["pairs"]
+            if {(pair[side], test["task"]) for side in ("first", "second")} <= shown
+            and (_name_test(test), pair["first"], pair["second"]) not in present
+        ]
+        if pairs:
+            joined[digest_value([key, pairs])] = {**test, "pairs": pairs}
+    return joined
+
+
+def _read_comparisons(folder: Path) -> dict[str, dict[str, Any]]:
+    path = find_packed(folder / COMPARISONS)
+    return dict(read_json(path)) if path.is_file() else {}
+
+
+def _name_test(test: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(test.get(key) for key in ("task", "scenario", "metric", "layer"))
