@@ -215,8 +215,11 @@ def check_ideas(run: ToyRun) -> None:
 
 def test_the_twin_with_an_encoder_at_hand(tmp_path: Path, encoder: Path) -> None:
     run = ToyRun(tmp_path / "twin_minilm", [*OWN_VOCABULARY, f"meta.model={encoder}"])
-    expected = expand(Table((*THREE, "dict+use"), (*XTREME, *FEATURES)))
+    expected = expand(Table((*THREE, "dict+use"), (*XTREME, *FEATURES))) | expand(
+        Table(THREE, AMAZON)
+    )
     expected |= expand(Table(THREE, FEATURES, along_steps=True))
+    expected |= expand(Table(("xlm", "metaxlm"), ("mlqa",), along_steps=True))
     expected |= expand(Table(OTHERS, (*FIVE, *FEATURES)))
     run.take("twin/minilm", expected, *NO_REPORT)
     check_variants(run)
