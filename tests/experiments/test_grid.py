@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import Command
 from tests.toy_runs import run, start
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.grid import list_blocks, list_measured
+from metaxlm.experiments.results import read_results
+from metaxlm.experiments.task_comparison import read_comparisons
 from metaxlm.recipe_file import load_recipe
 
 RECIPE = """\
@@ -204,6 +207,41 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
     assert all(made[cell["origin"]] == cell for cell in provenance["cells"])
     assert {row["version"] for row in read_rows(tmp_path / "part")} == {__version__}
     assert (root / "report" / "paper" / "index.html").is_file()
+
+
+def test_a_run_made_elsewhere_adds_what_a_publication_lacks(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished, tmp_path / "early")
+    for name in ("metaxlm/xnli/en-1", "metaxlm-step-4/mlqa/en-0"):
+        shutil.rmtree(tmp_path / "early/runs/toy/cells" / name)
+    (tmp_path / "early/runs/toy/comparisons.json").unlink()
+    assert run(tmp_path / "early", "--collect", "--quiet") == 0
+    published = tmp_path / "published"
+    publish = Command(tmp_path, capsys)
+    assert publish("publish", "early/runs/toy", published)[0] == 0
+
+    # Everything from the start, but only a part is measured.
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later/toy.yaml").write_text(RECIPE, encoding="utf-8")
+    tasks = "[{tasks: [xnli], variants: [xlm, metaxlm], languages: [de]}, "
+    tasks += "{tasks: [mlqa], variants: [metaxlm], steps: kept}]"
+    place = ("--set", f"evaluation.grid={tasks}", "--quiet", *CELLS_ONLY)
+    assert run(tmp_path / "later", *place) == 0
+    code, told, _ = publish("publish", "later/runs/toy", published, "--add")
+    assert code == 0
+    told = told.splitlines()[0]
+    assert told == "added 2 cells; 5 stay as published (none had other scores this time)"
+
+    # Files of another time have other fingerprints; the scores are the same.
+    found, whole = (
+        sorted(str({**row, "origin": ""}) for row in rows)
+        for rows in (read_results(published / "results.jsonl.xz"), read_rows(finished))
+    )
+    assert found == whole
+    tests = read_comparisons(published / "comparisons.json")
+    expected = read_comparisons(finished / "runs/toy/comparisons.json")
+    assert sorted(tests, key=str) == sorted(expected, key=str)
 
 
 def test_there_must_be_something_to_collect(

@@ -4,6 +4,7 @@ import re
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -13,7 +14,7 @@ from matplotlib.colors import to_hex
 from metaxlm.languages import LANGUAGES as KNOWN_LANGUAGES
 from metaxlm.report.figures import draw_coverage, draw_layers, draw_loss, draw_transfer, thin_log
 from metaxlm.report.palette import assign_looks, list_tones, write_css_variables
-from metaxlm.report.plates import make_plates
+from metaxlm.report.plates import Plate, make_plates
 from metaxlm.report.run_folder import Run, read_run
 from metaxlm.report.vector import embed_svg, render_pdf, render_svg
 
@@ -246,3 +247,34 @@ def test_long_and_odd_variant_names_still_draw() -> None:
     assert figure is not None
     svg = render_svg(figure)
     assert ">a$b$c<" in svg and "&lt;&amp;&gt;" in svg and "x" * 60 not in svg
+
+
+def test_of_many_variants_the_first_are_drawn_by_language_and_the_caption_says_so(
+    tmp_path: Path,
+) -> None:
+    run = read_run(make_run(tmp_path, transfer=False))
+    names = [f"variant-{number}" for number in range(6)]
+    scores = [make_row(v, "xnli", "accuracy", x, 0.5, scenario="transfer")
+              for v in names for x in ("en", "de")]  # fmt: skip
+
+    def find_plate(shown: list[str]) -> Plate:
+        rows = [row for row in scores if row["variant"] in shown]
+        plates = make_plates(replace(run, rows=rows, logs={}, coverage={}), assign_looks(shown))
+        return next(plate for plate in plates if plate.name == "transfer")
+
+    legend = find_plate(names).figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == [*names[:4], "majority label"]
+    assert find_plate(names).caption.endswith("The first 4 of 6 variants; the tables have all.")
+    assert "variants; the tables" not in find_plate(names[:4]).caption
+
+
+def test_paths_have_two_digits_and_texts_stay_as_they_are() -> None:
+    rows = [make_row("0.12345", "xnli", "accuracy", x, 1 / 3, scenario="transfer")
+            for x in ("en", "de")]  # fmt: skip
+    figure = draw_transfer(rows, assign_looks(["0.12345"]))
+    assert figure is not None
+    svg = render_svg(figure)
+    paths = re.findall(r' d="([^"]*)"', svg)
+    assert len(paths) > 3
+    assert all(not re.search(r"\.\d{3}", path) for path in paths)
+    assert ">0.12345<" in svg

@@ -205,26 +205,37 @@ def _gather_scores(rows: Sequence[Row]) -> dict[str, dict[tuple[Any, ...], float
 def _join_comparisons(
     published: Path, run_dir: Path, shown: set[tuple[str, str]]
 ) -> dict[str, dict[str, Any]]:
-    """Add tests between two models to the published ones, if the scores are those that are shown.
+    """Add tests that are missing or of fewer seeds, if their scores are those that are shown.
 
     `shown` are models and tasks of which the run has no other scores than the publication.
     """
     joined, new = map(_read_comparisons, (published, run_dir))
-    present = {
-        (_name_test(test), pair["first"], pair["second"])
+    known = {
+        _name_test(test, pair): test["num_seeds"]
         for test in joined.values()
         for pair in test["pairs"]
     }
     for key, test in new.items():
-        pairs = [
+        better = [
             pair
             for pair in test["pairs"]
             if {(pair[side], test["task"]) for side in ("first", "second")} <= shown
-            and (_name_test(test), pair["first"], pair["second"]) not in present
+            and known.get(_name_test(test, pair), 0) < test["num_seeds"]
         ]
-        if pairs:
-            joined[digest_value([key, pairs])] = {**test, "pairs": pairs}
+        if better:
+            _drop_pairs(joined, {_name_test(test, pair) for pair in better})
+            joined[digest_value([key, better])] = {**test, "pairs": better}
     return joined
+
+
+def _drop_pairs(tests: dict[str, dict[str, Any]], names: set[tuple[Any, ...]]) -> None:
+    """Remove tests between two models that better ones take the place of."""
+    for key, test in list(tests.items()):
+        kept = [pair for pair in test["pairs"] if _name_test(test, pair) not in names]
+        if kept:
+            tests[key] = {**test, "pairs": kept}
+        else:
+            del tests[key]
 
 
 def _read_comparisons(folder: Path) -> dict[str, dict[str, Any]]:
@@ -232,5 +243,6 @@ def _read_comparisons(folder: Path) -> dict[str, dict[str, Any]]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
-def _name_test(test: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(test.get(key) for key in ("task", "scenario", "metric", "layer"))
+def _name_test(test: Mapping[str, Any], pair: Mapping[str, Any]) -> tuple[Any, ...]:
+    place = tuple(test.get(key) for key in ("task", "scenario", "metric", "layer"))
+    return (*place, pair["first"], pair["second"])

@@ -41,6 +41,8 @@ _MOST_THIN_LINES = 8
 _MOST_SPREADS = 4
 _NARROWEST_BAR = 0.11
 """Inches."""
+MOST_BARS = 4
+"""Variants that are drawn by language; more make a figure of meters."""
 _LONGEST_NAME = 22
 _BAR_LEGEND: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "handlelength": 1,
@@ -145,17 +147,21 @@ def _draw_spread(axis: Axes, scores: Scores, variant: str, look: Look) -> None:
 
 
 def draw_transfer(rows: Sequence[Row], looks: Looks) -> Figure | None:
-    """Draw transfer scores as bars by language for each task, with the majority level."""
+    """Draw transfer scores as bars by language for each task, with the majority level.
+
+    Of many variants the first ones are drawn; the tables have all.
+    """
     panels: list[tuple[str, str, Scores, Sequence[str]]] = []
     source = find_source_language(rows)
+    shown = list_drawn(rows, looks)
     for task, metric in list_transfer_metrics(rows):
         scores = collect(rows, task=task, metric=metric, scenario="transfer")
-        languages = sorted(scores.languages(), key=lambda language: language != source)
-        pieces = _break_languages(languages, len(scores.variants))
-        panels += [(task, metric, scores, piece) for piece in pieces]
+        if found := [variant for variant in shown if variant in scores.variants]:
+            languages = sorted(scores.languages(), key=lambda language: language != source)
+            pieces = _break_languages(languages, len(found))
+            panels += [(task, metric, scores, piece) for piece in pieces]
     if not panels:
         return None
-    shown = [variant for variant in looks if any(variant in s.variants for _, _, s, _ in panels)]
     with drawing_style():
         height = 2.7 if len(panels) == 1 else 2.0
         figure = Figure(figsize=(_WIDTH, 0.6 + height * len(panels)))
@@ -170,6 +176,12 @@ def draw_transfer(rows: Sequence[Row], looks: Looks) -> Figure | None:
         handles = [*(Patch(color=looks[variant].tone.light) for variant in shown), majority]
         _add_legend(figure, handles, [*map(_name, shown), "majority label"])
     return figure
+
+
+def list_drawn(rows: Sequence[Row], looks: Looks) -> list[str]:
+    """Return the variants whose transfer is drawn by language."""
+    found = {row["variant"] for row in rows if row.get("scenario") == "transfer"}
+    return [variant for variant in looks if variant in found][:MOST_BARS]
 
 
 def _break_languages(languages: Sequence[str], num_variants: int) -> list[Sequence[str]]:

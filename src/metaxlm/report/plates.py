@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from metaxlm.report.figures import draw_coverage, draw_layers, draw_loss, draw_transfer
+from metaxlm.report.figures import draw_coverage, draw_layers, draw_loss, draw_transfer, list_drawn
 from metaxlm.report.palette import Look
 from metaxlm.report.run_folder import Run
 
@@ -35,7 +35,7 @@ def make_plates(run: Run, looks: dict[str, Look]) -> list[Plate]:
     candidates = [
         ("retrieval", "Sentence retrieval by layer", _RETRIEVAL, "Figure 3", retrieval),
         ("alignment", "Word alignment by layer", _ALIGNMENT, "Figure 4", alignment),
-        ("transfer", "Cross-lingual transfer by language", _TRANSFER,
+        ("transfer", "Cross-lingual transfer by language", _describe_transfer(run, looks),
          "Table 1 and the tables of the appendix", draw_transfer(run.rows, looks)),
         ("loss", "Training loss", _LOSS,
          "no counterpart; Figure 5 follows scores instead of the loss along pretraining",
@@ -49,6 +49,14 @@ def make_plates(run: Run, looks: dict[str, Look]) -> list[Plate]:
         for name, title, caption, paper, figure in candidates
         if figure is not None
     ]
+
+
+def _describe_transfer(run: Run, looks: dict[str, Look]) -> str:
+    drawn = list_drawn(run.rows, looks)
+    measured = {row["variant"] for row in run.rows if row.get("scenario") == "transfer"} - {None}
+    if len(measured) == len(drawn):
+        return _TRANSFER
+    return f"{_TRANSFER} The first {len(drawn)} of {len(measured)} variants; the tables have all."
 
 
 _RETRIEVAL = (

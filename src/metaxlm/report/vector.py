@@ -83,7 +83,13 @@ def render_svg(figure: Figure) -> str:
             buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
         )
     figure.set_layout_engine("none")
-    return buffer.getvalue().replace("'DejaVu Sans'", FONT_STACK)
+    text = re.sub(r' d="[^"]*"', _round_path, buffer.getvalue())
+    return text.replace("'DejaVu Sans'", FONT_STACK)
+
+
+def _round_path(found: re.Match[str]) -> str:
+    """Write a path's numbers with two digits: a hundredth of a point is seen by nobody."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", found[0])
 
 
 def embed_svg(svg: str, name: str, title: str) -> str:
