@@ -163,6 +163,32 @@ def test_a_test_of_published_cells_is_not_counted_twice(published: Path, tmp_pat
     assert "2 stay as published (none had other scores this time)" in addition.describe()
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"num_seeds": 4}, [(4, None)]),  # takes the place of the one of three seeds
+        ({"num_seeds": 3}, [(3, None)]),
+        ({"num_seeds": 1, "layer": 2}, [(3, None), (1, 2)]),
+    ],
+)
+def test_the_test_of_more_seeds_is_kept(
+    published: Path, tmp_path: Path, change: dict[str, Any], expected: list[tuple[int, int | None]]
+) -> None:
+    cells = [("xlm", "xnli", 0), ("metaxlm", "xnli", 0), ("metaxlm", "xnli", 1)]
+    run = make_run(tmp_path / "second", cells, mark="b")
+    [test] = read_json(run / "comparisons.json").values()
+    write_json(run / "comparisons.json", {"b": test | change})
+    found = add_run(published, run).comparisons.values()
+    assert [(test["num_seeds"], test["layer"]) for test in found] == expected
+
+
+def test_a_block_of_the_grid_stands_there_once(published: Path, tmp_path: Path) -> None:
+    grid = [{"tasks": ["a"]}, {"tasks": ["b"]}]
+    settings = RECIPE["evaluation"] | {"grid": grid}
+    run = make_run(tmp_path / "second", [("xlm", "pawsx", 0)], mark="b", evaluation=settings)
+    assert add_run(published, run).recipe["evaluation"]["grid"] == grid
+
+
 def test_other_machines_are_no_other_recipe(published: Path, tmp_path: Path) -> None:
     elsewhere = {
         "corpus": {"source": "text", "path": "there"},
