@@ -19,6 +19,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.grid import list_blocks, list_measured
 from metaxlm.experiments.results import read_results
 from metaxlm.experiments.task_comparison import read_comparisons
+from metaxlm.files import digest_file
 from metaxlm.recipe_file import load_recipe
 
 RECIPE = """\
@@ -107,6 +108,9 @@ def test_every_row_tells_its_step_and_its_cell(finished: Path) -> None:
     assert titles["pretrain xlm"]["steps"] == 12
     assert titles["pretrain xlm"]["tokens"] > 12 * 8 * 16
     assert titles["pretrain xlm"]["device"].startswith("cpu")
+    weights = finished / "runs/toy/variants/xlm/model/model.safetensors"
+    assert titles["pretrain xlm"]["weights"] == digest_file(weights)
+    assert "weights" not in titles["shards"]
 
 
 def test_variants_are_compared_at_their_last_step_only(finished: Path) -> None:

@@ -57,6 +57,8 @@ def make_run(
     (folder / "recipe.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     names = sorted({model.partition("-step-")[0] for model, _, _ in cells})
     stages = [{"title": f"pretrain {name}", "seconds": 7 if mark == "a" else 8} for name in names]
+    if mark == "b":
+        stages = [{**stage, "weights": f"digest of {stage['title']}"} for stage in stages]
     facts = {"recipe": "tiny", "digest": mark, "torch": "2.0", "stages": stages, "cells": made}
     write_json(folder / "provenance.json", facts)
     test = make_comparison(cells[0][1], dict.fromkeys(pairs, (-0.05, 0.001)))
@@ -131,6 +133,9 @@ def test_cells_that_are_lacking_come_in_and_the_others_stay(
     assert [cell["seed"] for cell in facts["cells"]] == [0, 0, 0, 1, 0, 0]
     seconds = {stage["title"]: stage["seconds"] for stage in facts["stages"]}
     assert seconds == {"pretrain metaxlm": 7, "pretrain xlm": 7, "pretrain mine": 8}
+    weights = {stage["title"]: stage.get("weights") for stage in facts["stages"]}
+    assert weights["pretrain xlm"] == "digest of pretrain xlm"
+    assert weights["pretrain mine"] == "digest of pretrain mine"
     assert facts["digest"] not in ("a", "b")
     assert (published / "variants/mine/log.jsonl").is_file()
     assert '"tokens_per_second": 100.0' in (published / "variants/xlm/log.jsonl").read_text()
@@ -241,6 +246,16 @@ def test_what_cannot_be_compared_is_refused(
     with pytest.raises(MetaXLMError, match=message):
         publish_more(run, published)
     assert find_packed(published / "results.jsonl").read_bytes() == before
+
+
+def test_other_weights_are_another_training(published: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "second", [("xlm", "xnli", 1)], mark="b")
+    publish_more(run, published)
+    facts = read_json(run / "provenance.json")
+    facts["stages"][0]["weights"] = "other"
+    write_json(run / "provenance.json", facts)
+    with pytest.raises(MetaXLMError, match="pretrain xlm ended with other weights than the publ"):
+        add_run(published, run)
 
 
 def test_a_shorter_log_that_agrees_so_far_is_named(published: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What a run has found so far, put together: scores, tests between variants, and where it is from.
 
 Complete cells and stages come in. `results.jsonl` (every score is a row), `comparisons.json` (every
-two variants on the same examples) and `provenance.json` (fingerprints, time, steps, tokens) go out;
-these small files are all that the reports need.
+two variants on the same examples) and `provenance.json` (fingerprints, digests of weights, time,
+steps, tokens) go out; these small files are all that the reports need.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from metaxlm.experiments.training import TRAINING_LOG
 from metaxlm.files import digest_value, write_json, write_text
 from metaxlm.manifest import read_sealed
 from metaxlm.model.card import model_card
+from metaxlm.model.model_folder import WEIGHTS
 from metaxlm.tasks.registry import TASKS
 
 PROVENANCE = "provenance.json"
@@ -111,7 +112,10 @@ def _describe_others(layout: RunLayout, known: Container[str | None]) -> list[di
 
 def _read_marker(folder: Path) -> dict[str, Any]:
     marker = read_sealed(folder / MARKER)
-    return {**_pick(marker, "fingerprint", "seconds", "device"), **_read_log(folder)}
+    facts = _pick(marker, "fingerprint", "seconds", "device") | _read_log(folder)
+    if WEIGHTS in marker["files"]:
+        facts["weights"] = marker["files"][WEIGHTS]["sha256"]
+    return facts
 
 
 def _read_log(folder: Path) -> dict[str, Any]:

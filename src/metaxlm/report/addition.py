@@ -80,15 +80,13 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     shown -= {(cell["model"], cell["task"]) for cell in changed}
     origins = set(map(_trace, cells))
     recipe = _join_recipes(old_recipe, new_recipe)
-    titles = {stage["title"] for stage in first["stages"]}
-    stages = [stage for stage in second["stages"] if stage["title"] not in titles]
     return Addition(
         rows=[*old, *(row for row in new if row["origin"] in origins)],
         comparisons=_join_comparisons(published, run_dir, shown),
         provenance=first
         | {
             "digest": digest_value(recipe),
-            "stages": [*first["stages"], *stages],
+            "stages": _join_stages(first["stages"], second["stages"], run_dir),
             "cells": [*first["cells"], *cells],
         },
         recipe=recipe,
@@ -178,6 +176,23 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
 
 def _name_cell(cell: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(cell[key] for key in _CELL)
+
+
+def _join_stages(
+    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], run_dir: Path
+) -> list[Mapping[str, Any]]:
+    """Add new stages, and to published ones the digest of their weights where it is not known."""
+    again = {stage["title"]: stage for stage in new}
+    joined: list[Mapping[str, Any]] = []
+    for stage in old:
+        weights = again.pop(stage["title"], {}).get("weights")
+        if weights and stage.get("weights", weights) != weights:
+            raise MetaXLMError(
+                f"{run_dir}: {stage['title']} ended with other weights than the published one; "
+                f"publish into another folder"
+            )
+        joined.append({**stage, "weights": weights} if weights else stage)
+    return [*joined, *again.values()]
 
 
 def _join_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
