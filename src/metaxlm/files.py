@@ -167,18 +167,9 @@ def find_packed(path: Path) -> Path:
     return packed if packed.is_file() and not path.is_file() else path
 
 
-def pack(source: Path, target: Path) -> None:
-    """Write a file's compressed form, which `read_text` reads; the same bytes give the same."""
-    target.write_bytes(_compress(source.read_bytes()))
-
-
-def pack_text(text: str, target: Path) -> None:
-    """Write a text compressed."""
-    target.write_bytes(_compress(text.encode("utf-8")))
-
-
-def _compress(data: bytes) -> bytes:
-    return lzma.compress(data, preset=9)
+def pack(text: str, target: Path) -> None:
+    """Write a text compressed, as `read_text` reads it; the same text gives the same bytes."""
+    target.write_bytes(lzma.compress(text.encode("utf-8"), preset=9))
 
 
 def decode_text(data: bytes, path: Path) -> str:

@@ -92,7 +92,7 @@ def test_it_is_replaced_but_nothing_else_is(run_dir: Path, tmp_path: Path) -> No
 def test_a_packed_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.xz"
     plain.write_text("größer\n", encoding="utf-8")
-    pack(plain, packed)
+    pack("größer\n", packed)
     assert find_packed(plain) == plain
     plain.unlink()
     assert find_packed(plain) == packed

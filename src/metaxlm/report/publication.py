@@ -21,7 +21,7 @@ from metaxlm.files import (
     atomic_path,
     dump_json,
     pack,
-    pack_text,
+    read_text,
     write_json,
     write_text,
 )
@@ -40,7 +40,7 @@ def publish(run_dir: Path, folder: Path) -> None:
         target.mkdir()
         for name in (RESULTS, COMPARISONS):
             if (run_dir / name).is_file():
-                pack(run_dir / name, target / f"{name}{PACKED}")
+                pack(read_text(run_dir / name), target / f"{name}{PACKED}")
         for name in (RECIPE, PROVENANCE):
             _copy(run_dir / name, target / name)
         _copy_trainings(run_dir, target, run.variants)
@@ -64,7 +64,7 @@ def publish_more(run_dir: Path, folder: Path) -> Addition:
             (RESULTS, dump_lines(addition.rows)),
             (COMPARISONS, dump_json(addition.comparisons)),
         ):
-            pack_text(content, target / f"{name}{PACKED}")
+            pack(content, target / f"{name}{PACKED}")
         write_text(target / RECIPE, save_values(addition.recipe))
         write_json(target / PROVENANCE, addition.provenance)
         for source in (run_dir, folder):  # the published one last, so that it stays
