@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.experiments.results import read_results
+from metaxlm.files import read_json
 from metaxlm.recipe_file import load_recipe
 from metaxlm.report.cells import format_cell
 from metaxlm.report.paper.measurements import MAIN_VARIANTS, TASKS, Measurements
@@ -71,7 +72,8 @@ def find_number(name: str, variant: str, what: str, *, only_first: bool = False)
         return f"{statistics.fmean(held_out[-1].values()):.2f}"
     if what == "amazon":
         lines = make_review_table(found).groups[0].lines
-        return next(format_cell(line.cells[-1]) for line in lines if line.variant == variant)
+        shown = {line.variant: format_cell(line.cells[-1]) for line in lines}
+        return shown.get(variant, "–")
     shown = MAIN_VARIANTS if variant in MAIN_VARIANTS else ("xlm", "metaxlm", variant)
     if what == "average":
         return format_cell(found.average_cell(find_sections(name, shown, False), variant))
@@ -112,16 +114,20 @@ def test_the_twins_table(name: str, after: str, variants: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    ("after", "variants"),
-    [("## Which parts are initialized", ABLATIONS), ("## Beyond the paper's +Dict", IDEAS)],
+    ("name", "after", "variants"),
+    [
+        ("twin", "## Which parts are initialized", ABLATIONS),
+        ("twin", "## Beyond the paper's +Dict", IDEAS),
+        ("twin_minilm", "### Which parts, freezing, distillation", ABLATIONS),
+    ],
 )
-def test_the_twins_other_models(after: str, variants: dict[str, str]) -> None:
+def test_the_twins_other_models(name: str, after: str, variants: dict[str, str]) -> None:
     head, _, *rows = read_table(RESULTS / "twin.md", after)
     assert [row[0] for row in rows] == list(variants)
     for label, *numbers in rows:
         expected = [
-            find_number("twin", variants[label], name_what(column), only_first=True)
-            + find_others("twin", variants[label], name_what(column))
+            find_number(name, variants[label], name_what(column), only_first=True)
+            + find_others(name, variants[label], name_what(column))
             for column in head[1:]
         ]
         assert numbers == expected, label
@@ -140,14 +146,48 @@ def test_the_readmes_table() -> None:
         assert numbers == expected, label
 
 
+def test_the_readmes_sentences() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    reviews = [
+        ", ".join(find_number(name, variant, "amazon").split(" ")[0] for variant in MAIN_VARIANTS)
+        for name in ("twin_minilm", "twin")
+    ]
+    assert f"({reviews[0]} with MiniLM, {reviews[1]} with our own)" in text
+    first, second = (count_verdicts(name) for name in ("twin_minilm", "twin"))
+    assert (
+        f"{first[0]} hold with MiniLM, {first[1]} fail and {first[2]} cannot be told at this size "
+        f"({second[0]}, {second[1]} and {second[2]} with our own)"
+    ) in text
+
+
+def count_verdicts(name: str) -> tuple[str, ...]:
+    report = (RESULTS / name / "report/paper/report.md").read_text(encoding="utf-8")
+    counted = re.search(r"paper: (\d+) holds, (\d+) fails, (\d+) cannot be told", report)
+    assert counted is not None
+    return counted.groups()
+
+
 @pytest.mark.parametrize(
     ("name", "start"), [("twin", "paper's 28 claims, "), ("twin_minilm", "the ready encoder ")]
 )
 def test_the_number_of_verdicts(name: str, start: str) -> None:
     text = " ".join((RESULTS / "twin.md").read_text(encoding="utf-8").split())
-    report = (RESULTS / name / "report/paper/report.md").read_text(encoding="utf-8")
     told = re.search(start + r"(\d+) hold, (\d+) fail and (\d+) cannot be told", text)
-    counted = re.search(r"paper: (\d+) holds, (\d+) fails, (\d+) cannot be told", report)
-    assert told is not None and counted is not None
-    assert told.groups() == counted.groups()
+    assert told is not None
+    assert told.groups() == count_verdicts(name)
     assert sum(map(int, told.groups())) == 28
+
+
+def test_how_far_the_reviews_finetunings_came() -> None:
+    text = " ".join((RESULTS / "twin.md").read_text(encoding="utf-8").split())
+    last: dict[bool, list[float]] = {True: [], False: []}
+    for cell in read_json(RESULTS / "twin_minilm" / "provenance.json")["cells"]:
+        if cell["task"].startswith("amazon"):
+            last[cell["model"] == "xlm"].append(cell["losses"][-1])
+    mine, theirs = last[True], last[False]
+    assert (
+        f"XLM's training loss is {statistics.fmean(mine):.2f}, theirs "
+        f"{statistics.fmean(theirs):.2f}, and {sum(loss > 0.4 for loss in theirs)} of their "
+        f"{len(theirs)} finetunings are still above 0.4, none of XLM's {len(mine)}"
+    ) in text
+    assert max(mine) < 0.4

@@ -104,6 +104,9 @@ def test_every_row_tells_its_step_and_its_cell(finished: Path) -> None:
         cell = origins[row["origin"]]
         assert (cell["task"], cell["seed"]) == (row["task"], row["seed"])
         assert cell["model"].partition("-step-")[0] == row["variant"]
+        losses = cell.get("losses", [])
+        assert len(losses) == (row["task"] not in ("tatoeba", "alignment"))  # one epoch each
+        assert all(0 < loss < 10 for loss in losses)
     titles = {stage["title"]: stage for stage in provenance["stages"]}
     assert titles["pretrain xlm"]["steps"] == 12
     assert titles["pretrain xlm"]["tokens"] > 12 * 8 * 16

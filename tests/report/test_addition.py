@@ -116,7 +116,7 @@ def test_cells_that_are_lacking_come_in_and_the_others_stay(
     addition = publish_more(run, published)
 
     assert addition.describe() == (
-        "added 3 cells; 1 stay as published (1 had other scores this time)"
+        "added 3 cells; 1 stays as published (1 had other scores this time)"
     )
     assert list_seeds(published, "xlm-step-6", "xnli") == {0: 0.5, 1: 0.7}
     assert list_seeds(published, "metaxlm", "pawsx") == {0: 0.7}
@@ -194,6 +194,33 @@ def test_a_block_of_the_grid_stands_there_once(published: Path, tmp_path: Path) 
     assert add_run(published, run).recipe["evaluation"]["grid"] == grid
 
 
+def test_blocks_that_others_cover_are_dropped(published: Path, tmp_path: Path) -> None:
+    def join(*grid: dict[str, Any]) -> list[dict[str, Any]]:
+        recipe = yaml.safe_load((published / "recipe.yaml").read_text("utf-8"))
+        recipe["evaluation"]["grid"] = [grid[0]]
+        (published / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+        settings = RECIPE["evaluation"] | {"grid": list(grid[1:])}
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        run = make_run(folder, [("xlm", "pawsx", 0)], mark="b", evaluation=settings)
+        return list(add_run(published, run).recipe["evaluation"]["grid"])
+
+    reviews = {"tasks": ["amazon-books", "amazon-dvd", "amazon-music"], "variants": ["xlm"]}
+    of_both = {"tasks": ["amazon", "xnli"], "steps": "kept"}
+    assert join(reviews, of_both) == [of_both]  # a group, all variants, the finished model too
+    halves = [{"tasks": ["amazon"], "variants": [name]} for name in ("xlm", "metaxlm")]
+    assert join({"tasks": ["amazon"]}, *halves) == halves
+    for other in (
+        {"tasks": ["amazon"], "variants": ["metaxlm"]},
+        {"tasks": ["amazon-books"]},
+        {"tasks": ["amazon"], "seeds": 2},
+        {"tasks": ["amazon"], "languages": ["de"]},
+        {"tasks": ["amazon"], "sources": ["de"]},
+    ):
+        assert join(reviews, other) == [reviews, other]
+    kept = reviews | {"steps": "kept"}
+    assert join(kept, {"tasks": ["amazon"]}) == [kept, {"tasks": ["amazon"]}]
+
+
 def test_other_machines_are_no_other_recipe(published: Path, tmp_path: Path) -> None:
     elsewhere = {
         "corpus": {"source": "text", "path": "there"},
@@ -246,6 +273,19 @@ def test_what_cannot_be_compared_is_refused(
     with pytest.raises(MetaXLMError, match=message):
         publish_more(run, published)
     assert find_packed(published / "results.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(("score", "expected"), [(0.5, [0.7, 0.2]), (0.6, None)])
+def test_losses_that_are_not_known_come_with_equal_scores(
+    published: Path, tmp_path: Path, score: float, expected: list[float] | None
+) -> None:
+    cells = [("xlm", "xnli", 0), ("xlm", "xnli", 1)]
+    run = make_run(tmp_path / "second", cells, mark="b", score=score)
+    facts = read_json(run / "provenance.json")
+    facts["cells"][0]["losses"] = [0.7, 0.2]
+    write_json(run / "provenance.json", facts)
+    found = add_run(published, run).provenance["cells"]
+    assert [cell.get("losses") for cell in found] == [expected, None, None, None]
 
 
 def test_other_weights_are_another_training(published: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Complete cells and stages come in. `results.jsonl` (every score is a row), `comparisons.json` (every
 two variants on the same examples) and `provenance.json` (fingerprints, digests of weights, time,
-steps, tokens) go out; these small files are all that the reports need.
+steps, tokens, losses of finetuning) go out; these small files are all that the reports need.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def _describe(
             "origin": cell.fingerprint,
             "metaxlm": cell.metaxlm,
             **_pick(cell.record, "seconds", "device"),
+            **_list_losses(cell.record),
         }
         for cell in cells
     ]
@@ -95,6 +96,12 @@ def _describe(
         "stages": list(stages),
         "cells": made,
     }
+
+
+def _list_losses(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the training loss of each epoch, which tells whether a finetuning came to its end."""
+    epochs = record.get("epochs")
+    return {"losses": [round(epoch["loss"], 4) for epoch in epochs]} if epochs else {}
 
 
 def _describe_stage(stage: Stage) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """What a second run adds to a publication: cells that it lacks, of the same models and data.
 
 Two folders of one recipe come in, made on other days or machines: a publication, and a run that
-trained and measured a part. Out comes the content of both. A published cell stays as it is. Refused
-is a run whose settings, trainings or test sets are others: its scores would stand beside ones that
-they cannot be compared with. Trainings are the same if their logs are, digit by digit.
+trained and measured a part. Out comes the content of both. Published scores stay as they are.
+Refused is a run whose settings, trainings or test sets are others: its scores would stand beside
+ones that they cannot be compared with. Trainings are the same if their logs are, digit by digit.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from metaxlm.experiments.stage import list_changes
 from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
 from metaxlm.files import digest_value, find_packed, read_json
 from metaxlm.report.run_folder import RECIPE, find_log, read_recipe
+from metaxlm.tasks.registry import GROUPS
 
 _CELL = ("model", "task", "source", "seed")
 _PACE = frozenset({"tokens_per_second", "peak_share", "seconds"})
@@ -54,11 +56,11 @@ class Addition:
 
     def describe(self) -> str:
         """Say what came in, and what was there."""
-        told = f"added {self.num_added} cells"
+        told = f"added {self.num_added} {'cell' if self.num_added == 1 else 'cells'}"
         if not self.num_again:
             return told
-        changed = self.num_changed or "none"
-        return f"{told}; {self.num_again} stay as published ({changed} had other scores this time)"
+        stay = f"{self.num_again} {'stays' if self.num_again == 1 else 'stay'} as published"
+        return f"{told}; {stay} ({self.num_changed or 'none'} had other scores this time)"
 
 
 def add_run(published: Path, run_dir: Path) -> Addition:
@@ -76,6 +78,9 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     changed = [
         cell for there, cell in again if old_scores[_trace(there)] != new_scores[_trace(cell)]
     ]
+    for there, cell in again:
+        if "losses" in cell and cell not in changed:
+            there.setdefault("losses", cell["losses"])
     shown = {(cell["model"], cell["task"]) for cell in second["cells"]}
     shown -= {(cell["model"], cell["task"]) for cell in changed}
     origins = set(map(_trace, cells))
@@ -198,9 +203,30 @@ def _join_stages(
 def _join_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Let the published recipe have the other's variants and blocks of the grid as well."""
     first, second = (recipe["evaluation"].get("grid") or [] for recipe in (old, new))
-    grid = [*first, *(block for block in second if block not in first)]
     variants = {**old["variants"], **new["variants"]}
+    grid = _drop_covered([*first, *second], list(variants))
     return {**old, "variants": variants, "evaluation": {**old["evaluation"], "grid": grid}}
+
+
+def _drop_covered(
+    blocks: Sequence[Mapping[str, Any]], variants: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """Drop blocks of a grid that ask for nothing that the others do not."""
+    kept = list(blocks)
+    for block in blocks:
+        others = [other for other in kept if other is not block]
+        asked = (_list_parts(other, variants) for other in others)
+        if _list_parts(block, variants) <= set().union(*asked):
+            kept = others
+    return kept
+
+
+def _list_parts(block: Mapping[str, Any], variants: Sequence[str]) -> set[tuple[str, ...]]:
+    tasks = [task for name in block["tasks"] for task in GROUPS.get(name, (name,))]
+    # Kept checkpoints come with the finished model.
+    steps = ("last", "kept") if block.get("steps") == "kept" else ("last",)
+    rest = str([block.get(key) for key in ("seeds", "languages", "sources")])
+    return set(product(tasks, block.get("variants") or variants, steps, [rest]))
 
 
 def _trace(cell: Mapping[str, Any]) -> str:

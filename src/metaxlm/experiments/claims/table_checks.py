@@ -94,8 +94,8 @@ def check_tasks(
     won, lost = (sum(p_value < ALPHA for p_value in side) for side in (gains, losses))
     basis = name_basis([one for of_task in found.values() for one in of_task])
     reason = (
-        f"{display_name(first)} is better on {won} of {len(tasks)} tasks, worse on {lost}, and "
-        f"{len(tasks) - won - lost} are undecided ({basis}); {at_least} are needed together."
+        f"{display_name(first)} is better on {won} of {len(tasks)} tasks, worse on {lost}, "
+        f"undecided on {len(tasks) - won - lost} ({basis}); {at_least} are needed together."
     )
     caveats = name_caveats(evidence, variants, tasks, unlearned)
     return Judgment(outcome, tuple(numbers), f"{reason} {caveats}".strip())
@@ -121,13 +121,12 @@ def check_small_gain(
     numbers = list_contrasts([gain, *gains, *leads])
     if len(unlearned) == len(tasks):
         return Judgment("cannot be told", tuple(numbers), name_unlearned(unlearned))
-    outcome: Outcome = "cannot be told"
     name, basis = display_name(whole), name_basis([gain])
     if any(lead.direction < 0 for lead in leads):
         return Judgment("fails", tuple(numbers), f"A part beats {name}; {basis}.")
     if gain.direction <= 0:
         reason = f"{name} itself is not supported to be better than {display_name(base)} ({basis})."
-        return Judgment(outcome, tuple(numbers), reason)
+        return Judgment("cannot be told", tuple(numbers), reason)
     shares = [found.value / gain.value for found in gains]
     numbers += [
         (f"{display_name(part)}: share of the gain", f"{100 * of_gain:.0f} %")
@@ -139,16 +138,24 @@ def check_small_gain(
         for found, of_gain in zip(gains, shares, strict=True)
         if found.direction > 0 and of_gain > 2 * share
     ]
-    if harmful or large:
-        what = "is worse than" if harmful else f"gains over {200 * share:.0f} % of {name} over"
-        reason = f"{join_names(harmful or large)} {what} {display_name(base)} ({basis})."
-        return Judgment("fails", tuple(numbers), reason)
-    if max(shares) <= share and all(lead.direction > 0 for lead in leads):
-        outcome = "holds"
-    reason = (
-        f"The largest share of {name}'s gain is {100 * max(shares):.0f} %, and {100 * share:.0f} %"
-        f" is the limit ({basis})."
-    )
+    outcome: Outcome = "fails"
+    if harmful:
+        reason = (
+            f"{join_names(harmful)} is worse than {display_name(base)} ({basis}), and the paper "
+            f"has a small gain."
+        )
+    elif large:
+        reason = (
+            f"{join_names(large)} gains over {200 * share:.0f} % of {name} over "
+            f"{display_name(base)} ({basis})."
+        )
+    else:
+        is_small = max(shares) <= share and all(lead.direction > 0 for lead in leads)
+        outcome = "holds" if is_small else "cannot be told"
+        reason = (
+            f"The largest share of {name}'s gain is {100 * max(shares):.0f} %, and "
+            f"{100 * share:.0f} % is the limit ({basis})."
+        )
     caveats = name_caveats(evidence, variants, tasks, unlearned)
     return Judgment(outcome, tuple(numbers), f"{reason} {caveats}".strip())
 
