@@ -165,7 +165,9 @@ def test_a_test_of_published_cells_is_not_counted_twice(published: Path, tmp_pat
     cells = [("xlm", "xnli", 0), ("metaxlm", "xnli", 0), ("metaxlm", "pawsx", 0)]
     addition = add_run(published, make_run(tmp_path / "second", cells, mark="b"))
     assert list(addition.comparisons) == ["a"]
-    assert "2 stay as published (none had other scores this time)" in addition.describe()
+    assert addition.describe() == (
+        "added 1 cell; 2 stay as published (none had other scores this time)"
+    )
 
 
 @pytest.mark.parametrize(

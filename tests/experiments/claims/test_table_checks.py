@@ -119,6 +119,15 @@ def test_a_gain_is_small_beside_the_whole(part: float, may_harm: bool, outcome: 
     assert found.outcome == outcome
 
 
+def test_a_part_that_may_be_as_good_as_the_whole_cannot_be_told() -> None:
+    rows = make_tasks(xlm=0.5, metaxlm=0.6)
+    for task in TASKS:
+        rows += make_scores(task, "kd", {"en": [0.2, 0.5, 0.8], "de": [0.1, 0.4, 0.7]})
+    found = check_small_gain(Evidence(rows), "xlm", ["kd"], "metaxlm", TASKS, 0.25, False)
+    assert found.outcome == "cannot be told"
+    assert dict(found.numbers)["kd: share of the gain"] == "0 %"
+
+
 def test_what_makes_a_small_gain_fail_is_named() -> None:
     def reason(part: float) -> str:
         evidence = Evidence(make_tasks(xlm=0.5, **{"xlm+kd": part}, metaxlm=0.6))
