@@ -114,12 +114,13 @@ def trace_curves(
     All points are of the same files: where a task has several splits, the one that is there at
     most steps counts. Languages that are missing at a step take their whole step out.
     """
-    wanted = (task, metric or find_metric(task), "transfer", source, variant)
+    wanted = (metric or find_metric(task), "transfer", source, variant)
     found = [
         row
         for row in rows
-        if row.get("step") is not None
-        and tuple(row[key] for key in ("task", "metric", "scenario", "source", "variant")) == wanted
+        if row["task"] == task
+        and row.get("step") is not None
+        and (row["metric"], row["scenario"], row["source"], row["variant"]) == wanted
     ]
     splits = _choose_splits(found)
     values: dict[int, dict[str, Series]] = {}

@@ -116,7 +116,8 @@ def collect(rows: Iterable[Row], *, task: str, metric: str, scenario: str) -> Sc
     chosen = [
         row
         for row in rows
-        if (row.get("task"), row.get("metric"), row.get("scenario")) == (task, metric, scenario)
+        if row.get("task") == task
+        and (row.get("metric"), row.get("scenario")) == (metric, scenario)
     ]
     return Scores(select_final(_keep_test_split(_keep_one_source(chosen))))
 
