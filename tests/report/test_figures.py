@@ -268,6 +268,16 @@ def test_of_many_variants_the_first_are_drawn_by_language_and_the_caption_says_s
     assert "variants; the tables" not in find_plate(names[:4]).caption
 
 
+def test_no_two_variants_look_alike() -> None:
+    own = [f"own-{number}" for number in range(8)]
+    looks = assign_looks(["xlm", *own, "metaxlm", "metaxlm+dict"])
+    assert len({look.marker for look in looks.values()}) == 11
+    assert len({(look.tone, look.dash) for look in looks.values()}) == 11  # lines without markers
+    few = assign_looks(["metaxlm", *own[:4], "xlm"])
+    assert len({look.tone for look in few.values()}) == 6
+    assert looks["metaxlm"] == few["metaxlm"]
+
+
 def test_paths_have_two_digits_and_texts_stay_as_they_are() -> None:
     rows = [make_row("0.12345", "xnli", "accuracy", x, 1 / 3, scenario="transfer")
             for x in ("en", "de")]  # fmt: skip

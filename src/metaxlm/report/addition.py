@@ -78,9 +78,7 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     changed = [
         cell for there, cell in again if old_scores[_trace(there)] != new_scores[_trace(cell)]
     ]
-    for there, cell in again:
-        if "losses" in cell and cell not in changed:
-            there.setdefault("losses", cell["losses"])
+    _add_losses([pair for pair in again if pair[1] not in changed])
     shown = {(cell["model"], cell["task"]) for cell in second["cells"]}
     shown -= {(cell["model"], cell["task"]) for cell in changed}
     origins = set(map(_trace, cells))
@@ -181,6 +179,13 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
 
 def _name_cell(cell: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(cell[key] for key in _CELL)
+
+
+def _add_losses(pairs: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> None:
+    """Let published cells have the losses of equal ones where theirs are not known."""
+    for published, cell in pairs:
+        if "losses" in cell:
+            published.setdefault("losses", cell["losses"])
 
 
 def _join_stages(

@@ -1,8 +1,9 @@
 """The report's colors: one for each variant, everywhere the same, in a light and a dark tone.
 
 The hues are told apart with the common color-vision deficiencies, and every variant has a marker
-and a dash of its own as well. Light tones stand on white at 3:1 or better, dark ones on the page's
-dark background. Saved figures use the light tones; the page swaps them through CSS variables.
+of its own as well; of two that share a hue, the lines are dashed in different ways. Light tones
+stand on white at 3:1 or better, dark ones on the page's dark background. Saved figures use the
+light tones; the page swaps them through CSS variables.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _VARIANTS = (
     Tone("--variant-5", "#857000", "#d9c142"),
     Tone("--variant-6", "#5a4fcf", "#a9a1fb"),
 )
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES = ("--", "-", "-", "-.", "-.", ":", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "8", "*", "<", ">", "d")
+_DASHES = ("--", "-", "-", "-.", "-.", ":", ":", "-", "--", "--", "-", "-", "-", "-")
+"""Twice as many as colors: the second seven are for variants that take a color again."""
 _FIXED_PLACES = {"xlm": 0, "metaxlm": 1, "metaxlm+dict": 2}
 
 _RULES = {
@@ -76,10 +78,11 @@ def assign_looks(variants: Sequence[str]) -> dict[str, Look]:
     for variant in variants:
         place = _FIXED_PLACES.get(variant)
         if place is None:
-            # More variants than colors: reuse them, markers and legends still tell them apart.
-            place = free[used % len(free)] if free else used % len(_VARIANTS)
+            times, chosen = divmod(used, len(free))
+            place = free[chosen] + times % 2 * len(_VARIANTS)
             used += 1
-        looks[variant] = Look(place, _VARIANTS[place], _MARKERS[place], _DASHES[place])
+        color = place % len(_VARIANTS)
+        looks[variant] = Look(color, _VARIANTS[color], _MARKERS[place], _DASHES[place])
     return looks
 
 

@@ -135,7 +135,7 @@ def test_what_makes_a_small_gain_fail_is_named() -> None:
         return check_small_gain(evidence, *tasks).reason
 
     assert reason(0.45) == (
-        "XLM+KD is worse than XLM (over 3 seeds), and the paper has a small gain."
+        "XLM+KD is worse than XLM (over 3 seeds), where a small gain is claimed."
     )
     assert reason(0.555) == "XLM+KD gains over 50 % of MetaXLM over XLM (over 3 seeds)."
     assert reason(0.62) == "A part beats MetaXLM; over 3 seeds."

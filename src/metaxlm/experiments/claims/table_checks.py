@@ -141,8 +141,8 @@ def check_small_gain(
     outcome: Outcome = "fails"
     if harmful:
         reason = (
-            f"{join_names(harmful)} is worse than {display_name(base)} ({basis}), and the paper "
-            f"has a small gain."
+            f"{join_names(harmful)} is worse than {display_name(base)} ({basis}), where a small "
+            f"gain is claimed."
         )
     elif large:
         reason = (
