@@ -60,7 +60,7 @@ def draw_loss(
     if not logs and not meta_log:
         return None
     with drawing_style():
-        figure = Figure(figsize=(_WIDTH, 3.3))
+        figure = Figure(figsize=(_WIDTH, 3.6))
         panels = [bool(meta_log), bool(logs)]
         axes = figure.subplots(1, sum(panels), width_ratios=[1, 1.7][: sum(panels)], squeeze=False)
         places = list(axes[0])
@@ -76,10 +76,8 @@ def draw_loss(
                 steps, losses = thin_log(log)
                 axis.plot(steps, losses, look.dash, color=look.tone.light, linewidth=1.6)
             _label(axis, "Cross-lingual pretraining", "step", "" if meta_log else "loss")
-            axis.legend(
-                handles=_make_handles(logs, looks, markers=False),
-                labels=list(map(_name, logs)),
-            )
+            handles = _make_handles(logs, looks, markers=False)
+            _add_legend(figure, handles, list(map(_name, logs)))
     return figure
 
 
