@@ -1,34 +1,45 @@
-"""One door for files: atomic writes, digests, JSON, locks.
+"""Atomic writes, digests, JSON, locks.
 
-Nothing half-written is ever seen under a final name: a file or folder is written beside its final
-place under a temporary name, flushed to the disk, and renamed. A crash leaves at most a
-`.tmp-*` entry, which the next start removes.
+A file or folder is written beside its final path under a temporary name, flushed to the disk and
+renamed, so that nothing half-written appears under a final name. A crash leaves at most a
+`.tmp-metaxlm-*` entry, which the next write to the same path removes. `manifest.atomic_folder`
+writes folders.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import hashlib
 import json
 import lzma
 import os
+import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
 from metaxlm.errors import MetaXLMError
 
-TEMPORARY_PREFIX = ".tmp-"
+TEMPORARY_PREFIX = ".tmp-metaxlm-"
+"""Beginning of the name of every unfinished file or folder."""
+_REPLACED = f"{TEMPORARY_PREFIX}replaced-"
+"""Beginning of the name that a folder has while a new one takes its place."""
 PACKED = ".xz"
 """Ending of a text file that is stored compressed."""
 STANDARD = "-"
 """Names the standard input or output where a file is asked for."""
 _PREPARATION_S = 20.0
 """How long the first of several processes may take to sweep a folder they will share."""
+LONGEST_NAME = 100
+"""Bytes of a name that becomes a file name."""
+_TOKEN_BYTES = 4
 _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
 
@@ -51,40 +62,212 @@ def _set_usual_modes(path: Path) -> None:
         file.chmod(0o666 & ~_UMASK)
 
 
-def _rename_into_place(temporary: Path, final: Path) -> None:
-    """Rename, replacing a folder that stands in the way, and flush the parent's entry."""
-    if final.is_dir() and not final.is_symlink():
-        discarded = final.with_name(f"{TEMPORARY_PREFIX}old-{final.name}")
-        shutil.rmtree(discarded, ignore_errors=True)
-        final.rename(discarded)
-        temporary.rename(final)
-        shutil.rmtree(discarded)
-    else:
+@contextmanager
+def atomic_file(final: Path) -> Iterator[Path]:
+    """Yield a temporary file beside `final`; on success flush it and rename it to `final`.
+
+    If the body raises, the temporary is removed and `final` stays as it was. A folder or a device
+    is never replaced by a file.
+    """
+    check_file_target(final)
+    final = follow_link(final)
+    with temporary_beside(final, folder=False) as temporary:
+        yield temporary
+        finish(temporary)
         temporary.replace(final)
-    descriptor = os.open(final.parent, os.O_RDONLY)
+        _sync_entry(final)
+
+
+def follow_link(path: Path) -> Path:
+    """Return what a symbolic link names, so that the link itself is not replaced."""
+    return path.resolve() if path.is_symlink() else path
+
+
+def check_file_output(output: Path | str | None, *inputs: Path | str | None) -> None:
+    """Raise an error if a file cannot be written, or if it is an input; before any work starts."""
+    check_output(output, inputs)
+    if output is not None and output != STANDARD:
+        check_file_target(Path(output))
+
+
+def check_file_target(path: Path) -> None:
+    """Raise an error if a file cannot be written to a path because something else is there."""
+    if path.is_dir():
+        raise MetaXLMError(f"{path}: is a folder, cannot write a file there; add a file name")
+    if path.exists() and not path.is_file():
+        raise MetaXLMError(f"{path}: not a regular file; name a file, or - for standard output")
+
+
+def check_output(output: Path | str | None, inputs: Iterable[Path | str | None]) -> None:
+    """Raise an error if an input is the output or is inside it."""
+    if output is None or output == STANDARD:
+        return
+    target = Path(output).expanduser().resolve()
+    for source in inputs:
+        if source is None or source == STANDARD:
+            continue
+        path = Path(source).expanduser().resolve()
+        if path.is_relative_to(target):
+            found = "is also an input" if path == target else f"contains the input {source}"
+            raise MetaXLMError(f"{output}: {found}; choose another output")
+
+
+@lru_cache(maxsize=4096)
+def check_name(name: str, what: str) -> str:
+    """Return a name that becomes a file name; raise an error if it could leave its folder."""
+    if (
+        not name.strip(". ")
+        or name.startswith(".")
+        or any(c in "/\\" or not c.isprintable() for c in name)
+        or len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME
+    ):
+        raise MetaXLMError(
+            f"{what} {name[:120]!r}: cannot be a file name; use at most {LONGEST_NAME} bytes "
+            "without slashes or control characters, not beginning with a dot"
+        )
+    return name
+
+
+@contextmanager
+def temporary_beside(final: Path, *, folder: bool) -> Iterator[Path]:
+    """Create a file or folder beside `final` under a temporary name; remove it at the end.
+
+    The temporary is locked while its writer lives, so that leftovers of killed processes can be
+    told from the work of others.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    restore_replaced(final)
+    leftovers = [*_list_temporaries(final, TEMPORARY_PREFIX), *_list_temporaries(final, _REPLACED)]
+    for leftover in leftovers:
+        if not _is_locked(leftover):
+            remove(leftover)
+    temporary, lock = _create_locked(final, folder)
+    try:
+        yield temporary
+    finally:
+        os.close(lock)
+        with suppress(OSError):
+            remove(temporary)
+
+
+def finish(temporary: Path) -> None:
+    """Set the usual file modes and flush everything to the disk."""
+    _set_usual_modes(temporary)
+    sync_tree(temporary)
+
+
+def replace_folder(temporary: Path, final: Path) -> None:
+    """Give a finished folder its final name; one that is there is exchanged and then removed."""
+    if not final.is_dir():
+        temporary.rename(final)
+    elif not _exchange(temporary, final):
+        replaced = _name_temporary(final, _REPLACED)
+        final.rename(replaced)
+        try:
+            temporary.rename(final)
+        except OSError:
+            replaced.rename(final)
+            raise
+        remove(replaced)
+    _sync_entry(final)
+
+
+def restore_replaced(final: Path) -> None:
+    """Undo a replacement that was interrupted after the old folder had been renamed."""
+    if not final.exists():
+        for replaced in _list_temporaries(final, _REPLACED)[-1:]:
+            replaced.rename(final)
+
+
+def sweep(folder: Path) -> None:
+    """Remove all temporaries below a folder that no other process uses; finish replacements."""
+    for leftover in sorted(folder.rglob(f"{TEMPORARY_PREFIX}*")):
+        if leftover.name.startswith(_REPLACED):
+            restore_replaced(leftover.with_name(leftover.name[_start(_REPLACED) :]))
+        if not _is_locked(leftover):
+            remove(leftover)
+
+
+def _name_temporary(final: Path, prefix: str) -> Path:
+    """Return an unused name beside `final`."""
+    return final.with_name(f"{prefix}{secrets.token_hex(_TOKEN_BYTES)}-{_shorten(final)}")
+
+
+def _shorten(final: Path) -> str:
+    """Return a name that leaves room for a prefix, with the same suffix."""
+    if len(final.name.encode()) <= 200:
+        return final.name
+    return hashlib.sha256(final.name.encode()).hexdigest() + final.suffix[-50:]
+
+
+def _start(prefix: str) -> int:
+    """Return where the target's name starts in that of a temporary."""
+    return len(prefix) + 2 * _TOKEN_BYTES + 1
+
+
+def _list_temporaries(final: Path, prefix: str) -> list[Path]:
+    """List the temporaries of one target, oldest first."""
+    if not final.parent.is_dir():
+        return []
+    start = _start(prefix)
+    names = [entry.name for entry in os.scandir(final.parent) if entry.name.startswith(prefix)]
+    found = [final.with_name(name) for name in names if name[start:] == _shorten(final)]
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+
+
+def _create_locked(final: Path, folder: bool) -> tuple[Path, int]:
+    """Create a temporary and lock it; try again if another process removed it in between."""
+    while True:
+        temporary = _name_temporary(final, TEMPORARY_PREFIX)
+        if folder:
+            temporary.mkdir()
+            lock = os.open(temporary, os.O_RDONLY)
+        else:
+            lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        with suppress(OSError):  # a file system without locks, or another process is removing it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if temporary.exists():
+            return temporary, lock
+        os.close(lock)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a living process writes a temporary."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; return False where the system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+def _sync_entry(path: Path) -> None:
+    """Flush the parent's entry of a path."""
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def atomic_path(final: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `final`; on success it is flushed and renamed to `final`.
-
-    The caller creates either a file or a folder there. If the body raises, the temporary is removed
-    and whatever stood at `final` is untouched.
-    """
-    final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = final.with_name(f"{TEMPORARY_PREFIX}{final.name}")
-    remove(temporary)
-    try:
-        yield temporary
-        _set_usual_modes(temporary)
-        sync_tree(temporary)
-        _rename_into_place(temporary, final)
-    finally:
-        remove(temporary)
 
 
 def remove(path: Path) -> None:
@@ -114,7 +297,7 @@ def _link_entry(source: str, target: str) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    with atomic_path(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -271,5 +454,5 @@ def open_output(target: str) -> Iterator[TextIO]:
             # Whoever read it has enough; Python must not fail again when it closes the stream.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    with atomic_path(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with atomic_file(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
         yield file

@@ -7,14 +7,33 @@ flipped bit in it is found too. Files in a subfolder with a manifest of its own 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import digest_file, digest_value, dump_json, read_json, read_text, write_text
+from metaxlm.files import (
+    TEMPORARY_PREFIX,
+    digest_file,
+    digest_value,
+    dump_json,
+    finish,
+    follow_link,
+    link,
+    read_json,
+    read_text,
+    replace_folder,
+    restore_replaced,
+    temporary_beside,
+    write_text,
+)
 
 MANIFEST = "manifest.json"
+MARKER = ".stage.json"
+"""Lists the files of a stage of a run."""
 EXTRA = "extra, nothing lists it"
 _SEAL = "seal"
 
@@ -26,6 +45,7 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Read a sealed JSON object; any changed byte is an error."""
+    restore_replaced(path.parent)
     value = read_json(path)
     if not isinstance(value, dict) or _SEAL not in value:
         raise MetaXLMError(f"{path}: damaged or not written by metaxlm (it has no seal)")
@@ -96,3 +116,101 @@ def find_damage(folder: Path) -> list[str]:
     return extra + [
         f"{path}: {what}" for path, facts in checked if (what := check_file(path, facts))
     ]
+
+
+@contextmanager
+def atomic_folder(
+    final: Path, facts: Mapping[str, Any] | None = None, *, internal: bool = False
+) -> Iterator[Path]:
+    """Yield a new folder beside `final`; on success seal it and rename it to `final`.
+
+    A folder without a marker or manifest of its own gets a manifest with the given facts, unless
+    it is part of another unfinished folder. An existing folder is replaced only if its marker or
+    manifest says that metaxlm wrote it; files that it does not list stay. `internal` folders are
+    parts of a work folder of metaxlm: they have no manifest and are replaced as a whole.
+    """
+    if final.name.startswith(TEMPORARY_PREFIX) and final.is_dir():
+        yield final  # unfinished itself: its own context seals and renames it
+        return
+    final = follow_link(final)
+    is_part = internal or any(p.startswith(TEMPORARY_PREFIX) for p in final.absolute().parts[:-1])
+    if not is_part:
+        list_foreign_files(final)
+    elif final.exists() and not final.is_dir():
+        raise MetaXLMError(f"{final}: is a file, cannot write a folder there")
+    with temporary_beside(final, folder=True) as temporary:
+        yield temporary
+        if not is_part and not any((temporary / name).is_file() for name in (MARKER, MANIFEST)):
+            write_manifest(temporary, {"metaxlm": __version__, **(facts or {})})
+        finish(temporary)
+        for name in [] if is_part else list_foreign_files(final):
+            _keep(final / name, temporary / name)
+        replace_folder(temporary, final)
+
+
+def list_foreign_files(folder: Path) -> list[str]:
+    """List the files of a folder that metaxlm did not write.
+
+    Raise an error if the folder must not be replaced: it is a file, or it is not empty and has
+    neither a marker nor a manifest.
+    """
+    restore_replaced(folder)
+    if not folder.exists():
+        return []
+    if not folder.is_dir():
+        raise MetaXLMError(f"{folder}: is a file, cannot write a folder there; choose another name")
+    found = _walk(folder)
+    if not found:
+        return []
+    listed = _list_own(folder)
+    if listed is None:
+        raise MetaXLMError(
+            f"{folder}: not empty and not written by metaxlm (no {MANIFEST}); move it away or "
+            "choose another folder"
+        )
+    return [name for name in found if name not in listed]
+
+
+def _walk(folder: Path) -> list[str]:
+    """List all files and links below a folder; temporaries are left out."""
+    names = []
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(TEMPORARY_PREFIX))
+        links = [name for name in folders if Path(root, name).is_symlink()]
+        own = [name for name in files if not name.startswith(TEMPORARY_PREFIX)]
+        names += [Path(root, name).relative_to(folder).as_posix() for name in (*own, *links)]
+    return sorted(names)
+
+
+def _list_own(folder: Path) -> set[str] | None:
+    """Return the files that the markers and manifests of a folder list, those included."""
+    own: set[str] = set()
+    for path in [*folder.rglob(MARKER), *folder.rglob(MANIFEST)]:
+        try:
+            value = read_json(path)
+        except MetaXLMError as error:
+            raise MetaXLMError(
+                f"{path}: damaged, cannot tell which files metaxlm wrote; move {folder} away"
+            ) from error
+        if not isinstance(value, dict) or _SEAL not in value:
+            continue  # another program's
+        place = path.parent.relative_to(folder)
+        own |= {(place / name).as_posix() for name in (path.name, *value.get("files", ()))}
+        if path.name == MARKER:  # model cards are rewritten after their stage
+            own |= {
+                (place / name).as_posix()
+                for name in _walk(path.parent)
+                if Path(name).name == "README.md"
+            }
+    return own if own & {MARKER, MANIFEST} else None
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Take a user's file over into the folder that replaces its own."""
+    if target.exists() or target.is_symlink():
+        raise MetaXLMError(f"{source}: not written by metaxlm, but in the way; move it away")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        target.symlink_to(source.readlink())
+    else:
+        link(source, target)

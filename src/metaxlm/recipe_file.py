@@ -65,6 +65,17 @@ def save_recipe(recipe: Recipe) -> str:
     return save_values(recipe.model_dump(mode="json"))
 
 
+def check_recipe_file(path: Path, saved: Path) -> None:
+    """Raise an error if saving the resolved recipe would overwrite the user's own file."""
+    if not saved.exists() or not path.samefile(saved):
+        return
+    if read_text(path) != save_recipe(load_recipe(path)):
+        raise MetaXLMError(
+            f"{path}: the run saves its resolved recipe under this name; move your file elsewhere, "
+            "or choose another --output"
+        )
+
+
 def save_values(values: Mapping[str, Any]) -> str:
     """Return a recipe's plain values as YAML, in their order."""
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)

@@ -19,7 +19,7 @@ from metaxlm.features.layers import LayerChoice, every_layer, parse_layers
 from metaxlm.features.link_files import GoldFormat, LinkFormat, read_gold
 from metaxlm.features.pair_files import PairFiles, SentencePair, Split
 from metaxlm.features.pair_views import collect_views
-from metaxlm.files import STANDARD, write_text
+from metaxlm.files import STANDARD, check_file_output, write_text
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import console, say
@@ -105,12 +105,8 @@ def _choose_files(request: AlignRequest) -> PairFiles:
         raise MetaXLMError("align: needs either --input, or --source and --target")
     paths = sides if request.joined is None else [request.joined]
     files = PairFiles(paths[0], request.target, request.split)
-    inputs = {
-        Path(path).resolve() for path in (*paths, request.gold) if path not in (None, STANDARD)
-    }
-    for name, path in (("--output", request.output), ("--page", request.page)):
-        if path not in (None, STANDARD) and Path(path).resolve() in inputs:
-            raise MetaXLMError(f"{path}: {name} is an input itself; choose another file")
+    for path in (request.output, request.page):
+        check_file_output(path, *paths, request.gold)
     return files
 
 

@@ -140,10 +140,12 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do what is missing, continue where it stopped, and write the report."""
-    from metaxlm.recipe_file import load_recipe
+    from metaxlm.recipe_file import check_recipe_file, load_recipe
 
     set_quiet(quiet)
     loaded = load_recipe(recipe, overrides or [])
+    if not dry:
+        check_recipe_file(recipe, output / loaded.name / "recipe.yaml")
     # A slip in a recipe is told before torch is loaded.
     from metaxlm.cli.execution import Request, execute, execute_shared
     from metaxlm.cli.execution import collect as collect_so_far

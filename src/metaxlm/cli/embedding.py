@@ -68,9 +68,11 @@ def embed_command(
     from metaxlm.features.layers import parse_layers
     from metaxlm.features.sentence_files import open_sentences
     from metaxlm.features.vector_files import check_ending, write_vectors
+    from metaxlm.files import check_file_output
     from metaxlm.pretraining.device import choose_device
 
     check_ending(output)
+    check_file_output(output, source)
     chosen = choose_device(device)
     with open_sentences(source) as sentences:
         encoder = open_one_model(model)

@@ -26,6 +26,7 @@ from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.pipeline import (
     build_grid,
     build_stages,
+    check_inputs,
     check_recipe,
     note_recipe,
     select_stages,
@@ -139,6 +140,7 @@ class Work:
         check_recipe(recipe, request.variants)
         known = UserFiles(layout.root)
         stages = build_stages(recipe, layout, world, known)
+        check_inputs(recipe, layout, stages)
         variants = request.variants
         if request.measures and not variants:
             variants = list_measured(recipe)

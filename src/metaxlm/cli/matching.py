@@ -87,6 +87,7 @@ def match_command(
         )
     from metaxlm.corpus.frequencies import count_corpus
     from metaxlm.initialization.start import check_output, match
+    from metaxlm.manifest import atomic_folder
     from metaxlm.recipe_file import load_matching
     from metaxlm.report.matching import coverage_tables, write_coverage
     from metaxlm.vocabulary.loading import load_tokenizer
@@ -111,8 +112,9 @@ def match_command(
         max_positions=positions,
         seed=seed,
     )
-    start.save(output)
-    write_coverage(output, start.coverage)
+    with atomic_folder(output) as temporary:
+        start.save(temporary)
+        write_coverage(temporary, start.coverage)
     for table in coverage_tables(start.coverage):
         console.print(table)
     for remark in start.remarks:

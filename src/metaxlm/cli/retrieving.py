@@ -13,6 +13,7 @@ from metaxlm.cli.one_model import open_one_model
 from metaxlm.cli.options import Device, Quiet
 from metaxlm.cli.standard_output import keep_output_clean
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import check_file_output
 from metaxlm.progress import console, say, set_quiet
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def retrieve_command(
         from metaxlm.features.search_sides import SearchRequest, open_sides
         from metaxlm.pretraining.device import choose_device
 
-        _check_target(target, (queries, keys))
+        check_file_output(target, queries, keys)
         index = _make_index(faiss, faiss_search)
         if parallel and index is not None:
             raise MetaXLMError("--parallel measures the exact search; leave out --faiss")
@@ -198,7 +199,7 @@ def mine_command(
         from metaxlm.features.search_sides import SearchRequest, open_sides, read_gold_pairs
         from metaxlm.pretraining.device import choose_device
 
-        _check_target(output, (source, target, str(gold)))
+        check_file_output(output, source, target, gold)
         index = _make_index(faiss, faiss_search)
         chosen = choose_device(device)
         request = SearchRequest((source, target), layer, specials, batch_tokens, has_ids=ids)
@@ -308,15 +309,6 @@ def _write_lines(target: str, lines: Iterable[str]) -> int:
             f"{target}: cannot be written ({error.strerror or error}); choose another --output"
         ) from error
     return count
-
-
-def _check_target(target: str | None, inputs: Iterable[str]) -> None:
-    """Refuse to write over what is read."""
-    if target in (None, "-"):
-        return
-    assert target is not None
-    if any(Path(target).resolve() == Path(name).resolve() for name in inputs if name != "-"):
-        raise MetaXLMError(f"{target}: --output is an input itself; choose another file")
 
 
 def _tell_target(target: str) -> str:

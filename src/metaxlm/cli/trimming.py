@@ -57,9 +57,9 @@ def trim_command(
 
 
 def _save_tokenizer(trimmed: Trimmed, output: Path) -> None:
-    from metaxlm.files import atomic_path
+    from metaxlm.manifest import atomic_folder
 
-    with atomic_path(output) as temporary:
+    with atomic_folder(output) as temporary:
         trimmed.tokenizer.save_pretrained(temporary)
 
 

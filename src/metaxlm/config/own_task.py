@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from metaxlm.config.values import Fraction, LanguageCode, Location, Positive, Real, Section
+from metaxlm.files import LONGEST_NAME
 
 Column = Annotated[str, Field(min_length=1)] | int
 """The name of a column, or its number: from 1, or from -1 backwards."""
@@ -55,7 +56,7 @@ class ColumnsRecipe(Section):
 class OwnTaskRecipe(Section):
     """A task of the user's own files."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)]
     """What folders and results call the task."""
     title: str | None = None
     """What tables call it; the name if nothing is said."""

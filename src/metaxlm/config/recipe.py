@@ -16,13 +16,14 @@ from metaxlm.config.models import (
     TrainingRecipe,
     VariantRecipe,
 )
-from metaxlm.config.values import Count, LanguageCode, Section
+from metaxlm.config.values import Count, LanguageCode, Section, VariantName
+from metaxlm.files import LONGEST_NAME
 
 
 class Recipe(Section):
     """One experiment: variants that share everything else."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=LONGEST_NAME)]
     """Names the run folder."""
     seed: Count = 1
     """Everything random follows from it."""
@@ -42,7 +43,7 @@ class Recipe(Section):
     """Phase (b), cross-lingual pretraining."""
     execution: ExecutionRecipe = ExecutionRecipe()
     """How both trainings run."""
-    variants: Annotated[dict[str, VariantRecipe], Field(min_length=1)]
+    variants: Annotated[dict[VariantName, VariantRecipe], Field(min_length=1)]
     """Models to compare, by name."""
     evaluation: EvaluationRecipe = EvaluationRecipe()
     """Phase (c)."""
@@ -77,8 +78,8 @@ class Recipe(Section):
                 f"length {longest} exceeds model.max_positions {self.model.max_positions}"
             )
         for name in self.variants:
-            if not name or any(c in name for c in "/\\ ") or name.startswith("."):
-                raise ValueError(f"variant name {name!r} does not make a folder name")
+            if " " in name:
+                raise ValueError(f"variant name {name!r} has a space in it")
         self._check_grid()
         return self
 

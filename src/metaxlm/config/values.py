@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+)
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import check_name
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -15,7 +26,19 @@ Location = Annotated[Path, BeforeValidator(lambda v: Path(v) if isinstance(v, st
 
 
 # YAML 1.1 reads an unquoted `no`, which is Norwegian, as false.
-LanguageCode = Annotated[str, BeforeValidator(lambda v: "no" if v is False else v)]
+LanguageCode = Annotated[
+    str,
+    BeforeValidator(lambda v: "no" if v is False else v),
+    AfterValidator(lambda v: _check(v, "language")),
+]
+VariantName = Annotated[str, AfterValidator(lambda v: _check(v, "variant"))]
+
+
+def _check(name: str, what: str) -> str:
+    try:
+        return check_name(name, what)
+    except MetaXLMError as error:
+        raise ValueError(str(error)) from error
 
 
 def _parse_exponent(value: object) -> object:

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import TEMPORARY_PREFIX, atomic_path, digest_value, read_json, write_json
-from metaxlm.manifest import read_manifest, write_manifest
+from metaxlm.files import TEMPORARY_PREFIX, digest_value, read_json, write_json
+from metaxlm.manifest import atomic_folder, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -111,8 +111,7 @@ class ShardWriter:
         counts = ShardCounts()
         dtype = self._facts["dtype"]
         self._encoder.forget()
-        with atomic_path(folder) as temporary:
-            temporary.mkdir()
+        with atomic_folder(folder, internal=True) as temporary:
             with (
                 (temporary / _TOKENS).open("wb") as tokens,
                 (temporary / _LENGTHS).open("wb") as lengths,
@@ -141,8 +140,7 @@ class ShardWriter:
         facts = [read_json(part / _COUNTS) for part in parts]
         counts = sum((ShardCounts(**fact.pop("counts")) for fact in facts), ShardCounts())
         assert all(fact == facts[0] for fact in facts), "parts of different tokenizers"
-        with atomic_path(folder) as temporary:
-            temporary.mkdir()
+        with atomic_folder(folder) as temporary:
             with (temporary / _TOKENS).open("wb") as joined:
                 for part in parts:
                     with (part / _TOKENS).open("rb") as file:

@@ -31,7 +31,8 @@ from metaxlm.corpus.deduplication import find_duplicates, hash_paragraph
 from metaxlm.corpus.documents import Reader, Rejection, Split
 from metaxlm.corpus.engines.tasks import advance
 from metaxlm.corpus.text import TextCounts, read_lines, write_lines
-from metaxlm.files import atomic_path, remove, write_json
+from metaxlm.files import remove, write_json
+from metaxlm.manifest import atomic_folder
 
 if TYPE_CHECKING:
     from metaxlm.corpus.shards import ShardWriter
@@ -146,8 +147,7 @@ class WriteParagraphs(PipelineStep):  # type: ignore[misc]
     def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> None:
         """Write everything that arrives into the task's folder."""
         del world_size
-        with atomic_path(task_folder(self.folder, rank)) as temporary:
-            temporary.mkdir()
+        with atomic_folder(task_folder(self.folder, rank), internal=True) as temporary:
             with ExitStack() as files:
                 text: IO[str] | None = None
                 hashes: IO[bytes] | None = None
@@ -181,8 +181,7 @@ class FindDuplicates(PipelineStep):  # type: ignore[misc]
         """Write a bit a paragraph for each part of the task's language."""
         del data, world_size
         hashes = [map_hashes(path.with_suffix(HASHES)) for path in self.parts[rank]]
-        with atomic_path(task_folder(self.folder, rank)) as temporary:
-            temporary.mkdir()
+        with atomic_folder(task_folder(self.folder, rank), internal=True) as temporary:
             for number, repeated in enumerate(find_duplicates(hashes)):
                 np.packbits(repeated).tofile(duplicates_path(temporary, number))
         advance(sum(len(part) for part in hashes))
@@ -249,8 +248,7 @@ class WriteSentences(PipelineStep):  # type: ignore[misc]
     def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> None:
         """Write everything that arrives into the task's folder."""
         del world_size
-        with atomic_path(task_folder(self.folder, rank)) as temporary:
-            temporary.mkdir()
+        with atomic_folder(task_folder(self.folder, rank), internal=True) as temporary:
             documents = (document.text.split("\n") for document in data if document.text)
             counts: TextCounts = write_lines(temporary / SENTENCES, documents)
             facts = {"text": asdict(counts), "dropped": dict(self.tally.dropped)}

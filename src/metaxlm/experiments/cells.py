@@ -24,8 +24,8 @@ import numpy as np
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.stage import list_changes
-from metaxlm.files import atomic_path, digest_value, read_json, write_json
-from metaxlm.manifest import check_file, read_manifest, write_manifest
+from metaxlm.files import digest_value, read_json, write_json
+from metaxlm.manifest import atomic_folder, check_file, read_manifest, write_manifest
 from metaxlm.tasks.task import Tally
 
 CELLS = "cells"
@@ -115,8 +115,7 @@ class Cell:
 
     def write(self, content: CellContent, save_model: Callable[[Path], None] | None = None) -> None:
         """Store the content; the folder appears when all of it is on the disk."""
-        with atomic_path(self.folder) as temporary:
-            temporary.mkdir()
+        with atomic_folder(self.folder) as temporary:
             write_json(temporary / RECORD, content.record)
             if content.tallies:
                 arrays: dict[str, Any] = dict(content.tallies)

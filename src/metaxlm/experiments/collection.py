@@ -21,11 +21,11 @@ from metaxlm.experiments.grid import Grid
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.results import FILE_NAME as RESULTS
 from metaxlm.experiments.results import Result, list_rows, read_results, write_results
-from metaxlm.experiments.stage import MARKER, Stage
+from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.training import TRAINING_LOG
 from metaxlm.files import digest_value, write_json, write_text
-from metaxlm.manifest import read_sealed
+from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.card import model_card
 from metaxlm.model.model_folder import WEIGHTS
 from metaxlm.tasks.registry import TASKS

@@ -30,7 +30,8 @@ from metaxlm.experiments.statistics import (
     correct_holm,
 )
 from metaxlm.experiments.task_comparison import TaskComparison, Unit, restore
-from metaxlm.files import atomic_path, digest_value, link, read_json, write_json
+from metaxlm.files import digest_value, link, read_json, write_json
+from metaxlm.manifest import atomic_folder
 from metaxlm.progress import say
 from metaxlm.tasks.task import Tally, Task
 
@@ -307,8 +308,7 @@ def link_predictions(output: Path, cells: Sequence[StoredCell]) -> None:
     Trainings in another language than English stand apart, in `TASK/from-XX`, and files of which
     only the first examples were taken in `seed-N-first-M`.
     """
-    with atomic_path(output / PREDICTIONS) as temporary:
-        temporary.mkdir()
+    with atomic_folder(output / PREDICTIONS) as temporary:
         for cell, path in _list_predictions(cells):
             key, limit = cell.key, cell.record["limit"]
             seed = f"seed-{key.seed}-first-{limit}" if limit else f"seed-{key.seed}"

@@ -19,10 +19,9 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.preparation import MONOLINGUAL, load_vocabulary
-from metaxlm.experiments.stage import MARKER
 from metaxlm.experiments.training import encoder_config
-from metaxlm.files import digest_value
-from metaxlm.manifest import find_damage, read_manifest, read_sealed
+from metaxlm.files import LONGEST_NAME, digest_value
+from metaxlm.manifest import MARKER, find_damage, read_manifest, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, check_encoder, load_encoder
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
@@ -237,7 +236,8 @@ def _name_path(parts: Iterable[str]) -> str:
 
 
 def _make_safe(name: str) -> str:
-    return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "model"
+    safe = re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "model"
+    return safe.encode()[-LONGEST_NAME:].decode(errors="ignore").strip("-.")
 
 
 def _describe_training(place: Path) -> tuple[EncoderConfig, PreTrainedTokenizerBase]:

@@ -30,7 +30,7 @@ from metaxlm.experiments.training import (
     pretrain_variant,
 )
 from metaxlm.experiments.user_files import UserFiles
-from metaxlm.files import TEMPORARY_PREFIX, remove, write_text
+from metaxlm.files import check_output, sweep, write_text
 from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.progress import say
@@ -209,9 +209,24 @@ def select_stages(
 
 def start_run(recipe: Recipe, layout: RunLayout) -> None:
     """Sweep what a killed run left under temporary names, and save the resolved recipe."""
-    for leftover in sorted(layout.root.rglob(f"{TEMPORARY_PREFIX}*")):
-        remove(leftover)
+    sweep(layout.root)
     note_recipe(recipe, layout)
+
+
+def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> None:
+    """Reject inputs inside a folder that the run writes, before anything is written."""
+    matching = [recipe.matching, *(recipe.find_matching(v) for v in recipe.variants.values())]
+    inputs = (
+        recipe.corpus.path,
+        recipe.evaluation.data,
+        recipe.meta.model,
+        recipe.vocabulary.model,
+        *(choices.dictionaries for choices in matching),
+    )
+    folders = [stage.output for stage in stages]
+    folders += [stage.work_dir for stage in stages if stage.work_dir is not None]
+    for folder in (*folders, layout.report, layout.root / "cells"):
+        check_output(folder, inputs)
 
 
 def note_recipe(recipe: Recipe, layout: RunLayout) -> None:

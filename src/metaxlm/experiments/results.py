@@ -17,13 +17,15 @@ from typing import Any
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import json_loads, read_text, write_text
+from metaxlm.files import check_name, json_loads, read_text, write_text
 
 FILE_NAME = "results.jsonl"
 Row = Mapping[str, Any]
 """One line of it."""
 TUNING = ("train", "dev", "validation")
 """How the names of splits begin that are not for final scores where there is a test set."""
+_NAMES = ("run", "variant", "task", "language", "source", "metric", "split")
+"""Values of a row that become names of files."""
 ORIGIN_DIGITS = 12
 """Of a cell's fingerprint, in a row."""
 
@@ -116,6 +118,12 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         row = json_loads(line, f"{path}:{number}")
         if not isinstance(row, dict):
             raise MetaXLMError(f"{path}:{number}: a result is a JSON object, found {line[:40]!r}")
+        for key in _NAMES:
+            if isinstance(name := row.get(key), str):
+                try:
+                    check_name(name, key)
+                except MetaXLMError as error:
+                    raise MetaXLMError(f"{path}:{number}: {error}") from error
         rows.append(row)
     return rows
 

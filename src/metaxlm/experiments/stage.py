@@ -19,11 +19,17 @@ from typing import Any
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, digest_value, remove
-from metaxlm.manifest import describe_files, list_files, read_sealed, write_sealed
+from metaxlm.files import digest_value, remove
+from metaxlm.manifest import (
+    MARKER,
+    atomic_folder,
+    describe_files,
+    list_files,
+    read_sealed,
+    write_sealed,
+)
 from metaxlm.progress import say
 
-MARKER = ".stage.json"
 _LONGEST_SHOWN = 80
 # Files that are rewritten after their stage, such as a model card that gains the results.
 _REWRITTEN = frozenset({"README.md", MARKER})
@@ -97,8 +103,7 @@ class Stage:
         start = time.monotonic()
         if self.work_dir is not None:
             self._claim_work(self.work_dir)
-        with atomic_path(self.output) as temporary:
-            temporary.mkdir()
+        with atomic_folder(self.output) as temporary:
             if self.together and call is not None:
                 call(self.title)
             self.fill(temporary)
@@ -142,6 +147,10 @@ class Stage:
         if earlier is not None and earlier != self.fingerprint:
             say(f"{self.title}: clearing {work_dir}, made with another recipe")
         if earlier != self.fingerprint:
+            if not marker_path.exists() and work_dir.is_dir() and any(work_dir.iterdir()):
+                raise MetaXLMError(
+                    f"{work_dir}: not empty and not written by metaxlm (no {MARKER}); move it away"
+                )
             remove(work_dir)
             write_sealed(marker_path, {"fingerprint": self.fingerprint})
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.stage import MARKER, stage_files
+from metaxlm.experiments.stage import stage_files
 from metaxlm.files import TEMPORARY_PREFIX
-from metaxlm.manifest import EXTRA, MANIFEST, check_file, list_files, read_sealed
+from metaxlm.manifest import EXTRA, MANIFEST, MARKER, check_file, list_files, read_sealed
 from metaxlm.progress import track
 
 Listed = dict[Path, Mapping[str, Any]]

@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.features.layers import LayerChoice
-from metaxlm.files import atomic_path, dump_json, write_json
+from metaxlm.files import dump_json, write_json
+from metaxlm.manifest import atomic_folder
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.finetuned import export_encoder
@@ -46,8 +47,7 @@ def export_sentence_transformers(
     """
     number = _choose_number(model, layer)
     config = model.encoder.config
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
+    with atomic_folder(folder) as temporary:
         if isinstance(model.encoder, ForeignEncoder):
             _save_foreign(model.encoder, number, temporary)
         else:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from metaxlm.errors import MetaXLMError
 from metaxlm.features.embedding import Embedded
 from metaxlm.features.layers import LayerChoice
-from metaxlm.files import atomic_path
+from metaxlm.files import atomic_file
 
 VectorType = Literal["float16", "float32"]
 Array = npt.NDArray[Any]
@@ -55,7 +55,7 @@ def write_vectors(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _require_space(path.parent, len(layers) * num_texts * width * np.dtype(dtype).itemsize)
-        with atomic_path(path) as temporary:
+        with atomic_file(path) as temporary:
             done = write(temporary, _convert(chunks, dtype), num_texts, width, layers, dtype)
             assert done == num_texts, f"{done} vectors of {num_texts} texts"
     except OSError as error:

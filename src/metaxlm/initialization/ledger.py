@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path
+from metaxlm.files import atomic_file
 from metaxlm.initialization.matching import RULES
 from metaxlm.initialization.plan import Plan
 from metaxlm.vocabulary.token_forms import Kind
@@ -67,7 +67,7 @@ def save_ledger(plan: Plan, path: Path) -> None:
         "matching": plan.recipe.model_dump_json(),
     }
     table = pa.Table.from_arrays(columns, schema=_SCHEMA.with_metadata(metadata))
-    with atomic_path(path) as temporary:
+    with atomic_file(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
 

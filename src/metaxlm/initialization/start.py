@@ -24,13 +24,14 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm import __version__
 from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, write_json
+from metaxlm.files import write_json
 from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.composition import Counts
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.initialization.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.initialization.plan import Plan, make_plan
 from metaxlm.languages import language_name
+from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
 from metaxlm.vocabulary.loading import load_tokenizer
@@ -54,7 +55,7 @@ class Start:
         """Write a Hugging Face folder with the ledger and the coverage beside the model."""
         folder = Path(folder)
         check_output(folder)
-        with atomic_path(folder) as temporary:
+        with atomic_folder(folder) as temporary:
             save_pretrained(self.model, self.tokenizer, temporary, self._card())
             save_ledger(self.plan, temporary / LEDGER)
             write_json(temporary / COVERAGE, self.coverage)

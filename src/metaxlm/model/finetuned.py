@@ -20,7 +20,8 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, dump_json, read_json
+from metaxlm.files import dump_json, read_json
+from metaxlm.manifest import atomic_folder
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder, EncoderConfig
 from metaxlm.model.foreign import (
@@ -102,8 +103,7 @@ def save_finetuned(
     names = {str(k): label for k, label in enumerate(labels)}
     about = {"id2label": names, "label2id": {label: int(k) for k, label in names.items()}}
     config = start.encoder.config
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
+    with atomic_folder(folder) as temporary:
         if isinstance(model, TaskModel):
             tensors, values = _export_ours(model, start.tokenizer, kind)
             values |= about if labels else {}

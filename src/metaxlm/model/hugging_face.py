@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, dump_json
+from metaxlm.files import dump_json
+from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.model_folder import CONFIG, TOKENIZER_FILES, WEIGHTS, find_folder, read_tensors
@@ -71,8 +72,7 @@ def save_pretrained(
     folder or none. `card` becomes README.md.
     """
     _check_tokenizer(tokenizer, model.config.vocab_size, model.config.pad_id, "the tokenizer")
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
+    with atomic_folder(folder) as temporary:
         save_file(export_tensors(model), temporary / WEIGHTS, metadata={"format": "pt"})
         config = dump_json(export_config(model.config, tokenizer))
         (temporary / CONFIG).write_text(config, encoding="utf-8")

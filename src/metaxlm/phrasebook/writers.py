@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from metaxlm.files import atomic_path
 from metaxlm.languages import language_name
+from metaxlm.manifest import atomic_folder
 from metaxlm.phrasebook import formats
 from metaxlm.phrasebook.meaning import Sentence
 from metaxlm.phrasebook.sampling import Sampler
@@ -31,7 +31,7 @@ def write_phrasebook(
     """Write the corpus; whatever stood at `folder` is replaced when it is complete."""
     sizes = sizes or PhrasebookSizes()
     splits = Splits(languages, seed)
-    with atomic_path(folder) as temporary:
+    with atomic_folder(folder) as temporary:
         writer = _Writer(temporary, splits, sizes)
         with track("phrasebook tasks", writer.count_task_files(), "files") as advance:
             writer.on_file = advance

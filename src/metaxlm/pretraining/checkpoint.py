@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, read_json, write_json
-from metaxlm.manifest import find_damage, write_manifest
+from metaxlm.files import read_json, write_json
+from metaxlm.manifest import atomic_folder, find_damage, write_manifest
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretraining.optimizer import MOMENTS
 from metaxlm.progress import say
@@ -62,8 +62,7 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, whole or not at all."""
     final = folder / step_name(checkpoint.state.step)
-    with atomic_path(final) as temporary:
-        temporary.mkdir()
+    with atomic_folder(final) as temporary:
         save_file(_contiguous(checkpoint.model), temporary / "model.safetensors")
         save_file(_contiguous(checkpoint.moments), temporary / "optimizer.safetensors")
         write_json(temporary / "state.json", asdict(checkpoint.state))

@@ -158,4 +158,4 @@ def remove_old(folder: Path, newest_step: int, keep: int, permanent: Collection[
     for path in upto[:-keep]:
         if path.name not in names:
             # Renamed first: a crash half way must not leave half a checkpoint under its name.
-            remove(path.rename(path.with_name(f"{TEMPORARY_PREFIX}old-{path.name}")))
+            remove(path.rename(path.with_name(f"{TEMPORARY_PREFIX}removed-{path.name}")))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.errors import Interrupted
-from metaxlm.files import TEMPORARY_PREFIX, exclusive_folder, remove
+from metaxlm.files import exclusive_folder, sweep
 from metaxlm.model.encoder import MaskedLM
 from metaxlm.pretraining.batches import BatchSource
 from metaxlm.pretraining.checkpoint import (
@@ -204,8 +204,7 @@ def _hold(folder: Path, world: World) -> Iterator[None]:
         yield
         return
     with exclusive_folder(folder):
-        for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-            remove(leftover)
+        sweep(folder)
         yield
 
 

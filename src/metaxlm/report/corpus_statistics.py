@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from rich.table import Table
 
 from metaxlm.corpus.statistics import LanguageStatistics, Losses
-from metaxlm.files import atomic_path, write_text
+from metaxlm.files import atomic_file, write_text
 from metaxlm.languages import language_name
 from metaxlm.report.palette import GRID, INK
 from metaxlm.report.vector import drawing_style, render_pdf, render_svg
@@ -126,5 +126,5 @@ def write_statistics(
     figure = draw_statistics(rows, alpha)
     write_text(folder / "corpus.md", statistics_markdown(rows, alpha, losses))
     write_text(folder / "corpus.svg", render_svg(figure))
-    with atomic_path(folder / "corpus.pdf") as temporary:
+    with atomic_file(folder / "corpus.pdf") as temporary:
         temporary.write_bytes(render_pdf(figure))

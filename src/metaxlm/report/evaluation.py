@@ -16,7 +16,7 @@ from metaxlm.experiments.cells import StoredCell
 from metaxlm.experiments.failed_trainings import find_failed
 from metaxlm.experiments.results import Result
 from metaxlm.experiments.task_comparison import TaskComparison
-from metaxlm.files import atomic_path
+from metaxlm.manifest import atomic_folder
 from metaxlm.report.cells import Table
 from metaxlm.report.comparison import (
     make_language_tables,
@@ -58,8 +58,7 @@ def write_tables(
 ) -> None:
     """Write each table and figure in all its formats; the folder is renewed as a whole."""
     renderers = {".md": render_markdown, ".tex": render_latex, ".csv": render_csv}
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
+    with atomic_folder(folder) as temporary:
         for table in tables:
             for suffix, render in renderers.items():
                 path = temporary / f"{table.name}{suffix}"

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from rich.table import Table
 from rich.text import Text
 
-from metaxlm.files import atomic_path, write_text
+from metaxlm.files import atomic_file, write_text
 from metaxlm.initialization.comparison import Change, Comparison
 from metaxlm.initialization.plan import Origin
 from metaxlm.initialization.story import Story
@@ -134,7 +134,7 @@ def write_coverage(folder: Path, coverage: Coverage) -> None:
     figure = draw_coverage(coverage)
     write_text(folder / "coverage.md", coverage_markdown(coverage))
     write_text(folder / "coverage.svg", render_svg(figure))
-    with atomic_path(folder / "coverage.pdf") as temporary:
+    with atomic_file(folder / "coverage.pdf") as temporary:
         temporary.write_bytes(render_pdf(figure))
 
 

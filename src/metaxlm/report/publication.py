@@ -18,13 +18,14 @@ from metaxlm.experiments.results import dump_lines
 from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
 from metaxlm.files import (
     PACKED,
-    atomic_path,
+    check_output,
     dump_json,
     pack,
     read_text,
     write_json,
     write_text,
 )
+from metaxlm.manifest import atomic_folder, list_foreign_files
 from metaxlm.recipe_file import save_values
 from metaxlm.report.addition import Addition, add_run
 from metaxlm.report.paper.source import DATA_NOTES
@@ -36,8 +37,7 @@ def publish(run_dir: Path, folder: Path) -> None:
     """Write the folder, whole or not at all; one of the same run is replaced."""
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
-    with atomic_path(folder) as target:
-        target.mkdir()
+    with atomic_folder(folder) as target:
         for name in (RESULTS, COMPARISONS):
             if (run_dir / name).is_file():
                 pack(read_text(run_dir / name), target / f"{name}{PACKED}")
@@ -58,8 +58,7 @@ def publish_more(run_dir: Path, folder: Path) -> Addition:
     addition = add_run(folder, run_dir)
     if not addition.num_added:
         raise MetaXLMError(f"{run_dir}: has no cell that {folder} lacks; nothing was changed")
-    with atomic_path(folder) as target:
-        target.mkdir()
+    with atomic_folder(folder) as target:
         for name, content in (
             (RESULTS, dump_lines(addition.rows)),
             (COMPARISONS, dump_json(addition.comparisons)),
@@ -83,9 +82,11 @@ def _copy_trainings(source: Path, target: Path, variants: Iterable[str]) -> None
 
 
 def _check_place(name: str, run_dir: Path, folder: Path) -> None:
-    """Refuse a folder that holds anything but an earlier publication of the run."""
+    """Reject a folder that holds anything but an earlier publication of the run."""
+    check_output(folder, [run_dir])
     if folder.resolve().is_relative_to(run_dir.resolve()):
-        raise MetaXLMError(f"{folder}: lies in the run itself; name a folder elsewhere")
+        raise MetaXLMError(f"{folder}: is inside the run; name a folder elsewhere")
+    list_foreign_files(folder)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     is_published = (folder / f"{RESULTS}{PACKED}").is_file()

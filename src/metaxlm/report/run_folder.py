@@ -18,7 +18,7 @@ import yaml
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.results import read_results, select_final
-from metaxlm.files import find_packed, read_json, read_text
+from metaxlm.files import check_name, find_packed, read_json, read_text
 
 Row = Mapping[str, Any]
 """One line of results.jsonl or of a training log."""
@@ -218,7 +218,7 @@ def _variant_recipes(recipe: dict[str, Any]) -> dict[str, dict[str, Any]]:
     variants = recipe.get("variants")
     if not isinstance(variants, dict):
         return {}
-    return {str(name): value or {} for name, value in variants.items()}
+    return {check_name(str(name), "variant"): value or {} for name, value in variants.items()}
 
 
 def _order_variants(run_dir: Path, recipe: dict[str, Any], rows: list[Row]) -> list[str]:

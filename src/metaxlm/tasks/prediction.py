@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import STANDARD, open_output
+from metaxlm.files import check_file_output, open_output
 from metaxlm.model.finetuned import FinetunedModel
 from metaxlm.progress import say, track
 from metaxlm.tasks.classification import ClassificationTask
@@ -114,8 +114,7 @@ def predict_file(
     """
     check_tokenizer(model.tokenizer, model.config)
     chosen = choose_format(source, model.kind, layout)
-    if STANDARD not in (source, target) and Path(source).resolve() == Path(target).resolve():
-        raise MetaXLMError(f"{target}: --output is the input itself; choose another file")
+    check_file_output(target, source)
     model.model.to(device)
     count = shown = 0
     with open_input(source) as lines, open_output(target) as output:

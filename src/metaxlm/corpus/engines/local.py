@@ -33,7 +33,7 @@ from metaxlm.corpus.engines.supervision import (
     describe_death,
 )
 from metaxlm.corpus.engines.tasks import Outcome, record_failure
-from metaxlm.files import atomic_path
+from metaxlm.files import atomic_file
 from metaxlm.stopping import interruptible
 
 _POLL_S = 0.1
@@ -50,7 +50,7 @@ class LocalExecutor(Supervised, PipelineExecutor):  # type: ignore[misc]
     def complete(self, ranks: list[int], bar: WorkBar) -> list[Outcome]:
         """Feed the ranks to workers until each has an outcome."""
         pipeline_file = self.work.work_dir / "pipeline.pickle"
-        with atomic_path(pipeline_file) as temporary:
+        with atomic_file(pipeline_file) as temporary:
             temporary.write_bytes(pickle.dumps(self.work.pipeline))
         crew = _Crew(self.work, pipeline_file, ranks, bar)
         try:

@@ -35,7 +35,7 @@ from metaxlm.corpus.engines.tasks import (
     record_failure,
 )
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_path, read_json, write_json, write_text
+from metaxlm.files import atomic_file, read_json, write_json, write_text
 from metaxlm.stopping import interruptible
 
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.5, 15.0
@@ -125,7 +125,7 @@ class SlurmExecutor(Supervised, SlurmPipelineExecutor):  # type: ignore[misc]
         """Write what the jobs read: this executor, the ranks, and the script that starts one."""
         write_json(self._dir / "ranks_to_run.json", ranks)
         executor_file = self._dir / "executor.pik"
-        with atomic_path(executor_file) as temporary:
+        with atomic_file(executor_file) as temporary:
             temporary.write_bytes(dill.dumps(self, fmode=dill.CONTENTS_FMODE))
         python = "python" if self.env_command else shlex.quote(sys.executable)
         command = f"{python} -m datatrove.tools.launch_pickled_pipeline"

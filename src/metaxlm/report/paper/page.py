@@ -16,7 +16,8 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from metaxlm.experiments.names import display_name
-from metaxlm.files import atomic_path, write_json, write_text
+from metaxlm.files import write_json, write_text
+from metaxlm.manifest import atomic_folder
 from metaxlm.report.cells import Table
 from metaxlm.report.palette import Look, assign_looks, write_css_variables
 from metaxlm.report.paper.accounts import (
@@ -77,10 +78,9 @@ def write_paper_report(source: PaperSource, folder: Path) -> Path:
     """
     content = make_content(source)
     drawn = {plate.name: render_svg(plate.figure) for plate in content.plates}
-    with atomic_path(folder / "tables") as temporary:
+    with atomic_folder(folder / "tables") as temporary:
         _write_tables(content, temporary)
-    with atomic_path(folder / "figures") as temporary:
-        temporary.mkdir()
+    with atomic_folder(folder / "figures") as temporary:
         for plate in content.plates:
             _write(temporary / f"{plate.name}.svg", drawn[plate.name])
             (temporary / f"{plate.name}.pdf").write_bytes(render_pdf(plate.figure))
@@ -134,7 +134,7 @@ def make_sections(source: PaperSource, found: Measurements) -> dict[str, list[Ta
 
 
 def _write_tables(content: Content, folder: Path) -> None:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for table in (table for tables in content.sections.values() for table in tables):
         for suffix, render in ((".md", render_plain), (".tex", render_tex), (".csv", render_tidy)):
             _write(folder / f"{table.name}{suffix}", render(table))
