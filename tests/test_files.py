@@ -97,6 +97,15 @@ def test_two_writers_of_one_file_each_write_a_whole_file(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_two_writers_of_one_folder_each_write_a_whole_folder(tmp_path: Path) -> None:
+    final = tmp_path / "folder"
+    with atomic_folder(final) as one, atomic_folder(final) as other:
+        for folder in (one, other):
+            (folder / "a.txt").write_text(folder.name, encoding="utf-8")
+    assert (final / "a.txt").read_text(encoding="utf-8") == one.name
+    assert find_damage(final) == [] and [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
 def _write_and_die(final: Path) -> None:
     with atomic_folder(final) as temporary:
         (temporary / "half").touch()

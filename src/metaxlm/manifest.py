@@ -8,6 +8,7 @@ flipped bit in it is found too. Files in a subfolder with a manifest of its own 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ from metaxlm.files import (
     temporary_beside,
     write_text,
 )
+from metaxlm.progress import say
 
 MANIFEST = "manifest.json"
 MARKER = ".stage.json"
@@ -120,7 +122,11 @@ def find_damage(folder: Path) -> list[str]:
 
 @contextmanager
 def atomic_folder(
-    final: Path, facts: Mapping[str, Any] | None = None, *, internal: bool = False
+    final: Path,
+    facts: Mapping[str, Any] | None = None,
+    *,
+    internal: bool = False,
+    set_aside: bool = False,
 ) -> Iterator[Path]:
     """Yield a new folder beside `final`; on success seal it and rename it to `final`.
 
@@ -128,12 +134,15 @@ def atomic_folder(
     it is part of another unfinished folder. An existing folder is replaced only if its marker or
     manifest says that metaxlm wrote it; files that it does not list stay. `internal` folders are
     parts of a work folder of metaxlm: they have no manifest and are replaced as a whole.
+    `set_aside` renames a folder whose manifest is damaged instead of raising an error.
     """
     if final.name.startswith(TEMPORARY_PREFIX) and final.is_dir():
         yield final  # unfinished itself: its own context seals and renames it
         return
     final = follow_link(final)
     is_part = internal or any(p.startswith(TEMPORARY_PREFIX) for p in final.absolute().parts[:-1])
+    if set_aside:
+        _set_aside(final)
     if not is_part:
         list_foreign_files(final)
     elif final.exists() and not final.is_dir():
@@ -169,6 +178,16 @@ def list_foreign_files(folder: Path) -> list[str]:
             "choose another folder"
         )
     return [name for name in found if name not in listed]
+
+
+def _set_aside(folder: Path) -> None:
+    """Rename a folder that cannot be replaced because its list of files is damaged or missing."""
+    try:
+        list_foreign_files(folder)
+    except MetaXLMError as error:
+        aside = folder.with_name(f".damaged-{folder.name}-{time.time_ns()}")
+        folder.rename(aside)
+        say(f"{error}; renamed to {aside.name}")
 
 
 def _walk(folder: Path) -> list[str]:
@@ -207,6 +226,8 @@ def _list_own(folder: Path) -> set[str] | None:
 
 def _keep(source: Path, target: Path) -> None:
     """Take a user's file over into the folder that replaces its own."""
+    if target.is_file() and source.is_file() and digest_file(target) == digest_file(source):
+        return
     if target.exists() or target.is_symlink():
         raise MetaXLMError(f"{source}: not written by metaxlm, but in the way; move it away")
     target.parent.mkdir(parents=True, exist_ok=True)

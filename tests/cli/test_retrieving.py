@@ -218,7 +218,7 @@ def test_gold_that_cannot_be(
         ),
         (("mine", "--model", "model", *SIDES, "--layer", "0,1"), "--layer 0,1: several layers"),
         (("mine", "--model", "model", *SIDES, "--layer", "7"), "the encoder has 1 layers"),
-        (("mine", "--model", "model", *SIDES, "--output", "de.txt"), "--output is an input itself"),
+        (("mine", "--model", "model", *SIDES, "--output", "de.txt"), "is also an input"),
         (("mine", "--model", "model", *SIDES, "--faiss-search", "nprobe=3"), "needs --faiss"),
         (("mine", "--source", "a.npy", "--target", "good.npy"), "a.npy: no such file"),
         (("mine", "--source", "good.npy", "--target", "good.npy", "--ids"), "vectors have no ids"),

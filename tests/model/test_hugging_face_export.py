@@ -161,6 +161,7 @@ def test_exports_are_reproducible_and_replace_the_old_folder(
     assert files == [
         "README.md",
         "config.json",
+        "manifest.json",
         "model.safetensors",
         "tokenizer.json",
         "tokenizer_config.json",

@@ -136,16 +136,18 @@ def test_same_run_gives_same_bytes(tmp_path: Path, finished_report: Path) -> Non
     first, second = finished_report, write_report(make_run(tmp_path / "other", seeds=3)).parent
     names = sorted(p.relative_to(first) for p in first.rglob("*") if p.is_file())
     assert names == sorted(p.relative_to(second) for p in second.rglob("*") if p.is_file())
-    assert len(names) == 1 + 2 * 8 + 2 * 5
+    assert len(names) == 1 + 2 * 8 + 2 * 5 + 1
     for name in names:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
 def test_older_report_is_replaced_whole(small_run_dir: Path) -> None:
     report = write_report(small_run_dir).parent
-    (report / "tables" / "stale.md").write_text("old")
+    (report / "tables" / "mine.md").write_text("mine")
+    (report / "index.html").write_text("old")
     assert write_report(small_run_dir) == report / "index.html"
-    assert not (report / "tables" / "stale.md").exists()
+    assert (report / "tables" / "mine.md").read_text() == "mine"
+    assert (report / "index.html").read_text("utf-8") != "old"
     assert not list(small_run_dir.glob(".tmp-*"))
 
 

@@ -309,7 +309,7 @@ def test_the_input_is_not_overwritten(save: Save, tmp_path: Path) -> None:
     folder = save("classification")
     source = tmp_path / "in.tsv"
     source.write_text("the house\n")
-    with pytest.raises(MetaXLMError, match="--output is the input itself"):
+    with pytest.raises(MetaXLMError, match="is also an input"):
         predict_file(load_finetuned(folder), str(source), str(tmp_path / "." / "in.tsv"), CPU)
     with pytest.raises(MetaXLMError, match=r"nowhere.tsv: no such file"):
         predict_file(load_finetuned(folder), str(tmp_path / "nowhere.tsv"), "-", CPU)

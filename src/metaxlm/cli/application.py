@@ -26,6 +26,7 @@ from metaxlm.cli import (
 from metaxlm.cli.endings import explain, is_heard, print_error
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import restore_replaced
 from metaxlm.progress import console, say, set_quiet
 
 # Threads that spin while they wait slow torch down many times when anything else uses the machine.
@@ -181,6 +182,7 @@ def demo(
 
 
 def _check_run(folder: Path) -> None:
+    restore_replaced(folder)
     if not (folder / "recipe.yaml").is_file():
         raise MetaXLMError(f"{folder}: not a run folder, it has no recipe.yaml")
 

@@ -111,12 +111,15 @@ def evaluate_command(
     paper's rows; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
-    from metaxlm.experiments.cells import collecting
+    from metaxlm.experiments.cells import PREDICTIONS, collecting
     from metaxlm.experiments.evaluation import Evaluation, report_failures
     from metaxlm.experiments.models import find_all_models
     from metaxlm.experiments.user_files import UserFiles
+    from metaxlm.manifest import list_foreign_files
     from metaxlm.pretraining.device import choose_device
 
+    for name in ("tables", PREDICTIONS):
+        list_foreign_files(output / name)
     with _stoppable() as check_stop:
         chosen = choose_device(device)
         known = UserFiles(output)

@@ -62,10 +62,12 @@ def predict(
     """Let a finetuned model answer on your files, of any size and in order."""
     set_quiet(quiet)
     with keep_output_clean(target):
+        from metaxlm.files import check_file_output
         from metaxlm.model.finetuned import load_finetuned
         from metaxlm.pretraining.device import choose_device
         from metaxlm.tasks.prediction import predict_file
 
+        check_file_output(target, source)
         chosen = choose_device(device)
         count = predict_file(load_finetuned(model), source, target, chosen, layout)
         say(f"{count:,} predicted" + ("" if target == "-" else f": {target}"))

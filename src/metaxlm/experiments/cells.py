@@ -115,7 +115,7 @@ class Cell:
 
     def write(self, content: CellContent, save_model: Callable[[Path], None] | None = None) -> None:
         """Store the content; the folder appears when all of it is on the disk."""
-        with atomic_folder(self.folder) as temporary:
+        with atomic_folder(self.folder, set_aside=True) as temporary:
             write_json(temporary / RECORD, content.record)
             if content.tallies:
                 arrays: dict[str, Any] = dict(content.tallies)

@@ -31,6 +31,7 @@ from metaxlm.experiments.training import (
 )
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import check_output, sweep, write_text
+from metaxlm.manifest import MARKER, list_foreign_files
 from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.progress import say
@@ -214,7 +215,7 @@ def start_run(recipe: Recipe, layout: RunLayout) -> None:
 
 
 def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> None:
-    """Reject inputs inside a folder that the run writes, before anything is written."""
+    """Raise an error before anything is written if the run would overwrite user files."""
     matching = [recipe.matching, *(recipe.find_matching(v) for v in recipe.variants.values())]
     inputs = (
         recipe.corpus.path,
@@ -227,6 +228,9 @@ def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> 
     folders += [stage.work_dir for stage in stages if stage.work_dir is not None]
     for folder in (*folders, layout.report, layout.root / "cells"):
         check_output(folder, inputs)
+    for folder in (*(stage.output for stage in stages), layout.report):
+        if not (folder / MARKER).exists():
+            list_foreign_files(folder)
 
 
 def note_recipe(recipe: Recipe, layout: RunLayout) -> None:

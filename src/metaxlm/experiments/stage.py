@@ -103,7 +103,8 @@ class Stage:
         start = time.monotonic()
         if self.work_dir is not None:
             self._claim_work(self.work_dir)
-        with atomic_folder(self.output) as temporary:
+        has_marker = (self.output / MARKER).exists()  # without one, the files are not ours
+        with atomic_folder(self.output, set_aside=has_marker) as temporary:
             if self.together and call is not None:
                 call(self.title)
             self.fill(temporary)

@@ -99,7 +99,7 @@ class CheckpointWriter:
             save_checkpoint(self._folder, checkpoint)
             self._newest_step = step
             remove_old(self._folder, step, self._keep, self._permanent)
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, MetaXLMError) as error:
             raise self._explain(error, step) from error
 
     def _explain(self, error: Exception, step: int) -> MetaXLMError:
