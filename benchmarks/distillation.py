@@ -106,7 +106,9 @@ def draw_pieces(
     steps: list[list[Piece]] = []
     for language, size in ((SOURCE, num_source), (OTHER, batch_size - num_source)):
         if size:
-            recipe = TrainingRecipe(steps=NUM_PIECES, batch_size=size, length=length)
+            recipe = TrainingRecipe(
+                steps=NUM_PIECES, warmup_steps=0, batch_size=size, length=length
+            )
             shard = open_shard(run / "shards" / "multilingual" / language)
             source = BatchSource({language: shard}, tokenizer, recipe, seed=0)
             steps.append([source.piece(step) for step in range(NUM_PIECES)])
@@ -152,7 +154,9 @@ def report(
             teachers[name] = make_teacher(
                 source, tokenizers["multilingual"], student.config, recipe, SOURCE, device
             )
-        masking = Masking(tokenizers["multilingual"], TrainingRecipe(steps=1), device)
+        masking = Masking(
+            tokenizers["multilingual"], TrainingRecipe(steps=1, warmup_steps=0), device
+        )
         steps[name] = make_step(student, teachers.get(name), masking, pieces, device)
     seconds = measure(steps, options.repeats, device)
     num_tokens = statistics.mean(piece.num_tokens for piece in pieces)

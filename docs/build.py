@@ -78,7 +78,7 @@ def reference() -> str:
         "# Recipe reference",
         "",
         "Every key of a recipe, made from the models in `metaxlm.config` by `make docs`.",
-        "Override any of them on the command line: `--set pretraining.steps=100`.",
+        "Override any of them on the command line: `--set pretraining.batch_size=32`.",
         "",
     ]
     return "\n".join([*head, *describe(Recipe, "")]).rstrip() + "\n"

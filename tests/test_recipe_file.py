@@ -49,14 +49,14 @@ def test_defaults_are_the_papers(tmp_path: Path) -> None:
 
 
 def test_a_saved_recipe_loads_as_the_same_recipe(tmp_path: Path) -> None:
-    recipe = load_recipe(write(tmp_path, BASE), ["pretraining.steps=7"])
+    recipe = load_recipe(write(tmp_path, BASE), ["pretraining.steps=70000"])
     assert load_recipe(write(tmp_path, save_recipe(recipe))) == recipe
 
 
 def test_overrides_reach_nested_keys_and_create_sections(tmp_path: Path) -> None:
-    overrides = ["pretraining.steps=30", "variants.body.initialize=body", "seed=5"]
+    overrides = ["pretraining.steps=30000", "variants.body.initialize=body", "seed=5"]
     recipe = load_recipe(write(tmp_path, BASE), overrides)
-    assert recipe.pretraining.steps == 30
+    assert recipe.pretraining.steps == 30_000
     assert recipe.variants["body"].initialize == "body"
     assert recipe.seed == 5
 
@@ -70,6 +70,12 @@ def test_overrides_reach_nested_keys_and_create_sections(tmp_path: Path) -> None
             "pretraining: {steps: -3}",
             "pretraining.steps: should be greater than or equal to 0, found -3",
         ),
+        (
+            "pretraining: {steps: 30, warmup_steps: 31}",
+            "pretraining: warmup_steps (31) is above steps (30), so that the learning rate never "
+            "reaches its peak; lower warmup_steps",
+        ),
+        ("meta: {steps: 9000}", "meta: warmup_steps (10000) is above steps (9000)"),
         ("pretraining: {steps: 3.5}", "pretraining.steps: should be a valid integer, found 3.5"),
         ("pretraining: {steps: '3'}", "pretraining.steps: should be a valid integer, found '3'"),
         ("pretraining: {alpha: 1.5}", "pretraining.alpha: should be less than or equal to 1"),
@@ -152,11 +158,15 @@ def test_a_recipe_that_adds_nothing_is_the_extended_one(chain: Chain) -> None:
 
 def test_sections_are_merged_key_by_key(chain: Chain) -> None:
     recipe = chain.load(
-        "name: other\npretraining: {steps: 7}\n"
+        "name: other\npretraining: {steps: 70000}\n"
         "variants: {xlm: {freeze: body}, body: {initialize: body}}\n"
         "evaluation: {finetune: {xnli: {epochs: 1}, udpos: {seeds: 2}}}\n"
     )
-    assert (recipe.name, recipe.languages, recipe.pretraining.steps) == ("other", ["en", "de"], 7)
+    assert (recipe.name, recipe.languages, recipe.pretraining.steps) == (
+        "other",
+        ["en", "de"],
+        70_000,
+    )
     assert list(recipe.variants) == ["xlm", "metaxlm", "body"]
     assert (recipe.variants["xlm"].initialize, recipe.variants["xlm"].freeze) == ("none", "body")
     xnli = recipe.evaluation.finetune["xnli"]
@@ -184,21 +194,22 @@ def test_lists_and_values_are_replaced(chain: Chain) -> None:
 
 
 def test_a_recipe_extends_one_that_extends_another(chain: Chain) -> None:
-    chain.write("base", BASE + "seed: 3\npretraining: {steps: 50, batch_size: 4}\n")
+    chain.write("base", BASE + "seed: 3\npretraining: {steps: 50000, batch_size: 4}\n")
     chain.write(
         "more/middle",
-        "extends: ../base.yaml\npretraining: {steps: 60}\nvariants: {body: {initialize: body}}\n",
+        "extends: ../base.yaml\npretraining: {steps: 60000}\n"
+        "variants: {body: {initialize: body}}\n",
     )
     path = chain.write("last", "extends: more/middle.yaml\nseed: 4\nvariants: [body, xlm]\n")
     recipe = load_recipe(path)
-    assert (recipe.seed, recipe.pretraining.steps, recipe.pretraining.batch_size) == (4, 60, 4)
+    assert (recipe.seed, recipe.pretraining.steps, recipe.pretraining.batch_size) == (4, 60_000, 4)
     assert list(recipe.variants) == ["body", "xlm"]
 
 
 def test_overrides_come_on_top_of_all(chain: Chain) -> None:
-    overrides = ["pretraining.steps=9", "variants.xlm.freeze=body", "languages=[en, zh]"]
-    recipe = chain.load("pretraining: {steps: 7}\nlanguages: [en, fr]\n", *overrides)
-    assert (recipe.pretraining.steps, recipe.languages) == (9, ["en", "zh"])
+    overrides = ["pretraining.steps=90000", "variants.xlm.freeze=body", "languages=[en, zh]"]
+    recipe = chain.load("pretraining: {steps: 70000}\nlanguages: [en, fr]\n", *overrides)
+    assert (recipe.pretraining.steps, recipe.languages) == (90_000, ["en", "zh"])
     assert (recipe.variants["xlm"].initialize, recipe.variants["xlm"].freeze) == ("none", "body")
 
 

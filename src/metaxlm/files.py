@@ -324,6 +324,10 @@ def json_loads(text: str, where: str) -> Any:
         raise MetaXLMError(
             f"{where}:{error.lineno}: not valid JSON ({error.msg}); restore the file or delete it"
         ) from error
+    except (ValueError, RecursionError) as error:  # a number too long, an object too deep
+        raise MetaXLMError(
+            f"{where}: not valid JSON ({error}); restore the file or delete it"
+        ) from error
 
 
 def read_text(path: Path) -> str:

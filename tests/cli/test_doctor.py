@@ -26,8 +26,8 @@ name: toy
 languages: [en, de]
 vocabulary: {size: 300, monolingual_size: 280}
 model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 32}
-meta: {steps: 40, batch_size: 8, length: 16}
-pretraining: {steps: 20, batch_size: 8, length: 32}
+meta: {steps: 40, batch_size: 8, length: 16, warmup_steps: 4}
+pretraining: {steps: 20, batch_size: 8, length: 32, warmup_steps: 2}
 variants:
   xlm: {initialize: none}
   metaxlm: {initialize: both}

@@ -124,9 +124,15 @@ def test_a_finished_run_has_nothing_left(dry: Dry, finished: Path) -> None:
     assert "nothing is left to do" in printed
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tokenizer.json", "vocabulary/multilingual: no tokenizer that transformers can load"),
+        ("tokenizer_config.json", "multilingual/tokenizer_config.json:1: not valid JSON"),
+    ],
+)
 def test_a_damaged_vocabulary_is_one_line(
-    name: str, metaxlm: Command, finished: Path, tmp_path: Path
+    name: str, expected: str, metaxlm: Command, finished: Path, tmp_path: Path
 ) -> None:
     output = Path(shutil.copytree(finished, tmp_path / "runs"))
     path = output / "toy/vocabulary/multilingual" / name
@@ -136,7 +142,7 @@ def test_a_damaged_vocabulary_is_one_line(
     another = "evaluation.finetune.panx.epochs=1"  # whose time is told from its tokens
     code, _, errors = metaxlm("run", tmp_path / "toy.yaml", *more, "--set", another)
     assert code == 2
-    assert "vocabulary/multilingual: no tokenizer that transformers can load" in errors
+    assert expected in errors
     assert f"`metaxlm verify {output / 'toy'}` names damaged files" in errors
 
 

@@ -160,6 +160,28 @@ def test_export(metaxlm: Command, folder: Path) -> None:
     assert "out: is there already" in metaxlm.complaint(*options)
 
 
+@pytest.mark.parametrize(
+    ("card", "reason"),
+    [
+        (b"---\nlanguage: fran\xe7ais\nlicense: mit\n---\n", "not UTF-8 at byte 18"),
+        (b"---\ndate: 2024-13-45\nlicense: mit\n---\n", "month must be in 1..12"),
+        (b"---\nlanguage: " + b"[" * 5000 + b"\n---\n", "recursion"),
+        (b"---\nlanguage: {\n---\n", "while parsing a flow"),
+    ],
+)
+def test_export_leaves_out_a_card_that_cannot_be_read(
+    metaxlm: Command, encoder: Path, tmp_path: Path, card: bytes, reason: str
+) -> None:
+    shutil.copytree(encoder, tmp_path / "bert")
+    (tmp_path / "bert/README.md").write_bytes(card)
+    code, printed, errors = metaxlm("export", "--model", "bert", "--output", "out")
+    assert (code, errors) == (0, "")
+    (note,) = [line for line in printed.splitlines() if "bert/README.md: " in line]
+    assert reason in note
+    text = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert text.startswith("---\nlibrary_name: sentence-transformers\n")
+
+
 def test_export_of_the_last_layer(metaxlm: Command, folder: Path, expected: np.ndarray) -> None:
     assert metaxlm("export", "--model", "model", "--output", "out", "--quiet")[:2] == (0, "")
     found = embed_texts(load_encoder(folder / "out"), LINES)[-1].numpy()

@@ -19,8 +19,8 @@ name: toy
 languages: [en, de]
 vocabulary: {size: 300, monolingual_size: 280}
 model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 32}
-meta: {steps: 40, batch_size: 8, length: 16}
-pretraining: {steps: 20, batch_size: 8, length: 32, keep_checkpoints: 1}
+meta: {steps: 40, batch_size: 8, length: 16, warmup_steps: 4}
+pretraining: {steps: 20, batch_size: 8, length: 32, warmup_steps: 2, keep_checkpoints: 1}
 variants:
   xlm: {initialize: none}
   metaxlm+dict: {initialize: both, dictionaries: true}
@@ -106,20 +106,41 @@ def test_without_measuring(metaxlm: Command, recipe: Path) -> None:
 
 def test_what_exists_already(metaxlm: Command, recipe: Path, encoder: Path) -> None:
     """An imported encoder is not trained; an imported vocabulary is counted."""
-    settings = (f"vocabulary.model={encoder}", f"meta.model={encoder}", "pretraining.steps=0")
+    shape = "model={layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 32}"
+    existing = (f"vocabulary.model={encoder}", f"meta.model={encoder}")
+    settings = (*existing, shape, "pretraining.steps=0")
     result = plan(metaxlm, recipe, *(word for value in settings for word in ("--set", value)))
     assert [row["name"] for row in result["trainings"]] == ["xlm", "metaxlm+dict", "frozen"]
     words = 5 + 14 + 26 + 26
-    smaller = MaskedLM(EncoderConfig(words, 32, 2, 2, 64, 32))
+    smaller = MaskedLM(EncoderConfig(words, 16, 1, 2, 32, 32))
     assert result["trainings"][0]["parameters"] == sum(p.numel() for p in smaller.parameters())
     assert result["trainings"][0]["hours"] == 0
     assert result["trainings"][0]["measured"] is None
     assert any(f"{encoder} is imported" in note for note in result["notes"])
 
 
+@pytest.mark.parametrize("command", ["plan", "doctor", "run --dry", "run"])
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("meta.model={encoder}", "{encoder}: has 1 layers, the recipe's model.layers is 2; set it"),
+        ("meta.model=./absent", "./absent: no such folder"),
+        ("vocabulary.model=./absent", "./absent: no such folder"),
+    ],
+)
+def test_every_command_refuses_the_models_that_a_run_refuses(
+    metaxlm: Command, recipe: Path, encoder: Path, command: str, change: str, expected: str
+) -> None:
+    change, expected = (text.format(encoder=encoder) for text in (change, expected))
+    words = command.split()
+    message = metaxlm.complaint(words[0], recipe, *words[1:], "--set", change)
+    assert message.startswith(f"metaxlm: {expected}")
+    assert list(metaxlm.folder.iterdir()) == [recipe]
+
+
 def test_mistakes(metaxlm: Command, recipe: Path) -> None:
     assert "no such device; known are" in metaxlm.complaint("plan", recipe, "--on", "H900")
-    message = metaxlm.complaint("plan", recipe, "--set", "vocabulary.model=absent/folder")
+    message = metaxlm.complaint("plan", recipe, "--set", "vocabulary.model=./absent")
     assert "--set vocabulary.size=ROWS" in message
 
 

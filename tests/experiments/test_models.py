@@ -26,8 +26,8 @@ name: small
 languages: [en, de]
 vocabulary: {size: 700, monolingual_size: 500}
 model: {layers: 2, hidden: 32, heads: 4, ffn: 48, max_positions: 40}
-meta: {steps: 20, batch_size: 8, length: 32}
-pretraining: {steps: 20, batch_size: 8, length: 32}
+meta: {steps: 20, batch_size: 8, length: 32, warmup_steps: 2}
+pretraining: {steps: 20, batch_size: 8, length: 32, warmup_steps: 2}
 variants:
   xlm: {initialize: none}
   metaxlm: {initialize: both}
@@ -246,7 +246,7 @@ def test_what_is_no_encoder_is_refused(run: Path, tmp_path: Path) -> None:
         tmp_path / "gpt2": "'gpt2', which reads from left to right",
         run / "vocabulary": "not a model folder, it has no config.json",
         tmp_path / "nowhere" / "at" / "all": "no such folder",
-        run / "recipe.yaml": "is a file",
+        run / "recipe.yaml": "a file; give the folder",
     }
     for path, message in cases.items():
         with pytest.raises(MetaXLMError, match=message):

@@ -27,8 +27,8 @@ languages: [en, de]
 corpus: {{source: text, path: {text}, task_mb: 1, cleaning: {{deduplicate: false}}}}
 vocabulary: {{size: 110, monolingual_size: 300}}
 model: {{layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 32}}
-meta: {{length: 32, steps: 1}}
-pretraining: {{length: 32, steps: 1}}
+meta: {{length: 32, steps: 1, warmup_steps: 0}}
+pretraining: {{length: 32, steps: 1, warmup_steps: 0}}
 variants: {{xlm: {{initialize: none}}}}
 evaluation: {{retrieval: null, alignment: null}}
 """

@@ -250,6 +250,9 @@ def test_code_of_a_folder_is_not_run(tmp_path: Path) -> None:
     (folder / "own.py").write_text("raise SystemExit('it was run')\n")
     auto_map = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
     edit_config(folder, model_type="mystery", auto_map=auto_map)
+    with pytest.raises(MetaXLMError, match=r"config.json: `auto_map` asks for code"):
+        load_encoder(folder)
+    edit_config(folder, auto_map=None)
     with pytest.raises(MetaXLMError, match=r"no model_type 'mystery' without code from elsewhere"):
         load_encoder(folder)
 

@@ -25,9 +25,9 @@ def recipe() -> dict[str, Any]:
         "languages": ["en", "de", "no", "zh"],
         "variants": VARIANTS,
         "model": {"layers": 3, "hidden": 48, "heads": 4, "max_positions": 128},
-        "pretraining": {"steps": 1234, "length": 64},
+        "pretraining": {"steps": 1234, "length": 64, "warmup_steps": 100},
         "matching": {"dictionaries": Path("/home/somebody/secret/muse")},
-        "meta": {"length": 64, "steps": 77},
+        "meta": {"length": 64, "steps": 77, "warmup_steps": 7},
     }
     return Recipe.model_validate(values).model_dump(mode="json")
 

@@ -64,7 +64,9 @@ def test_the_papers_step() -> None:
 
 
 def test_predictions_follow_the_schedule() -> None:
-    recipe = TrainingRecipe(steps=100, batch_size=4, length=50, mask_probability={0: 0.4, 100: 0.2})
+    recipe = TrainingRecipe(
+        steps=100, warmup_steps=10, batch_size=4, length=50, mask_probability={0: 0.4, 100: 0.2}
+    )
     assert cost.count_predictions(recipe) == pytest.approx(4 * 50 * 0.3, rel=0.01)
     assert cost.count_slots(recipe, 4) == 4 * 21
 
@@ -112,7 +114,7 @@ def test_disk_is_what_a_checkpoint_takes(tmp_path: Path) -> None:
     size = sum(path.stat().st_size for path in folder.iterdir())
     estimate = cost.estimate_checkpoint(config, frozen_body=True)
     assert size == pytest.approx(estimate, rel=0.03)
-    recipe = TrainingRecipe(steps=10, keep_checkpoints=2, keep_steps=[5, 20])
+    recipe = TrainingRecipe(steps=10, warmup_steps=1, keep_checkpoints=2, keep_steps=[5, 20])
     exported = 4 * cost.count_parameters(config)
     expected = 3 * estimate + (estimate + exported) + exported
     assert cost.estimate_disk(config, recipe, frozen_body=True) == expected

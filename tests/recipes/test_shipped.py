@@ -227,7 +227,7 @@ def test_no_model_of_a_folder_is_trained_twice(folder: str) -> None:
     for name in names:
         found = find_trainings(load(folder, name, *BUILT_IN))
         assert found.items() & base.items() == {(v, base[v]) for v in found if v in base}, name
-    other = find_trainings(load(folder, "xtreme", *BUILT_IN, "pretraining.steps=7"))
+    other = find_trainings(load(folder, "xtreme", *BUILT_IN, "pretraining.batch_size=7"))
     assert not set(other.values()) & set(base.values())
 
 

@@ -133,9 +133,10 @@ def list_recipe_checks(recipe: Recipe, output: Path, device: torch.device) -> li
     """Return what a recipe adds: disk space, shards, a checkpoint, the longest batches."""
     from metaxlm.cli.planning import list_trainings
     from metaxlm.experiments.layout import RunLayout
-    from metaxlm.experiments.pipeline import check_recipe
+    from metaxlm.experiments.pipeline import check_models, check_recipe
 
     check_recipe(recipe, [])
+    check_models(recipe)
     layout = RunLayout(output / recipe.name)
     trainings = [training for training in list_trainings(recipe) if training.recipe.steps]
     by_shape = {training.shape: training for training in reversed(trainings)}

@@ -40,11 +40,11 @@ from metaxlm.experiments.evaluation_plan import TaskPlan, group_tasks
 from metaxlm.experiments.grid import Grid
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.past_runs import count_text, read_past
+from metaxlm.experiments.pipeline import check_models
 from metaxlm.experiments.preparation import MULTILINGUAL, load_vocabulary, prepare_corpus
 from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.workload import Counter, make_stand_in
 from metaxlm.manifest import MARKER, read_sealed
-from metaxlm.model.model_folder import find_folder
 from metaxlm.pretraining.checkpoint import list_checkpoints
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.distributed import World
@@ -62,10 +62,10 @@ def list_work(request: Request) -> None:
         return  # of the processes that torchrun starts, one speaks
     device = choose_device(request.device)
     work = Work.plan(request, World.alone(device))
+    check_models(request.recipe, work.wanted)
     with _settle(work) as settled:
         clock = _Clock(work, settled, device)
         evaluations = settled.grid.evaluations if request.measures else []
-        _check_import(work)
         if console.quiet:
             return
         stages = [clock.describe_stage(stage) for stage in work.wanted]
@@ -146,14 +146,6 @@ def _silence() -> Iterator[None]:
         yield
     finally:
         set_quiet(was_quiet)
-
-
-def _check_import(work: Work) -> None:
-    """Refuse an encoder to import that is not there."""
-    name = work.request.recipe.meta.model
-    is_needed = any(stage.name == "meta" and not stage.is_complete() for stage in work.wanted)
-    if name is not None and is_needed:
-        find_folder(name)
 
 
 def _count_raw(work: Work) -> int:

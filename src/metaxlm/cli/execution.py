@@ -27,6 +27,7 @@ from metaxlm.experiments.pipeline import (
     build_grid,
     build_stages,
     check_inputs,
+    check_models,
     check_recipe,
     note_recipe,
     select_stages,
@@ -88,6 +89,7 @@ def execute_shared(request: Request) -> None:
     world = World.alone(choose_device(request.device, *local))
     with _interruptible():
         work = Work.plan(request, world)
+        check_models(request.recipe, work.wanted)
         layout = request.layout
         with shared_folder(layout.root, lambda: start_run(request.recipe, layout)):
             work.remember_inputs()
@@ -234,6 +236,7 @@ def _interruptible() -> Iterator[None]:
 
 def _lead(work: Work, ranks: Ranks | None) -> None:
     layout = work.request.layout
+    check_models(work.request.recipe, work.wanted)
     with exclusive_folder(layout.root):
         start_run(work.request.recipe, layout)
         work.remember_inputs()

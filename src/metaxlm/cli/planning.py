@@ -68,11 +68,19 @@ def _count_rows(recipe: Recipe) -> int:
         return recipe.vocabulary.size
     from metaxlm.vocabulary.loading import load_tokenizer
 
+    return len(load_tokenizer(recipe.vocabulary.model))
+
+
+def _check_models(recipe: Recipe) -> None:
+    """Refuse an encoder or a tokenizer that a run would refuse."""
+    from metaxlm.experiments.pipeline import check_models
+
     try:
-        return len(load_tokenizer(recipe.vocabulary.model))
+        check_models(recipe)
     except MetaXLMError as error:
         raise MetaXLMError(
-            f"{error}; to plan without it: --set vocabulary.model=null --set vocabulary.size=ROWS"
+            f"{error}; to plan without it: --set meta.model=null, or --set vocabulary.model=null "
+            "--set vocabulary.size=ROWS"
         ) from error
 
 
@@ -114,6 +122,7 @@ def make_plan(
     from metaxlm.cli.plan_text import explain
     from metaxlm.pretraining.device import describe_device
 
+    _check_models(recipe)
     trainings = list_trainings(recipe)
     measured: dict[tuple[Any, ...], Measurement | str] = {}
     if measure:

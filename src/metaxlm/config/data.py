@@ -125,8 +125,8 @@ class VocabularyRecipe(Section):
     """Share of the sample whose characters become pieces; the rarest ones are unknown. Raise it for
     Chinese and Japanese if there are rows to spare."""
     model: str | None = None
-    """Folder or hub id of an existing tokenizer, such as `xlm-roberta-base`; then no shared
-    vocabulary is trained."""
+    """Folder of an existing tokenizer, or its name on the Hugging Face hub, such as
+    `xlm-roberta-base`; then no shared vocabulary is trained."""
     min_count: Count = 0
     """Keep only the pieces of `model` that the text uses at least so often; 0 keeps all."""
 

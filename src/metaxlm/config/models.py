@@ -48,7 +48,7 @@ class TrainingRecipe(Section):
     learning_rate: Real = 1e-4
     """Peak of the linear schedule."""
     warmup_steps: Count = 10_000
-    """Steps of linear warm-up; afterwards the rate falls linearly to zero."""
+    """Steps of linear warm-up, at most `steps`; afterwards the rate falls linearly to zero."""
     weight_decay: Real = 0.01
     """Decoupled weight decay; biases and LayerNorms are left out."""
     adam_betas: Annotated[list[Fraction], Field(min_length=2, max_length=2)] = [0.9, 0.98]
@@ -93,6 +93,20 @@ class TrainingRecipe(Section):
         """Return the steps before the last whose checkpoints stay for good."""
         return [step for step in sorted(set(self.keep_steps)) if step < self.steps]
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether this training takes any step."""
+        return self.steps > 0
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> TrainingRecipe:
+        if self.is_trained and self.warmup_steps > self.steps:
+            raise ValueError(
+                f"warmup_steps ({self.warmup_steps}) is above steps ({self.steps}), so that the "
+                "learning rate never reaches its peak; lower warmup_steps"
+            )
+        return self
+
     @model_validator(mode="after")
     def _pieces_are_equal(self) -> TrainingRecipe:
         if self.batch_size % self.micro_batches:
@@ -109,7 +123,13 @@ class MetaRecipe(TrainingRecipe):
     steps: Positive = 200_000
     """Optimizer steps."""
     model: str | None = None
-    """Folder or hub id of an existing encoder; then nothing is trained in this phase."""
+    """Folder of an existing encoder, or its name on the Hugging Face hub, such as `roberta-base`;
+    then nothing is trained in this phase."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether this phase trains its encoder."""
+        return self.model is None
 
 
 class MatchingRecipe(Section):

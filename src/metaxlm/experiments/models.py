@@ -21,12 +21,13 @@ from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.preparation import MONOLINGUAL, load_vocabulary
 from metaxlm.experiments.training import encoder_config
 from metaxlm.files import LONGEST_NAME, digest_value
+from metaxlm.hub import CONFIG, HUB, TOKENIZER_CONFIG, find_local
 from metaxlm.manifest import MARKER, find_damage, read_manifest, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, check_encoder, load_encoder
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.hugging_face import load_tokenizer
-from metaxlm.model.model_folder import CONFIG, TOKENIZER_FILES, find_folder
+from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
 from metaxlm.pretraining.checkpoint import (
     Checkpoint,
     TrainingState,
@@ -89,10 +90,10 @@ def find_models(path: str) -> list[NamedModel]:
     phase (a), `.../checkpoints` for all checkpoints in it, `.../checkpoints/step-N` for one; any
     other folder, or a hub id, for the encoder in it.
     """
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
+    local = find_local(path)
+    if local is None:
         return [_describe_folder(path)]
-    folder = folder.absolute()
+    folder = local.absolute()
     run = _find_run(folder)
     if run is None:
         if folder.name.startswith("step-") and (folder / "optimizer.safetensors").exists():
@@ -212,20 +213,20 @@ def _describe_checkpoint(run: Path, place: Path, path: Path) -> NamedModel:
 
 
 def _describe_folder(source: str, name: str | None = None) -> NamedModel:
-    """Return the encoder of a folder or hub id; refuse what is none."""
-    inner = Path(source).expanduser() / "model"
-    folder = find_folder(inner if (inner / CONFIG).is_file() else source)
+    """Return the encoder of a folder or hub name; refuse what is none."""
+    local = find_local(source)
+    has_inner = local is not None and (local / "model" / CONFIG).is_file()
+    folder = find_folder(local / "model" if local and has_inner else source)
     check_encoder(folder)
-    files = (CONFIG, *TOKENIZER_FILES, "tokenizer_config.json")
+    files = (CONFIG, *TOKENIZER_FILES, TOKENIZER_CONFIG)
     present = [*folder.glob("*.safetensors"), *(folder / name for name in files)]
     known = [
         (path.name, path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted(set(present))
         if path.is_file()
     ]
-    is_local = Path(source).expanduser().is_dir()
-    place = folder.absolute() if is_local else source
-    shown = _name_path(Path(place).parts)
+    place = source if local is None else folder.absolute()
+    shown = _name_path(Path(str(place).removeprefix(HUB)).parts)
     return NamedModel(name or shown, place, None, None, digest_value(known))
 
 

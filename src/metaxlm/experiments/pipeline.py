@@ -26,6 +26,7 @@ from metaxlm.experiments.preparation import (
 from metaxlm.experiments.stage import Stage, read_marker
 from metaxlm.experiments.training import (
     initialize_variant,
+    load_imported,
     meta_pretrain,
     pretrain_variant,
 )
@@ -36,6 +37,7 @@ from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.progress import say
 from metaxlm.recipe_file import save_recipe
+from metaxlm.vocabulary.loading import load_tokenizer
 
 
 def build_stages(
@@ -261,6 +263,18 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
             "a variant has `dictionaries: true` or `switch`, but matching.dictionaries names no "
             "folder; set it to a folder of MUSE files such as en-de.txt"
         )
+
+
+def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
+    """Load the encoder and the tokenizer that the recipe names, to refuse them before any work.
+
+    With `stages`, load only those that an incomplete stage among them needs.
+    """
+    needed = [stage.name for stage in stages or () if not stage.is_complete()]
+    if recipe.meta.model is not None and (stages is None or "meta" in needed):
+        load_imported(recipe)
+    if recipe.vocabulary.model is not None and (stages is None or "vocabulary" in needed):
+        load_tokenizer(recipe.vocabulary.model)
 
 
 def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def meta_pretrain(recipe: Recipe, layout: RunLayout, world: World, folder: Path)
     """Phase (a): train the monolingual encoder, or import the one the recipe names."""
     if recipe.meta.model is not None:
         if world.is_main:
-            _import_encoder(recipe, recipe.meta.model, folder)
+            _import_encoder(recipe, folder)
         return
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
@@ -85,10 +85,19 @@ def meta_pretrain(recipe: Recipe, layout: RunLayout, world: World, folder: Path)
     training.run(model, batches, seed, world, folder, card)
 
 
-def _import_encoder(recipe: Recipe, name: str, folder: Path) -> None:
-    imported = load_pretrained(name)
-    _check_shape(recipe, imported)
-    card = _intermediate_card(recipe, f"the encoder {name}, imported")
+def load_imported(recipe: Recipe) -> Pretrained:
+    """Load the encoder that the recipe names; refuse one of another shape than the recipe's."""
+    assert recipe.meta.model is not None
+    imported = load_pretrained(recipe.meta.model)
+    _check_shape(recipe, imported.model.config)
+    return imported
+
+
+def _import_encoder(recipe: Recipe, folder: Path) -> None:
+    imported = load_imported(recipe)
+    if imported.missing:
+        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; freshly initialized")
+    card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
     save_pretrained(imported.model, imported.tokenizer, folder, card)
 
 
@@ -307,9 +316,8 @@ def _parts(variant: VariantRecipe) -> Parts:
     return Parts.preset(variant.initialize)
 
 
-def _check_shape(recipe: Recipe, imported: Pretrained) -> None:
-    """The cross-lingual model has the shape of the monolingual one; say early if it has not."""
-    found = imported.model.config
+def _check_shape(recipe: Recipe, found: EncoderConfig) -> None:
+    """Refuse a monolingual model whose shape is not that of the cross-lingual one."""
     wanted = encoder_config(recipe, found.vocab_size)
     names = {"num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads"}
     names |= {"ffn_size": "ffn"}
@@ -319,5 +327,3 @@ def _check_shape(recipe: Recipe, imported: Pretrained) -> None:
                 f"{recipe.meta.model}: has {getattr(found, attribute)} {key}, the recipe's "
                 f"model.{key} is {getattr(wanted, attribute)}; set it to the encoder's"
             )
-    if imported.missing:
-        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; freshly initialized")

@@ -20,14 +20,16 @@ from safetensors.torch import save_file
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.features.layers import LayerChoice
-from metaxlm.files import dump_json, write_json
+from metaxlm.files import dump_json, read_text, write_json
+from metaxlm.hub import CONFIG, HUB, MODULES, first_line
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.finetuned import export_encoder
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.hugging_face import write_tokenizer
-from metaxlm.model.model_folder import CONFIG, MODULES, WEIGHTS
+from metaxlm.model.model_folder import WEIGHTS
+from metaxlm.progress import say
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -167,7 +169,9 @@ def _write_card(model: AnyEncoder, number: int, normalize: bool) -> str:
     """Return README.md: what the vectors are, and how they are made."""
     config = model.encoder.config
     # The way to a folder here tells nobody else anything; its last parts may.
-    telling = [part for part in Path(model.source).parts if part not in ("/", "model")]
+    telling = [
+        part for part in Path(model.source.removeprefix(HUB)).parts if part not in ("/", "model")
+    ]
     source = "/".join(telling[-2:])
     front = {
         **_read_inherited(model.source),
@@ -201,13 +205,15 @@ print(model.similarity(vectors, vectors))
 
 
 def _read_inherited(source: str) -> dict[str, Any]:
-    """Return what the card of the whole model says that holds here too."""
+    """Return the fields of the whole model's card that also hold here."""
     path = Path(source).expanduser() / "README.md"
-    parts = path.read_text(encoding="utf-8").split("---\n") if path.is_file() else []
     try:
+        parts = read_text(path).split("---\n") if path.is_file() else []
         values = yaml.safe_load(parts[1]) if len(parts) > 2 and not parts[0] else None
-    except yaml.YAMLError:
-        values = None
+    # PyYAML raises ValueError for an impossible date, RecursionError for a very deep list.
+    except (MetaXLMError, yaml.YAMLError, ValueError, RecursionError) as error:
+        say(f"note: {path}: {first_line(error)}; the new card has no language and no license")
+        return {}
     if not isinstance(values, dict):
         return {}
     return {key: values[key] for key in _INHERITED if key in values}

@@ -25,6 +25,7 @@ from metaxlm import __version__
 from metaxlm.config import MatchingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import write_json
+from metaxlm.hub import HUB
 from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.composition import Counts
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
@@ -151,7 +152,7 @@ def _name(value: str | Path | Pretrained | PreTrainedTokenizerBase) -> str:
     if isinstance(value, PreTrainedTokenizerBase):
         value = value.name_or_path or type(value).__name__
     # The last part: a card is read elsewhere, where the folder means nothing.
-    return Path(value).name or str(value)
+    return Path(str(value).removeprefix(HUB)).name or str(value)
 
 
 def _remark(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> list[str]:

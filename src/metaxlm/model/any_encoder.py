@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.files import read_json
+from metaxlm.hub import CONFIG
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.families import FAMILIES, read_config, translate_config
 from metaxlm.model.foreign import (
@@ -25,7 +26,7 @@ from metaxlm.model.foreign import (
 )
 from metaxlm.model.heads import HeadKind, TaskModel, make_head
 from metaxlm.model.hugging_face import load_pretrained, load_tokenizer
-from metaxlm.model.model_folder import CONFIG, find_folder
+from metaxlm.model.model_folder import find_folder
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json, read_json
+from metaxlm.hub import CONFIG, HUB
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder, EncoderConfig
@@ -32,7 +33,7 @@ from metaxlm.model.foreign import (
 )
 from metaxlm.model.heads import HeadKind, TaskModel
 from metaxlm.model.hugging_face import export_config, load_tokenizer, write_tokenizer
-from metaxlm.model.model_folder import CONFIG, WEIGHTS, find_folder
+from metaxlm.model.model_folder import WEIGHTS, find_folder
 from metaxlm.model.names import BERT, ROBERTA, name_parts
 
 TASK_FILE = "metaxlm_task.json"
@@ -231,7 +232,9 @@ def _write_card(
     """Return README.md: what the model is, and what its maker tells about it."""
     auto_class = f"AutoModel{_CLASS_ENDINGS[kind]}"
     # The way to a folder here tells nobody else anything; its last parts may.
-    telling = [part for part in Path(start.source).parts if part not in ("/", "model")]
+    telling = [
+        part for part in Path(start.source.removeprefix(HUB)).parts if part not in ("/", "model")
+    ]
     rows = [
         ("started from", "/".join(telling[-2:])),
         ("labels", ", ".join(labels)),

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import read_json
+from metaxlm.hub import CONFIG, read_auto_config
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import explain_decoder
 from metaxlm.model.heads import HeadKind
-from metaxlm.model.model_folder import CONFIG, read_tensors
+from metaxlm.model.model_folder import read_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel  # takes seconds, and most runs never need it
@@ -153,15 +153,8 @@ def read_foreign_config(folder: Path) -> PreTrainedConfig:
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     path = folder / CONFIG
-    values = read_json(path)
-    model_type = str(values.get("model_type")) if isinstance(values, dict) else "None"
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers raises many kinds for what it does not know
-        raise MetaXLMError(
-            f"{path}: transformers {transformers.__version__} has no model_type {model_type!r} "
-            "without code from elsewhere, which metaxlm does not run; use a family it knows"
-        ) from error
+    config = read_auto_config(folder)
+    model_type = config.model_type
     is_decoder = getattr(config, "is_decoder", False)
     is_encoder = model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if not is_encoder or is_decoder or config.is_encoder_decoder:

@@ -15,14 +15,15 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json
+from metaxlm.hub import CONFIG, read_tokenizer
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.families import read_config, translate_config
-from metaxlm.model.model_folder import CONFIG, TOKENIZER_FILES, WEIGHTS, find_folder, read_tensors
+from metaxlm.model.model_folder import TOKENIZER_FILES, WEIGHTS, find_folder, read_tensors
 from metaxlm.model.names import export_tensors, import_tensors
 
 _SPECIAL_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -42,7 +43,7 @@ class Pretrained:
 
 
 def load_pretrained(source: str | Path) -> Pretrained:
-    """Load an encoder and its tokenizer from a local folder or a hub id.
+    """Load an encoder and its tokenizer from a local folder or the hub.
 
     What the files lack of the MLM head is drawn from a fixed seed: the same folder always gives
     the same model, and torch's generators stay as they are.
@@ -88,11 +89,7 @@ def load_tokenizer(
     # Without any vocabulary file transformers would build an empty tokenizer and not complain.
     if not any((folder / name).exists() for name in TOKENIZER_FILES):
         raise MetaXLMError(f"{folder}: has no tokenizer; put its tokenizer.json there")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # tokenizers raises plain Exception for a broken file
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise MetaXLMError(f"{folder}: its tokenizer cannot be loaded ({reason})") from error
+    tokenizer = read_tokenizer(folder, str(folder))
     _check_tokenizer(tokenizer, vocab_size, pad_id, f"{folder}: its tokenizer")
     return tokenizer
 

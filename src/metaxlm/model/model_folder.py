@@ -1,26 +1,23 @@
-"""The files of a model folder: which folder a name means, and the tensors in it.
+"""Find the folder of an encoder, and read its tensors.
 
-In: a path, a Hugging Face hub id, or a sentence-transformers folder that keeps its encoder in a sub
-folder. Out: the folder with config.json, and its weights by name. Weights are read as safetensors
-only: a pickle can run code while it is read.
+The source is a path, a name on the Hugging Face hub, or a sentence-transformers folder that keeps
+its encoder in a subfolder. Weights are read from safetensors only, because a pickle can run code
+while it is read.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-import huggingface_hub
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
+from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, refuse_code
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-CONFIG = "config.json"
-MODULES = "modules.json"
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -30,48 +27,31 @@ TOKENIZER_FILES = (
     "spiece.model",
     "spm.model",
 )
-_NEEDED = (
+_NEEDED = (CONFIG, TOKENIZER_CONFIG, "tokenizer.json", WEIGHTS)
+_FILES = (
     CONFIG,
     "model*.safetensors",
     INDEX,
     *TOKENIZER_FILES,
     "merges.txt",
-    "tokenizer_config.json",
+    TOKENIZER_CONFIG,
     "special_tokens_map.json",
     "added_tokens.json",
 )
 # Where sentence-transformers puts the encoder when it is not beside modules.json.
-_DOWNLOADED = [MODULES, *_NEEDED, *(f"0_Transformer/{name}" for name in _NEEDED)]
+_DOWNLOADED = [MODULES, *_FILES, *(f"0_Transformer/{name}" for name in _FILES)]
 
 
 def find_folder(source: str | Path) -> Path:
     """Return the local folder that holds config.json, downloading a hub repository if need be."""
-    folder = _find_root(source)
+    folder = find_source(source, _DOWNLOADED, _NEEDED)
     if (folder / CONFIG).exists():
         return folder
     inner = _find_encoder(folder / MODULES) if (folder / MODULES).exists() else None
     if inner is None:
         raise MetaXLMError(f"{folder}: not a model folder, it has no {CONFIG}")
+    refuse_code(inner)
     return inner
-
-
-def _find_root(source: str | Path) -> Path:
-    """Return the folder itself, or the downloaded copy if the source is a hub id."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise MetaXLMError(f"{path}: is a file; give the folder that holds {CONFIG}")
-    if isinstance(source, Path) or not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(source)):
-        raise MetaXLMError(f"{path}: no such folder")
-    try:
-        return Path(huggingface_hub.snapshot_download(str(source), allow_patterns=_DOWNLOADED))
-    except (OSError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0].strip()
-        raise MetaXLMError(
-            f"{source}: neither a folder here nor a model that the Hugging Face hub gave us "
-            f"({reason}); check the name, the connection and HF_HUB_OFFLINE"
-        ) from error
 
 
 def _find_encoder(path: Path) -> Path | None:

@@ -1,18 +1,19 @@
-"""Vocabularies that exist already: XLM-R's, or any other tokenizer of Hugging Face.
+"""Load an existing vocabulary: XLM-R's, or any other fast tokenizer of Hugging Face.
 
-Comes in: a folder or a hub id. Goes out: a fast tokenizer that has every special token pretraining
-needs. The paper (section 4.1) takes XLM-R's 250K pieces, `xlm-roberta-base` here. A folder with a
-SentencePiece model alone (`sentencepiece.bpe.model`, `spiece.model`) is converted, ids in XLM-R's
-layout, so that its own file gives XLM-R's own ids.
+The paper (section 4.1) takes XLM-R's 250K pieces, `xlm-roberta-base` here. The loaded tokenizer has
+every special token that pretraining needs. A folder with only a SentencePiece model
+(`sentencepiece.bpe.model`, `spiece.model`) is converted to XLM-R's layout of ids, so that XLM-R's
+file gives XLM-R's ids.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.hub import CONFIG, TOKENIZER_CONFIG, find_source, read_tokenizer
 from metaxlm.vocabulary.unigram import fast_tokenizer
 
 _ROLES = {
@@ -23,18 +24,22 @@ _ROLES = {
     "end": ("sep_token", "eos_token"),
 }
 _FEWEST_TOKENS = 2
+_NEEDED = (CONFIG, TOKENIZER_CONFIG, "tokenizer.json")
+_DOWNLOADED = (
+    *_NEEDED,
+    "*.model",
+    "vocab.*",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """Load a tokenizer by folder or hub id, such as `xlm-roberta-base`."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        model = _find_sentencepiece_model(folder)
-        tokenizer = fast_tokenizer(model.read_bytes(), str(model)) if model else _load(name, folder)
-    elif folder.exists():
-        raise MetaXLMError(f"{name}: a file; give the folder it is in")
-    else:
-        tokenizer = _load(name, name)
+    """Load a tokenizer by folder or hub name, such as `xlm-roberta-base`."""
+    folder = find_source(name, _DOWNLOADED, _NEEDED)
+    model = _find_sentencepiece_model(folder)
+    tokenizer = fast_tokenizer(model.read_bytes(), str(model)) if model else _load(name, folder)
     _check_roles(tokenizer, name)
     return tokenizer
 
@@ -50,12 +55,9 @@ def _find_sentencepiece_model(folder: Path) -> Path | None:
     return models[0]
 
 
-def _load(name: str, source: Path | str) -> PreTrainedTokenizerBase:
-    """Load with transformers; every way in which that fails becomes one line."""
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
-        raise MetaXLMError(f"{name}: {_explain(source, error)}") from error
+def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
+    """Load with transformers; refuse a tokenizer that is slow or empty."""
+    tokenizer = read_tokenizer(folder, name)
     if not getattr(tokenizer, "is_fast", False):
         kind = type(tokenizer).__name__
         raise MetaXLMError(f"{name}: {kind} is no fast tokenizer; save one with a tokenizer.json")
@@ -63,16 +65,6 @@ def _load(name: str, source: Path | str) -> PreTrainedTokenizerBase:
     if len(tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)) < _FEWEST_TOKENS:
         raise MetaXLMError(f"{name}: no tokenizer; there is neither a tokenizer.json nor a model")
     return tokenizer
-
-
-def _explain(source: Path | str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if isinstance(source, Path):
-        return f"no tokenizer that transformers can load; is there a tokenizer.json? ({reason})"
-    return (
-        "neither a folder here nor a tokenizer of the Hugging Face hub that is in the cache or "
-        f"can be downloaded; check the name, or download it and give its folder ({reason})"
-    )
 
 
 def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
