@@ -111,7 +111,7 @@ def test_settings_and_parts(metaxlm: Command, encoder: Path, inputs: Path) -> No
     ("arguments", "expected"),
     [
         ((), "match: needs --from MODEL, --to TOKENIZER and --output DIR"),
-        (("--from", "E", "--to", "nowhere", "--output", "s"), "nowhere: neither a folder"),
+        (("--from", "E", "--to", "./nowhere", "--output", "s"), "./nowhere: no such folder"),
         (("--from", "text", "--to", "shared", "--output", "s"), "text: not a model folder"),
         (("--from", "E", "--to", "shared", "--output", "text"), "text: is there already"),
         (("--set", "filer=normal"), "unknown key 'matching.filer'; did you mean 'filler'?"),
