@@ -22,6 +22,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_path, digest_value, remove
 from metaxlm.manifest import describe_files, list_files, read_sealed, write_sealed
 from metaxlm.progress import say
+from metaxlm.stopping import check_stop
 
 MARKER = ".stage.json"
 _LONGEST_SHOWN = 80
@@ -90,6 +91,7 @@ class Stage:
 
         `call` lets the other processes of the run take part, by the title of the stage.
         """
+        check_stop()
         if self.is_complete():
             say(f"{self.title}: up to date")
             return
