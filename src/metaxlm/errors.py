@@ -18,5 +18,8 @@ class Diverged(MetaXLMError):
     """A training went wrong by its own numbers; others of the same run may go well."""
 
 
-class Interrupted(Exception):
-    """The user or the system asked to stop; what was done is saved, and a new start continues."""
+class Interrupted(BaseException):
+    """The user or the system asked to stop.
+
+    Not an `Exception`: libraries that fall back to something else must not swallow it.
+    """

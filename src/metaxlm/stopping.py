@@ -1,53 +1,173 @@
-"""Ctrl-C and SIGTERM as a request that long work honors when it suits."""
+"""Ctrl-C and SIGTERM raise `Interrupted`: at once, or where the work can be continued.
+
+A command runs in `stoppable`, which answers from its first import to its end. Work that first has
+to reach a point from which it can continue, such as a training, runs in `deferred_stops`.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import select
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from metaxlm.errors import Interrupted
 
+EXIT_INTERRUPTED = 75
+"""The system's code for "try again later"."""
+CONTINUES = "; the same command continues"
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A request may arrive twice: `timeout` signals its child, and then the group of the child.
+_SAME_REQUEST_S = 0.5
+_PATIENCE_S = 5.0
+_RAISE_AGAIN_S = 0.01
+_SHOW_CURSOR = "\x1b[?25h\n"
+
+
+class _Stops:
+    """The stop requests of a command, or of work that a program of the user calls."""
+
+    def __init__(self, line: str | None = None) -> None:
+        self.line = line
+        """What a command prints when it ends at once; None outside of a command."""
+        self.requested = False
+        self.num_deferring = 0
+
+    def handle(self, *_: object) -> None:
+        """Take a request, as a signal handler."""
+        if self.requested and self.line is None:
+            raise KeyboardInterrupt
+        if not self.requested:
+            self.requested = True
+            self.check()
+
+    def check(self) -> None:
+        """Raise what a request means, unless it has to wait."""
+        if self.requested and not self.num_deferring:
+            raise Interrupted("stopped")
+
+    def raise_again(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Raise a stop again that Python dropped, because it was raised within a destructor."""
+        if isinstance(dropped.exc_value, Interrupted):
+            self.requested = False
+            signal.setitimer(signal.ITIMER_REAL, _RAISE_AGAIN_S)
+        else:
+            sys.__unraisablehook__(dropped)
+
+    def watch(self, reader: int) -> None:
+        """End the process on a second request, or when a call of C code holds up the first."""
+        first_s: float | None = None
+        while True:
+            patience_s = None if first_s is None else _PATIENCE_S
+            if not select.select([reader], [], [], patience_s)[0]:
+                if not self.requested and not self.num_deferring:
+                    self.end()
+                continue
+            number = os.read(reader, 1)
+            if not number:
+                os.close(reader)
+                return
+            if number[0] not in _SIGNALS:
+                continue
+            if first_s is None:
+                first_s = time.monotonic()
+            elif time.monotonic() - first_s > _SAME_REQUEST_S:
+                self.end()
+
+    def end(self) -> None:
+        """End the process here and now; every output is complete or under a temporary name."""
+        if self.line:
+            cursor = _SHOW_CURSOR if os.isatty(2) else ""
+            os.write(2, f"{cursor}{self.line}\n".encode())
+        os._exit(EXIT_INTERRUPTED)
+
+
+_active: list[_Stops] = []
+"""What receives stop requests now: one at most."""
+
 
 @contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether a stop was asked for; a second request does not wait.
+def _receive(line: str | None = None) -> Iterator[_Stops]:
+    """Receive stop requests, or share those that are being received.
 
     Only the main thread gets signals; elsewhere, and where the user ignores them, nothing changes.
     """
-    requested = False
-
-    def request(*_: object) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
-        requested = True
-
-    with _handling(request):
-        yield lambda: requested
+    if threading.current_thread() is not threading.main_thread():
+        yield _Stops()
+        return
+    if _active:
+        yield _active[0]
+        return
+    stops = _Stops(line)
+    _active.append(stops)
+    previous = {
+        number: signal.signal(number, stops.handle)
+        for number in _SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield stops
+    finally:
+        _active.clear()
+        for number, handler in previous.items():
+            if signal.getsignal(number) == stops.handle:
+                signal.signal(number, handler)
 
 
 @contextmanager
-def _handling(request: Callable[..., None]) -> Iterator[None]:
-    previous = {}
-    if threading.current_thread() is threading.main_thread():
-        previous = {
-            number: signal.signal(number, request)
-            for number in (signal.SIGINT, signal.SIGTERM)
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def stoppable(line: str) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise `Interrupted` in a command; a second request ends the process.
+
+    The process then prints `line`. It also ends so if the first request gets no answer for a while.
+    """
+    with _receive(line) as stops:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        threading.Thread(target=stops.watch, args=(reader,), name="stops", daemon=True).start()
+        descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        alarm = signal.signal(signal.SIGALRM, stops.handle)
+        hook, sys.unraisablehook = sys.unraisablehook, stops.raise_again
+        try:
+            yield
+        finally:
+            sys.unraisablehook = hook
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, alarm)
+            signal.set_wakeup_fd(descriptor)
+            os.close(writer)
+            atexit.register(_ignore_stops)  # the exit code is settled when Python cleans up
+
+
+def _ignore_stops() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def deferred_stops() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether a stop was requested, and raise `Interrupted` at the end.
+
+    Outside of a command, a second request raises KeyboardInterrupt without waiting.
+    """
+    with _receive() as stops:
+        stops.num_deferring += 1
+        try:
+            yield lambda: stops.requested
+        finally:
+            stops.num_deferring -= 1
+        stops.check()
 
 
 @contextmanager
 def interruptible(title: str) -> Iterator[Callable[[], None]]:
-    """Yield a function that raises `Interrupted` once a stop was asked for."""
-    with stop_requests() as requested:
+    """Yield a function that raises `Interrupted` once a stop was requested."""
+    with deferred_stops() as requested:
 
         def check() -> None:
             if requested():
@@ -56,23 +176,7 @@ def interruptible(title: str) -> Iterator[Callable[[], None]]:
         yield check
 
 
-@contextmanager
-def immediate_stops() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt at once, and yield a check for lost ones.
-
-    Python swallows an exception that a signal raises within a destructor or a weak reference's
-    callback; the check raises it again.
-    """
-    requested = False
-
-    def request(*_: object) -> None:
-        nonlocal requested
-        requested = True
-        raise KeyboardInterrupt
-
-    def check() -> None:
-        if requested:
-            raise KeyboardInterrupt
-
-    with _handling(request):
-        yield check
+def check_stop() -> None:
+    """Raise `Interrupted` if a stop was requested, also where a library swallowed the first."""
+    for stops in _active:
+        stops.check()

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.experiments.stage import Stage
-from metaxlm.features.embedding import embed_texts
+from metaxlm.features.embedding import embed_stream, embed_texts
 from metaxlm.features.vector_files import read_vectors
 from metaxlm.files import read_json
 from metaxlm.model.any_encoder import load_encoder
@@ -81,6 +85,27 @@ def test_standard_input(
     )
     assert (code, printed) == (0, "")
     np.testing.assert_allclose(np.load(folder / "a.npy"), expected[2], atol=2e-3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_leaves_the_earlier_file(
+    metaxlm: Command, folder: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.npy").write_bytes(b"earlier")
+
+    def embed_and_stop(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for chunk in embed_stream(*arguments, **options):
+            yield chunk
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("metaxlm.features.embedding.embed_stream", embed_and_stop)
+    code, _, errors = metaxlm(*EMBED, "a.npy", "--batch-tokens", "30")
+    assert code == 75
+    assert errors == (
+        "metaxlm: stopped; no incomplete file was written, and the same command starts over\n"
+    )
+    assert {path.name for path in folder.iterdir()} == {"a.npy", "a.txt", "model"}
+    assert (folder / "a.npy").read_bytes() == b"earlier"
 
 
 def test_long_lines_are_named(metaxlm: Command, folder: Path) -> None:

@@ -81,7 +81,7 @@ def test_stopped_it_says_so_and_continues(
     assert run(*arguments, "--seeds", "2000") == 75
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
-    assert "complete cells are kept; the same command continues" in capsys.readouterr().err
+    assert capsys.readouterr().err == "metaxlm: stopped; the same command continues\n"
     assert not list((tmp_path / "out").rglob(".tmp-*"))
     check_continuation(arguments, tmp_path)
 

@@ -21,6 +21,8 @@ from metaxlm.cli import main
 from metaxlm.corpus.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.pretraining.batches import Piece
+from metaxlm.pretraining.feed import Feed
 
 RECIPE = """\
 name: toy
@@ -190,6 +192,34 @@ def test_ctrl_c_saves_and_exits_75(finished: Path, tmp_path: Path) -> None:
     assert run(tmp_path, "--stage", "meta", "--quiet") == 0
     expected = digest_file(finished / "runs/toy/meta/model/model.safetensors")
     assert digest_file(tmp_path / "runs/toy/meta/model/model.safetensors") == expected
+
+
+def test_a_stop_in_the_last_step_ends_the_run_which_continues_after_the_training(
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    for name in ("xlm/model", "xlm/checkpoints", "metaxlm+dict/model"):
+        shutil.rmtree(tmp_path / "runs/toy/variants" / name)
+    get = Feed.get
+
+    def get_and_stop(feed: Feed, step: int) -> list[Piece]:
+        if step == 59:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return get(feed, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Feed, "get", get_and_stop)
+        assert run(tmp_path, "--stage", "pretrain") == 75
+    output, errors = capsys.readouterr()
+    line = "metaxlm: pretraining xlm: stopped after step 60; the same command continues\n"
+    assert errors == line
+    assert "pretrain metaxlm+dict" not in output
+    assert run(tmp_path, "--stage", "pretrain") == 0
+    assert "pretraining xlm: continuing after step 60" in capsys.readouterr().out
+    assert model_digests(tmp_path) == model_digests(finished)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -21,7 +21,7 @@ from metaxlm.files import read_json
 from metaxlm.model.encoder import MaskedLM
 from metaxlm.model.hugging_face import load_pretrained, save_pretrained
 from metaxlm.pretraining.batches import BatchSource
-from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
+from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest, step_name
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.guard import find_spike
 from metaxlm.pretraining.masking import Masking
@@ -82,20 +82,22 @@ def test_rows_that_a_crash_cut_short_or_left_too_late_are_written_again(
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_within_two_steps_and_the_next_start_continues(
-    training: Training, tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize(
+    ("number", "last"), [(signal.SIGINT, 14), (signal.SIGTERM, 14), (signal.SIGTERM, RECIPE.steps)]
+)
+def test_a_signal_saves_after_the_step_and_the_next_start_continues(
+    training: Training, tmp_path: Path, number: signal.Signals, last: int
 ) -> None:
     training.run(tmp_path / "whole")
     handler = signal.getsignal(number)
 
     def act(step: int) -> None:
-        if step == 13:
+        if step == last - 1:
             os.kill(os.getpid(), number)
 
-    with pytest.raises(Interrupted, match="stopped after step 14"):
+    with pytest.raises(Interrupted, match=f"stopped after step {last}"):
         training.run(tmp_path / "parts", act=act)
-    assert [p.name for p in list_checkpoints(tmp_path / "parts")][-1] == "step-00000014"
+    assert list_checkpoints(tmp_path / "parts")[-1].name == step_name(last)
     training.run(tmp_path / "parts")
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
     assert signal.getsignal(number) is handler

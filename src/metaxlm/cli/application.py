@@ -25,9 +25,10 @@ from metaxlm.cli import (
 )
 from metaxlm.cli.endings import explain, is_heard, print_error
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import restore_replaced
 from metaxlm.progress import console, say, set_quiet
+from metaxlm.stopping import check_stop
 
 # Threads that spin while they wait slow torch down many times when anything else uses the machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -294,11 +295,12 @@ def data_check(
         console.print(render(found))
 
 
-def main() -> None:
+def run_command() -> None:
     """Run the command line: one line and exit code 2 for a user's mistake, 75 for a stop."""
     try:
         code = app(standalone_mode=False)
-    except (Exception, KeyboardInterrupt) as error:
+        check_stop()
+    except (Exception, Interrupted, KeyboardInterrupt) as error:
         ending = explain(error)
         if ending is None:
             raise

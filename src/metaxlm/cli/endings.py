@@ -9,23 +9,22 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
+from metaxlm.cli import describe_stop, is_first_process
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
+from metaxlm.stopping import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from metaxlm.pretraining.distributed import World
 
 EXIT_BUG = 1
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 75
-"""The system's code for "try again later": the same command continues."""
 
 # Newer typers bring their own click, older ones import it: take the class from where it is used.
 _UsageError: type[typer.BadParameter] = next(
@@ -41,16 +40,17 @@ def explain(error: BaseException) -> tuple[int, str] | None:
     if isinstance(error, _UsageError):
         return EXIT_USER_ERROR, error.format_message()
     if isinstance(error, (Interrupted, KeyboardInterrupt, typer.Abort)):
-        return EXIT_INTERRUPTED, f"{str(error) or 'stopped'}; the same command continues"
+        return EXIT_INTERRUPTED, describe_stop(str(error) or "stopped")
     if isinstance(error, OSError) and error.errno in _USERS:
         return EXIT_USER_ERROR, f"{error.filename or 'output'}: {os.strerror(error.errno or 0)}"
+    if _find_cause(error, Interrupted) is not None:  # a library turned the stop into its own error
+        return EXIT_INTERRUPTED, describe_stop()
     return None
 
 
 def is_heard(error: BaseException) -> bool:
     """Say whether this process tells an error: of several with the same one, the first does."""
-    is_first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
-    return is_first or isinstance(error, UnmetError)
+    return is_first_process() or isinstance(error, UnmetError)
 
 
 @contextmanager
@@ -59,14 +59,11 @@ def ending_together(world: World) -> Iterator[None]:
     if world.ranks is None:
         yield
         return
-    if world.is_main:
-        # Between trainings a stop ends the run at once, so that the others learn of it.
-        _handle_stop(signal.default_int_handler)
     try:
         yield
     except BaseException as error:
         # The launcher stops those that are left when one has ended, but the story goes first.
-        _handle_stop(signal.SIG_IGN)
+        _ignore_launcher()
         if _may_be_collective(error):
             world.ranks.suspect()
         code, reason = explain(error) or (EXIT_BUG, f"{type(error).__name__}: {error}")
@@ -74,21 +71,26 @@ def ending_together(world: World) -> Iterator[None]:
         if world.is_main or explain(error) is None:
             raise
         raise SystemExit(code) from error
-    _handle_stop(signal.SIG_IGN)
+    _ignore_launcher()
     if code := world.leave(0):
         raise SystemExit(code)
 
 
-def _handle_stop(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+def _ignore_launcher() -> None:
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _may_be_collective(error: BaseException | None) -> bool:
-    """Say whether a collective may have failed, also when a stop came on top of it."""
-    while error is not None and not isinstance(error, RuntimeError):
-        error = error.__context__
-    return error is not None
+def _may_be_collective(error: BaseException) -> bool:
+    """Say whether a collective may have failed, also when a stop followed."""
+    return _find_cause(error, RuntimeError) is not None
+
+
+def _find_cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    """Return the exception of a kind that an error is or was raised from, if there is one."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def print_error(message: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metaxlm.cli.options import Device, Quiet, split_list
-from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
-from metaxlm.stopping import immediate_stops
 
 if TYPE_CHECKING:
     from metaxlm.experiments.evaluation import Evaluation
@@ -120,23 +118,22 @@ def evaluate_command(
 
     for name in ("tables", PREDICTIONS):
         list_foreign_files(output / name)
-    with _stoppable() as check_stop:
-        chosen = choose_device(device)
-        known = UserFiles(output)
-        plan, tasks = _make_plan(
-            task, data, languages, source, select, settings or [], seeds, limit, known
-        )
-        models = find_all_models(model)
-        evaluation = Evaluation(models, plan, output, chosen, keep_models, check_stop=check_stop)
-        evaluation.check_models()
-        evaluation.list_cells()  # names all files
-        with collecting(output):
-            known.remember()
-        evaluation.run()
-        if evaluation.num_skipped:
-            say(f"{evaluation.num_skipped} cells were complete already")
-        show_evaluation(evaluation, tasks)
-        report_failures([evaluation])
+    chosen = choose_device(device)
+    known = UserFiles(output)
+    plan, tasks = _make_plan(
+        task, data, languages, source, select, settings or [], seeds, limit, known
+    )
+    models = find_all_models(model)
+    evaluation = Evaluation(models, plan, output, chosen, keep_models)
+    evaluation.check_models()
+    evaluation.list_cells()  # names all files
+    with collecting(output):
+        known.remember()
+    evaluation.run()
+    if evaluation.num_skipped:
+        say(f"{evaluation.num_skipped} cells were complete already")
+    show_evaluation(evaluation, tasks)
+    report_failures([evaluation])
 
 
 def _make_plan(
@@ -240,13 +237,3 @@ def _print_table(table: Table) -> None:
 
     console.print(render_terminal(fit_terminal(table)))
     console.print()
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], None]]:
-    """End with the code for "try again" when somebody stops it, by Ctrl-C or SIGTERM."""
-    try:
-        with immediate_stops() as check:
-            yield check
-    except KeyboardInterrupt as error:
-        raise Interrupted("evaluate: stopped; complete cells are kept") from error

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +40,7 @@ from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.ranks import Ranks, find_place
 from metaxlm.progress import say, set_quiet
-from metaxlm.stopping import immediate_stops, stop_requests
+from metaxlm.stopping import deferred_stops
 
 CELLS = "cells"
 """The order to all processes to fill the grid; no stage is called so."""
@@ -71,7 +70,7 @@ class Request:
 def execute(request: Request) -> None:
     """Do what is missing of a recipe, or take part in it."""
     world = World.join(request.device, request.recipe.execution)
-    with ending_together(world), _interruptible():
+    with ending_together(world):
         work = Work.plan(request, world)
         if world.is_main:
             _lead(work, world.ranks)
@@ -87,17 +86,16 @@ def execute_shared(request: Request) -> None:
     place = find_place()
     local = (0, 1) if place is None else (place.local_rank, place.local_size)
     world = World.alone(choose_device(request.device, *local))
-    with _interruptible():
-        work = Work.plan(request, world)
-        check_models(request.recipe, work.wanted)
-        layout = request.layout
-        with shared_folder(layout.root, lambda: start_run(request.recipe, layout)):
-            work.remember_inputs()
-            work.do_what_is_free()
-            with claim([layout.report]) as owner:
-                if owner is None:
-                    work.conclude()
-            report_failures(work.grid.evaluations if request.measures else [])
+    work = Work.plan(request, world)
+    check_models(request.recipe, work.wanted)
+    layout = request.layout
+    with shared_folder(layout.root, lambda: start_run(request.recipe, layout)):
+        work.remember_inputs()
+        work.do_what_is_free()
+        with claim([layout.report]) as owner:
+            if owner is None:
+                work.conclude()
+        report_failures(work.grid.evaluations if request.measures else [])
 
 
 def collect(request: Request) -> None:
@@ -171,22 +169,13 @@ class Work:
                 continue
             done = 0
             if self.request.measures and self.has_task_data:
-                with self.stoppable_grid() as grid:
-                    done = grid.work()
+                done = self.grid.work()
                 if not waiting and not self.grid.list_missing():
                     return
             elif not waiting:
                 return
             if not done:
                 time.sleep(POLL_S)
-
-    @contextmanager
-    def stoppable_grid(self) -> Iterator[Grid]:
-        """Yield the grid; a stop ends its cells at once, and complete ones are kept."""
-        with immediate_stops() as check_stop:
-            for evaluation in self.grid.evaluations:
-                evaluation.check_stop = check_stop
-            yield self.grid
 
     @property
     def has_task_data(self) -> bool:
@@ -225,15 +214,6 @@ def _run_if_free(stage: Stage) -> bool:
         return True
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Say in our words that somebody stopped the run; typer has an exit code of its own for it."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise Interrupted("stopped") from error
-
-
 def _lead(work: Work, ranks: Ranks | None) -> None:
     layout = work.request.layout
     check_models(work.request.recipe, work.wanted)
@@ -247,8 +227,11 @@ def _lead(work: Work, ranks: Ranks | None) -> None:
         if work.request.measures:
             if ranks is not None:
                 ranks.order(CELLS)
-            with work.stoppable_grid() as grid:
-                grid.finish()
+                for evaluation in work.grid.evaluations:
+                    evaluation.check_stop = ranks.check_stop
+            work.grid.finish()
+        if ranks is not None:
+            ranks.check_stop()
         work.conclude()
         report_failures(work.grid.evaluations if work.request.measures else [])
 
@@ -257,7 +240,7 @@ def _follow(work: Work, ranks: Ranks) -> None:
     set_quiet(True)
     layout = work.request.layout
     by_title = {stage.title: stage for stage in work.stages if stage.together}
-    with stop_requests() as stop_requested:
+    with deferred_stops() as stop_requested:
         ranks.stop_requested = stop_requested
         while (title := ranks.next_order()) is not None:
             if not layout.recipe.is_file():

@@ -34,6 +34,7 @@ from metaxlm.model.finetuned import save_finetuned
 from metaxlm.pretraining.device import describe_device
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
+from metaxlm.stopping import check_stop
 from metaxlm.tasks.finetune import Finetuned, train_model
 from metaxlm.tasks.judging import judge
 from metaxlm.tasks.task import DataFile
@@ -59,8 +60,8 @@ class Evaluation:
     num_made: int = 0
     is_ready: Callable[[NamedModel], bool] = field(default=lambda _: True)
     """Says whether a model is there already; the cells of others wait."""
-    check_stop: Callable[[], None] = field(default=lambda: None)
-    """Asked before each cell; raises what ends the evaluation."""
+    check_stop: Callable[[], None] = field(default=check_stop)
+    """Called before each cell; raises what ends the evaluation."""
     failures: dict[str, str] = field(default_factory=dict)
     """Cells whose training went wrong, by title, and how; they are not tried again."""
     _opened: dict[NamedModel, AnyEncoder] = field(default_factory=dict)

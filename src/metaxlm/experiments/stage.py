@@ -29,6 +29,7 @@ from metaxlm.manifest import (
     write_sealed,
 )
 from metaxlm.progress import say
+from metaxlm.stopping import check_stop
 
 _LONGEST_SHOWN = 80
 # Files that are rewritten after their stage, such as a model card that gains the results.
@@ -96,6 +97,7 @@ class Stage:
 
         `call` lets the other processes of the run take part, by the title of the stage.
         """
+        check_stop()
         if self.is_complete():
             say(f"{self.title}: up to date")
             return

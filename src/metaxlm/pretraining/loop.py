@@ -42,7 +42,7 @@ from metaxlm.pretraining.schedules import value_at
 from metaxlm.pretraining.trackers import Trackers
 from metaxlm.pretraining.training_log import LOG_NAME, TrainingLog
 from metaxlm.progress import say, track
-from metaxlm.stopping import stop_requests
+from metaxlm.stopping import deferred_stops
 
 STEPS = "steps"
 """Beside the folder of checkpoints: the exported models of the recipe's `keep_steps`."""
@@ -111,7 +111,7 @@ class _Training:
         """Take all steps that are left."""
         state, recipe = self.state, self.recipe
         with (
-            stop_requests() as stop_requested,
+            deferred_stops() as stop_requested,
             track(self.title, recipe.steps, "steps", completed=state.step) as advance,
         ):
             while state.step < recipe.steps:
@@ -126,7 +126,7 @@ class _Training:
                 is_kept = state.step in recipe.keep_steps
                 if stopping or is_kept or self.is_due(recipe.checkpoint_every):
                     self.save(writer, wait=stopping or is_last)
-                if stopping and not is_last:
+                if stopping:
                     raise Interrupted(f"{self.title}: stopped after step {state.step}")
 
     def take_step(self, feed: Feed) -> None:

@@ -21,13 +21,12 @@ from pathlib import Path
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from metaxlm.stopping import CONTINUES, EXIT_INTERRUPTED
+
 BEAT, FAILED, LEFT = "beat", "failed", "left"
 """Keys of the store that carry a rank: a growing number, why it failed, that it needs no more."""
 VERDICT, END = "verdict", "end"
 """Keys that all share: why the run ends, and the main process's exit code."""
-EXIT_LOST = 75
-"""The system's code for "try again later": the same command continues from the checkpoint."""
-_CONTINUES = "; the same command continues"
 _SHORTEST_S, _LONGEST_S = 0.1, 2.0
 _SUSPICION_S = 3.0
 
@@ -195,13 +194,13 @@ class RankWatch:
                 lost[rank] = f"{other} has not answered for {patience_s:.0f} s"
         if not lost:
             return None
-        return Verdict(", ".join(lost.values()) + _CONTINUES, EXIT_LOST, tuple(lost))
+        return Verdict(", ".join(lost.values()) + CONTINUES, EXIT_INTERRUPTED, tuple(lost))
 
     def _blame_store(self, what: str) -> Verdict:
         """Without its store nobody can go on."""
         if self._host is not None:
-            return Verdict(f"{self._host} {what}{_CONTINUES}", EXIT_LOST)
-        return Verdict(f"{self._who[0]} {what}{_CONTINUES}", EXIT_LOST, (0,))
+            return Verdict(f"{self._host} {what}{CONTINUES}", EXIT_INTERRUPTED)
+        return Verdict(f"{self._who[0]} {what}{CONTINUES}", EXIT_INTERRUPTED, (0,))
 
     def _is_overdue(self, what: str) -> bool:
         """Say whether something was first seen so long ago that its grace is over."""

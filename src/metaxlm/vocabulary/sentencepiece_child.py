@@ -21,8 +21,9 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     """Train, and return the exit code."""
-    # Ctrl-C reaches both processes; the parent decides, and it ends this one.
+    # Ctrl-C and schedulers signal both processes; the parent decides, and it ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with_parent()
     import sentencepiece
 

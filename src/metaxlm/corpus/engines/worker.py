@@ -27,8 +27,9 @@ def main() -> None:
     descriptor, parent, world_size, pipeline_file, work_dir = sys.argv[1:]
     _end_with_parent(int(parent))
     faulthandler.enable()
-    # Ctrl-C reaches the whole terminal group; it is for the parent to act on.
+    # Ctrl-C and schedulers signal all processes; the parent decides, and it ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection: Connection[object, object] = Connection(int(descriptor))
     ranks: SimpleQueue[int] = SimpleQueue()
     threading.Thread(target=_listen, args=(connection, ranks), daemon=True).start()
