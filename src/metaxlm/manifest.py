@@ -15,6 +15,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file, digest_value, dump_json, read_json, read_text, write_text
 
 MANIFEST = "manifest.json"
+MARKER = ".stage.json"
+"""Lists the files of a stage of a run."""
 EXTRA = "extra, nothing lists it"
 _SEAL = "seal"
 

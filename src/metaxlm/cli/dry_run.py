@@ -41,9 +41,9 @@ from metaxlm.experiments.grid import Grid
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.past_runs import count_text, read_past
 from metaxlm.experiments.preparation import MULTILINGUAL, load_vocabulary, prepare_corpus
-from metaxlm.experiments.stage import MARKER, Stage
+from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.workload import Counter, make_stand_in
-from metaxlm.manifest import read_sealed
+from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.model_folder import find_folder
 from metaxlm.pretraining.checkpoint import list_checkpoints
 from metaxlm.pretraining.device import choose_device

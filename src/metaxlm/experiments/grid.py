@@ -34,10 +34,10 @@ from metaxlm.experiments.evaluation_plan import (
 from metaxlm.experiments.features import ALIGNMENT, RETRIEVAL
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.models import NamedModel
-from metaxlm.experiments.stage import MARKER, Stage
+from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import digest_value
-from metaxlm.manifest import read_sealed
+from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.pretraining.checkpoint import step_name
 from metaxlm.pretraining.loop import STEPS
 from metaxlm.progress import say

@@ -18,9 +18,8 @@ from metaxlm.corpus.text import read_counts
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.cells import CELLS, RECORD
 from metaxlm.experiments.layout import RunLayout
-from metaxlm.experiments.stage import MARKER
 from metaxlm.files import read_json
-from metaxlm.manifest import read_sealed
+from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.recipe_file import load_recipe
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm import __version__
 from metaxlm.config import PartsRecipe, Recipe, TrainingRecipe, VariantRecipe
 from metaxlm.corpus.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
@@ -24,13 +25,14 @@ from metaxlm.experiments.preparation import (
     open_shards,
 )
 from metaxlm.experiments.switch_table import build_switch_table
-from metaxlm.files import remove, write_json
+from metaxlm.files import atomic_path, remove, write_json
 from metaxlm.initialization.apply import Parts, initialize
 from metaxlm.initialization.composition import Counts
 from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.initialization.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.initialization.plan import make_plan
 from metaxlm.languages import language_name
+from metaxlm.manifest import check_file, write_manifest
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
@@ -197,7 +199,7 @@ class _Training:
         if world.is_main and not list_checkpoints(work_dir):
             remove(self.place / STEPS)  # of an earlier recipe
         with self._open_trackers(world, work_dir) as trackers:
-            train(
+            state = train(
                 model,
                 batches,
                 self.settings,
@@ -215,10 +217,17 @@ class _Training:
         if world.is_main:
             save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
             shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+            if problem := check_file(folder / TRAINING_LOG, state.log):
+                raise MetaXLMError(
+                    f"{work_dir / LOG_NAME}: {problem}; move it away and run again: the trained "
+                    "model is in its checkpoint"
+                )
 
     def _export(self, model: MaskedLM, folder: Path) -> None:
         card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
-        save_pretrained(model, self.tokenizer, folder, card)
+        with atomic_path(folder) as temporary:
+            save_pretrained(model, self.tokenizer, temporary, card)
+            write_manifest(temporary, {"metaxlm": __version__})
 
     @contextmanager
     def _open_trackers(self, world: World, work_dir: Path) -> Iterator[Trackers | None]:

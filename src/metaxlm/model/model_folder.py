@@ -14,6 +14,7 @@ import huggingface_hub
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 
@@ -45,8 +46,12 @@ _DOWNLOADED = [MODULES, *_NEEDED, *(f"0_Transformer/{name}" for name in _NEEDED)
 
 
 def find_folder(source: str | Path) -> Path:
-    """Return the local folder that holds config.json, downloading a hub repository if need be."""
+    """Return the local folder that holds config.json, downloading a hub repository if need be.
+
+    A folder that metaxlm wrote must still be as it was written.
+    """
     folder = _find_root(source)
+    require_whole(folder)
     if (folder / CONFIG).exists():
         return folder
     inner = _find_encoder(folder / MODULES) if (folder / MODULES).exists() else None

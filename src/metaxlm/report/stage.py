@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from metaxlm import __version__
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.results import FILE_NAME
 from metaxlm.experiments.stage import Stage
 from metaxlm.files import atomic_path, digest_file
+from metaxlm.manifest import write_manifest
 from metaxlm.report.page import fill_report
 from metaxlm.report.run_folder import PAPER, read_run
 
@@ -35,6 +37,7 @@ def write_report(run_dir: Path) -> Path:
     """Write the report of a run folder and return its page; an older report is replaced whole."""
     with atomic_path(run_dir / "report") as folder:
         _fill(run_dir, folder)
+        write_manifest(folder, {"metaxlm": __version__})
     return run_dir / "report" / "index.html"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocabulary.unigram import fast_tokenizer
 
@@ -29,6 +30,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """Load a tokenizer by folder or hub id, such as `xlm-roberta-base`."""
     folder = Path(name).expanduser()
     if folder.is_dir():
+        require_whole(folder)
         model = _find_sentencepiece_model(folder)
         tokenizer = fast_tokenizer(model.read_bytes(), str(model)) if model else _load(name, folder)
     elif folder.exists():
