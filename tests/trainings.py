@@ -152,7 +152,7 @@ def ending(folder: Path) -> dict[str, Any]:
     names = ("model.safetensors", "optimizer.safetensors")
     digests = {name: digest_file(newest / name) for name in names}
     return digests | {
-        "state": {k: v for k, v in state.items() if k != "seconds"},
+        "state": {k: v for k, v in state.items() if k not in ("seconds", "log")},
         "log": rows(folder),
     }
 

@@ -215,12 +215,6 @@ def _list_own(folder: Path) -> set[str] | None:
             continue  # another program's
         place = path.parent.relative_to(folder)
         own |= {(place / name).as_posix() for name in (path.name, *value.get("files", ()))}
-        if path.name == MARKER:  # model cards are rewritten after their stage
-            own |= {
-                (place / name).as_posix()
-                for name in _walk(path.parent)
-                if Path(name).name == "README.md"
-            }
     return own if own & {MARKER, MANIFEST} else None
 
 

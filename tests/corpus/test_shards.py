@@ -101,8 +101,10 @@ def test_damage_is_named(tmp_path: Path, multilingual_tokenizer: PreTrainedToken
     whole = path.read_bytes()
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     assert find_damage(tmp_path / "en") == [f"{path}: changed, its digest does not fit"]
+    with pytest.raises(MetaXLMError, match=r"tokens.bin: changed, its digest does not fit"):
+        open_shard(tmp_path / "en")
     path.write_bytes(whole[:-1])
-    with pytest.raises(MetaXLMError, match=r"tokens.bin: found \d+ bytes, the manifest says"):
+    with pytest.raises(MetaXLMError, match=r"tokens.bin: \d+ bytes, should be \d+; delete"):
         open_shard(tmp_path / "en")
     write_shard(tmp_path / "de", ["", ""], multilingual_tokenizer)
     with pytest.raises(MetaXLMError, match="holds no tokens"):

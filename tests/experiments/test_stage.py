@@ -73,10 +73,29 @@ def test_a_missing_or_cut_file_is_noticed(
     assert stage.is_complete()
     (stage.output / "a.txt").write_text("cut", encoding="utf-8")
     stage.run()
+    (stage.output / "a.txt").write_text("contenT", encoding="utf-8")
+    stage.run()
     (stage.output / "a.txt").unlink()
     stage.run()
-    assert counter.runs == 3
-    assert "its files are damaged or missing" in capsys.readouterr().out
+    assert counter.runs == 4
+    again = "corpus: running again, its files are damaged or missing (a.txt: "
+    printed = capsys.readouterr().out
+    for what in ("3 bytes, should be 7", "changed, its digest does not fit", "missing"):
+        assert f"{again}{what})" in printed
+
+
+def test_what_a_stage_reads_is_made_again_if_damaged(tmp_path: Path) -> None:
+    counter = Counter()
+    corpus = make(tmp_path, counter, {}, (), "corpus")
+    shards = make(tmp_path, counter, {}, (corpus,), "shards")
+    reads = Stage("meta", tmp_path / "meta", {}, (shards,), counter.fill, reads=(corpus,))
+    does_not = Stage("meta", tmp_path / "meta", {}, (shards,), counter.fill)
+    assert reads.fingerprint == does_not.fingerprint
+    corpus.run()
+    shards.run()
+    (corpus.output / "a.txt").write_text("contenT", encoding="utf-8")
+    assert select_stages([corpus, shards, reads], None, []) == [corpus, shards, reads]
+    assert select_stages([corpus, shards, does_not], None, []) == [shards, does_not]
 
 
 def test_a_failed_stage_leaves_the_earlier_output(tmp_path: Path) -> None:

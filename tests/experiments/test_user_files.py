@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from metaxlm.digests import write_listed
+from metaxlm.errors import MetaXLMError
 from metaxlm.experiments import user_files
 from metaxlm.experiments.user_files import FILE_NAME, UserFiles
 from metaxlm.files import digest_file
@@ -121,11 +123,21 @@ def test_what_is_not_remembered_is_known_by_its_time(data: Data) -> None:
     assert not (data.run / FILE_NAME).exists()
 
 
-def test_a_damaged_memory_says_nothing(data: Data) -> None:
-    for damage in ("{", "[]", '{"text: de/a.txt": 3}', '{"text: de/a.txt": {"size": 3}}'):
+def test_a_damaged_memory_is_refused(data: Data) -> None:
+    data.identify()
+    path = data.run / FILE_NAME
+    path.write_text(path.read_text("utf-8").replace("1000", "1001"), encoding="utf-8")
+    with pytest.raises(MetaXLMError, match=r"inputs\.json: changed.*; delete .*\.json and run"):
+        data.identify()
+    path.unlink()
+    assert data.identify() == ["de/a.txt", 3, 1_000]
+
+
+def test_a_memory_of_another_form_says_nothing(data: Data) -> None:
+    for content in ("{", "[]", '{"text: de/a.txt": 3}', '{"text: de/a.txt": {"size": 3}}'):
         data.write("abc", 1_000)
         data.identify()
-        (data.run / FILE_NAME).write_text(damage, encoding="utf-8")
+        write_listed(data.run, FILE_NAME, content)
         data.write("abc", 2_000)
         assert data.identify() == ["de/a.txt", 3, 2_000]
         assert json.loads((data.run / FILE_NAME).read_text("utf-8")).keys() == {"text: de/a.txt"}

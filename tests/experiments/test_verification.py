@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.stage import MARKER, Stage
+from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.verification import verify
-from metaxlm.manifest import MANIFEST, write_manifest
+from metaxlm.manifest import MANIFEST, MARKER, write_manifest
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def run_dir(tmp_path: Path) -> Path:
         (folder / "multilingual" / "en" / "offsets.bin").write_bytes(bytes(16))
         write_manifest(folder / "multilingual" / "en", {"counts": {"tokens": 20}})
         (folder / "notes.txt").write_text("beside")
-        (folder / "README.md").write_text("may be rewritten")
+        (folder / "README.md").write_text("card")
 
     root = tmp_path / "run"
     Stage("shards", root / "shards", {"a": 1}, (), fill).run()
@@ -32,18 +33,30 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def test_an_untouched_run_is_whole(run_dir: Path) -> None:
-    (run_dir / "shards" / "README.md").write_text("other words")
+    manifest = (run_dir / "shards/multilingual/en" / MANIFEST).stat().st_size
     result = verify(run_dir)
     assert result.problems == {}
-    assert result.files == 4
-    assert (
-        result.bytes == 40 + 16 + 6 + (run_dir / "shards/multilingual/en" / MANIFEST).stat().st_size
-    )
+    assert result.files == 5
+    assert result.bytes == 40 + 16 + 6 + 4 + manifest
+    assert result.unlisted == [run_dir / "recipe.yaml"]
+
+
+def test_a_file_may_be_written_again_with_its_digest(run_dir: Path) -> None:
+    before = (run_dir / "shards" / "README.md").read_text()
+    write_listed(run_dir / "shards", "README.md", "other words")
+    write_listed(run_dir, "recipe.yaml", "name: other\n")
+    result = verify(run_dir)
+    assert (result.problems, result.unlisted, result.files) == ({}, [], 6)
+    (run_dir / "shards" / "README.md").write_text(before)  # as after a kill between two writes
+    assert verify(run_dir).problems == {}
+    (run_dir / "shards" / "README.md").write_text("neither")
+    (run_dir / "recipe.yaml").write_text("name: neither\n")
+    assert set(verify(run_dir).problems) == {run_dir / "shards/README.md", run_dir / "recipe.yaml"}
 
 
 FILES = [
     "shards/multilingual/en/tokens.bin", "shards/multilingual/en/offsets.bin", "shards/notes.txt",
-    f"shards/multilingual/en/{MANIFEST}", f"shards/{MARKER}",
+    f"shards/multilingual/en/{MANIFEST}", "shards/README.md", f"shards/{MARKER}",
 ]  # fmt: skip
 
 
@@ -57,7 +70,7 @@ def test_a_flipped_bit_is_found(run_dir: Path, name: str, place: float) -> None:
     assert list(verify(run_dir).problems) == [path]
 
 
-@pytest.mark.parametrize("name", FILES[:4])
+@pytest.mark.parametrize("name", FILES[:5])
 def test_a_missing_or_truncated_file_is_named(run_dir: Path, name: str) -> None:
     path = run_dir / name
     path.write_bytes(path.read_bytes()[:-1])

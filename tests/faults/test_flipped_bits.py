@@ -1,4 +1,4 @@
-"""Every flipped bit of a checkpoint is found, and the one before is taken."""
+"""Flipped bits are found: in a checkpoint, so that an earlier one is taken, and all over a run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.damage import flipped, list_files, make_run
 from tests.trainings import RECIPE, Training
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.corpus.shards import Shard
+from metaxlm.experiments.verification import verify
 from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
 
 
@@ -55,3 +57,20 @@ def test_two_hundred_bits(
     training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flip_bits(training, tmp_path, 200, capsys)
+
+
+@pytest.mark.faults
+def test_three_bits_of_every_file_of_a_run(tmp_path: Path) -> None:
+    root = make_run(tmp_path)
+    draw = random.Random(520)
+    files = list_files(root)
+    count = 0
+    for path in files:
+        size = 8 * path.stat().st_size
+        for bit in draw.sample(range(size), min(3, size)):
+            with flipped(path, bit):
+                assert list(verify(root).problems) == [path], f"bit {bit} of {path}"
+            count += 1
+    assert count >= 520
+    assert verify(root).problems == {}
+    print(f"{count} flipped bits in {len(files)} files of a run: {count} found")

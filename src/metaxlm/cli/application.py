@@ -242,6 +242,10 @@ def verify(
     result = verify_folder(folder)
     for path, problem in sorted(result.problems.items()):
         print_error(f"{path}: {problem}")
+    if result.unlisted:
+        shown = ", ".join(str(path.relative_to(folder)) for path in result.unlisted[:3])
+        more = f" and {len(result.unlisted) - 3} more" if len(result.unlisted) > 3 else ""
+        say(f"{folder}: not checked, because no digest was written: {shown}{more}")
     checked = f"{result.files:,} files, {result.bytes / 1e6:,.1f} MB"
     if result.problems:
         print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metaxlm.cli.options import Device, Quiet, split_list
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -166,6 +167,8 @@ def _make_plan(
         data = Path()
     elif not data.is_dir():
         raise MetaXLMError(f"--data {data}: no such folder")
+    else:
+        require_whole(data)  # the built-in corpus has such data
     asked, sources = split_list(languages), split_list(source)
     values = read_overrides(settings, [task.name for task in tasks], select)
     wishes = Wishes(

@@ -147,7 +147,8 @@ class Work:
         # The built-in corpus has the tasks' data in it.
         is_built_in = recipe.corpus.source == "phrasebook" and recipe.evaluation.data is None
         also = "corpus" if request.measures and is_built_in else None
-        wanted = select_stages(stages, request.stage, variants, also)
+        # Other processes take the main one's orders, and need not read every file as well.
+        wanted = select_stages(stages, request.stage, variants, also) if world.is_main else []
         grid = build_grid(recipe, layout, stages, request.variants, world.device, known)
         if request.measures and recipe.evaluation.data is not None:
             _ = grid.evaluations  # a missing file must not cost hours of training
@@ -205,7 +206,7 @@ class Work:
 
 def _run_if_free(stage: Stage) -> bool:
     """Run a stage whose inputs are there, unless another process is at it."""
-    if not all(earlier.is_complete() for earlier in stage.upstream):
+    if not all(earlier.is_complete() for earlier in stage.needed):
         return False
     with claim([stage.output]) as owner:
         if owner is not None or stage.is_complete():

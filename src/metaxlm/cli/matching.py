@@ -158,12 +158,15 @@ def diff(
 @app.command()
 def show(ledger: Ledger = None) -> None:
     """Print the coverage of a plan by rule, script and dictionary."""
+    from metaxlm.digests import require_whole
     from metaxlm.files import read_json
     from metaxlm.initialization.ledger import COVERAGE, coverage, load_ledger
     from metaxlm.report.matching import coverage_tables
 
     path = _find_ledger(ledger)
     saved = path.with_name(COVERAGE)
+    if saved.is_file():
+        require_whole(saved)
     found = read_json(saved) if saved.is_file() else coverage(load_ledger(path))
     for table in coverage_tables(found):
         console.print(table)

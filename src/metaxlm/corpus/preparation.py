@@ -40,6 +40,7 @@ from metaxlm.corpus.steps import (
     task_folder,
 )
 from metaxlm.corpus.text import CorpusCounts, TextCounts, list_parts, merge_reasons, seal_text
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import link, link_tree, read_json
 
@@ -243,6 +244,9 @@ def tokenize_text(
     shards: Mapping[str, tuple[Path, Path]], engine: EngineRecipe, folder: Path, work_dir: Path
 ) -> Seconds:
     """Make shards `folder/NAME`, given for each its tokenizer file and prepared text."""
+    for tokenizer_file, text in shards.values():
+        require_whole(tokenizer_file)
+        require_whole(text)
     rounds = _Rounds(engine, work_dir.absolute())
     texts = {name: list_parts(text.absolute()) for name, (_, text) in shards.items()}
     tasks = [(shards[name][0].absolute(), part) for name, parts in texts.items() for part in parts]

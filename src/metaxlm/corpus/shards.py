@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaxlm import __version__
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import TEMPORARY_PREFIX, digest_value, read_json, write_json
 from metaxlm.manifest import atomic_folder, read_manifest, write_manifest
@@ -165,17 +166,10 @@ def write_shard(
 
 
 def open_shard(folder: Path) -> Shard:
-    """Open a shard as memory maps; sizes are checked against the manifest."""
+    """Open a shard as memory maps; its files are compared with the manifest."""
+    require_whole(folder)
     manifest: dict[str, Any] = read_manifest(folder)
     counts = ShardCounts(**manifest["counts"])
-    for name, facts in manifest["files"].items():
-        path = folder / name
-        found = path.stat().st_size if path.is_file() else None
-        if found != facts["bytes"]:
-            raise MetaXLMError(
-                f"{path}: found {found} bytes, the manifest says {facts['bytes']}; "
-                f"delete {folder} and run again"
-            )
     if not counts.tokens:
         raise MetaXLMError(f"{folder}: the shard holds no tokens; the language's text is empty")
     tokens = np.memmap(folder / _TOKENS, np.dtype(manifest["dtype"]), mode="r")

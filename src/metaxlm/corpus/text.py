@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm import __version__
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import read_manifest, write_manifest
 
@@ -97,6 +98,7 @@ def list_parts(folder: Path) -> list[Path]:
 
 def read_sentences(folder: Path) -> Iterator[str]:
     """Yield the sentences of a language's prepared text, document boundaries left out."""
+    require_whole(folder)
     for part in list_parts(folder):
         for lines in read_lines(part):
             yield from lines

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from metaxlm import __version__
+from metaxlm.digests import CARD, find_damaged, read_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.stage import list_changes
 from metaxlm.files import digest_value, read_json, write_json
-from metaxlm.manifest import atomic_folder, check_file, read_manifest, write_manifest
+from metaxlm.manifest import MANIFEST, atomic_folder, read_manifest, write_manifest
 from metaxlm.tasks.task import Tally
 
 CELLS = "cells"
@@ -35,8 +36,6 @@ PREDICTIONS = "predictions"
 MODEL = "model"
 VERSION = 3
 """Raised when a change of the code makes earlier cells wrong."""
-_WORTH_READING = 64_000_000
-"""Bytes up to which a file's digest is compared at each start; of a larger one the size is."""
 
 
 @dataclass(frozen=True)
@@ -193,17 +192,12 @@ def list_cells(output: Path) -> tuple[list[StoredCell], list[str]]:
 def find_cell_damage(folder: Path) -> str | None:
     """Say which file of a cell is not as it was written; None if all are."""
     try:
-        listed = read_manifest(folder)["files"]
-    except (MetaXLMError, KeyError):
+        listed = read_list(folder / MANIFEST)
+    except MetaXLMError:
         return "its manifest is damaged or missing"
-    for name, facts in listed.items():
-        expected = dict(facts)
-        if expected["bytes"] > _WORTH_READING:
-            expected.pop("sha256", None)
-        problem = check_file(folder / name, expected)
-        if problem is not None:
-            return f"{name} is damaged ({problem})"
-    return None
+    damaged = find_damaged({path: facts for path, facts in listed.items() if path.name != CARD})
+    found = (f"{path.relative_to(folder)} is damaged ({what})" for path, what in damaged.items())
+    return next(found, None)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from metaxlm import __version__
+from metaxlm.digests import CARD, require_whole, write_listed
 from metaxlm.experiments.cells import StoredCell, collecting
 from metaxlm.experiments.comparison import compare_models
 from metaxlm.experiments.grid import Grid
@@ -24,7 +25,7 @@ from metaxlm.experiments.results import Result, list_rows, read_results, write_r
 from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.training import TRAINING_LOG
-from metaxlm.files import digest_value, write_json, write_text
+from metaxlm.files import digest_value, dump_json
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.card import model_card
 from metaxlm.model.model_folder import WEIGHTS
@@ -49,13 +50,13 @@ def collect_results(grid: Grid, layout: RunLayout, stages: Sequence[Stage]) -> l
         values = grid.recipe.model_dump(mode="json")
         known = [_describe_stage(stage) for stage in finished]
         known += _describe_others(layout, {stage.variant for stage in stages})
-        write_json(layout.root / PROVENANCE, _describe(values, known, cells))
+        write_listed(layout.root, PROVENANCE, dump_json(_describe(values, known, cells)))
         plain = [asdict(row) for row in rows]
         final = [row for row in plain if row["step"] in (None, last)]
         for stage in finished:
             if stage.name == "pretrain" and stage.variant is not None:
                 card = model_card(values, stage.variant, final)
-                write_text(stage.output / "README.md", card)
+                write_listed(stage.output, CARD, card)
         return plain
 
 
@@ -128,6 +129,8 @@ def _read_marker(folder: Path) -> dict[str, Any]:
 def _read_log(folder: Path) -> dict[str, Any]:
     """Return how many steps and tokens a training took, as its log tells."""
     path = folder / TRAINING_LOG
+    if path.is_file():
+        require_whole(path)
     rows = [row for row in read_results(path) if "tokens" in row] if path.is_file() else []
     last = max(rows, key=lambda row: int(row["step"]), default={})
     return {"steps": last.get("step"), "tokens": last.get("tokens")}

@@ -13,6 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from metaxlm.digests import require_whole, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.cells import PREDICTIONS, StoredCell
 from metaxlm.experiments.features import (
@@ -30,7 +31,7 @@ from metaxlm.experiments.statistics import (
     correct_holm,
 )
 from metaxlm.experiments.task_comparison import TaskComparison, Unit, restore
-from metaxlm.files import digest_value, link, read_json, write_json
+from metaxlm.files import digest_value, dump_json, link, read_json
 from metaxlm.manifest import atomic_folder
 from metaxlm.progress import say
 from metaxlm.tasks.task import Tally, Task
@@ -134,7 +135,7 @@ def compare_models(
             fresh[key] = known.get(key) or asdict(compare_layer(task, layer, measured, models))
             comparisons.append(restore(fresh[key]))
     if store is not None:
-        write_json(store, fresh)
+        write_listed(store.parent, store.name, dump_json(fresh))
     return comparisons, notes
 
 
@@ -295,8 +296,12 @@ def _sum_tallies(
 
 
 def _read_store(store: Path | None) -> dict[str, Any]:
+    """Return earlier tests; those of a damaged file are made again."""
+    if store is None or not store.is_file():
+        return {}
     try:
-        found = read_json(store) if store is not None and store.is_file() else {}
+        require_whole(store)
+        found = read_json(store)
     except MetaXLMError:
         return {}
     return found if isinstance(found, dict) else {}

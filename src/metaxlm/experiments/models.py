@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.digests import CARD, require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.preparation import MONOLINGUAL, load_vocabulary
@@ -34,6 +35,7 @@ from metaxlm.pretraining.checkpoint import (
     list_checkpoints,
     rebuild_model,
 )
+from metaxlm.pretraining.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.recipe_file import load_recipe
 
@@ -117,6 +119,10 @@ def find_models(path: str) -> list[NamedModel]:
 def open_model(model: NamedModel) -> AnyEncoder:
     """Load a model; a checkpoint with the sizes and the tokenizer of its run."""
     folder = Path(model.source)
+    if folder.parent.name == STEPS:
+        finished = folder.parent.parent / "model"
+        again = f"delete {folder} and {finished} and run again: checkpoints have both"
+        require_whole(folder, again)
     if model.step is None or (folder / CONFIG).is_file():
         return load_encoder(model.source)
     if damage := find_damage(folder):
@@ -153,6 +159,7 @@ def _find_run(folder: Path) -> Path | None:
 def _list_variants(run: Path) -> list[NamedModel]:
     """Return the finished variants of a run in the recipe's order; say which are not."""
     there = {path.name for path in (run / "variants").glob("*") if path.is_dir()}
+    require_whole(run / "recipe.yaml")
     listed = list(load_recipe(run / "recipe.yaml").variants)
     variants = [*listed, *sorted(there - set(listed))]
     finished = [name for name in variants if _read_files(run / "variants" / name / "model")]
@@ -189,7 +196,7 @@ def _read_files(folder: Path) -> dict[str, object]:
         (folder / name).is_file() and (folder / name).stat().st_size == facts["bytes"]
         for name, facts in files.items()
     )
-    return dict(files) if whole else {}
+    return {name: facts for name, facts in files.items() if name != CARD} if whole else {}
 
 
 def _list_checkpoints(run: Path, place: Path, inner: tuple[str, ...]) -> list[NamedModel]:
@@ -245,10 +252,12 @@ def _describe_training(place: Path) -> tuple[EncoderConfig, PreTrainedTokenizerB
     """Return sizes and tokenizer of what is trained in a variant's folder or in `meta`."""
     for folder in (place / "initialization" / "model", place / "model"):
         if (folder / CONFIG).is_file():
+            require_whole(folder)
             config, _ = translate_config(read_config(folder / CONFIG), folder / CONFIG)
             return config, load_tokenizer(folder, config.vocab_size, config.pad_id)
     layout = RunLayout(place.parent if place.name == "meta" else place.parent.parent)
     if place.name != "meta":
         raise MetaXLMError(f"{place}: has no initialization/model, which knows the sizes")
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
+    require_whole(layout.recipe)
     return encoder_config(load_recipe(layout.recipe), len(tokenizer)), tokenizer

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from metaxlm.config import Recipe
+from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.grid import Grid, check_grid
 from metaxlm.experiments.layout import RunLayout
@@ -31,7 +32,7 @@ from metaxlm.experiments.training import (
     pretrain_variant,
 )
 from metaxlm.experiments.user_files import UserFiles
-from metaxlm.files import check_output, sweep, write_text
+from metaxlm.files import check_output, sweep
 from metaxlm.manifest import MARKER, list_foreign_files
 from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.distributed import World
@@ -81,6 +82,7 @@ def build_stages(
         work_dir=layout.work("shards"),
         keeps_work=False,
         version=2,
+        reads=(corpus,),
     )
     meta = Stage(
         "meta",
@@ -92,13 +94,16 @@ def build_stages(
         together=recipe.meta.model is None,
         version=2,
         device=describe_device(world.device),
+        reads=() if recipe.meta.model else (vocabulary,),
     )
     # An encoder to import is looked at first: a wrong name must not cost hours of preparation.
     first = [meta, corpus] if recipe.meta.model else [corpus]
     last = [] if recipe.meta.model else [meta]
     stages = [*first, vocabulary, shards, *last]
     for name in recipe.variants:
-        stages += _variant_stages(recipe, layout, world, name, shards, meta, known)
+        stages += _variant_stages(
+            recipe, layout, world, name, (corpus, vocabulary, shards), meta, known
+        )
     return stages
 
 
@@ -107,11 +112,12 @@ def _variant_stages(
     layout: RunLayout,
     world: World,
     name: str,
-    shards: Stage,
+    prepared: tuple[Stage, Stage, Stage],
     meta: Stage,
     known: UserFiles,
 ) -> list[Stage]:
     variant = recipe.variants[name]
+    corpus, vocabulary, shards = prepared
     folder = layout.variant(name)
     values = recipe.model_dump(mode="json")
     start = values["variants"][name]
@@ -125,6 +131,8 @@ def _variant_stages(
         matching["matching"] = choices.model_dump(mode="json", exclude={"dictionaries"})
     if variant.dictionaries:
         matching["dictionary_files"] = dictionaries()
+    # The built-in corpus has the dictionaries in it.
+    built_in = (corpus,) if choices.dictionaries is None else ()
     initialize = Stage(
         "initialize",
         folder / "initialization",
@@ -132,6 +140,7 @@ def _variant_stages(
         (shards, meta) if variant.needs_source else (shards,),
         partial(initialize_variant, recipe, layout, variant),
         name,
+        reads=(vocabulary, *(built_in if variant.dictionaries else ())),
     )
     pretrain = Stage(
         "pretrain",
@@ -144,6 +153,7 @@ def _variant_stages(
         together=True,
         version=2,
         device=describe_device(world.device),
+        reads=(vocabulary, shards, *(built_in if variant.switch else ())),
     )
     return [initialize, pretrain]
 
@@ -197,7 +207,7 @@ def select_stages(
     def need(candidate: Stage) -> None:
         if id(candidate) not in needed:
             needed.add(id(candidate))
-            for earlier in () if candidate.is_complete() else candidate.upstream:
+            for earlier in () if candidate.is_complete() else candidate.needed:
                 need(earlier)
 
     for candidate in chosen.values():
@@ -237,7 +247,7 @@ def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> 
 
 def note_recipe(recipe: Recipe, layout: RunLayout) -> None:
     """Save the resolved recipe, which tells the report what to show."""
-    write_text(layout.recipe, save_recipe(recipe))
+    write_listed(layout.root, layout.recipe.name, save_recipe(recipe))
 
 
 def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:

@@ -108,14 +108,11 @@ def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 
 def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
-    """Load one of the run's tokenizers; a damaged one is told, and how to mend it."""
-    try:
-        return load_tokenizer(str(layout.vocabulary / name))
-    except MetaXLMError as error:
-        raise MetaXLMError(
-            f"{error}; `metaxlm verify {layout.root}` names damaged files; without the folder "
-            f"{layout.vocabulary} the next run makes it again"
-        ) from error
+    """Load one of the run's tokenizers, as it was written."""
+    folder = layout.vocabulary / name
+    if not folder.is_dir():
+        raise MetaXLMError(f"{folder}: no such vocabulary; run the recipe, which makes it")
+    return load_tokenizer(str(folder))
 
 
 def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm import __version__
+from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import check_name, json_loads, read_text, write_text
+from metaxlm.files import check_name, json_loads, read_text
 
 FILE_NAME = "results.jsonl"
 Row = Mapping[str, Any]
@@ -102,8 +103,8 @@ def _list_levels(record: Mapping[str, Any], file: Mapping[str, Any]) -> Iterator
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
-    """Write rows as JSON lines."""
-    write_text(path, dump_lines(map(asdict, results)))
+    """Write rows as JSON lines, and the digest of the file into the list of its folder."""
+    write_listed(path.parent, path.name, dump_lines(map(asdict, results)))
 
 
 def dump_lines(rows: Iterable[Row]) -> str:

@@ -1,11 +1,10 @@
-"""A stage runs only if its inputs or its part of the recipe changed, and says which.
+"""A stage runs only if its inputs, its part of the recipe or its files changed, and says which.
 
-Comes in: what a stage depends on (recipe values, files of the user, earlier stages) and a function
-that fills a folder. Goes out: the filled folder with a `.stage.json` inside that holds the
-fingerprint of all inputs and the digests of all files. The folder appears under its final name only
-when it is complete, so a killed run never leaves a half stage behind; a stage that keeps work of
-its own (training, corpus preparation) finds it again in `work_dir`, which is cleared only when the
-fingerprint changes.
+A stage has what it depends on (recipe values, files of the user, earlier stages) and a function
+that fills a folder. The filled folder has a `.stage.json` with the fingerprint of all inputs and
+the digests of all files. The folder appears under its final name only when it is complete, so a
+killed run never leaves a half stage behind; a stage that keeps work of its own (training, corpus
+preparation) finds it again in `work_dir`, which is cleared only when the fingerprint changes.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm import __version__
+from metaxlm.digests import CARD, find_damaged, read_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_value, remove
 from metaxlm.manifest import (
@@ -32,8 +32,6 @@ from metaxlm.progress import say
 from metaxlm.stopping import check_stop
 
 _LONGEST_SHOWN = 80
-# Files that are rewritten after their stage, such as a model card that gains the results.
-_REWRITTEN = frozenset({"README.md", MARKER})
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Stage:
     inputs: Mapping[str, Any]
     """Everything of the recipe and the user's files that decides the output, as JSON values."""
     upstream: tuple[Stage, ...]
-    """Stages whose output this one reads."""
+    """Stages whose fingerprints are part of this one's."""
     fill: Callable[[Path], None]
     """Fills the folder it is given."""
     variant: str | None = None
@@ -62,6 +60,8 @@ class Stage:
     """Raised when a change of the code makes earlier outputs wrong."""
     device: str | None = None
     """What a training runs on, for the record."""
+    reads: tuple[Stage, ...] = ()
+    """Stages before `upstream` whose output this one reads as well."""
 
     @property
     def title(self) -> str:
@@ -84,13 +84,24 @@ class Stage:
         """Say whether the output was made from the present inputs; it may be gone by now."""
         return read_marker(self.output).get("fingerprint") == self.fingerprint
 
+    @property
+    def needed(self) -> tuple[Stage, ...]:
+        """Return the stages that must be complete before this one runs."""
+        return (*self.upstream, *self.reads)
+
     def is_complete(self) -> bool:
-        """Say whether the output is there, whole, and made from the present inputs."""
-        marker = read_marker(self.output)
-        return marker.get("fingerprint") == self.fingerprint and all(
-            (self.output / name).is_file() and (self.output / name).stat().st_size == facts["bytes"]
-            for name, facts in marker.get("files", {}).items()
-        )
+        """Say whether the output is there, as it was written, and made from the present inputs."""
+        return self.was_made() and self.find_damage() is None
+
+    def find_damage(self) -> str | None:
+        """Say what is wrong with the files of the output; a model card does not count."""
+        try:
+            listed = read_list(self.output / MARKER, nested=True)
+        except MetaXLMError as error:
+            return str(error)
+        damaged = find_damaged({path: facts for path, facts in listed.items() if path.name != CARD})
+        found = (f"{path.relative_to(self.output)}: {what}" for path, what in damaged.items())
+        return next(found, None)
 
     def run(self, call: Callable[[str], None] | None = None) -> None:
         """Make the output if it is missing or out of date.
@@ -112,6 +123,8 @@ class Stage:
             self.fill(temporary)
             seconds = round(time.monotonic() - start, 1)
             write_sealed(temporary / MARKER, self._marker(temporary, seconds))
+            if self.work_dir is not None and self.keeps_work:
+                self._mark_work(self.work_dir, {"files": _describe(self.work_dir)})
         if self.work_dir is not None and not self.keeps_work:
             remove(self.work_dir)
         say(f"{self.title}: done in {seconds:.1f} s")
@@ -125,7 +138,7 @@ class Stage:
         return {
             "fingerprint": self.fingerprint,
             "inputs": self.inputs,
-            "files": describe_files(folder, stage_files(folder)),
+            "files": _describe(folder, nested=True),
             "seconds": seconds,
             "device": self.device,
             "metaxlm": __version__,
@@ -137,7 +150,7 @@ class Stage:
         if not marker:
             return "running"
         if marker.get("fingerprint") == self.fingerprint:
-            return "running again, its files are damaged or missing"
+            return f"running again, its files are damaged or missing ({self.find_damage()})"
         changed = list_changes(marker.get("inputs", {}), self.inputs)
         if not changed:
             return "running again, an earlier stage changed"
@@ -145,22 +158,35 @@ class Stage:
 
     def _claim_work(self, work_dir: Path) -> None:
         """Keep earlier work of the same inputs; clear that of others."""
-        marker_path = work_dir / MARKER
-        earlier = read_marker(work_dir).get("fingerprint")
+        marker = work_dir / MARKER
+        try:
+            earlier = read_sealed(marker).get("fingerprint") if marker.is_file() else None
+        except MetaXLMError as error:
+            # What it belongs to is unknown. It may be days of training, so nothing is removed.
+            raise MetaXLMError(f"{error}; move {work_dir} away to begin again") from error
         if earlier is not None and earlier != self.fingerprint:
             say(f"{self.title}: clearing {work_dir}, made with another recipe")
         if earlier != self.fingerprint:
-            if not marker_path.exists() and work_dir.is_dir() and any(work_dir.iterdir()):
+            if not marker.exists() and work_dir.is_dir() and any(work_dir.iterdir()):
                 raise MetaXLMError(
                     f"{work_dir}: not empty and not written by metaxlm (no {MARKER}); move it away"
                 )
             remove(work_dir)
-            write_sealed(marker_path, {"fingerprint": self.fingerprint})
+        self._mark_work(work_dir, {})
+
+    def _mark_work(self, work_dir: Path, facts: Mapping[str, Any]) -> None:
+        """Write whose work it is and, when it is finished, the digests of its files."""
+        write_sealed(work_dir / MARKER, {"fingerprint": self.fingerprint, **facts})
 
 
-def stage_files(folder: Path) -> list[str]:
-    """Return the files that a stage's marker answers for, the marker itself left out."""
-    return [name for name in list_files(folder, nested=True) if Path(name).name not in _REWRITTEN]
+def _describe(folder: Path, *, nested: bool = False) -> dict[str, dict[str, Any]]:
+    """Return sizes and digests of a folder's files, but for its marker and locks."""
+    names = [
+        name
+        for name in list_files(folder, nested=nested)
+        if (folder / name).is_file() and not Path(name).name.startswith((MARKER, ".lock"))
+    ]
+    return describe_files(folder, names)
 
 
 def read_marker(folder: Path) -> dict[str, Any]:

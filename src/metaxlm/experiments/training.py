@@ -31,6 +31,7 @@ from metaxlm.initialization.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.initialization.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.initialization.plan import make_plan
 from metaxlm.languages import language_name
+from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
@@ -206,7 +207,7 @@ class _Training:
         if world.is_main and not list_checkpoints(work_dir):
             remove(self.place / STEPS)  # of an earlier recipe
         with self._open_trackers(world, work_dir) as trackers:
-            train(
+            state = train(
                 model,
                 batches,
                 self.settings,
@@ -224,6 +225,11 @@ class _Training:
         if world.is_main:
             save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
             shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+            if problem := check_file(folder / TRAINING_LOG, state.log):
+                raise MetaXLMError(
+                    f"{work_dir / LOG_NAME}: {problem}; move it away and run again: the trained "
+                    "model is in its checkpoint"
+                )
 
     def _export(self, model: MaskedLM, folder: Path) -> None:
         card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")

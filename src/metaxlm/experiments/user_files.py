@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from metaxlm.digests import require_whole, write_listed
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import digest_file, read_json, write_json
+from metaxlm.files import digest_file, dump_json, read_json
 from metaxlm.progress import track
 
 FILE_NAME = "inputs.json"
@@ -84,7 +85,8 @@ class UserFiles:
                 if total >= _WORTH_SHOWING:
                     advance(size)
         known = stored | self._learned
-        write_json(self._store, {name: asdict(facts) for name, facts in sorted(known.items())})
+        text = dump_json({name: asdict(facts) for name, facts in sorted(known.items())})
+        write_listed(self._store.parent, self._store.name, text)
         self._new.clear()
         self._learned.clear()
 
@@ -100,7 +102,9 @@ def _find_place(path: Path, folder: Path) -> str:
 
 
 def _read(store: Path) -> dict[str, _Known]:
-    """Read what was remembered; a damaged file tells nothing."""
+    """Read what was remembered; of a file that cannot be read, nothing is."""
+    if store.is_file():
+        require_whole(store)
     try:
         return {name: _Known(**facts) for name, facts in read_json(store).items()}
     except (MetaXLMError, OSError, TypeError, AttributeError):

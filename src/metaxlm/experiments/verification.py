@@ -1,25 +1,21 @@
-"""Checks that a folder still holds what metaxlm wrote: a run, shards, checkpoints, or part of them.
+"""Check that a folder still holds what metaxlm wrote: a run, shards, checkpoints, or part of them.
 
-Comes in: any folder. Goes out: every file that is missing, extra, truncated or changed. Digests
-come from the manifests (shards, prepared text, vocabularies, checkpoints) and the stages' markers.
+Every file that a sealed list below the folder names is read and compared: the lists are those of
+`digests.py`. Files that are missing, truncated, changed or extra are problems. A file that is in no
+listed folder, such as notes beside a run, is named as not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from metaxlm.digests import CARD, DIGESTS, Listed, check_listed, read_list
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.stage import stage_files
 from metaxlm.files import TEMPORARY_PREFIX
-from metaxlm.manifest import EXTRA, MANIFEST, MARKER, check_file, list_files, read_sealed
+from metaxlm.manifest import EXTRA, MANIFEST, MARKER
 from metaxlm.progress import track
-
-Listed = dict[Path, Mapping[str, Any]]
-"""Size and digest of each file that should be there."""
 
 
 @dataclass
@@ -30,64 +26,69 @@ class Verification:
     """Files whose every byte was compared with a digest."""
     bytes: int = 0
     problems: dict[Path, str] = field(default_factory=dict)
+    unlisted: list[Path] = field(default_factory=list)
+    """Files that were not checked."""
 
 
 def verify(root: Path) -> Verification:
-    """Check every manifest and every stage below a folder."""
+    """Check every file that is listed in a folder or below."""
     if not root.is_dir():
         raise MetaXLMError(f"{root}: no such folder")
+    present = [path for path in sorted(root.rglob("*")) if _is_kept(path, root)]
+    # Of files below a manifest a marker has only the sizes, so manifests come after markers.
+    lists = [path for name in (MARKER, MANIFEST, DIGESTS) for path in present if path.name == name]
     result = Verification()
     listed: Listed = {}
-    lists = [*_find(root, MARKER), *_find(root, MANIFEST)]
+    full, unread = set(), set()
     for path in lists:
         try:
-            listed |= _read_list(path, result)
+            files = read_list(path)
         except MetaXLMError as error:
             result.problems[path] = str(error).removeprefix(f"{path}: ")
-    for tokens in _find(root, "tokens.bin"):
-        manifest = tokens.with_name(MANIFEST)
-        if not manifest.is_file():
-            result.problems[manifest] = "missing, so the shard cannot be checked"
+            unread.add(path.parent)
+            continue
+        listed |= {p: facts for p, facts in files.items() if "sha256" not in listed.get(p, {})}
+        if files and path.name != DIGESTS:
+            full.add(path.parent)
+    for path in set(present) - set(listed) - set(lists):
+        _note_other(path, full, unread, result)
     if not lists and not result.problems:
         raise MetaXLMError(
-            f"{root}: nothing to verify, no {MANIFEST} and no {MARKER} stands in it or below; "
-            "name a run folder, shards, or checkpoints"
+            f"{root}: nothing to verify, there is no {MANIFEST}, {MARKER} or {DIGESTS} in it or "
+            "below; name a run folder, shards, or checkpoints"
         )
     _check_files(listed, result)
     return result
 
 
-def _read_list(path: Path, result: Verification) -> Listed:
-    """Return the files that a manifest or marker lists; note those in its folder it does not."""
-    files = read_sealed(path).get("files")
-    if files is None:  # the marker of unfinished work
-        return {}
-    folder = path.parent
-    present = stage_files(folder) if path.name == MARKER else list_files(folder)
-    for name in present:
-        if name not in files:
-            result.problems[folder / name] = EXTRA
-    return {folder / name: facts for name, facts in files.items()}
+def _note_other(path: Path, full: set[Path], unread: set[Path], result: Verification) -> None:
+    """Note a file that no list names: a problem in a folder whose list names all files."""
+    in_full, in_unread = (not folders.isdisjoint(path.parents) for folders in (full, unread))
+    if path.name == "tokens.bin":
+        result.problems[path.with_name(MANIFEST)] = "missing, so the shard cannot be checked"
+    elif in_full and not in_unread and path.name != CARD:
+        result.problems[path] = EXTRA
+    else:
+        result.unlisted.append(path)
 
 
 def _check_files(listed: Listed, result: Verification) -> None:
     """Compare files with what is listed, in as many threads as there are cores."""
     total = sum(facts["bytes"] for facts in listed.values())
     with track("verify", max(1, total // 1_000_000), "MB") as advance, ThreadPoolExecutor() as pool:
-        for path, problem in zip(
-            listed, pool.map(check_file, listed, listed.values()), strict=True
-        ):
+        problems = pool.map(check_listed, listed, listed.values())
+        for path, problem in zip(listed, problems, strict=True):
             if problem is not None:
                 result.problems[path] = problem
             before = result.bytes // 1_000_000
             result.bytes += listed[path]["bytes"]
             result.files += 1
-            advance(result.bytes // 1_000_000 - before)
+            if read := result.bytes // 1_000_000 - before:
+                advance(read)
 
 
-def _find(root: Path, name: str) -> list[Path]:
-    return [
-        path
-        for path in sorted(root.rglob(name))
-        if not any(part.startswith(TEMPORARY_PREFIX) for part in path.relative_to(root).parts)
-    ]
+def _is_kept(path: Path, root: Path) -> bool:
+    """Say whether a file should stay as it is; locks and unfinished files should not."""
+    parts = path.relative_to(root).parts
+    is_temporary = any(part.startswith(TEMPORARY_PREFIX) for part in parts)
+    return path.is_file() and not is_temporary and not path.name.startswith(".lock")

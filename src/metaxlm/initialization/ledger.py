@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from metaxlm.config import MatchingRecipe
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file
 from metaxlm.initialization.matching import RULES
@@ -73,6 +74,7 @@ def save_ledger(plan: Plan, path: Path) -> None:
 
 def load_ledger(path: Path) -> Plan:
     """Read a plan that `save_ledger` wrote."""
+    require_whole(path)
     table = _read_table(path)
     rules = table["rule"].to_pylist()
     unknown = sorted(set(rules) - set(RULES))

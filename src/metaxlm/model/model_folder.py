@@ -12,6 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, refuse_code
@@ -43,8 +44,12 @@ _DOWNLOADED = [MODULES, *_FILES, *(f"0_Transformer/{name}" for name in _FILES)]
 
 
 def find_folder(source: str | Path) -> Path:
-    """Return the local folder that holds config.json, downloading a hub repository if need be."""
+    """Return the local folder that holds config.json, downloading a hub repository if need be.
+
+    A folder that metaxlm wrote must still be as it was written.
+    """
     folder = find_source(source, _DOWNLOADED, _NEEDED)
+    require_whole(folder)
     if (folder / CONFIG).exists():
         return folder
     inner = _find_encoder(folder / MODULES) if (folder / MODULES).exists() else None

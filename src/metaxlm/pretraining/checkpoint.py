@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -43,6 +44,8 @@ class TrainingState:
     """Losses of the latest rows of the log, against which a spike is seen."""
     seconds: float = 0.0
     """Time spent in training, over all starts."""
+    log: dict[str, Any] = field(default_factory=dict)
+    """Size and digest of the training log up to this step."""
 
     @property
     def good_steps(self) -> int:
@@ -85,7 +88,7 @@ def load_newest(folder: Path) -> Checkpoint | None:
     for path in reversed(list_checkpoints(folder)):
         damage = find_damage(path)
         if not damage:
-            return _load(path)
+            return load_checkpoint(path)
         say(f"passed over a checkpoint: {damage[0]}")
     return None
 
@@ -117,14 +120,15 @@ def rebuild_model(config: EncoderConfig, checkpoint: Checkpoint) -> MaskedLM:
     return model.eval()
 
 
-def _load(path: Path) -> Checkpoint:
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint that was verified."""
     try:
         model = load_file(path / "model.safetensors")
         moments = load_file(path / "optimizer.safetensors")
         state = TrainingState(**read_json(path / "state.json"))
     except (SafetensorError, TypeError) as error:
         raise MetaXLMError(
-            f"{path}: whole, but not of this version ({error}); move it away to begin anew"
+            f"{path}: whole, but not of this version ({error}); move it away to begin again"
         ) from error
     return Checkpoint(model, moments, state)
 

@@ -17,12 +17,14 @@ from pathlib import Path
 from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.errors import Interrupted
 from metaxlm.files import exclusive_folder, sweep
+from metaxlm.manifest import find_damage
 from metaxlm.model.encoder import MaskedLM
 from metaxlm.pretraining.batches import BatchSource
 from metaxlm.pretraining.checkpoint import (
     Checkpoint,
     TrainingState,
     check_fit,
+    load_checkpoint,
     load_newest,
     rebuild_model,
     step_name,
@@ -191,7 +193,7 @@ class _Training:
         """Save a checkpoint; unless asked to wait, training goes on while it is written."""
         self.engine.read(self.state)
         self.state.seconds = self.log.seconds
-        self.log.flush()
+        self.state.log = self.log.flush()
         tensors, moments = self.engine.collect()
         if self.engine.world.is_main:
             writer.save(tensors, moments, self.state, wait=wait)
@@ -244,6 +246,10 @@ def _open_writer(
             place = folder.parent / STEPS / step_name(checkpoint.state.step)
             export(rebuild_model(model.config, checkpoint), place)
 
+    for step in recipe.keep_steps:  # a model that is gone or damaged, but not its checkpoint
+        source, place = (parent / step_name(step) for parent in (folder, folder.parent / STEPS))
+        if source.is_dir() and find_damage(place) and not find_damage(source):
+            publish(load_checkpoint(source))
     return CheckpointWriter(
         folder,
         keep=recipe.keep_checkpoints,

@@ -7,6 +7,7 @@ checkpoint and writes them again, so that its log equals that of an undisturbed 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -50,8 +51,10 @@ class TrainingLog:
         self._start = time.monotonic() - state.seconds
         self._window = (state.tokens, state.seconds, state.step)
         self._said_spike = False
-        if path is not None:
-            _drop_later_rows(path, state.step)
+        kept = "" if path is None else _drop_later_rows(path, state)
+        self._digest = hashlib.sha256(kept.encode())
+        self._bytes = len(kept.encode())
+        state.log = self._describe()
 
     @property
     def seconds(self) -> float:
@@ -105,11 +108,15 @@ class TrainingLog:
         tokens, seconds, step = self._window
         self._window = (tokens, seconds + time.monotonic() - start, step)
 
-    def flush(self) -> None:
-        """Bring all rows to the disk: a checkpoint must not be newer than the log it continues."""
+    def flush(self) -> dict[str, Any]:
+        """Bring all rows to the disk, as they are before any checkpoint; return size and digest."""
         if self._path is not None and self._path.exists():
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())
+        return self._describe()
+
+    def _describe(self) -> dict[str, Any]:
+        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
     def _measure_pace(self, state: TrainingState, step_flops: float) -> tuple[float, float | None]:
         tokens, seconds, step = self._window
@@ -136,9 +143,12 @@ class TrainingLog:
     def _write(self, step: int, row: Mapping[str, Any], board: Mapping[str, float | None]) -> None:
         if self._path is None:
             return
+        line = (json.dumps({"step": step, **row}) + "\n").encode()
+        self._digest.update(line)
+        self._bytes += len(line)
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, **row}) + "\n")
+            with self._path.open("ab") as file:
+                file.write(line)
         except OSError as error:
             raise MetaXLMError(
                 f"{self._path}: cannot be written ({error.strerror}); make the disk good or free "
@@ -148,9 +158,18 @@ class TrainingLog:
             self._trackers.log(step, board)
 
 
-def _drop_later_rows(path: Path, step: int) -> None:
+def _drop_later_rows(path: Path, state: TrainingState) -> str:
+    """Keep the rows up to a checkpoint and return them; refuse those that are not as written."""
     lines = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
-    write_text(path, "".join(f"{line}\n" for line in lines if _row_step(line) <= step))
+    kept = "".join(f"{line}\n" for line in lines if _row_step(line) <= state.step)
+    digest = hashlib.sha256(kept.encode()).hexdigest()
+    if path.exists() and digest != state.log.get("sha256", digest):
+        raise MetaXLMError(
+            f"{path}: changed, its rows up to step {state.step:,} do not fit the digest in the "
+            "checkpoint; move it away and run again: training continues, with a new log"
+        )
+    write_text(path, kept)
+    return kept
 
 
 def _row_step(line: str) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.results import read_results, select_final
@@ -107,6 +108,7 @@ class Run:
 
 def read_run(run_dir: Path) -> Run:
     """Read a run folder; without results there is nothing to report, which is an error."""
+    require_whole(run_dir)
     all_rows = read_scores(run_dir / "results.jsonl")
     rows = select_final(all_rows)
     recipe, recipe_text = read_recipe(run_dir / RECIPE)
@@ -167,6 +169,7 @@ def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str
         for task, name in names.items():
             paths = sorted((run_dir / "cells" / variant / task).glob("*-*/cell.json"))
             for path in paths[:1]:
+                require_whole(path)
                 examples = read_json(path).get("examples", [])
                 found.setdefault(variant, {key: [] for key in names.values()})[name] = examples
     return found
@@ -182,6 +185,7 @@ def _read_log(folder: Path) -> list[Row]:
     path = find_log(folder)
     if path is None:
         return []
+    require_whole(path)
     by_step = {}
     for number, row in enumerate(read_results(path), start=1):
         if not _OTHER_ROWS.isdisjoint(row):
@@ -209,9 +213,10 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _read_each(folders: dict[str, Path], name: str) -> dict[str, dict[str, Any]]:
-    return {
-        v: read_json(folder / name) for v, folder in folders.items() if (folder / name).is_file()
-    }
+    found = {v: folder / name for v, folder in folders.items() if (folder / name).is_file()}
+    for path in found.values():
+        require_whole(path)
+    return {v: read_json(path) for v, path in found.items()}
 
 
 def _variant_recipes(recipe: dict[str, Any]) -> dict[str, dict[str, Any]]:

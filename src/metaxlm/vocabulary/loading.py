@@ -12,6 +12,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.hub import CONFIG, TOKENIZER_CONFIG, find_source, read_tokenizer
 from metaxlm.vocabulary.unigram import fast_tokenizer
@@ -38,6 +39,7 @@ _DOWNLOADED = (
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """Load a tokenizer by folder or hub name, such as `xlm-roberta-base`."""
     folder = find_source(name, _DOWNLOADED, _NEEDED)
+    require_whole(folder)
     model = _find_sentencepiece_model(folder)
     tokenizer = fast_tokenizer(model.read_bytes(), str(model)) if model else _load(name, folder)
     _check_roles(tokenizer, name)

@@ -1,0 +1,194 @@
+"""A flipped bit in any file of a run is found by `verify`, and by what reads the file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.commands import Command
+from tests.damage import flip, flipped, list_files, make_run
+
+from metaxlm.files import digest_file
+from metaxlm.manifest import find_damage
+
+XLM, DICT = "variants/xlm", "variants/metaxlm+dict"
+START = f"{DICT}/initialization"
+KEPT = f"{XLM}/steps/step-00000002"
+MODEL = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"]
+KINDS = [
+    *("recipe.yaml", "inputs.json", "results.jsonl", "comparisons.json", "provenance.json"),
+    "digests.json",
+    *("corpus/.stage.json", "corpus/text/*/*.txt", "corpus/text/*/manifest.json"),
+    "corpus/tasks/**/*",
+    *("vocabulary/.stage.json", "vocabulary/*/tokenizer.json", "vocabulary/*/manifest.json"),
+    "vocabulary/*/tokenizer_config.json",
+    *("shards/.stage.json", "shards/*/*/tokens.bin", "shards/*/*/offsets.bin"),
+    "shards/*/*/manifest.json",
+    *(f"meta/model/{name}" for name in (*MODEL, "training_log.jsonl", ".stage.json")),
+    *(f"variants/*/model/{name}" for name in (*MODEL, "training_log.jsonl", ".stage.json")),
+    *(f"variants/*/initialization/model/{name}" for name in MODEL),
+    *(f"variants/*/initialization/{name}" for name in ("*.json", "ledger.parquet", ".stage.json")),
+    *(f"variants/*/steps/*/{name}" for name in (*MODEL, "manifest.json")),
+    *("**/checkpoints/.stage.json", "**/checkpoints/log.jsonl", "**/checkpoints/tensorboard/*"),
+    *("**/checkpoints/step-*/*.safetensors", "**/checkpoints/step-*/*.json"),
+    *("cells/*/*/*/cell.json", "cells/*/*/*/tallies.npz", "cells/*/*/*/predictions/*"),
+    "cells/*/*/*/manifest.json",
+    *("report/.stage.json", "report/index.html", "report/figures/*", "report/tables/*"),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("damage"))
+
+
+@pytest.fixture
+def copied(root: Path, tmp_path: Path) -> Path:
+    """A copy of the run, in the place where its recipe looks for it."""
+    shutil.copytree(root.parent.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "runs" / "toy"
+
+
+def test_the_kinds_are_all_files_of_a_run(root: Path) -> None:
+    found = {path for kind in KINDS for path in root.glob(kind) if path.is_file()}
+    assert found == set(list_files(root))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_is_named(kind: str, root: Path, metaxlm: Command) -> None:
+    path = next(path for path in sorted(root.glob(kind)) if path.is_file())
+    with flipped(path):
+        code, _, errors = metaxlm("verify", root)
+    assert code == 1
+    assert [line for line in errors.splitlines() if f"{path}:" in line or f"{path} " in line]
+    assert f"{root}: 1 damaged or missing of" in errors
+
+
+def test_a_whole_run_is_whole_and_other_files_are_named(copied: Path, metaxlm: Command) -> None:
+    code, printed, errors = metaxlm("verify", copied)
+    assert (code, errors) == (0, "")
+    assert "not checked" not in printed
+    (copied / "data_notes.txt").touch()
+    code, printed, _ = metaxlm("verify", copied)
+    assert code == 0
+    assert "not checked, because no digest was written: data_notes.txt" in printed
+
+
+EMBED = ["embed", "--input", "sentences.txt", "--output", "vectors.npy", "--model"]
+TRIM = ["trim", "--tokenizer", "RUN/vocabulary/multilingual", "--output", "trimmed", "--corpus"]
+RUN = ["run", "toy.yaml", "--device", "cpu"]
+READERS = [
+    (f"{XLM}/model/model.safetensors", [*EMBED, f"RUN/{XLM}"]),
+    (f"{XLM}/model/tokenizer.json", [*EMBED, f"RUN/{XLM}"]),
+    (f"{KEPT}/model.safetensors", [*EMBED, f"RUN/{KEPT}"]),
+    (f"{START}/model/model.safetensors", [*EMBED, f"RUN/{START}/model"]),
+    (f"{START}/model/config.json", [*EMBED, f"RUN/{DICT}/checkpoints/step-00000004"]),
+    ("meta/model/model.safetensors", [*EMBED, "RUN/meta"]),
+    ("shards/multilingual/de/tokens.bin", ["match", "--from", "RUN/meta/model", "--to",
+     "RUN/vocabulary/multilingual", "--corpus", "RUN", "--output", "matched"]),
+    ("corpus/text/de/00000.txt", [*TRIM, "RUN/corpus"]),
+    ("vocabulary/multilingual/tokenizer.json", [*TRIM, "RUN"]),
+    ("corpus/tasks/tatoeba/tatoeba.deu-eng.deu", ["evaluate", "--model", f"RUN/{XLM}", "--task",
+     "tatoeba", "--data", "RUN/corpus/tasks"]),
+    (f"{START}/ledger.parquet", ["match", "explain", "the", f"RUN/{START}"]),
+    (f"{START}/coverage.json", ["match", "show", f"RUN/{START}"]),
+    ("recipe.yaml", [*EMBED, "RUN"]),
+    *((name, ["report", "RUN"]) for name in (
+        "results.jsonl", "recipe.yaml", "comparisons.json", f"{XLM}/model/training_log.jsonl",
+        f"{START}/coverage.json", "cells/xlm/tatoeba/en-0/cell.json",
+    )),
+    ("provenance.json", ["publish", "RUN", "published"]),
+    ("inputs.json", RUN),
+    ("digests.json", RUN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments"), READERS)
+def test_what_reads_a_damaged_file_says_so(
+    name: str, arguments: list[str], root: Path, tmp_path: Path, metaxlm: Command
+) -> None:
+    (tmp_path / "sentences.txt").write_text("the cat\n", encoding="utf-8")
+    shutil.copy(root.parent.parent / "toy.yaml", tmp_path)
+    more = ["--output", str(root.parent)] if arguments == RUN else []
+    before = sorted(tmp_path.iterdir())
+    with flipped(root / name):
+        said = metaxlm.complaint(*(word.replace("RUN", str(root)) for word in arguments), *more)
+    assert f"{root / name}" in said
+    assert "run again" in said
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def again(printed: str) -> list[str]:
+    return re.findall(r"^(.+): running again, its files are damaged", printed, re.MULTILINE)
+
+
+def test_a_damaged_stage_is_made_again_before_its_output_is_read(
+    copied: Path, metaxlm: Command
+) -> None:
+    weights = [copied / name / "model.safetensors" for name in ("meta/model", f"{START}/model")]
+    before = [digest_file(path) for path in weights]
+    flip(weights[0])
+    shutil.rmtree(copied / START)
+    code, printed, errors = metaxlm(*RUN, "--stage", "initialize", "--variant", "metaxlm+dict")
+    assert code == 0, errors
+    assert again(printed) == ["meta"]
+    assert [digest_file(path) for path in weights] == before
+
+
+def test_damaged_shards_are_made_again_for_a_training(copied: Path, metaxlm: Command) -> None:
+    weights = copied / XLM / "model" / "model.safetensors"
+    before = digest_file(weights)
+    flip(copied / "shards/multilingual/de/tokens.bin")
+    for name in ("model", "checkpoints"):
+        shutil.rmtree(copied / XLM / name)
+    code, printed, errors = metaxlm(*RUN, "--stage", "pretrain", "--variant", "xlm")
+    assert code == 0, errors
+    assert again(printed) == ["shards"]
+    assert digest_file(weights) == before
+
+
+def test_a_damaged_kept_model_is_written_again_from_its_checkpoint(
+    copied: Path, metaxlm: Command
+) -> None:
+    weights = copied / KEPT / "model.safetensors"
+    before = digest_file(weights)
+    flip(weights)
+    shutil.rmtree(copied / XLM / "model")
+    code, _, errors = metaxlm(*RUN, "--stage", "pretrain", "--variant", "xlm")
+    assert code == 0, errors
+    assert digest_file(weights) == before
+    assert not find_damage(weights.parent)
+
+
+def test_a_training_does_not_continue_a_damaged_log(copied: Path, metaxlm: Command) -> None:
+    log = copied / XLM / "checkpoints" / "log.jsonl"
+    flip(log)
+    shutil.rmtree(copied / XLM / "model")
+    arguments = [*RUN, "--stage", "pretrain", "--variant", "xlm"]
+    assert f"{log.relative_to(copied.parent.parent)}: changed" in metaxlm.complaint(*arguments)
+    log.rename(log.with_name("damaged.jsonl"))
+    assert metaxlm(*arguments)[0] == 0
+    assert metaxlm("verify", copied)[0] == 0
+
+
+def test_a_damaged_marker_does_not_cost_the_checkpoints(copied: Path, metaxlm: Command) -> None:
+    checkpoints = copied / XLM / "checkpoints"
+    flip(checkpoints / ".stage.json")
+    shutil.rmtree(copied / XLM / "model")
+    before = list_files(checkpoints)
+    said = metaxlm.complaint(*RUN, "--stage", "pretrain", "--variant", "xlm")
+    assert ".stage.json: damaged" in said
+    assert list_files(checkpoints) == before
+
+
+def test_damaged_comparisons_are_computed_again(copied: Path, metaxlm: Command) -> None:
+    whole = (copied / "comparisons.json").read_text("utf-8")
+    number = re.search(r"\d\.\d{3,}", whole)
+    assert number is not None
+    changed = whole.replace(number[0], f"{float(number[0]) / 2:.6f}")
+    (copied / "comparisons.json").write_text(changed, encoding="utf-8")
+    code, _, errors = metaxlm(*RUN)
+    assert code == 0, errors
+    assert (copied / "comparisons.json").read_text("utf-8") == whole
