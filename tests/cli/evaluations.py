@@ -20,7 +20,7 @@ SIZES = PhrasebookRecipe(
     test_pairs=20,
     aligned_pairs=8,
     train_examples=40,
-    test_examples=20,
+    test_examples=24,
 )
 QUICK = ("--set", "epochs=1", "--set", "length=64", "--set", "learning_rate=1e-3")
 QUICK += ("--device", "cpu")
