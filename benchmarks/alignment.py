@@ -30,11 +30,12 @@ import transformers
 from rich.console import Console
 from rich.table import Table
 
+from metaxlm.config import PhrasebookRecipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.features.alignment import AlignSettings, Links, align_words
 from metaxlm.features.layers import LayerChoice, parse_layers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import save_pretrained
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.tasks.readers import read_word_alignment
@@ -101,7 +102,7 @@ def parse() -> argparse.Namespace:
 
 def make_builtin(folder: Path, language: str) -> tuple[str, Path]:
     """Write the built-in corpus and an encoder of random weights that fits it."""
-    sizes = PhrasebookSizes(english_sentences=5_000, other_sentences=2_000, wordalign=100)
+    sizes = PhrasebookRecipe(source_sentences=5_000, sentences=2_000, aligned_pairs=100)
     write_phrasebook(folder / "data", ["en", language], 0, sizes)
     texts = sorted((folder / "data" / "text").glob("*/*.txt"))
     lines = [line for path in texts for line in path.read_text(encoding="utf-8").split("\n")]

@@ -24,12 +24,12 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from metaxlm.config import CorpusRecipe, EngineRecipe
+from metaxlm.config import CorpusRecipe, EngineRecipe, PhrasebookRecipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.preparation import Seconds, prepare_text, tokenize_text
 from metaxlm.corpus.readers.inputs import find_inputs
 from metaxlm.corpus.readers.streams import open_stream
 from metaxlm.corpus.text import list_parts, read_counts, read_sentences
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.unigram import train_unigram
 
@@ -128,9 +128,9 @@ def scale(arguments: argparse.Namespace) -> None:
 
 
 def make_text(folder: Path) -> tuple[Path, Path]:
-    """Generate text and a tokenizer for those who named none; return their folders."""
+    """Write text of the built-in corpus and train a tokenizer; return their folders."""
     languages = ["en", "de", "fr", "ru", "tr", "zh"]
-    sizes = PhrasebookSizes(english_sentences=60_000, other_sentences=20_000)
+    sizes = PhrasebookRecipe(source_sentences=60_000, sentences=9_600)
     write_phrasebook(folder / "phrasebook", languages, 1, sizes)
     (folder / "made").mkdir()
     for language in languages:

@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.config import DistillationRecipe, TrainingRecipe
+from metaxlm.config import DistillationRecipe, PhrasebookRecipe, TrainingRecipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.shards import open_shard, write_shard
 from metaxlm.corpus.text import read_sentences
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.batches import BatchSource, Piece
 from metaxlm.pretraining.device import choose_device
 from metaxlm.pretraining.distillation import Distillation, Lesson, make_teacher
@@ -77,12 +77,7 @@ def parse() -> argparse.Namespace:
 
 
 def make_run(folder: Path, options: argparse.Namespace) -> Path:
-    few = dict.fromkeys(
-        ("tatoeba", "wordalign", "xnli_train", "pawsx_train", "tagging_train", "squad_train"), 10
-    )
-    sizes = PhrasebookSizes(
-        12_000, 6_000, **few, cls_train=10, dev=4, test=4, dictionary_sentences=50
-    )
+    sizes = PhrasebookRecipe(source_sentences=12_000, sentences=6_000)
     write_phrasebook(folder / "corpus", [SOURCE, OTHER], 0, sizes)
     text = {
         language: list(read_sentences(folder / "corpus" / "text" / language))

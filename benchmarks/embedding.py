@@ -30,12 +30,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from metaxlm.config import PhrasebookRecipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.features.embedding import EmbedSettings, embed_texts, plan_work
 from metaxlm.features.layers import LayerChoice
 from metaxlm.features.sentence_batches import find_frame, tokenize_texts
 from metaxlm.features.sentence_folder import export_sentence_transformers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.randomness import generator
@@ -90,7 +91,7 @@ def parse() -> argparse.Namespace:
 def read_texts(path: Path | None, folder: Path) -> list[str]:
     """Return the sentences of a file, or of the built-in corpus, each once."""
     if path is None:
-        sizes = PhrasebookSizes(english_sentences=8_000, other_sentences=100)
+        sizes = PhrasebookRecipe(source_sentences=8_000, sentences=100)
         write_phrasebook(folder / "data", ["en", "de"], 0, sizes)
         (path,) = (folder / "data" / "text" / "en").glob("*.txt")
     lines = path.read_text(encoding="utf-8").split("\n")

@@ -29,10 +29,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from metaxlm.config import TrainingRecipe
+from metaxlm.config import PhrasebookRecipe, TrainingRecipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.shards import Shard, open_shard, write_shard
 from metaxlm.corpus.text import read_sentences
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.batches import BatchSource
 from metaxlm.pretraining.feed import Feed
 from metaxlm.pretraining.masking import Masking
@@ -150,7 +150,7 @@ def open_run(folder: Path) -> Data:
 def make_data(folder: Path) -> Data:
     """Make shards of the built-in corpus."""
     languages = ["en", "de", "fr", "ru", "tr", "zh"]
-    sizes = PhrasebookSizes(english_sentences=60_000, other_sentences=20_000)
+    sizes = PhrasebookRecipe(source_sentences=60_000, sentences=9_600)
     write_phrasebook(folder / "phrasebook", languages, 1, sizes)
     texts = {name: list(read_sentences(folder / "phrasebook/text" / name)) for name in languages}
     tokenizer = train_unigram((line for lines in texts.values() for line in lines), 8_000)

@@ -31,12 +31,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from metaxlm.config import PhrasebookRecipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.experiments.statistics import find_t_quantile, summarize_seeds
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.model.hugging_face import save_pretrained
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.tasks.batches import shuffle_batches
@@ -101,12 +102,7 @@ def parse() -> argparse.Namespace:
 
 def make_builtin(folder: Path, examples: int) -> tuple[str, Path]:
     """Write the built-in corpus and an encoder of random weights that fits it."""
-    sizes = PhrasebookSizes(
-        english_sentences=5_000,
-        other_sentences=500,
-        xnli_train=examples,
-        tagging_train=examples,
-    )
+    sizes = PhrasebookRecipe(source_sentences=5_000, sentences=500, train_examples=examples)
     write_phrasebook(folder / "data", ["en", "de"], 0, sizes)
     (text,) = (folder / "data" / "text" / "en").glob("*.txt")
     lines = text.read_text(encoding="utf-8").split("\n")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import save_pretrained
-from metaxlm.phrasebook import write_phrasebook
 from metaxlm.vocabulary.unigram import train_unigram
 from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, model_options
 

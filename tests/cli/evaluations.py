@@ -11,22 +11,16 @@ from typing import Any
 import pytest
 
 from metaxlm.cli import main
-from metaxlm.phrasebook import PhrasebookSizes
+from metaxlm.config import PhrasebookRecipe
 
 LANGUAGES = ("en", "de", "ru")
-SIZES = PhrasebookSizes(
-    english_sentences=300,
-    other_sentences=200,
-    tatoeba=20,
-    wordalign=8,
-    xnli_train=40,
-    pawsx_train=40,
-    tagging_train=40,
-    squad_train=10,
-    cls_train=20,
-    dev=12,
-    test=20,
-    dictionary_sentences=50,
+SIZES = PhrasebookRecipe(
+    source_sentences=300,
+    sentences=200,
+    test_pairs=20,
+    aligned_pairs=8,
+    train_examples=40,
+    test_examples=24,
 )
 QUICK = ("--set", "epochs=1", "--set", "length=64", "--set", "learning_rate=1e-3")
 QUICK += ("--device", "cpu")

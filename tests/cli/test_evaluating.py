@@ -192,7 +192,7 @@ def test_blanked_labels_are_predicted_and_said(
     assert "No labels, predicted only: xnli test of de ru." in text
     assert "XNLI: dev, 2 sets of 12 examples" in text
     labels = (tmp_path / "out/predictions/one/seed-0/xnli/test-de.tsv").read_text("utf-8")
-    assert len(labels.splitlines()) == SIZES.test
+    assert len(labels.splitlines()) == SIZES.test_examples
     assert "no example has a label" in capsys.readouterr().out
 
 

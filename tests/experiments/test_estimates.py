@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import PhrasebookRecipe, Recipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments import estimates
 from metaxlm.experiments.estimates import (
@@ -21,7 +22,6 @@ from metaxlm.experiments.estimates import (
     count_bytes,
     estimate_training,
     fit_pace,
-    shrink_phrasebook,
 )
 from metaxlm.experiments.evaluation_plan import (
     FeaturePlan,
@@ -40,7 +40,6 @@ from metaxlm.experiments.past_runs import (
 )
 from metaxlm.experiments.training import encoder_config
 from metaxlm.experiments.workload import Counter, make_stand_in
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.cost import count_step_flops
 from metaxlm.pretraining.device import describe_device
 from metaxlm.tasks.readers import read_tatoeba
@@ -61,10 +60,9 @@ RECIPE = Recipe.model_validate(
 )
 CONFIG = encoder_config(RECIPE, 500)
 CPU = torch.device("cpu")
-SIZES = PhrasebookSizes(
-    english_sentences=200, other_sentences=100, tatoeba=12, wordalign=8, xnli_train=40,
-    pawsx_train=20, tagging_train=40, squad_train=6, cls_train=8, dev=6, test=10,
-    dictionary_sentences=20,
+SIZES = PhrasebookRecipe(
+    source_sentences=200, sentences=100, test_pairs=12, aligned_pairs=8, train_examples=40,
+    test_examples=12,
 )  # fmt: skip
 
 
@@ -111,22 +109,14 @@ def test_what_is_counted_is_what_a_cell_reads(
     assert Counter(tokenizer).count_judging(plan, "en").judged == pytest.approx(tokens["judged"])
 
 
-def test_a_sample_counts_for_as_much_as_it_stands_for(
+def test_retrieval_counts_the_tokens_of_both_sides(
     corpus: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    plan = make_plan(corpus, "udpos", select_by="last")
-    scales = {"train": 10.0, "dev": 3.0, "test": 3.0, "tatoeba": 5.0}
-    one, many = Counter(tokenizer), Counter(tokenizer, lambda name: scales[name])
-    assert many.count_task(plan, "en").trained == 10 * one.count_task(plan, "en").trained
-    assert many.count_task(plan, "en").judged == pytest.approx(
-        3 * one.count_task(plan, "en").judged
-    )
     feature = plan_features("tatoeba", corpus / "tasks", Wishes())
     pairs = read_tatoeba(corpus / "tasks", "de")
     texts = [*pairs.foreign, *pairs.english]
     expected = sum(len(ids) for ids in tokenizer(texts)["input_ids"])
-    assert one.count_feature(feature).judged == expected
-    assert many.count_feature(feature).judged == 5 * expected
+    assert Counter(tokenizer).count_feature(feature).judged == expected
 
 
 def test_the_stand_in_cuts_about_as_a_vocabulary_does() -> None:
@@ -275,15 +265,6 @@ def test_what_nobody_knows_is_not_invented(tmp_path: Path) -> None:
 
 def test_compressed_files_hold_more_text() -> None:
     assert count_bytes([["de.txt", 100, 5], ["en.txt.xz", 100, 5]]) == 500
-
-
-def test_a_small_phrasebook_keeps_its_proportions() -> None:
-    whole = PhrasebookRecipe()
-    small = shrink_phrasebook(whole, 6_000)
-    assert (small.sentences, small.train_examples, small.test_pairs) == (600, 600, 50)
-    tiny = PhrasebookRecipe(source_sentences=100, train_examples=3)
-    assert shrink_phrasebook(tiny, 6_000) == tiny
-    assert shrink_phrasebook(whole, 60).train_examples == 20
 
 
 def test_runs_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:

@@ -16,26 +16,21 @@ from typing import Any
 import pytest
 from tests.faults.stopped_runs import End, Moment
 
+from metaxlm.config import PhrasebookRecipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.text import read_sentences, seal_text
 from metaxlm.files import digest_file
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.pretraining.checkpoint import step_name
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ["en", "de"]
-SIZES = PhrasebookSizes(
-    english_sentences=400,
-    other_sentences=300,
-    tatoeba=20,
-    wordalign=20,
-    xnli_train=20,
-    pawsx_train=20,
-    tagging_train=40,
-    squad_train=4,
-    cls_train=4,
-    dev=10,
-    test=10,
-    dictionary_sentences=200,
+SIZES = PhrasebookRecipe(
+    source_sentences=400,
+    sentences=300,
+    test_pairs=20,
+    aligned_pairs=20,
+    train_examples=40,
+    test_examples=10,
 )
 STEPS = 8
 RECIPE = """\

@@ -1,9 +1,9 @@
-"""`metaxlm run --dry`: all work of a recipe, what of it is done, and how long the rest takes.
+"""`metaxlm run --dry`: list all work of a recipe, what is done, and how long the rest takes.
 
-Comes in: a request as `metaxlm run` takes it. Goes out: a table with a line for each stage and for
-the cells of each model and task, and a line that tells what the times rest on. Nothing is written:
-of a built-in corpus that is not there yet, a sample is made in the system's temporary folder. What
-a run would refuse is refused here, in the same words.
+Take the same request as `metaxlm run`. Print one line for each stage, one line for the cells of
+each model and task, and what the times are based on. Write nothing to the run folder; a built-in
+corpus that does not exist yet is written to the system's temporary folder. Refuse what a run would
+refuse, with the same message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.cli.dry_run_text import Item, PlannedCell, show_work
 from metaxlm.cli.execution import Request, Work
 from metaxlm.cli.planning import Training, list_trainings
-from metaxlm.config import Recipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.cells import Cell
 from metaxlm.experiments.estimates import (
@@ -33,7 +32,6 @@ from metaxlm.experiments.estimates import (
     Preparation,
     count_bytes,
     estimate_training,
-    shrink_phrasebook,
 )
 from metaxlm.experiments.evaluation import Evaluation
 from metaxlm.experiments.evaluation_plan import TaskPlan, group_tasks
@@ -51,9 +49,6 @@ from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.measure import DoesNotFit, measure_step
 from metaxlm.progress import console, set_quiet
 from metaxlm.vocabulary.loading import load_tokenizer
-
-_SAMPLE_SENTENCES = 2_000
-"""English sentences of the sample that stands for the built-in corpus."""
 
 
 def list_work(request: Request) -> None:
@@ -75,67 +70,36 @@ def list_work(request: Request) -> None:
 
 @dataclass(frozen=True)
 class _Settled:
-    """The grid with data to count, and how much of them there is."""
+    """The grid with data to count, and how much text there is."""
 
     grid: Grid
-    sample: Recipe | None = None
-    """The recipe of the sample that stands for the data of a built-in corpus."""
+    text_bytes: int
+    """Prepared text; 0 if unknown."""
     seconds: float | None = None
-    """What the whole built-in corpus will take."""
-    text_bytes: int = 0
-    """Prepared text; 0 if nobody knows."""
-
-    def scale(self, name: str) -> float:
-        """Return how many times the sample there will be, of a split or a feature task."""
-        if self.sample is None:
-            return 1.0
-        key = {"train": "train_examples", "tatoeba": "test_pairs", "alignment": "aligned_pairs"}
-        return self.ratio(key.get(name, "test_examples"))
-
-    def ratio(self, key: str) -> float:
-        """Return how many times the sample a size of the built-in corpus is."""
-        assert self.sample is not None
-        whole, part = self.grid.recipe.corpus.phrasebook, self.sample.corpus.phrasebook
-        return float(getattr(whole, key) / getattr(part, key))
+    """How long the built-in corpus took, if it was written to a temporary folder."""
 
 
 @contextmanager
 def _settle(work: Work) -> Iterator[_Settled]:
-    """Find the data; of a built-in corpus that is not there, keep a sample as long as needed."""
+    """Find the data; write a built-in corpus that does not exist yet to a temporary folder."""
     recipe, layout = work.request.recipe, work.request.layout
     if recipe.corpus.source != "phrasebook" or work.stages_made("corpus"):
         size = count_text(layout, recipe.languages)
-        yield _Settled(work.grid, text_bytes=size or _count_raw(work))
+        yield _Settled(work.grid, size or _count_raw(work))
         return
     with TemporaryDirectory(prefix="metaxlm-") as name:
-        folder = Path(name)
-        start = monotonic()
-        _make_sample(recipe, folder / "first", 100)  # reads the word lists, which counts once
-        ready = monotonic()
-        sample = _make_sample(recipe, folder / "corpus", _SAMPLE_SENTENCES)
-        first, rest = ready - start, monotonic() - ready
-        data = recipe.evaluation.data or folder / "corpus" / "tasks"
+        there, start = RunLayout(Path(name)), monotonic()
+        prepare_corpus(recipe, there, there.corpus)
+        seconds = monotonic() - start
+        data = recipe.evaluation.data or there.corpus / "tasks"
         evaluation = recipe.evaluation.model_copy(update={"data": data})
-        there = recipe.model_copy(update={"evaluation": evaluation})
-        grid = Grid(there, layout, work.grid.pretrained, work.grid.device)
-        settled = _Settled(grid, sample)
-        times = settled.ratio("source_sentences")
-        size = count_text(RunLayout(folder), recipe.languages)
+        changed = recipe.model_copy(update={"evaluation": evaluation})
+        grid = Grid(changed, layout, work.grid.pretrained, work.grid.device)
         try:
-            yield _Settled(grid, sample, first + times * rest, round(times * size))
+            yield _Settled(grid, count_text(there, recipe.languages), seconds)
         except MetaXLMError as error:
-            message = str(error).replace(str(folder / "corpus"), str(layout.corpus))
+            message = str(error).replace(str(there.corpus), str(layout.corpus))
             raise MetaXLMError(message) from error
-
-
-def _make_sample(recipe: Recipe, folder: Path, sentences: int) -> Recipe:
-    """Make a small built-in corpus; return the recipe that says how small."""
-    sizes = shrink_phrasebook(recipe.corpus.phrasebook, sentences)
-    corpus = recipe.corpus.model_copy(update={"phrasebook": sizes})
-    sample = recipe.model_copy(update={"corpus": corpus})
-    with _silence():
-        prepare_corpus(sample, RunLayout(folder.parent), folder)
-    return sample
 
 
 @contextmanager
@@ -175,11 +139,10 @@ class _Clock:
             name = stage.variant or stage.name
             return self._describe_training(stage, self._trainings[name], reason)
         recipe = self._work.request.recipe
-        is_own = recipe.corpus.source == "phrasebook"
         preparation = Preparation(
             recipe,
             self._past,
-            0 if is_own else _count_raw(self._work),
+            _count_raw(self._work),
             self._settled.text_bytes,
             self._settled.seconds,
         )
@@ -227,7 +190,7 @@ class _Clock:
             self._work.request.recipe,
             self._work.request.layout.root,
             self._past,
-            Counter(self._find_tokenizer(), self._settled.scale),
+            Counter(self._find_tokenizer()),
             self._config,
             self._device,
         )
@@ -283,9 +246,9 @@ class _Clock:
             yield PlannedCell(cell, reason, NOTHING if reason is None else next(times))
 
     def _find_reason(self, cell: Cell) -> str | None:
-        if self._settled.sample is None:
+        if self._settled.seconds is None:
             return cell.find_reason()
-        # Whatever was measured, was measured on data that will be made anew.
+        # Existing cells were measured on data that will be written again.
         return "again, its data are made anew" if cell.folder.exists() else ""
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase:

@@ -10,20 +10,20 @@ from metaxlm.config.values import Count, Fraction, Location, Positive, Section
 
 
 class PhrasebookRecipe(Section):
-    """How much of the built-in corpus to generate."""
+    """How much to take of the built-in corpus."""
 
     source_sentences: Positive = 60_000
-    """Sentences of English: the large monolingual corpus of meta-pretraining."""
+    """English sentences, the large monolingual corpus of meta-pretraining; at most 96,000."""
     sentences: Positive = 6_000
-    """Sentences in each of the other languages."""
+    """Sentences in each other language; at most 9,600."""
     test_pairs: Positive = 500
-    """Sentence pairs a language in the retrieval test."""
+    """Sentence pairs per language in the retrieval test; at most 500."""
     aligned_pairs: Positive = 200
-    """Sentence pairs a language with gold word alignments."""
+    """Sentence pairs per language with gold word alignments; at most 300."""
     train_examples: Positive = 6_000
-    """English training examples of a finetuned task."""
+    """English training examples of a task; at most 6,000. SQuAD has a sixth, reviews a tenth."""
     test_examples: Positive = 400
-    """Test examples a language of a finetuned task; the dev sets have half as many."""
+    """Test examples per language of a task; at most 400. The dev sets have half as many."""
 
 
 class CleaningRecipe(Section):
@@ -47,7 +47,7 @@ class CorpusRecipe(Section):
     """Where the text comes from, and what is kept of it."""
 
     source: Literal["phrasebook", "text", "jsonl", "parquet", "dump"] = "phrasebook"
-    """`phrasebook` generates the built-in corpus; the others read files of `path`: `text` (`.txt`),
+    """`phrasebook` samples the built-in corpus; the others read files of `path`: `text` (`.txt`),
     `jsonl` (`.jsonl`), `parquet` (Hugging Face's `wikimedia/wikipedia`), `dump` (MediaWiki XML);
     all but parquet also as `.gz`, `.bz2`, `.xz`, `.zst`."""
     path: Location | None = None

@@ -106,7 +106,7 @@ def _extract(
 ) -> dict[str, _Extracted]:
     """Run the reading tasks; return what they left, by language."""
     assert recipe.path is not None, "the recipe checks it"
-    assert recipe.source != "phrasebook", "the built-in corpus is generated"
+    assert recipe.source != "phrasebook", "the built-in corpus is prepared"
     part_bytes = recipe.task_mb * 1_000_000
     folder = recipe.path.absolute()
     files = {language: find_inputs(folder, recipe.source, language) for language in languages}

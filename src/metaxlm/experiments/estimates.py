@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from metaxlm.config import PhrasebookRecipe, Recipe, TrainingRecipe
+from metaxlm.config import Recipe, TrainingRecipe
 from metaxlm.corpus.readers.streams import find_compression
 from metaxlm.experiments.evaluation_plan import FeaturePlan, TaskPlan
 from metaxlm.experiments.features import PIVOT
@@ -137,7 +137,7 @@ class Preparation:
     text_bytes: int
     """Prepared text; 0 if nobody knows."""
     sampled_s: float | None = None
-    """The whole built-in corpus, from a sample of it that was made now."""
+    """How long the built-in corpus took just now."""
 
     def estimate(self, name: str, variant: str | None, config: EncoderConfig) -> Estimate:
         """Return what a stage will take."""
@@ -153,18 +153,14 @@ class Preparation:
         return Estimate(2 * _WRITE_S * 4 * count_parameters(config), "usual")
 
     def _estimate_corpus(self) -> Estimate:
+        if self.sampled_s is not None:
+            return Estimate(self.sampled_s, "measured")
         values = self.recipe.corpus.model_dump(mode="json")
 
         def fits(stage: PastStage) -> bool:
             return self._is_alike(stage, "corpus", values, "path", "phrasebook")
 
         alike = self.past.find_stages("corpus", fits)
-        if self.recipe.corpus.source == "phrasebook":
-            own = _count_sentences(self.recipe)
-            found = [s.seconds * own / _count_sentences(s.recipe) for s in alike]
-            if found:
-                return _as_recorded(found)
-            return UNKNOWN if self.sampled_s is None else Estimate(self.sampled_s, "measured")
         sizes = [(s.seconds, count_bytes(s.inputs.get("files", []))) for s in alike]
         if found := [seconds * self.raw_bytes / size for seconds, size in sizes if size]:
             return _as_recorded(found)
@@ -294,18 +290,6 @@ def count_bytes(files: Sequence[Sequence[Any]]) -> int:
     """Return the bytes of text in files, each given as its path, its size and more."""
     return sum(
         int(size) * (_COMPRESSED if find_compression(Path(path)) else 1) for path, size, *_ in files
-    )
-
-
-def shrink_phrasebook(wishes: PhrasebookRecipe, sentences: int) -> PhrasebookRecipe:
-    """Return sizes in about the same proportions, with so many sentences in the source language."""
-    share = min(1.0, sentences / wishes.source_sentences)
-    least = {"train_examples": 20, "test_examples": 4}
-    return PhrasebookRecipe(
-        **{
-            name: min(size, max(least.get(name, 8), round(size * share)))
-            for name, size in wishes.model_dump().items()
-        }
     )
 
 

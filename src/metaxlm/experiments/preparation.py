@@ -8,7 +8,8 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm import __version__
-from metaxlm.config import PhrasebookRecipe, Recipe
+from metaxlm.config import Recipe
+from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.shards import Shard, open_shard
 from metaxlm.corpus.text import read_counts, read_sentences, seal_text
 from metaxlm.errors import MetaXLMError
@@ -16,7 +17,6 @@ from metaxlm.experiments.layout import RunLayout
 from metaxlm.initialization.trimming import trim
 from metaxlm.languages import explain_unknown
 from metaxlm.manifest import write_manifest
-from metaxlm.phrasebook import PhrasebookSizes, write_phrasebook
 from metaxlm.progress import say
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.loading import load_tokenizer
@@ -28,10 +28,9 @@ MONOLINGUAL = "monolingual"
 
 
 def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
-    """Write `text/XX/`, a sentence a line, for every language of the recipe."""
+    """Write `text/XX/` with one sentence per line for each language of the recipe."""
     if recipe.corpus.source == "phrasebook":
-        sizes = _phrasebook_sizes(recipe.corpus.phrasebook)
-        write_phrasebook(folder, recipe.languages, recipe.seed, sizes)
+        write_phrasebook(folder, recipe.languages, recipe.seed, recipe.corpus.phrasebook)
         for language in recipe.languages:
             seal_text(folder / "text" / language)
         return
@@ -42,23 +41,6 @@ def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
         say(line)
     work_dir = layout.work("corpus")
     prepare_text(recipe.corpus, recipe.languages, recipe.engine, folder / "text", work_dir)
-
-
-def _phrasebook_sizes(wishes: PhrasebookRecipe) -> PhrasebookSizes:
-    return PhrasebookSizes(
-        english_sentences=wishes.source_sentences,
-        other_sentences=wishes.sentences,
-        tatoeba=wishes.test_pairs,
-        wordalign=wishes.aligned_pairs,
-        xnli_train=wishes.train_examples,
-        pawsx_train=wishes.train_examples,
-        tagging_train=wishes.train_examples,
-        squad_train=max(1, wishes.train_examples // 6),
-        cls_train=max(1, wishes.train_examples // 10),
-        dev=max(1, wishes.test_examples // 2),
-        test=wishes.test_examples,
-        dictionary_sentences=max(200, wishes.source_sentences // 5),
-    )
 
 
 def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:

@@ -9,7 +9,7 @@ for like them. The tasks are those of the paper's Section 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,10 +58,6 @@ class Shape:
     tokens: float
 
 
-Scale = Callable[[str], float]
-"""How many times as much data there will be as there is: by split, or by a feature task's name."""
-
-
 def make_stand_in() -> PreTrainedTokenizerBase:
     """Make a tokenizer that cuts texts about as a trained vocabulary does; its ids mean nothing."""
     ids = {token: number for number, token in enumerate([*FIRST_TOKENS, MASK_TOKEN])}
@@ -80,8 +76,6 @@ class Counter:
     """Counts what cells compute; a file is read once."""
 
     tokenizer: PreTrainedTokenizerBase
-    scale: Scale = lambda _: 1.0
-    """Not one where a sample stands for data that are not there yet."""
     _shapes: dict[tuple[str, Path, str, str], Shape] = field(default_factory=dict)
 
     def count_task(self, plan: TaskPlan, source: str) -> Workload:
@@ -120,13 +114,12 @@ class Counter:
             found = sum(map(len, self.tokenizer(texts)["input_ids"]))
             tokens += found / max(1, len(some)) * len(both)
             pairs += len(both)
-        times = self.scale(plan.name)
         length = tokens / max(1, pairs) / (2 if is_retrieval else 1)
         return Workload(
-            judged=times * tokens,
+            judged=tokens,
             length=length,
             retrieved=len(plan.languages) if is_retrieval else 0,
-            linked=0 if is_retrieval else times * pairs,
+            linked=0 if is_retrieval else pairs,
         )
 
     def _add(self, plan: TaskPlan, files: Sequence[DataFile]) -> Shape:
@@ -141,7 +134,7 @@ class Counter:
             examples = plan.task.read(file).items
             some = examples[:: max(1, len(examples) // _ENCODED_EXAMPLES)][:_ENCODED_EXAMPLES]
             features = plan.task.featurize(some, self.tokenizer, plan.settings).features
-            times = self.scale(file.split) * len(examples) / max(1, len(some))
+            times = len(examples) / max(1, len(some))
             tokens = sum(len(feature.ids) for feature in features)
             self._shapes[key] = Shape(times * len(features), times * tokens)
         return self._shapes[key]
