@@ -99,7 +99,7 @@ def test_each_mistake_is_told_with_its_place(tmp_path: Path, text: str, expected
         ("variants.metaxlm.initialize=bot", "should be 'none', 'body', 'embeddings' or 'both'"),
         ("evaluation.finetune.xnli.epoch=3", "did you mean 'epochs'?"),
         ("name=a/b", "name: String should match pattern"),
-        ("variants.a/b.initialize=both", "variant name 'a/b' does not make a folder name"),
+        ("variants.a/b.initialize=both", "variant 'a/b': cannot be a file name"),
         ("seed=[", "not valid YAML"),
         ("name.x=1", "'name' is a value and has no keys"),
     ],

@@ -26,7 +26,8 @@ from metaxlm.progress import say
 
 DIGESTS = "digests.json"
 CARD = "README.md"
-"""A model's card. Nothing is computed from it, so only `verify` minds a damaged one."""
+_PROSE = frozenset({CARD, "data_notes.txt"})
+"""Model cards and notes on data. Nothing is computed from them, so only `verify` checks them."""
 _LARGE = 64_000_000
 """Bytes from which on a digest is remembered for later commands."""
 _WORTH_SAYING = 2_000_000_000
@@ -92,7 +93,7 @@ def require_whole(path: Path, fix: str | None = None) -> None:
             listed = {
                 file: facts
                 for file, facts in every.items()
-                if file == path or (path in file.parents and file.name != CARD)
+                if file == path or (path in file.parents and file.name not in _PROSE)
             }
             if damaged := find_damaged(listed):
                 file, what = next(iter(damaged.items()))

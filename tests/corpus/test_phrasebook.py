@@ -17,6 +17,7 @@ from metaxlm.config import PhrasebookRecipe
 from metaxlm.corpus.phrasebook import LANGUAGES, write_phrasebook
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
+from metaxlm.manifest import list_files
 from metaxlm.tasks.registry import TASKS
 
 FOREIGN = LANGUAGES[1:]
@@ -28,7 +29,7 @@ UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ VERB
 
 
 def digest_files(folder: Path) -> dict[str, str]:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    paths = [folder / name for name in list_files(folder)]
     return {str(path.relative_to(folder)): digest_file(path) for path in paths}
 
 
@@ -113,7 +114,7 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(demo: Path, tmp_path:
         test_examples=5,
     )  # fmt: skip
     write_phrasebook(tmp_path, ["zh", "en"], 1, small)
-    names = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    names = [Path(name) for name in list_files(tmp_path)]
     parts = {part for name in names for part in re.split(r"[-./]", str(name))}
     assert {"zh", "en"} == parts & {*LANGUAGES}
     stories = {}

@@ -54,7 +54,13 @@ RECIPE = Recipe.model_validate(
         "vocabulary": {"size": 500},
         "model": {"layers": 2, "hidden": 16, "heads": 2, "ffn": 32, "max_positions": 128},
         "meta": {"length": 32},
-        "pretraining": {"length": 32, "batch_size": 4, "steps": 100, "held_out": 6},
+        "pretraining": {
+            "length": 32,
+            "batch_size": 4,
+            "steps": 100,
+            "warmup_steps": 9,
+            "held_out": 6,
+        },
         "variants": {"xlm": {"initialize": "none"}, "metaxlm": {"initialize": "both"}},
     }
 )

@@ -231,13 +231,13 @@ def test_attention_stays_finite_where_all_scores_are_far_below_zero() -> None:
     upstream = torch.randn_like(out).bfloat16().float()
     found = attend_backward(upstream, qkv, out, traces, starts, lengths, shape)[0]
 
-    exact = qkv.double().requires_grad_()
+    exact = qkv.double().cpu().requires_grad_()
     query, key, value = exact.view(length, 3, heads, size).permute(1, 2, 0, 3)
     mixed = F.scaled_dot_product_attention(query, key, value).permute(1, 0, 2).flatten(1)
-    (wanted,) = torch.autograd.grad(mixed, exact, upstream.double())
+    (wanted,) = torch.autograd.grad(mixed, exact, upstream.double().cpu())
     assert float((query @ key.mT).max().detach()) * size**-0.5 < -128
-    torch.testing.assert_close(out.double(), mixed.detach(), atol=1e-3, rtol=1e-3)
-    torch.testing.assert_close(found.double(), wanted, atol=2e-2, rtol=1e-3)
+    torch.testing.assert_close(out.double().cpu(), mixed.detach(), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(found.double().cpu(), wanted, atol=2e-2, rtol=1e-3)
 
 
 def test_gelu_is_exact_to_the_rounding_of_its_input_type() -> None:
