@@ -84,7 +84,9 @@ def test_it_is_replaced_but_nothing_else_is(run_dir: Path, tmp_path: Path) -> No
     (mine / "thesis.tex").write_text("")
     for folder in (other, mine, mine / "thesis.tex"):
         kept = list_files(folder)
-        with pytest.raises(MetaXLMError, match=r"is no publication of|not written by|is a file"):
+        with pytest.raises(
+            MetaXLMError, match=r"is no publication of|not written by|is a file|should be"
+        ):
             publish(run_dir, folder)
         assert list_files(folder) == kept
 
