@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,20 @@ def test_a_mistake_ends_the_process_with_one_line_and_code_2(tmp_path: Path) -> 
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == "metaxlm: absent.yaml: no such file\n"
+
+
+def test_a_stop_that_a_library_turns_into_an_error_is_a_stop(
+    metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException as error:
+            raise ImportError("initialization failed") from error
+
+    monkeypatch.setattr("metaxlm.recipe_file.load_recipe", load)
+    line = "metaxlm: stopped; the same command continues\n"
+    assert metaxlm("run", recipe) == (75, "", line)
 
 
 @pytest.mark.skipif(not SCRIPT.exists(), reason="metaxlm is on the path but not installed")

@@ -55,7 +55,7 @@ LOOP = "metaxlm.pretraining.loop"
 TRAINING = "metaxlm.experiments.training"
 CELLS = "metaxlm.experiments.evaluation"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
-TIMES = {"seconds", "tokens_per_second", "peak_share", "files", "sha256", "seal"}
+TIMES = {"seconds", "tokens_per_second", "peak_share", "log", "files", "sha256", "seal"}
 """Keys of JSON objects that hold times, or digests of files with times in them."""
 TIMED = {"index.html", "training.md", "training.tex"}
 """Files of the report that show times."""
