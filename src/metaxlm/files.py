@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, naming
 
 TEMPORARY_PREFIX = ".tmp-"
 PACKED = ".xz"
@@ -75,16 +75,17 @@ def atomic_path(final: Path) -> Iterator[Path]:
     The caller creates either a file or a folder there. If the body raises, the temporary is removed
     and whatever stood at `final` is untouched.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.with_name(f"{TEMPORARY_PREFIX}{final.name}")
-    remove(temporary)
-    try:
-        yield temporary
-        _set_usual_modes(temporary)
-        sync_tree(temporary)
-        _rename_into_place(temporary, final)
-    finally:
+    with naming(final, temporary):
+        final.parent.mkdir(parents=True, exist_ok=True)
         remove(temporary)
+        try:
+            yield temporary
+            _set_usual_modes(temporary)
+            sync_tree(temporary)
+            _rename_into_place(temporary, final)
+        finally:
+            remove(temporary)
 
 
 def remove(path: Path) -> None:
@@ -273,3 +274,10 @@ def open_output(target: str) -> Iterator[TextIO]:
         return
     with atomic_path(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
         yield file
+
+
+def get_standard_input() -> BinaryIO:
+    """Return the standard input as bytes; a closed one is a clear error."""
+    if sys.stdin is None:
+        raise MetaXLMError("standard input: closed; name a file, or pipe text into the command")
+    return sys.stdin.buffer

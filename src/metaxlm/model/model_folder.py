@@ -11,10 +11,11 @@ import re
 from pathlib import Path
 
 import huggingface_hub
+import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import read_json
 
 WEIGHTS = "model.safetensors"
@@ -120,3 +121,11 @@ def _find_weights(folder: Path) -> list[Path]:
         f"{folder}: has {found}; convert a checkpoint you trust with transformers: "
         "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
+
+
+def save_file(
+    tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors by name; an error names the file and the bytes that it needs."""
+    with naming(path, size=sum(tensor.nbytes for tensor in tensors.values())):
+        safetensors.torch.save_file(tensors, path, metadata)
