@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -35,6 +35,8 @@ class Interrupted(Exception):
     """The user or the system asked to stop; what was done is saved, and a new start continues."""
 
 
+STREAMS = ("standard input", "standard output", "standard error")
+"""What errors call the streams instead of a path."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 """How libraries written in Rust (safetensors, tokenizers) show an error of the system."""
@@ -62,13 +64,19 @@ def naming(
         yield
     except Exception as error:
         found = _find_path(error)
-        if found is None:
+        if found is None or _is_entry(error, found):
             _set_path(error, str(path))
         elif temporary is not None and Path(found).is_relative_to(temporary):
             _set_path(error, str(Path(path, Path(found).relative_to(temporary))))
         if size is not None and _find_path(error) == str(path):
             error.size_bytes = size  # type: ignore[attr-defined]
         raise
+
+
+def _is_entry(error: Exception, found: str) -> bool:
+    """Return whether the path is only a name in a folder, as in errors of `shutil.rmtree`."""
+    is_name = Path(found).name == found and not isinstance(error, FileNotFoundError)
+    return is_name and not os.path.lexists(found)
 
 
 def _find_path(error: BaseException) -> str | None:
@@ -129,11 +137,12 @@ def _is_of_file(error: BaseException) -> bool:
 
 def _describe_room(place: str | None, size: int | None) -> str:
     """Return how much space is needed and free; what was half written has been removed by now."""
-    free = None
-    for folder in () if place is None else (Path(place), *Path(place).absolute().parents):
-        if folder.exists():
-            free = shutil.disk_usage(folder).free
-            break
-    facts = [f"{size:,} bytes needed"] if size is not None else []
-    facts += [f"{free:,} bytes free"] if free is not None else []
-    return "".join([f" ({', '.join(facts)})" if facts else "", "; free space and start again"])
+    facts = [] if size is None else [f"{size:,} bytes needed"]
+    if place is not None and place not in STREAMS:
+        folder = Path(place).absolute()
+        with suppress(OSError):
+            while not folder.exists():
+                folder = folder.parent
+            facts.append(f"{shutil.disk_usage(folder).free:,} bytes free")
+    room = f" ({', '.join(facts)})" if facts else ""
+    return f"{room}; free space and start again"

@@ -1,9 +1,9 @@
 """Runs every command that writes on a disk whose n-th call fails; run by `test_commands.py`.
 
-`python -m tests.faults.failing_commands FOLDER CALLS [NAME ...]` with `faulty_disk.c` loaded before
-libc lets CALLS calls of each command fail, one in each run of it, and prints one JSON object: how
-the runs ended, and everything that was wrong. Every run is a process of its own, forked from this
-one, which has imported everything and computed nothing.
+`python -m tests.faults.failing_commands FOLDER CALLS all|few [NAME ...]` with `faulty_disk.c`
+loaded before libc lets CALLS calls of each command fail, one in each run of it, and prints one
+JSON object: how the runs ended, and everything that was wrong. Every run is a process of its own,
+forked from this one, which has imported everything and computed nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,13 @@ import pyarrow.parquet as pq
 import torch
 import yaml
 from safetensors import safe_open
+from tests.conftest import make_encoder, sentences
 
 import metaxlm
 from metaxlm.cli import main as metaxlm_main
 from metaxlm.experiments.verification import verify
 from metaxlm.files import digest_file
+from metaxlm.progress import set_quiet
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
 LIBRARY = ctypes.CDLL(None)
@@ -61,10 +65,6 @@ evaluation:
 STAGES = (
     "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report",
 )  # fmt: skip
-NAMES = {
-    "text corpus": "run --stage corpus (text)",
-    **{stage: f"run --stage {stage}" for stage in STAGES},
-}
 
 
 @dataclass(frozen=True)
@@ -187,29 +187,43 @@ def load(path: Path) -> None:
             raise AssertionError("it is neither the old nor the new file")
 
 
+@dataclass
 class Trial:
     """A command's undisturbed run, and what must be true after a disturbed one."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
-        self.case, self.folder = case, folder
-        self.old = list_digests(case.before)
+    case: Case
+    folder: Path
+    calls: str
+    old: dict[str, str]
+    """Digests of the files before the run."""
+    new: dict[str, str]
+    """Digests of the files after the run."""
+    varying: list[str]
+    """Files that differ from run to run."""
+
+    @classmethod
+    def run(cls, case: Case, folder: Path) -> dict[str, Any]:
+        """Run the command twice without a fault; return what is left of a trial and the modules."""
         slots = [make_slot(folder / f"whole-{n}", case.before) for n in range(2)]
         ends = [start(case.arguments, slot, 0) for slot in slots]
         for ended in ends:
             assert ended.code == 0, f"{case.name}: {ended.code} {ended.errors[-2000:]}"
-        self.calls = ends[0].calls
-        self.modules = (slots[0] / "modules").read_text("utf-8").split()
-        self.new, other = (list_digests(slot / "out") for slot in slots)
-        self.varying = {name for name in self.new if self.new[name] != other.get(name)}
+        new, other = (list_digests(slot / "out") for slot in slots)
+        return {
+            "calls": ends[0].calls,
+            "old": list_digests(case.before),
+            "new": new,
+            "varying": [name for name in new if new[name] != other.get(name)],
+            "modules": (slots[0] / "modules").read_text("utf-8").split(),
+        }
 
     def attempt(self, call: int, error: int, *, again: bool) -> Attempt:
         slot = make_slot(self.folder / f"call-{call}-{error}", self.case.before)
         ended = start(self.case.arguments, slot, call, error)
         lines = [line for line in ended.errors.splitlines() if line.strip()]
         kind = ended.calls[call - 1 : call] or "-"
-        found = Attempt(
-            call, kind, errno.errorcode[error], ended.code, lines[-1] if lines else "", ""
-        )
+        line = lines[-1] if lines else ""
+        found = Attempt(call, kind, errno.errorcode[error], ended.code, line, "")
         if "Traceback" in ended.errors:
             found.outcome = "traceback"
         elif ended.code in (2, 75) and len(lines) == 1:
@@ -313,111 +327,156 @@ def must(arguments: Sequence[str], slot: Path) -> None:
     import_everything((slot / "modules").read_text("utf-8").split())
 
 
-def build_cases(root: Path) -> list[Case]:
-    """Make a whole run, and everything that the commands read."""
-    recipe = root / "toy.yaml"
-    recipe.write_text(RECIPE, encoding="utf-8")
+def write_inputs(root: Path, lines: Sequence[str]) -> None:
+    """Write the texts that commands read, and files that they will replace."""
+    first, second = lines[:20], lines[20:40]
+    contents = {
+        "a.txt": first,
+        "b.txt": second,
+        "pairs.txt": [" ||| ".join(pair) for pair in zip(first, second, strict=True)],
+        "pairs.tsv": ["\t".join(pair) for pair in zip(first, second, strict=True)],
+    }
+    for name in ("v.npy", "v.parquet", "found.tsv", "links.txt", "page.html", "labels.tsv"):
+        contents[f"old/{name}"] = ["what was there before"]
+    for name in ("old", "empty"):
+        (root / name).mkdir()
+    for name, content in contents.items():
+        (root / name).write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
+
+
+def list_model_cases(root: Path, model: Path, source: Path, target: Path, text: Path) -> list[Case]:
+    """Return the commands for one model; `source` is matched to the tokenizer of `target`."""
+    old, empty = root / "old", root / "empty"
+    one = ["--model", str(model), "--device", "cpu"]
+    a, b, pairs = (str(root / name) for name in ("a.txt", "b.txt", "pairs.txt"))
+    embed, align = ["embed", *one, "--input", a], ["align", *one, "--input", pairs]
+    match = ["match", "--from", str(source), "--to", str(target), "--output", "{out}/start"]
+    trim = ["--corpus", str(text), "--min-count", "2", "--output", "{out}/trimmed"]
+    retrieve = ["retrieve", *one, "--queries", a, "--keys", b, "--output", "{out}/found.tsv"]
+    mine = ["mine", *one, "--source", a, "--target", b, "--output", "{out}/found.tsv"]
+    return [
+        Case("match", match, empty),
+        Case("trim --model", ["trim", "--model", str(model), *trim], empty),
+        Case("trim --tokenizer", ["trim", "--tokenizer", str(target), *trim], empty),
+        Case("export", ["export", "--model", str(model), "--output", "{out}/exported"], empty),
+        Case("embed, npy", [*embed, "--output", "{out}/v.npy"], old),
+        Case("embed, parquet", [*embed, "--output", "{out}/v.parquet"], old),
+        Case("retrieve", retrieve, old),
+        Case("mine", mine, old),
+        Case("align", [*align, "--output", "{out}/links.txt"], old),
+        Case("align --page", [*align, "--page", "{out}/page.html"], old),
+    ]
+
+
+def make_stages(root: Path) -> list[Case]:
+    """Make a run in `base`, stage by stage; keep what is there before each stage."""
+    (root / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    options = ["--output", "{out}", "--device", "cpu"]
     cases = []
     base = root / "base"
+    (base / "out").mkdir(parents=True)
     for stage in STAGES:
-        arguments = ["run", str(recipe), "--stage", stage, "--output", "{out}", "--device", "cpu"]
         before = root / "before" / stage
-        if stage == "corpus":
-            before.mkdir(parents=True)
-        else:
-            shutil.copytree(base / "out", before)
+        shutil.copytree(base / "out", before)
+        arguments = ["run", str(root / "toy.yaml"), "--stage", stage, *options]
         must(arguments, base)
         cases.append(Case(f"run --stage {stage}", arguments, before))
-    run = base / "out" / "toy"
-    text = root / "text"
+    return cases
+
+
+def make_text_case(root: Path, text: Path) -> Case:
+    """Return a run on the user's text, which worker processes read and write."""
+    values = yaml.safe_load(RECIPE)
+    values |= {"name": "text", "corpus": {"source": "text", "path": str(text)}}
+    values |= {"engine": {"workers": 1}, "evaluation": {"retrieval": None, "alignment": None}}
+    (root / "text.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    arguments = ["run", str(root / "text.yaml"), "--stage", "corpus", "--output", "{out}"]
+    return Case("run --stage corpus, text files", arguments, root / "empty")
+
+
+def make_published(root: Path) -> Path:
+    """Make a run that has one cell more than its publication."""
+    folder = root / "published"
+    shutil.copytree(root / "base/out", folder / "out")
+    must(["publish", "{out}/toy", "{out}/p"], folder)
+    more = root / "more.yaml"
+    more.write_text(f"{RECIPE}  grid: [{{tasks: [xnli], seeds: 2}}]\n", encoding="utf-8")
+    must(["run", str(more), "--output", "{out}", "--device", "cpu"], folder)
+    return folder / "out"
+
+
+def make_all(root: Path) -> list[Case]:
+    """Make a whole run and everything that the commands read; return all commands that write."""
+    stages = make_stages(root)
+    run, text = root / "base/out/toy", root / "text"
     text.mkdir()
     for language in ("en", "de"):
-        source = (run / f"corpus/text/{language}/00000.txt").read_text("utf-8")
-        (text / f"{language}.txt").write_text(source, encoding="utf-8")
-    values = yaml.safe_load(RECIPE)
-    values["corpus"] = {"source": "text", "path": str(text), "engine": {"workers": 1}}
-    values["evaluation"] = {"retrieval": None, "alignment": None}
-    values["name"] = "text"
-    (root / "text.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    model, data = run / "variants/metaxlm/model", run / "corpus/tasks"
-    lines = text.joinpath("de.txt").read_text("utf-8").split("\n")
-    lines = [line for line in lines if line.strip()][:40]
-    files = {"a.txt": lines[:20], "b.txt": lines[20:]}
-    files["pairs.txt"] = [f"{a} ||| {b}" for a, b in zip(lines[:20], lines[20:], strict=True)]
-    files["nli.tsv"] = [f"{a}\t{b}" for a, b in zip(lines[:20], lines[20:], strict=True)]
-    for name, content in files.items():
-        (root / name).write_text("\n".join(content) + "\n", encoding="utf-8")
-    a, b, pairs, nli = (str(root / name) for name in files)
-    one = ["--model", str(model), "--device", "cpu"]
-    evaluate = ["evaluate", *one, "--task", "xnli,tatoeba", "--data", str(data), "--keep-models"]
-    evaluate += ["--limit", "8", "--set", "epochs=1", "--set", "length=32", "--output", "{out}/e"]
-    made = root / "made"
-    must(evaluate, made)
-    tuned = next((made / "out/e").rglob("metaxlm_task.json")).parent
-    old = root / "old"
-    old.mkdir()
-    for name in ("v.npy", "v.parquet", "found.tsv", "links.txt", "page.html", "labels.tsv"):
-        (old / name).write_text("what was there before\n", encoding="utf-8")
-    empty = root / "empty"
-    empty.mkdir()
-    published = root / "published"
-    must(["publish", str(run), "{out}/p"], published)
-    again = root / "before-report"
-    shutil.copytree(base / "out", again)
-    search = ["--queries", a, "--keys", b, "--k", "2"]
-    mine = ["--source", a, "--target", b]
-    stats = ["corpus", "stats", str(run), "--output", "{out}"]
-    start_from = ["--from", str(run / "meta/model"), "--to", str(run / "vocabulary/multilingual")]
-    trim = ["--corpus", str(run), "--min-count", "2", "--output", "{out}/trimmed"]
-    tokenizer = ["--tokenizer", str(run / "vocabulary/multilingual")]
-    cases += [
-        Case("run --stage corpus, text files",
-             ["run", str(root / "text.yaml"), "--stage", "corpus", "--output", "{out}"], empty),
-        Case("match", ["match", *start_from, "--output", "{out}/start"], empty),
-        Case("trim --model", ["trim", "--model", str(model), *trim], empty),
-        Case("trim --tokenizer", ["trim", *tokenizer, *trim], empty),
-        Case("export", ["export", "--model", str(model), "--output", "{out}/exported"], empty),
+        shutil.copy(run / f"corpus/text/{language}/00000.txt", text / f"{language}.txt")
+    lines = (text / "de.txt").read_text("utf-8").splitlines()
+    write_inputs(root, [line for line in lines if line.strip()])
+    model, target = run / "variants/metaxlm/model", run / "vocabulary/multilingual"
+    evaluate = ["evaluate", "--model", str(model), "--device", "cpu", "--task", "xnli,tatoeba"]
+    evaluate += ["--data", str(run / "corpus/tasks"), "--keep-models", "--limit", "8"]
+    evaluate += ["--set", "epochs=1", "--set", "length=32", "--output", "{out}/e"]
+    must(evaluate, root / "evaluated")
+    tuned = next((root / "evaluated").rglob("metaxlm_task.json")).parent
+    predict = ["predict", "--model", str(tuned), "--device", "cpu"]
+    predict += ["--input", str(root / "pairs.tsv"), "--output", "{out}/labels.tsv"]
+    old, empty, whole = root / "old", root / "empty", root / "whole"
+    shutil.copytree(root / "base/out", whole)
+    return [
+        *stages,
+        make_text_case(root, text),
+        *list_model_cases(root, model, run / "meta/model", target, run),
         Case("evaluate", evaluate, empty),
-        Case("predict", ["predict", "--model", str(tuned), "--input", nli, "--output",
-                         "{out}/labels.tsv", "--device", "cpu"], old),
-        Case("embed, npy", ["embed", *one, "--input", a, "--output", "{out}/v.npy"], old),
-        Case("embed, parquet", ["embed", *one, "--input", a, "--output", "{out}/v.parquet"], old),
-        Case("retrieve", ["retrieve", *one, *search, "--output", "{out}/found.tsv"], old),
-        Case("mine", ["mine", *one, *mine, "--output", "{out}/found.tsv"], old),
-        Case("align", ["align", *one, "--input", pairs, "--output", "{out}/links.txt"], old),
-        Case("align --page", ["align", *one, "--input", pairs, "--page", "{out}/page.html"], old),
-        Case("report", ["report", "{out}/toy"], again),
-        Case("publish", ["publish", str(run), "{out}/p"], empty),
-        Case("publish --add", ["publish", "--add", str(run), "{out}/p"], published / "out"),
-        Case("corpus stats", stats, empty),
-    ]  # fmt: skip
-    return cases
+        Case("predict", predict, old),
+        Case("report", ["report", "{out}/toy"], whole),
+        Case("publish", ["publish", "{out}/toy", "{out}/p"], whole),
+        Case("publish --add", ["publish", "--add", "{out}/toy", "{out}/p"], make_published(root)),
+        Case("corpus stats", ["corpus", "stats", str(run), "--output", "{out}"], empty),
+    ]
+
+
+def make_few(root: Path) -> list[Case]:
+    """Return commands that need no run."""
+    model, text = root / "bert", root / "text"
+    text.mkdir()
+    write_inputs(root, sentences("en"))
+    (text / "en.txt").write_text("\n".join(sentences("en") * 9), encoding="utf-8")
+    in_parallel([partial(make_encoder, model)], root)
+    cases = list_model_cases(root, model, model, model, text)
+    return [case for case in cases if case.name in ("match", "export", "embed, parquet", "align")]
 
 
 def choose_calls(count: int, wanted: int, draw: random.Random) -> list[int]:
     """Choose calls over the whole command: one in each of as many equal parts."""
     edges = [round(part * count / wanted) for part in range(wanted + 1)]
-    parts = [(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    parts = [(a, b) for a, b in pairwise(edges) if a < b]
     return [draw.randint(a + 1, b) for a, b in parts]
 
 
-def main(root: Path, wanted: int, names: Sequence[str]) -> None:
+def main(root: Path, wanted: int, kind: str, names: Sequence[str]) -> None:
+    """Let calls of commands fail, and print how each ended."""
     torch.set_num_threads(1)
+    set_quiet(True)
     import_everything()
-    cases = [case for case in build_cases(root) if not names or case.name in names]
+    cases = make_all(root) if kind == "all" else make_few(root)
+    cases = [case for case in cases if not names or case.name in names]
     draw = random.Random(239)
+    folders = [root / f"case-{number}" for number in range(len(cases))]
+    pairs = list(zip(cases, folders, strict=True))
+    whole = in_parallel([partial(Trial.run, *pair) for pair in pairs], root)
     trials = []
-    for number, case in enumerate(cases):
-        trial = Trial(case, root / f"case-{number}")
-        import_everything(trial.modules)
-        trials.append(trial)
+    for pair, known in zip(pairs, whole, strict=True):
+        import_everything(known.pop("modules"))
+        trials.append(Trial(*pair, **known))
     jobs: list[Callable[[], Attempt]] = []
     owners = []
     for number, trial in enumerate(trials):
         for order, call in enumerate(choose_calls(len(trial.calls), wanted, draw)):
             error = ERRORS[(order + number) % len(ERRORS)]
             again = order % 4 == 0
-            jobs.append(lambda t=trial, c=call, e=error, a=again: t.attempt(c, e, again=a))
+            jobs.append(partial(trial.attempt, call, error, again=again))
             owners.append(trial.case.name)
     attempts = in_parallel(jobs, root)
     table = {
@@ -432,4 +491,4 @@ def main(root: Path, wanted: int, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -80,13 +80,10 @@ def end(error: BaseException) -> int:
     error = _find_cause(error)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else EXIT_BUG
-    try:
-        flush_output()
-    except OSError as failure:
-        # The same failure as the first one: what could not be written is still to be written.
-        error = failure if isinstance(error, OSError) else error
     ending = explain(error)
-    with suppress(OSError):  # nothing is left to print to
+    with suppress(OSError):
+        flush_output()
+    with suppress(OSError):  # the standard error may be full, too
         if ending is None:
             traceback.print_exception(error)
             libraries = f"Python {platform.python_version()}, torch {version('torch')}"
