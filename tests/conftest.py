@@ -93,10 +93,8 @@ def shards(
     return {language: open_shard(folder / language) for language in PARTS}
 
 
-@pytest.fixture(scope="session")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uncased BERT without a head, whose vocabulary is a list of words and letters."""
-    folder = tmp_path_factory.mktemp("encoder") / "bert"
+def make_encoder(folder: Path) -> None:
+    """Write an uncased BERT without a head, whose vocabulary is a list of words and letters."""
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *letters]
     words += [f"##{letter}" for letter in letters]
@@ -114,6 +112,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     BertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `make_encoder`."""
+    folder = tmp_path_factory.mktemp("encoder") / "bert"
+    make_encoder(folder)
     return folder
 
 

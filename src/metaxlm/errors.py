@@ -1,9 +1,22 @@
-"""The one exception that means "the user can fix this".
+"""Errors that the user can fix, and the one line that describes each.
 
 Everything a user can get wrong (a recipe key, a file, a folder, a size) raises `MetaXLMError` with
-a message that says what was found, where, and what to do. The command line prints the message in
-one line and exits with code 2; any other exception is a bug of ours and keeps its traceback.
+a message that says what was found, where, and what to do. Failures of the system (a full disk, no
+memory, a closed pipe) raise exceptions of Python and of libraries, which `describe_failure` turns
+into one line. The command line prints the line and exits with code 2. Any other exception is a bug
+and keeps its traceback.
 """
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 class MetaXLMError(Exception):
@@ -23,3 +36,116 @@ class Interrupted(BaseException):
 
     Not an `Exception`: libraries that fall back to something else must not swallow it.
     """
+
+
+STREAMS = ("standard input", "standard output", "standard error")
+"""What errors call the streams instead of a path."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How libraries written in Rust (safetensors, tokenizers) show an error of the system."""
+_TORCH_WRITE = re.compile("PytorchStreamWriter|inline_container")
+_TORCH_MEMORY = re.compile("not enough memory|can't allocate memory|CUDA out of memory")
+_FILE_ERRORS = (
+    ("safetensors", "SafetensorError"),
+    ("pyarrow", "ArrowException"),
+    ("lzma", "LZMAError"),
+    ("zlib", "error"),
+)
+"""Exceptions of libraries that mean a damaged or unwritable file."""
+
+
+@contextmanager
+def naming(
+    path: Path | str, temporary: Path | None = None, *, size: int | None = None
+) -> Iterator[None]:
+    """Add the path to exceptions of the body that name none, such as those of `write` and `fsync`.
+
+    Paths below `temporary` are replaced by those below `path`. `size` is the number of bytes that
+    the body writes.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = _find_path(error)
+        if found is None or _is_entry(error, found):
+            _set_path(error, str(path))
+        elif temporary is not None and Path(found).is_relative_to(temporary):
+            _set_path(error, str(Path(path, Path(found).relative_to(temporary))))
+        if size is not None and _find_path(error) == str(path):
+            error.size_bytes = size  # type: ignore[attr-defined]
+        raise
+
+
+def _is_entry(error: Exception, found: str) -> bool:
+    """Return whether the path is only a name in a folder, as in errors of `shutil.rmtree`."""
+    is_name = Path(found).name == found and not isinstance(error, FileNotFoundError)
+    return is_name and not os.path.lexists(found)
+
+
+def _find_path(error: BaseException) -> str | None:
+    """Return the path that an exception names; of a renaming, the new one."""
+    for name in ("filename2", "filename", "path"):
+        value = getattr(error, name, None)
+        if isinstance(value, str | bytes | os.PathLike):
+            return os.fsdecode(value)
+    return None
+
+
+def _set_path(error: BaseException, path: str) -> None:
+    # An OSError without a number would show its path instead of its message.
+    if isinstance(error, OSError) and error.errno is not None:
+        error.filename, error.filename2 = path, None
+    else:
+        error.path = path  # type: ignore[attr-defined]
+
+
+def describe_failure(error: BaseException) -> str | None:
+    """Return one line for a failure of the disk, the memory or the terminal; None for a bug."""
+    place, text = _find_path(error), " ".join(str(error).split())
+    if isinstance(error, MemoryError) or _is_of_torch(error, _TORCH_MEMORY):
+        cause = f" ({text[:200]})" if text else ""
+        return f"out of memory{cause}; use smaller batches or a machine with more memory"
+    if (code := _find_code(error)) is not None:
+        reason = os.strerror(code) if code in errno.errorcode else text
+        if code in _FULL:
+            reason += _describe_room(place, getattr(error, "size_bytes", None))
+    elif isinstance(error, UnicodeEncodeError):
+        wrong = error.object[error.start : error.end][:20]
+        reason = f"{wrong!a} cannot be written in {error.encoding}"
+    elif isinstance(error, OSError | EOFError) or _is_of_file(error):
+        reason = text or type(error).__name__
+    else:
+        return None
+    return f"{place}: {reason}" if place else reason
+
+
+def _find_code(error: BaseException) -> int | None:
+    if isinstance(error, OSError):
+        return error.errno
+    # tokenizers raises plain Exceptions.
+    found = _RUST_ERROR.search(str(error))
+    return int(found[1]) if found else None
+
+
+def _is_of_torch(error: BaseException, pattern: re.Pattern[str]) -> bool:
+    return isinstance(error, RuntimeError) and pattern.search(str(error)) is not None
+
+
+def _is_of_file(error: BaseException) -> bool:
+    # An exception of a library that is not imported cannot have been raised.
+    kinds = (getattr(sys.modules.get(module), name, None) for module, name in _FILE_ERRORS)
+    is_known = any(kind is not None and isinstance(error, kind) for kind in kinds)
+    return is_known or _is_of_torch(error, _TORCH_WRITE)
+
+
+def _describe_room(place: str | None, size: int | None) -> str:
+    """Return how much space is needed and free; what was half written has been removed by now."""
+    facts = [] if size is None else [f"{size:,} bytes needed"]
+    if place is not None and place not in STREAMS:
+        folder = Path(place).absolute()
+        with suppress(OSError):
+            while not folder.exists():
+                folder = folder.parent
+            facts.append(f"{shutil.disk_usage(folder).free:,} bytes free")
+    room = f" ({', '.join(facts)})" if facts else ""
+    return f"{room}; free space and start again"

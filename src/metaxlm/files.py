@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, naming
 
 TEMPORARY_PREFIX = ".tmp-metaxlm-"
 """Beginning of the name of every unfinished file or folder."""
@@ -135,15 +135,18 @@ def temporary_beside(final: Path, *, folder: bool) -> Iterator[Path]:
     The temporary is locked while its writer lives, so that leftovers of killed processes can be
     told from the work of others.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
-    restore_replaced(final)
+    with naming(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        restore_replaced(final)
     leftovers = [*_list_temporaries(final, TEMPORARY_PREFIX), *_list_temporaries(final, _REPLACED)]
     for leftover in leftovers:
         if not _is_locked(leftover):
             remove(leftover)
-    temporary, lock = _create_locked(final, folder)
+    with naming(final):
+        temporary, lock = _create_locked(final, folder)
     try:
-        yield temporary
+        with naming(final, temporary):
+            yield temporary
     finally:
         os.close(lock)
         with suppress(OSError):
@@ -460,3 +463,10 @@ def open_output(target: str) -> Iterator[TextIO]:
         return
     with atomic_file(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
         yield file
+
+
+def get_standard_input() -> BinaryIO:
+    """Return the standard input as bytes; a closed one is a clear error."""
+    if sys.stdin is None:
+        raise MetaXLMError("standard input: closed; name a file, or pipe text into the command")
+    return sys.stdin.buffer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -23,8 +24,19 @@ from rich.progress import (
 )
 from rich.text import Text
 
-console = Console(highlight=False)
-"""Where everything for the user goes."""
+from metaxlm.errors import naming
+
+
+class _Terminal(Console):
+    """A console whose errors name the stream."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with naming("standard error" if self.stderr else "standard output"):
+            super().print(*objects, **options)
+
+
+console = _Terminal(highlight=False)
+"""Prints everything for the user."""
 
 _PLAIN_INTERVAL_S = 10.0
 

@@ -21,10 +21,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def fail_calls(folder: Path, every: int) -> None:
+def build_library(folder: Path) -> Path:
+    """Compile the library that lets calls fail."""
     library = folder / "faulty_disk.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
-    settings = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
+    return library
+
+
+def fail_calls(folder: Path, every: int) -> None:
+    settings = {"LD_PRELOAD": str(build_library(folder)), "OMP_NUM_THREADS": "1"}
     settings |= {"TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.failing_saves", str(folder / "run"), str(every)],

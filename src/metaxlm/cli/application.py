@@ -23,7 +23,7 @@ from metaxlm.cli import (
     retrieving,
     trimming,
 )
-from metaxlm.cli.endings import explain, is_heard, print_error
+from metaxlm.cli.endings import end, flush_output, prepare_streams, print_error
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import restore_replaced
@@ -300,15 +300,12 @@ def data_check(
 
 
 def run_command() -> None:
-    """Run the command line: one line and exit code 2 for a user's mistake, 75 for a stop."""
+    """Run the command line; `endings` has the exit codes."""
+    prepare_streams()
     try:
         code = app(standalone_mode=False)
         check_stop()
-    except (Exception, Interrupted, KeyboardInterrupt) as error:
-        ending = explain(error)
-        if ending is None:
-            raise
-        code, line = ending
-        if is_heard(error):
-            print_error(line)
+        flush_output()
+    except (Exception, Interrupted, KeyboardInterrupt, SystemExit) as error:
+        code = end(error)
     sys.exit(code)

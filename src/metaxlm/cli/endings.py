@@ -1,23 +1,28 @@
-"""How a command ends: the exit code and the one line that an exception stands for.
+"""How a command ends: the exit code and the one line for each exception.
 
-Of several processes, the main one decides and tells.
+Of several processes, the main one decides and prints.
 """
 
 from __future__ import annotations
 
-import errno
+import io
 import os
+import platform
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
+from metaxlm import __version__
 from metaxlm.cli import describe_stop, is_first_process
-from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
+from metaxlm.errors import Interrupted, MetaXLMError, UnmetError, describe_failure, naming
 from metaxlm.stopping import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -30,26 +35,81 @@ EXIT_USER_ERROR = 2
 _UsageError: type[typer.BadParameter] = next(
     ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
 )
-_USERS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 def explain(error: BaseException) -> tuple[int, str] | None:
-    """Return the exit code and the line for the user; None for a bug, which keeps its traceback."""
+    """Return the exit code and the line for the user; None for a bug."""
     if isinstance(error, MetaXLMError):
         return EXIT_USER_ERROR, str(error)
     if isinstance(error, _UsageError):
         return EXIT_USER_ERROR, error.format_message()
-    if isinstance(error, (Interrupted, KeyboardInterrupt, typer.Abort)):
+    if isinstance(error, Interrupted | KeyboardInterrupt | typer.Abort):
         return EXIT_INTERRUPTED, describe_stop(str(error) or "stopped")
-    if isinstance(error, OSError) and error.errno in _USERS:
-        return EXIT_USER_ERROR, f"{error.filename or 'output'}: {os.strerror(error.errno or 0)}"
     if _find_cause(error, Interrupted) is not None:  # a library turned the stop into its own error
         return EXIT_INTERRUPTED, describe_stop()
-    return None
+    line = describe_failure(error)
+    return None if line is None else (EXIT_USER_ERROR, line)
+
+
+def prepare_streams() -> None:
+    """Let every text print in any encoding, and keep files off the numbers of closed streams."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+
+
+def flush_output() -> None:
+    """Write what is left for the standard output; if that fails, drop it and raise."""
+    if sys.stdout is None:
+        return
+    try:
+        with naming("standard output"):
+            sys.stdout.flush()
+    except OSError:
+        # Python would fail again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def end(error: BaseException) -> int:
+    """Print what an exception means, one line or the traceback of a bug; return the exit code."""
+    error = _undo_wrapping(error)
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else EXIT_BUG
+    ending = explain(error)
+    with suppress(OSError):
+        flush_output()
+    with suppress(OSError):  # the standard error may be full, too
+        if ending is None:
+            traceback.print_exception(error)
+            libraries = f"Python {platform.python_version()}, torch {version('torch')}"
+            print_error(
+                f"this is a bug in metaxlm {__version__} ({libraries}, {platform.system()}); "
+                "please report it with the traceback above"
+            )
+        elif is_heard(error):
+            print_error(ending[1])
+    return EXIT_BUG if ending is None else ending[0]
+
+
+def _undo_wrapping(error: BaseException) -> BaseException:
+    """Undo what rich and typer make of a closed pipe and of a file that ends too early."""
+    pipe = error.__context__
+    if isinstance(error, SystemExit) and not error.__cause__ and isinstance(pipe, BrokenPipeError):
+        pipe.filename = pipe.filename or "standard output"
+        return pipe
+    if isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):
+        return error.__cause__
+    return error
 
 
 def is_heard(error: BaseException) -> bool:
-    """Say whether this process tells an error: of several with the same one, the first does."""
+    """Return whether this process prints an error: of several with the same one, the first does."""
     return is_first_process() or isinstance(error, UnmetError)
 
 

@@ -241,7 +241,7 @@ def _count_tables(path: Path) -> int:
     if path.suffix != ".npy" or not path.is_file():
         return 0
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError):
         return 0  # reading it will say what is wrong
     return len(found) if found.ndim == 3 else 0

@@ -9,15 +9,14 @@ be larger than memory.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from metaxlm.errors import MetaXLMError
-from metaxlm.files import STANDARD
+from metaxlm.errors import MetaXLMError, naming
+from metaxlm.files import STANDARD, get_standard_input
 from metaxlm.tasks.prediction_inputs import InputLines, open_input
 
 
@@ -59,8 +58,9 @@ def open_sentences(source: str) -> Iterator[SentenceFile]:
         yield _check(SentenceFile(source, Path(source), 0))
         return
     with tempfile.NamedTemporaryFile(prefix="metaxlm-") as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept)
-        kept.flush()
+        with naming(kept.name):
+            shutil.copyfileobj(get_standard_input(), kept)
+            kept.flush()
         yield _check(SentenceFile("standard input", Path(kept.name), 0))
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
-from safetensors.torch import save_file
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
@@ -28,7 +27,7 @@ from metaxlm.model.encoder import Encoder
 from metaxlm.model.finetuned import export_encoder
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.hugging_face import write_tokenizer
-from metaxlm.model.model_folder import WEIGHTS
+from metaxlm.model.model_folder import WEIGHTS, save_file
 from metaxlm.progress import say
 
 if TYPE_CHECKING:

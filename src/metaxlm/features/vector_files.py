@@ -172,7 +172,7 @@ def read_vectors(path: Path, layer: str | None = None, width: int | None = None)
 
 def _read_npy(path: Path, layer: str | None) -> Array:
     try:
-        found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        found: Array = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise MetaXLMError(f"{path}: no whole .npy file ({error}); write it again") from error
     if found.ndim == 3:

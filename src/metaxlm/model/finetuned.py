@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
@@ -33,7 +32,7 @@ from metaxlm.model.foreign import (
 )
 from metaxlm.model.heads import HeadKind, TaskModel
 from metaxlm.model.hugging_face import export_config, load_tokenizer, write_tokenizer
-from metaxlm.model.model_folder import WEIGHTS, find_folder
+from metaxlm.model.model_folder import WEIGHTS, find_folder, save_file
 from metaxlm.model.names import BERT, ROBERTA, name_parts
 
 TASK_FILE = "metaxlm_task.json"

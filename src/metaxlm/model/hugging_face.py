@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
@@ -23,7 +22,13 @@ from metaxlm.hub import CONFIG, read_tokenizer
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.families import read_config, translate_config
-from metaxlm.model.model_folder import TOKENIZER_FILES, WEIGHTS, find_folder, read_tensors
+from metaxlm.model.model_folder import (
+    TOKENIZER_FILES,
+    WEIGHTS,
+    find_folder,
+    read_tensors,
+    save_file,
+)
 from metaxlm.model.names import export_tensors, import_tensors
 
 _SPECIAL_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")

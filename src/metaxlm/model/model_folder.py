@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from metaxlm.digests import require_whole
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import read_json
 from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, refuse_code
 
@@ -105,3 +106,11 @@ def _find_weights(folder: Path) -> list[Path]:
         f"{folder}: has {found}; convert a checkpoint you trust with transformers: "
         "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
+
+
+def save_file(
+    tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors by name; an error names the file and the bytes that it needs."""
+    with naming(path, size=sum(tensor.nbytes for tensor in tensors.values())):
+        safetensors.torch.save_file(tensors, path, metadata)

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, write_json
 from metaxlm.manifest import atomic_folder, find_damage, write_manifest
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.model_folder import save_file
 from metaxlm.pretraining.optimizer import MOMENTS
 from metaxlm.progress import say
 

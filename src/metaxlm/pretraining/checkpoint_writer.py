@@ -14,10 +14,9 @@ from pathlib import Path
 from types import TracebackType
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, describe_failure
 from metaxlm.files import TEMPORARY_PREFIX, remove
 from metaxlm.pretraining.checkpoint import (
     Checkpoint,
@@ -99,7 +98,9 @@ class CheckpointWriter:
             save_checkpoint(self._folder, checkpoint)
             self._newest_step = step
             remove_old(self._folder, step, self._keep, self._permanent)
-        except (OSError, SafetensorError, MetaXLMError) as error:
+        except Exception as error:
+            if not isinstance(error, MetaXLMError) and describe_failure(error) is None:
+                raise
             raise self._explain(error, step) from error
 
     def _explain(self, error: Exception, step: int) -> MetaXLMError:

@@ -8,14 +8,13 @@ by line, so that a file may be larger than memory; what is wrong is named with i
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import STANDARD, json_loads
+from metaxlm.files import STANDARD, get_standard_input, json_loads
 from metaxlm.model.heads import HeadKind
 from metaxlm.tasks.readers import LabeledText, Question, TaggedSentence, read_questions
 
@@ -83,7 +82,7 @@ class InputLines:
 def open_input(source: str) -> InputLines:
     """Open a file, or the standard input for `-`."""
     if source == STANDARD:
-        return InputLines("standard input", sys.stdin.buffer, None)
+        return InputLines("standard input", get_standard_input(), None)
     path = Path(source)
     try:
         return InputLines(source, path.open("rb"), path.stat().st_size)

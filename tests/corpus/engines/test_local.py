@@ -109,7 +109,9 @@ def test_completed_ranks_are_skipped_and_shown_as_done(tmp_path: Path, capfd) ->
 def test_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError) as caught:
         run([Misbehave(tmp_path, dict.fromkeys(range(4), "full disk"))], [1] * 5, tmp_path / "work")
-    assert str(caught.value) == ("some work: 4 of 5 tasks failed: output: No space left on device")
+    message = f"some work: 4 of 5 tasks failed: {tmp_path / 'work'}: No space left on device ("
+    assert str(caught.value).startswith(message)
+    assert "bytes free); free space and start again" in str(caught.value)
 
 
 def test_unexpected_exception_names_the_log(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal
 from datatrove.utils.stats import PipelineStats
 from loguru import logger
 
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, describe_failure, naming
 from metaxlm.files import write_text
 
 if TYPE_CHECKING:
@@ -131,25 +131,26 @@ def run_task(
 ) -> Outcome:
     """Run one task of `world_size` with the fresh steps that `load` gives, and tell how it ended.
 
-    Only what a person can mend (`MetaXLMError`, `OSError`, lack of memory) is a failure; any other
-    exception is a crash. Either way the traceback is in the task's log.
+    Only what the user can fix (`MetaXLMError`, a full disk, no memory) is a failure; any other
+    exception is a crash. The traceback of both is in the task's log.
     """
     if completion_path(work_dir, rank).exists():
         return Outcome(rank, "completed")
     try:
         failure_path(work_dir, rank).unlink(missing_ok=True)
-        with _task_log(log_path(work_dir, rank)):
+        with naming(work_dir), _task_log(log_path(work_dir, rank)):
             _run_pipeline(load(), rank, world_size, work_dir)
         return Outcome(rank, "completed")
     except MetaXLMError as error:
         outcome = Outcome(rank, "failed", _one_line(str(error)))
-    except OSError as error:
-        outcome = Outcome(rank, "failed", _describe_os_error(error))
     except MemoryError:
         outcome = Outcome(rank, "failed", "out of memory; lower engine.workers or corpus.task_mb")
     except Exception as error:
-        name = f"{type(error).__name__}: {error}"
-        outcome = Outcome(rank, "crashed", _one_line(name), traceback.format_exc())
+        failure, name = describe_failure(error), f"{type(error).__name__}: {error}"
+        if failure is not None:
+            outcome = Outcome(rank, "failed", failure)
+        else:
+            outcome = Outcome(rank, "crashed", _one_line(name), traceback.format_exc())
     record_failure(work_dir, outcome)
     return outcome
 
@@ -202,12 +203,6 @@ def read_failure(work_dir: Path, rank: int) -> Outcome | None:
         return None
     message, _, trace = text.partition("\n")
     return Outcome(rank, "crashed" if trace else "failed", message, trace)
-
-
-def _describe_os_error(error: OSError) -> str:
-    if error.errno is None:
-        return _one_line(str(error))
-    return f"{error.filename or 'output'}: {os.strerror(error.errno)}"
 
 
 def _one_line(text: str) -> str:
