@@ -9,7 +9,6 @@ be larger than memory.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,8 @@ from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD
-from metaxlm.tasks.prediction_inputs import InputLines, open_input
+from metaxlm.reading import reading
+from metaxlm.tasks.prediction_inputs import InputLines, open_input, open_standard_input
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def open_sentences(source: str) -> Iterator[SentenceFile]:
         yield _check(SentenceFile(source, Path(source), 0))
         return
     with tempfile.NamedTemporaryFile(prefix="metaxlm-") as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept)
+        with reading("standard input"):
+            shutil.copyfileobj(open_standard_input(), kept)
         kept.flush()
         yield _check(SentenceFile("standard input", Path(kept.name), 0))
 

@@ -20,13 +20,14 @@ from safetensors.torch import save_file
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.features.layers import LayerChoice
-from metaxlm.files import atomic_path, dump_json, write_json
+from metaxlm.files import atomic_path, dump_json, read_text, write_json
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.finetuned import export_encoder
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.hugging_face import write_tokenizer
 from metaxlm.model.model_folder import CONFIG, MODULES, WEIGHTS
+from metaxlm.recipe_file import parse_yaml
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -203,10 +204,10 @@ print(model.similarity(vectors, vectors))
 def _read_inherited(source: str) -> dict[str, Any]:
     """Return what the card of the whole model says that holds here too."""
     path = Path(source).expanduser() / "README.md"
-    parts = path.read_text(encoding="utf-8").split("---\n") if path.is_file() else []
     try:
-        values = yaml.safe_load(parts[1]) if len(parts) > 2 and not parts[0] else None
-    except yaml.YAMLError:
+        parts = read_text(path).split("---\n") if path.is_file() else []
+        values = parse_yaml(parts[1], str(path))[1] if len(parts) > 2 and not parts[0] else None
+    except MetaXLMError:
         values = None
     if not isinstance(values, dict):
         return {}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
+from metaxlm.reading import open_file, reading
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -89,14 +90,12 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read every tensor of a folder, from one file or from its shards."""
     tensors: dict[str, Tensor] = {}
     for path in _find_weights(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise MetaXLMError(
-                f"{path}: damaged or cut off ({reason}); copy or download it again"
-            ) from error
+        open_file(path).close()  # refuses what is missing, or no file
+        with (
+            reading(path, SafetensorError, fix="copy or download it again"),
+            safe_open(path, framework="pt") as file,
+        ):
+            tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     return tensors
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.reading import read_bytes, tell_reason
 from metaxlm.vocabulary.unigram import fast_tokenizer
 
 _ROLES = {
@@ -30,7 +31,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     folder = Path(name).expanduser()
     if folder.is_dir():
         model = _find_sentencepiece_model(folder)
-        tokenizer = fast_tokenizer(model.read_bytes(), str(model)) if model else _load(name, folder)
+        tokenizer = fast_tokenizer(read_bytes(model), str(model)) if model else _load(name, folder)
     elif folder.exists():
         raise MetaXLMError(f"{name}: a file; give the folder it is in")
     else:
@@ -54,7 +55,7 @@ def _load(name: str, source: Path | str) -> PreTrainedTokenizerBase:
     """Load with transformers; every way in which that fails becomes one line."""
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # tokenizers raises plain Exception for a damaged file
         raise MetaXLMError(f"{name}: {_explain(source, error)}") from error
     if not getattr(tokenizer, "is_fast", False):
         kind = type(tokenizer).__name__
@@ -66,7 +67,7 @@ def _load(name: str, source: Path | str) -> PreTrainedTokenizerBase:
 
 
 def _explain(source: Path | str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = tell_reason(error)
     if isinstance(source, Path):
         return f"no tokenizer that transformers can load; is there a tokenizer.json? ({reason})"
     return (
@@ -77,6 +78,11 @@ def _explain(source: Path | str, error: Exception) -> str:
 
 def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
     """Refuse a tokenizer in which pretraining would miss a special token."""
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise MetaXLMError(
+            f"{name}: model_max_length of its tokenizer is {tokenizer.model_max_length!r}; write a "
+            "number into tokenizer_config.json"
+        )
     vocabulary = tokenizer.get_vocab()
     missing = [
         f"{role} ({' or '.join(attributes)})"
