@@ -196,7 +196,7 @@ def test_broken_and_missing_files_are_named(tmp_path: Path) -> None:
         read_json(tmp_path / "broken.json")
     with pytest.raises(MetaXLMError, match="no such file"):
         read_text(tmp_path / "absent")
-    with pytest.raises(MetaXLMError, match="cannot be read"):
+    with pytest.raises(MetaXLMError, match="a folder; give a file"):
         read_text(tmp_path)
 
 

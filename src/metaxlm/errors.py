@@ -18,9 +18,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_MAX_CHARACTERS = 2_000
+
 
 class MetaXLMError(Exception):
     """A mistake in the input, told in one line: what was found, where, and what to do."""
+
+    def __init__(self, message: str = "") -> None:
+        """Keep the message; leave out the middle of one that quotes a long part of a file."""
+        if len(message) > _MAX_CHARACTERS:
+            half = _MAX_CHARACTERS // 2
+            message = f"{message[:half]} ... {message[-half:]}"
+        super().__init__(message)
 
 
 class UnmetError(MetaXLMError):

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from metaxlm.errors import MetaXLMError, naming
+from metaxlm.reading import decode_text, json_loads, read_bytes, read_record
+from metaxlm.streams import open_stream
 
 TEMPORARY_PREFIX = ".tmp-metaxlm-"
 """Beginning of the name of every unfinished file or folder."""
@@ -319,36 +321,12 @@ def read_json(path: Path) -> Any:
     return json_loads(read_text(path), str(path))
 
 
-def json_loads(text: str, where: str) -> Any:
-    """Parse JSON and name the place when it is broken."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise MetaXLMError(
-            f"{where}:{error.lineno}: not valid JSON ({error.msg}); restore the file or delete it"
-        ) from error
-    except (ValueError, RecursionError) as error:  # a number too long, an object too deep
-        raise MetaXLMError(
-            f"{where}: not valid JSON ({error}); restore the file or delete it"
-        ) from error
-
-
 def read_text(path: Path) -> str:
     """Read a UTF-8 text file; a missing, unreadable or differently encoded one is a clear error."""
-    try:
-        if path.suffix == PACKED:
-            return lzma.decompress(path.read_bytes()).decode("utf-8")
-        return path.read_text(encoding="utf-8")
-    except lzma.LZMAError as error:
-        raise MetaXLMError(f"{path}: damaged or cut off ({error}); copy it again") from error
-    except FileNotFoundError as error:
-        raise MetaXLMError(f"{path}: no such file") from error
-    except UnicodeDecodeError as error:
-        raise MetaXLMError(
-            f"{path}: not UTF-8 at byte {error.start}; convert it with iconv"
-        ) from error
-    except OSError as error:
-        raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
+    if path.suffix != PACKED:
+        return decode_text(read_bytes(path), path, keep_mark=True)
+    with open_stream(path) as stream:
+        return decode_text(read_record(stream, path), path, keep_mark=True)
 
 
 def find_packed(path: Path) -> Path:
@@ -360,17 +338,6 @@ def find_packed(path: Path) -> Path:
 def pack(text: str, target: Path) -> None:
     """Write a text compressed, as `read_text` reads it; the same text gives the same bytes."""
     target.write_bytes(lzma.compress(text.encode("utf-8"), preset=9))
-
-
-def decode_text(data: bytes, path: Path) -> str:
-    """Decode a file's UTF-8, with or without a byte order mark; name the line that is not."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise MetaXLMError(
-            f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02X}); convert it with iconv"
-        ) from error
 
 
 def digest_file(path: Path) -> str:
@@ -467,6 +434,6 @@ def open_output(target: str) -> Iterator[TextIO]:
 
 def get_standard_input() -> BinaryIO:
     """Return the standard input as bytes; a closed one is a clear error."""
-    if sys.stdin is None:
+    if sys.stdin is None or sys.stdin.closed:
         raise MetaXLMError("standard input: closed; name a file, or pipe text into the command")
     return sys.stdin.buffer

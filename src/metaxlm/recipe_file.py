@@ -19,10 +19,14 @@ from pydantic import ValidationError
 from metaxlm.config import MatchingRecipe, Recipe, Section
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_text
+from metaxlm.reading import reading, tell_reason
 
 Lines = dict[tuple[str, ...], int | str]
 """The line of each key of a YAML file, by the keys on the way to it; `file:line` in another."""
 EXTENDS = "extends"
+_MAX_CHARACTERS = 1 << 20
+_MAX_VALUES = 100_000
+_MAX_DEPTH = 50
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -93,9 +97,14 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
     if not isinstance(name, str) or not name:
         raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
     other = path.parent / name
-    if other.resolve() in {file.resolve() for file in (path, *below)}:
+    with reading(where, ValueError, fix="extends names the file of a recipe"):
+        is_file, is_cycle = (
+            other.is_file(),
+            other.resolve() in {file.resolve() for file in (path, *below)},
+        )
+    if is_cycle:
         raise MetaXLMError(f"{where}: {name} extends this recipe in turn; one must stand alone")
-    if not other.is_file():
+    if not is_file:
         raise MetaXLMError(f"{where}: extends {name}, but there is no {other}")
     other_lines: Lines = {}
     base = _read_extended(other, other_lines, (path, *below))
@@ -129,19 +138,68 @@ def _merge(
 
 def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]:
     """Parse YAML into a dict and note the line of every key."""
-    text = read_text(path)
-    try:
-        node = yaml.compose(text, yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise MetaXLMError(f"{path}{line}: not valid YAML ({problem})") from error
+    node, values = parse_yaml(read_text(path), str(path))
     if not isinstance(values, dict):
         raise MetaXLMError(f"{path}: a {what} is a mapping of keys, found {type(values).__name__}")
     _note_lines(node, (), lines, path)
     return cast(dict[str, Any], values)
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with a limit on how deeply values are nested."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth > _MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
+    """Parse YAML; return its node, which knows the lines, and its value."""
+    if len(text) > _MAX_CHARACTERS:
+        raise MetaXLMError(
+            f"{where}: {len(text):,} characters of YAML, the limit is {_MAX_CHARACTERS:,}"
+        )
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _check_size(node, where)
+        return node, None if node is None else loader.construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "unreadable"
+        raise MetaXLMError(f"{where}{line}: not valid YAML ({problem})") from error
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
+        # What the library raises for a tag such as !!bool before something else, or for a date
+        # without such a day.
+        raise MetaXLMError(
+            f"{where}: a value that YAML cannot read ({tell_reason(error)}); quote it"
+        ) from error
+
+
+def _check_size(node: yaml.Node | None, where: str) -> None:
+    """Refuse aliases that make a short file large, or endless."""
+    stack = [] if node is None else [(node, 0)]
+    num_values = 0
+    while stack:
+        one, depth = stack.pop()
+        num_values += 1
+        if depth > _MAX_DEPTH or num_values > _MAX_VALUES:
+            raise MetaXLMError(
+                f"{where}:{one.start_mark.line + 1}: YAML with aliases that give more than "
+                f"{_MAX_DEPTH} levels or {_MAX_VALUES:,} values; write less of it"
+            )
+        if isinstance(one, yaml.MappingNode):
+            stack += [(part, depth + 1) for pair in one.value for part in pair]
+        elif isinstance(one, yaml.SequenceNode):
+            stack += [(part, depth + 1) for part in one.value]
 
 
 def _note_lines(node: yaml.Node | None, prefix: tuple[str, ...], lines: Lines, path: Path) -> None:
@@ -171,10 +229,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         target = target[parent]
         if not isinstance(target, dict):
             raise MetaXLMError(f"--set {override!r}: {parent!r} is a value and has no keys in it")
-    try:
-        target[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise MetaXLMError(f"--set {override!r}: the value is not valid YAML") from error
+    target[last] = parse_yaml(text, f"--set {override!r}")[1]
 
 
 def _explain(

@@ -75,7 +75,7 @@ def test_missing_and_broken_ledgers(tmp_path: Path) -> None:
         load_ledger(tmp_path / "none.parquet")
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 and then nothing of the kind")
-    with pytest.raises(MetaXLMError, match=r"broken\.parquet: not a parquet file"):
+    with pytest.raises(MetaXLMError, match=r"broken\.parquet: .*damaged or cut short"):
         load_ledger(broken)
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1], "b": [2]}), other)

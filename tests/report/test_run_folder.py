@@ -126,7 +126,7 @@ def test_switches_of_a_variant(run_dir: Path) -> None:
 
 def test_broken_recipe_and_examples_are_named(run_dir: Path) -> None:
     (run_dir / "recipe.yaml").write_text("a: [")
-    with pytest.raises(MetaXLMError, match=r"recipe\.yaml: not valid YAML"):
+    with pytest.raises(MetaXLMError, match=r"recipe\.yaml:1: not valid YAML"):
         read_run(run_dir)
     (run_dir / "recipe.yaml").write_text(RECIPE)
     (run_dir / "cells/xlm/tatoeba/en-0/cell.json").write_text("{")

@@ -21,8 +21,18 @@ from metaxlm.files import check_name
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
-# Strict mode wants Path objects; YAML has only strings.
-Location = Annotated[Path, BeforeValidator(lambda v: Path(v) if isinstance(v, str) else v)]
+
+
+def _parse_path(value: object) -> object:
+    """Strict mode wants Path objects; YAML has only strings."""
+    if not isinstance(value, str):
+        return value
+    if "\0" in value or any(len(part.encode()) > 255 for part in value.split("/")):
+        raise ValueError("is not the name of a file")
+    return Path(value)
+
+
+Location = Annotated[Path, BeforeValidator(_parse_path)]
 
 
 # YAML 1.1 reads an unquoted `no`, which is Norwegian, as false.

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-Advance = Callable[[int], None]
-"""Tells how many more bytes of the input file were read."""
+from metaxlm.streams import Advance
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import torch
 
 from metaxlm.config import Recipe, TrainingRecipe
-from metaxlm.corpus.readers.streams import find_compression
 from metaxlm.experiments.evaluation_plan import FeaturePlan, TaskPlan
 from metaxlm.experiments.features import PIVOT
 from metaxlm.experiments.past_runs import PastRuns, PastStage, count_weights, mean_seconds
@@ -30,6 +29,7 @@ from metaxlm.pretraining.cost import (
 )
 from metaxlm.pretraining.device import describe_device
 from metaxlm.pretraining.measure import DoesNotFit, measure_step
+from metaxlm.streams import find_compression
 
 Basis = Literal["measured", "recorded", "computed", "usual", "unknown"]
 """Steps or text timed now; seconds of earlier runs; FLOPs at a measured rate; rates of the

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from metaxlm.config import FinetuneRecipe
@@ -21,6 +20,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.features import FEATURE_TASKS, USUAL_SETTINGS, FeatureSettings
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.progress import say
+from metaxlm.recipe_file import parse_yaml
 from metaxlm.tasks.own_task import load_own_task
 from metaxlm.tasks.registry import TASKS, find_tasks
 from metaxlm.tasks.task import DataFile, FinetuneSettings, Task
@@ -269,10 +269,7 @@ def read_overrides(
             raise MetaXLMError(f"{where}: {_suggest('task', task, tasks)}")
         if key not in _KEYS:
             raise MetaXLMError(f"{where}: {_suggest('key', key, _KEYS)}")
-        try:
-            parsed = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise MetaXLMError(f"{where}: the value is not valid YAML") from error
+        _, parsed = parse_yaml(value, where)
         checked = _check_value(where, key, parsed)
         if task and task not in tasks:
             say(f"{where}: has no effect, since {task} is not among the tasks")

@@ -18,7 +18,9 @@ from typing import Any
 from metaxlm import __version__
 from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import check_name, json_loads, read_text
+from metaxlm.files import check_name
+from metaxlm.reading import decode_line, json_loads, read_lines
+from metaxlm.streams import open_stream
 
 FILE_NAME = "results.jsonl"
 Row = Mapping[str, Any]
@@ -112,21 +114,23 @@ def dump_lines(rows: Iterable[Row]) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def read_results(path: Path) -> list[dict[str, Any]]:
-    """Read rows; a broken line is named."""
-    rows = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        row = json_loads(line, f"{path}:{number}")
-        if not isinstance(row, dict):
-            raise MetaXLMError(f"{path}:{number}: a result is a JSON object, found {line[:40]!r}")
-        for key in _NAMES:
-            if isinstance(name := row.get(key), str):
-                try:
-                    check_name(name, key)
-                except MetaXLMError as error:
-                    raise MetaXLMError(f"{path}:{number}: {error}") from error
-        rows.append(row)
-    return rows
+def read_results(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield rows; a broken line is named."""
+    with open_stream(path) as stream:
+        for number, line in read_lines(stream, path):
+            text = decode_line(number, line, path)
+            row = json_loads(text, f"{path}:{number}", is_line=True)
+            if not isinstance(row, dict):
+                raise MetaXLMError(
+                    f"{path}:{number}: a result is a JSON object, found {text[:40]!r}"
+                )
+            for key in _NAMES:
+                if isinstance(name := row.get(key), str):
+                    try:
+                        check_name(name, key)
+                    except MetaXLMError as error:
+                        raise MetaXLMError(f"{path}:{number}: {error}") from error
+            yield row
 
 
 def find_final_steps(rows: Iterable[Row]) -> dict[str, int | None]:

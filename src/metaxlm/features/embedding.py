@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Literal, NamedTuple
 
 import torch
@@ -30,13 +29,14 @@ from metaxlm.features.sentence_batches import (
     Frame,
     find_frame,
     plan_sentences,
+    take_texts,
     tokenize_texts,
 )
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretraining.device import choose_device, own_bfloat16
 from metaxlm.progress import say, track
 from metaxlm.tasks.batches import collate_inputs, evaluating
-from metaxlm.tasks.encoding import Ids, check_tokenizer
+from metaxlm.tasks.encoding import MAX_CHARACTERS, Ids, check_tokenizer
 
 Precision = Literal["float32", "bfloat16"]
 """What the encoder computes in; vectors are averaged in float32 in any case."""
@@ -142,7 +142,7 @@ def _tokenize_ahead(work: _Work, texts: Iterator[str]) -> Iterator[tuple[list[st
     """Yield chunks with their ids; while one is computed, the next is tokenized."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         before: tuple[list[str], Future[list[Ids]]] | None = None
-        while chunk := list(islice(texts, work.chunk_size)):
+        for chunk in take_texts(texts, work.chunk_size, 16 * MAX_CHARACTERS):
             begun = pool.submit(work.tokenize, chunk)
             if before is not None:
                 yield before[0], before[1].result()

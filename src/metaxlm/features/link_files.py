@@ -26,7 +26,7 @@ LinkFormat = Literal["pharaoh", "talp"]
 GoldFormat = Literal["pharaoh", "talp", "naacl"]
 
 _FIRST_NUMBER: dict[LinkFormat, int] = {"pharaoh": 0, "talp": 1}
-_LINK = re.compile(r"(\d+)([-spSP?])(\d+)", re.ASCII)
+_LINK = re.compile(r"(\d{1,9})([-spSP?])(\d{1,9})", re.ASCII)
 _POSSIBLE = frozenset("pP?")
 
 

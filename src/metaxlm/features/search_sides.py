@@ -7,19 +7,19 @@ numbers, or of two ids where the texts have ids before a tab, as in BUCC's files
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.features.embedding import EmbedSettings, embed_stream
 from metaxlm.features.layers import LayerChoice, parse_layers
 from metaxlm.features.sentence_files import SentenceFile, open_sentences
-from metaxlm.features.vector_files import ENDINGS, read_vectors
+from metaxlm.features.vector_files import ENDINGS, open_npy, read_vectors
 from metaxlm.features.vector_side import Vectors
 from metaxlm.files import STANDARD
 from metaxlm.model.any_encoder import AnyEncoder
@@ -139,7 +139,7 @@ def _find_row(text: str, side: SearchSide, rows: dict[str, int], where: str) -> 
         if text not in rows:
             raise MetaXLMError(f"{where}: {side.name} has no id {text!r}")
         return rows[text]
-    if not text.isdecimal():
+    if not re.fullmatch(r"[0-9]{1,18}", text):
         raise MetaXLMError(
             f"{where}: {text!r} is no line number; if the lines begin with ids, say --ids"
         )
@@ -240,8 +240,5 @@ def _count_tables(path: Path) -> int:
     """Return how many layers a `.npy` file holds; 0 if it is one table, or another file."""
     if path.suffix != ".npy" or not path.is_file():
         return 0
-    try:
-        found = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError):
-        return 0  # reading it will say what is wrong
+    found = open_npy(path)
     return len(found) if found.ndim == 3 else 0

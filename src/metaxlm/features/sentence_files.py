@@ -17,6 +17,7 @@ from pathlib import Path
 
 from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, get_standard_input
+from metaxlm.reading import reading
 from metaxlm.tasks.prediction_inputs import InputLines, open_input
 
 
@@ -58,7 +59,7 @@ def open_sentences(source: str) -> Iterator[SentenceFile]:
         yield _check(SentenceFile(source, Path(source), 0))
         return
     with tempfile.NamedTemporaryFile(prefix="metaxlm-") as kept:
-        with naming(kept.name):
+        with naming(kept.name), reading("standard input"):
             shutil.copyfileobj(get_standard_input(), kept)
             kept.flush()
         yield _check(SentenceFile("standard input", Path(kept.name), 0))

@@ -29,6 +29,7 @@ from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformer
 from metaxlm.model.hugging_face import write_tokenizer
 from metaxlm.model.model_folder import WEIGHTS, save_file
 from metaxlm.progress import say
+from metaxlm.recipe_file import parse_yaml
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -208,9 +209,8 @@ def _read_inherited(source: str) -> dict[str, Any]:
     path = Path(source).expanduser() / "README.md"
     try:
         parts = read_text(path).split("---\n") if path.is_file() else []
-        values = yaml.safe_load(parts[1]) if len(parts) > 2 and not parts[0] else None
-    # PyYAML raises ValueError for an impossible date, RecursionError for a very deep list.
-    except (MetaXLMError, yaml.YAMLError, ValueError, RecursionError) as error:
+        values = parse_yaml(parts[1], str(path))[1] if len(parts) > 2 and not parts[0] else None
+    except MetaXLMError as error:
         say(f"note: {path}: {first_line(error)}; the new card has no language and no license")
         return {}
     if not isinstance(values, dict):

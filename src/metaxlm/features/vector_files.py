@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Literal
 
 import numpy as np
@@ -19,10 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metaxlm.corpus.readers.parquet_pages import check_table, open_parquet, reading_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.features.embedding import Embedded
 from metaxlm.features.layers import LayerChoice
 from metaxlm.files import atomic_file
+from metaxlm.reading import open_file, reading
 
 VectorType = Literal["float16", "float32"]
 Array = npt.NDArray[Any]
@@ -150,8 +153,6 @@ def read_vectors(path: Path, layer: str | None = None, width: int | None = None)
     file. `width` is the D that is needed, if one is.
     """
     check_ending(path)
-    if not path.is_file():
-        raise MetaXLMError(f"{path}: no such file")
     vectors_ND = _read_npy(path, layer) if path.suffix == ".npy" else _read_parquet(path, layer)
     if vectors_ND.size == 0:
         raise MetaXLMError(f"{path}: holds no vectors")
@@ -171,10 +172,7 @@ def read_vectors(path: Path, layer: str | None = None, width: int | None = None)
 
 
 def _read_npy(path: Path, layer: str | None) -> Array:
-    try:
-        found: Array = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise MetaXLMError(f"{path}: no whole .npy file ({error}); write it again") from error
+    found = open_npy(path)
     if found.ndim == 3:
         numbers = [str(number) for number in range(len(found))]
         found = found[int(_choose(path, layer, numbers))]
@@ -188,9 +186,18 @@ def _read_npy(path: Path, layer: str | None) -> Array:
     return found
 
 
+def open_npy(path: Path) -> Array:
+    """Map a `.npy` file into memory."""
+    open_file(path).close()  # refuses what is missing, or no file
+    # Its header is a piece of Python, which fails in as many ways.
+    kinds = (ValueError, TypeError, KeyError, OverflowError, SyntaxError, MemoryError, TokenError)
+    with reading(path, *kinds, fix="damaged or not .npy: write it again"):
+        return np.lib.format.open_memmap(path, mode="r")
+
+
 def _read_parquet(path: Path, layer: str | None) -> Array:
-    try:
-        schema = pq.read_schema(path)
+    with reading_parquet(path), open_parquet(path) as file:
+        schema = file.schema_arrow
         columns = [field.name for field in schema if _is_vector(field.type)]
         if not columns:
             raise MetaXLMError(
@@ -200,10 +207,9 @@ def _read_parquet(path: Path, layer: str | None) -> Array:
         if layer is not None or len(columns) > 1:
             names = {name.removeprefix(_PREFIX): name for name in columns}
             wanted = names[_choose(path, layer, list(names))]
-        column = pq.read_table(path, columns=[wanted]).column(0).combine_chunks()
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise MetaXLMError(f"{path}: no whole parquet file ({reason}); write it again") from error
+        check_table(path, file, [wanted])
+        column = file.read([wanted], use_threads=False).column(0).combine_chunks()
+        column.validate(full=True)
     numbers, lengths = column.flatten(), column.value_lengths().unique()
     # Where there is no vector there is no length either, which makes one more.
     if numbers.null_count or len(lengths) > 1:

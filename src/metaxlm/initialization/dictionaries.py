@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from metaxlm.corpus.readers.streams import COMPRESSIONS, open_stream
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import decode_text
 from metaxlm.progress import say
+from metaxlm.reading import MAX_RECORD_BYTES, decode_text
+from metaxlm.streams import COMPRESSIONS, open_stream
 
 _CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z]+)?"
 _ENDING = rf"\.(?:txt|tsv|dict)(?:{'|'.join(map(re.escape, COMPRESSIONS))})?"
@@ -26,6 +26,9 @@ _ENDING = rf"\.(?:txt|tsv|dict)(?:{'|'.join(map(re.escape, COMPRESSIONS))})?"
 _FILE_NAME = re.compile(rf"({_CODE})-({_CODE})(?:\.\d+-\d+)?{_ENDING}")
 # A whole file of this shape need not be taken apart line by line; possessive, so it cannot stall.
 _PLAIN_FILE = re.compile(r"(?:\S++[ \t]\S++\n)*+")
+_ENTRY = re.compile(r"[^\n]+")
+_MAX_FILE_BYTES = 2 * MAX_RECORD_BYTES
+_CHUNK_BYTES = 1 << 20
 # An error message stays readable when ninety languages are wanted.
 _MOST_NAMES = 4
 # Through a third language the first translations of a word's first translations are the safest.
@@ -48,7 +51,8 @@ class WordPairs:
     """Beside each word a translation into the source language, as the file writes it."""
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return zip(self.words.split("\n"), self.translations.split("\n"), strict=True)
+        words, translations = map(_ENTRY.finditer, (self.words, self.translations))
+        return ((one[0], two[0]) for one, two in zip(words, translations, strict=True))
 
     def __len__(self) -> int:
         return self.words.count("\n") + 1
@@ -212,36 +216,59 @@ def _complain_about_folder(
 
 
 def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, list[BrokenLines]]:
-    """Read one file; `from_source` says that the translation stands first."""
-    text = _read_text(path)
-    broken: list[BrokenLines] = []
-    if _PLAIN_FILE.fullmatch(text):
-        fields = text.split()
-        first, second = fields[0::2], fields[1::2]
-    else:
-        first, second, broken = _read_lines(path, text)
+    """Read one file; `from_source` says that the translation is the first column."""
+    columns: tuple[list[str], list[str]] = ([], [])
+    num_lines = num_broken = first_broken = 0
+    for text in _read_chunks(path):
+        if _PLAIN_FILE.fullmatch(text):
+            fields = text.split()
+            pairs = [fields[0::2], fields[1::2]]
+        else:
+            *pairs, broken = _read_lines(text, num_lines + 1)
+            first_broken = first_broken or next(iter(broken), 0)
+            num_broken += len(broken)
+        for column, entries in zip(columns, pairs, strict=True):
+            if entries:
+                column.append("\n".join(entries))
+        num_lines += text.count("\n")
+    faults = [BrokenLines(path, num_broken, first_broken)] if num_broken else []
+    first, second = columns
     if not first:
-        found = broken[0].describe() if broken else f"{path}: an empty dictionary"
-        raise MetaXLMError(f"{found}; a line is `word translation`")
+        what = faults[0].describe() if faults else f"{path}: an empty dictionary"
+        raise MetaXLMError(f"{what}; a line is `word translation`")
     words, translations = (second, first) if from_source else (first, second)
-    return WordPairs(str(path), "\n".join(words).lower(), "\n".join(translations)), broken
+    lower = "\n".join(part.lower() for part in words)
+    return WordPairs(str(path), lower, "\n".join(translations)), faults
 
 
-def _read_text(path: Path) -> str:
+def _read_chunks(path: Path) -> Iterator[str]:
+    """Yield some lines at a time: a few bytes of a compressed file may hold any number of lines."""
+    num_bytes = num_lines = 0
     with open_stream(path) as stream:
-        text = decode_text(stream.read(), path)
-    return text if text.endswith("\n") else text + "\n"
+        while data := stream.read(_CHUNK_BYTES):
+            line = stream.readline(_CHUNK_BYTES)
+            data += line
+            num_bytes += len(data)
+            is_cut = len(line) == _CHUNK_BYTES and not line.endswith(b"\n")
+            if num_bytes > _MAX_FILE_BYTES or is_cut:
+                raise MetaXLMError(
+                    f"{path}:{num_lines + 1}: more than {_MAX_FILE_BYTES:,} bytes of text, or a "
+                    f"line above {_CHUNK_BYTES:,}; a line is `word translation`, and a large "
+                    "dictionary may be several files, such as en-de.0-5000.txt"
+                )
+            text = decode_text(data, path, first_line=num_lines + 1)
+            num_lines += text.count("\n")
+            yield text if text.endswith("\n") else f"{text}\n"
 
 
-def _read_lines(path: Path, text: str) -> tuple[list[str], list[str], list[BrokenLines]]:
-    """Take a file apart line by line; blank lines are no fault."""
+def _read_lines(text: str, first_line: int) -> tuple[list[str], list[str], list[int]]:
+    """Read a text line by line; return both columns and the lines that are broken."""
     first, second, broken = [], [], []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=first_line):
         fields = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()
         if len(fields) == 2 and all(fields):
             first.append(" ".join(fields[0].split()))
             second.append(" ".join(fields[1].split()))
         elif line.strip():
             broken.append(number)
-    faults = [BrokenLines(path, len(broken), broken[0])] if broken else []
-    return first, second, faults
+    return first, second, broken

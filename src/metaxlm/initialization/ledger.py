@@ -16,10 +16,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from metaxlm.config import MatchingRecipe
+from metaxlm.corpus.readers.parquet_pages import (
+    LARGE_BYTES,
+    MAX_EXPANSION,
+    check_table,
+    open_parquet,
+    reading_parquet,
+)
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file
@@ -44,6 +53,12 @@ _SCHEMA = pa.schema(
         ("translations", pa.list_(pa.string())),
     ]
 )
+
+_TEXT_COLUMNS = [
+    f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+    for field in _SCHEMA
+    if pa.types.is_string(getattr(field.type, "value_type", field.type))
+]
 
 
 def save_ledger(plan: Plan, path: Path) -> None:
@@ -75,7 +90,18 @@ def save_ledger(plan: Plan, path: Path) -> None:
 def load_ledger(path: Path) -> Plan:
     """Read a plan that `save_ledger` wrote."""
     require_whole(path)
-    table = _read_table(path)
+    with reading_parquet(path):
+        table = _read_table(path)
+        try:
+            return _make_plan(table, path)
+        except (AssertionError, KeyError, ValidationError) as error:
+            raise MetaXLMError(
+                f"{path}: its columns contradict each other ({type(error).__name__}); match again "
+                "to write it"
+            ) from error
+
+
+def _make_plan(table: Any, path: Path) -> Plan:
     rules = table["rule"].to_pylist()
     unknown = sorted(set(rules) - set(RULES))
     if unknown:
@@ -105,19 +131,33 @@ def load_ledger(path: Path) -> Plan:
 def _read_table(path: Path) -> Any:
     if not path.is_file():
         raise MetaXLMError(f"{path}: no such ledger")
-    try:
-        table = pq.read_table(path).combine_chunks()
-    except pa.ArrowException as error:
-        raise MetaXLMError(
-            f"{path}: not a parquet file that can be read ({str(error).splitlines()[0]}); "
-            "match again to write it anew"
-        ) from error
-    if not table.schema.equals(_SCHEMA) or b"matching" not in (table.schema.metadata or {}):
-        raise MetaXLMError(
-            f"{path}: not a ledger, its columns are {', '.join(table.column_names)}; "
-            f"a ledger has {', '.join(_SCHEMA.names)}"
-        )
-    return table
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+        if schema.names != _SCHEMA.names or b"matching" not in (schema.metadata or {}):
+            raise MetaXLMError(
+                f"{path}: not a ledger, its columns are {', '.join(schema.names)}; "
+                f"a ledger has {', '.join(_SCHEMA.names)}"
+            )
+        check_table(path, file, _SCHEMA.names)
+    # As dictionaries, repeated strings take no memory.
+    with open_parquet(path, read_dictionary=_TEXT_COLUMNS) as file:
+        table = file.read(use_threads=False)
+    num_bytes = sum(_measure_text(table[name].combine_chunks()) for name in _SCHEMA.names)
+    if num_bytes > max(LARGE_BYTES, MAX_EXPANSION * path.stat().st_size):
+        raise MetaXLMError(f"{path}: unpacks to {num_bytes:,} bytes of text; match again")
+    table = table.cast(_SCHEMA.with_metadata(schema.metadata))
+    table.validate(full=True)
+    return table.combine_chunks()
+
+
+def _measure_text(column: Any) -> int:
+    """Return the bytes of a column's strings, repeated ones each time."""
+    if isinstance(column, pa.ListArray):
+        column = column.flatten()
+    if not isinstance(column, pa.DictionaryArray):
+        return 0
+    lengths = pc.binary_length(column.dictionary)
+    return pc.sum(lengths.take(column.indices)).as_py() or 0
 
 
 def _flatten(table: Any, column: str) -> Any:

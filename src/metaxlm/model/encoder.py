@@ -29,6 +29,7 @@ from metaxlm.model.dropout import Dropout
 if TYPE_CHECKING:
     from metaxlm.model.kernels.blocks import Blocks
 
+_MAX_SIZE = 1 << 24  # products of two sizes stay in the range of torch's integers
 INITIAL_STD = 0.02
 """Standard deviation of every freshly drawn weight, as in BERT and RoBERTa."""
 
@@ -56,8 +57,11 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ffn_size")
         for name in (*sizes, "max_positions", "num_token_types"):
-            if getattr(self, name) < 1:
-                raise MetaXLMError(f"encoder: {name} is {getattr(self, name)}; it must be positive")
+            if not 1 <= getattr(self, name) <= _MAX_SIZE:
+                raise MetaXLMError(
+                    f"encoder: {name} is {getattr(self, name)}; it must be positive and at most "
+                    f"{_MAX_SIZE:,}"
+                )
         if self.hidden_size % self.num_heads:
             raise MetaXLMError(
                 f"encoder: hidden_size {self.hidden_size} is not a multiple of num_heads "

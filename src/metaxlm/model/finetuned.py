@@ -134,10 +134,18 @@ def load_finetuned(source: str | Path) -> FinetunedModel:
     model = load_task_model(folder, tokenizer, kind)
     labels = () if kind == "span" else _read_labels(model, folder)
     ours = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    if ours and tuple(ours["labels"]) != labels:
+    if not isinstance(ours, dict):
+        raise MetaXLMError(f"{folder / TASK_FILE}: not an object; restore it or delete it")
+    if ours and ours.get("labels") != list(labels):
         raise MetaXLMError(f"{folder}: {TASK_FILE} and {CONFIG} name different labels")
     length = ours.get("length", min(DEFAULT_LENGTH, model.config.max_positions))
-    stride = ours.get("stride", min(DEFAULT_STRIDE, length // 4))
+    stride = ours.get("stride", min(DEFAULT_STRIDE, length // 4 if isinstance(length, int) else 0))
+    for name, value in (("length", length), ("stride", stride)):
+        if not isinstance(value, int) or not 0 <= value <= model.config.max_positions:
+            raise MetaXLMError(
+                f"{folder / TASK_FILE}: {name} is {value!r}; it must be a whole number up to the "
+                f"model's {model.config.max_positions} positions"
+            )
     return FinetunedModel(model, tokenizer, model.config, kind, labels, length, stride)
 
 

@@ -105,6 +105,11 @@ def _check_tokenizer(
     """Refuse a tokenizer that does not belong to the model."""
     if not tokenizer.is_fast:
         raise MetaXLMError(f"{who} is not a fast one; convert it to tokenizer.json")
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise MetaXLMError(
+            f"{who} has the model_max_length {tokenizer.model_max_length!r}; write a number into "
+            "tokenizer_config.json"
+        )
     if len(tokenizer) > vocab_size:
         raise MetaXLMError(
             f"{who} has {len(tokenizer)} tokens, but the model only {vocab_size} rows; "

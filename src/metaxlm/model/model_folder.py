@@ -17,6 +17,7 @@ from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import read_json
 from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, refuse_code
+from metaxlm.reading import open_file, reading
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -75,14 +76,12 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read every tensor of a folder, from one file or from its shards."""
     tensors: dict[str, Tensor] = {}
     for path in _find_weights(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise MetaXLMError(
-                f"{path}: damaged or cut off ({reason}); copy or download it again"
-            ) from error
+        open_file(path).close()  # refuses what is missing, or no file
+        with (
+            reading(path, SafetensorError, fix="copy or download it again"),
+            safe_open(path, framework="pt") as file,
+        ):
+            tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     return tensors
 
 

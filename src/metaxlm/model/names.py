@@ -122,6 +122,11 @@ def import_tensors(
     does not fit raises, because a half-loaded encoder looks like a bad model. A family without
     token types gets rows of zeros, which add nothing, as it does itself.
     """
+    if config.num_layers > len(tensors):
+        raise MetaXLMError(
+            f"config.json announces {config.num_layers:,} layers, but the checkpoint has "
+            f"{len(tensors):,} tensors; the two files do not belong together"
+        )
     found = _canonicalize(tensors)
     _drop_tied_decoder(found, names)
     parts = name_parts(config.num_layers, names)

@@ -21,8 +21,9 @@ from metaxlm.experiments.results import FILE_NAME as RESULTS
 from metaxlm.experiments.results import ORIGIN_DIGITS, Row, read_results
 from metaxlm.experiments.stage import list_changes
 from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
+from metaxlm.experiments.task_comparison import read_comparisons
 from metaxlm.files import digest_value, find_packed, read_json
-from metaxlm.report.run_folder import RECIPE, find_log, read_recipe
+from metaxlm.report.run_folder import IDENTITY, RECIPE, find_log, read_recipe, read_scores
 from metaxlm.tasks.registry import GROUPS
 
 _CELL = ("model", "task", "source", "seed")
@@ -68,7 +69,9 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     old_recipe, new_recipe = (read_recipe(folder / RECIPE)[0] for folder in (published, run_dir))
     _check_recipes(old_recipe, new_recipe, published, run_dir)
     _check_trainings(published, run_dir)
-    old, new = (read_results(find_packed(folder / RESULTS)) for folder in (published, run_dir))
+    # Levels that need no model have a row for each cell.
+    identity = (*IDENTITY, "origin")
+    old, new = (read_scores(folder / RESULTS, identity) for folder in (published, run_dir))
     _check_files(old, new, run_dir)
     first, second = (_read_provenance(folder) for folder in (published, run_dir))
     known = {_name_cell(cell): cell for cell in first["cells"]}
@@ -84,7 +87,7 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     origins = set(map(_trace, cells))
     recipe = _join_recipes(old_recipe, new_recipe)
     return Addition(
-        rows=[*old, *(row for row in new if row["origin"] in origins)],
+        rows=[*old, *(row for row in new if row.get("origin") in origins)],
         comparisons=_join_comparisons(published, run_dir, shown),
         provenance=first
         | {
@@ -105,6 +108,9 @@ def _check_recipes(
     for recipe, folder in ((old, published), (new, run_dir)):
         if not all(isinstance(recipe.get(key), dict) for key in ("variants", "evaluation")):
             raise MetaXLMError(f"{folder / RECIPE}: has no variants and evaluation; restore it")
+        grid = recipe["evaluation"].get("grid") or []
+        if not isinstance(grid, list) or not all(map(_is_block, grid)):
+            raise MetaXLMError(f"{folder / RECIPE}: evaluation.grid is not a grid; restore it")
     shared = [name for name in old["variants"] if name in new["variants"]]
     changes = [
         *list_changes(_keep_deciding(old), _keep_deciding(new)),
@@ -121,6 +127,14 @@ def _check_recipes(
             f"{published}: was made with another recipe ({'; '.join(changes[:3])}); "
             f"publish into another folder"
         )
+
+
+def _is_block(block: Any) -> bool:
+    """Tell whether a part of a grid has lists of names where it must."""
+    return isinstance(block, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+        for names in (block.get("tasks"), block.get("variants") or [])
+    )
 
 
 def _keep_deciding(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,25 +170,38 @@ def _drop_pace(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_files(old: Sequence[Row], new: Sequence[Row], run_dir: Path) -> None:
     """Refuse test sets of another size than the published ones."""
-    sizes = {_name_file(row): row["examples"] for row in old}
+    sizes = {_name_file(row): row.get("examples") for row in old}
     for row in new:
-        expected = sizes.get(_name_file(row), row["examples"])
-        if row["examples"] != expected:
+        found = row.get("examples")
+        expected = sizes.get(_name_file(row), found)
+        if found != expected:
+            name = " ".join(map(str, _name_file(row)))
             raise MetaXLMError(
-                f"{run_dir}: {row['task']} {row['split']} {row['language']} has {row['examples']} "
-                f"examples, the published one {expected}; measure with the same data"
+                f"{run_dir}: {name} has {found} examples, the published one {expected}; measure "
+                f"with the same data"
             )
 
 
 def _name_file(row: Row) -> tuple[Any, ...]:
-    return row["task"], row["split"], row["language"]
+    return row["task"], row.get("split"), row.get("language")
 
 
 def _read_provenance(folder: Path) -> dict[str, Any]:
     found = read_json(folder / PROVENANCE)
-    if not isinstance(found, dict) or not {"stages", "cells"} <= found.keys():
+    if not isinstance(found, dict) or not all(
+        _is_table(found.get(name), keys)
+        for name, keys in (("stages", ("title",)), ("cells", (*_CELL, "origin")))
+    ):
         raise MetaXLMError(f"{folder / PROVENANCE}: tells no stages and cells; collect them again")
     return found
+
+
+def _is_table(rows: Any, keys: Sequence[str]) -> bool:
+    """Tell whether these are objects with texts or whole numbers under all keys."""
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and all(isinstance(row.get(key), str | int) for key in keys)
+        for row in rows
+    )
 
 
 def _name_cell(cell: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -243,8 +270,8 @@ def _gather_scores(rows: Sequence[Row]) -> dict[str, dict[tuple[Any, ...], float
     """Return all scores of each cell."""
     found: dict[str, dict[tuple[Any, ...], float]] = defaultdict(dict)
     for row in rows:
-        place = tuple(row[key] for key in ("language", "split", "layer", "metric"))
-        found[row["origin"]][place] = row["value"]
+        place = tuple(row.get(key) for key in ("language", "split", "layer", "metric"))
+        found[row.get("origin", "")][place] = row["value"]
     return found
 
 
@@ -286,6 +313,7 @@ def _drop_pairs(tests: dict[str, dict[str, Any]], names: set[tuple[Any, ...]]) -
 
 def _read_comparisons(folder: Path) -> dict[str, dict[str, Any]]:
     path = find_packed(folder / COMPARISONS)
+    read_comparisons(path)  # refuses what is damaged
     return dict(read_json(path)) if path.is_file() else {}
 
 

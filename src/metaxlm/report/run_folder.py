@@ -11,24 +11,29 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any
-
-import yaml
 
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.names import display_name
 from metaxlm.experiments.results import read_results, select_final
 from metaxlm.files import check_name, find_packed, read_json, read_text
+from metaxlm.recipe_file import parse_yaml
 
 Row = Mapping[str, Any]
 """One line of results.jsonl or of a training log."""
 
 PAPER = "paper"
 """Folder of the report in the paper's layout, below the report."""
-_IDENTITY = (
+IDENTITY = (
     "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",
 )  # fmt: skip
+_KINDS: dict[str, type | UnionType] = {
+    **dict.fromkeys(("task", "metric", "scenario", "source", "language", "split", "origin"), str),
+    **dict.fromkeys(("step", "layer", "seed", "examples"), int | None),
+    "variant": str | None,
+}
 _PARTS = {
     "words": "matched word rows",
     "positions": "position rows",
@@ -137,16 +142,24 @@ def read_run(run_dir: Path) -> Run:
     return run
 
 
-def read_scores(path: Path) -> list[Row]:
-    """Read results.jsonl; a row written twice (a repeated evaluation) counts once, the last one."""
+def read_scores(path: Path, identity: Sequence[str] = IDENTITY) -> list[Row]:
+    """Read results.jsonl; a row written twice (a repeated evaluation) counts once, the last one.
+
+    Rows are the same if their values under the keys of `identity` are.
+    """
     path = find_packed(path)
     if not path.is_file():
         raise MetaXLMError(f"{path}: no results yet; run `metaxlm run RECIPE` up to its evaluation")
     kept: dict[tuple[Any, ...], Row] = {}
     for number, row in enumerate(read_results(path), start=1):
         value = row.get("value")
-        if not isinstance(row.get("task"), str) or not isinstance(row.get("metric"), str):
+        if "task" not in row or "metric" not in row:
             raise MetaXLMError(f"{path}:{number}: a result needs `task` and `metric`")
+        for key in _KINDS.keys() & row.keys():
+            if not isinstance(row[key], _KINDS[key]):
+                raise MetaXLMError(
+                    f"{path}:{number}: `{key}` of a result is {row[key]!r}; restore the file"
+                )
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
@@ -155,7 +168,7 @@ def read_scores(path: Path) -> list[Row]:
             raise MetaXLMError(
                 f"{path}:{number}: `value` is {value!r}, not a number; repeat that evaluation"
             )
-        kept[tuple(row.get(key) for key in _IDENTITY)] = row
+        kept[tuple(row.get(key) for key in identity)] = row
     if not kept:
         raise MetaXLMError(f"{path}: empty; run `metaxlm run RECIPE` up to its evaluation")
     return list(kept.values())
@@ -170,7 +183,7 @@ def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str
             paths = sorted((run_dir / "cells" / variant / task).glob("*-*/cell.json"))
             for path in paths[:1]:
                 require_whole(path)
-                examples = read_json(path).get("examples", [])
+                examples = _read_object(path).get("examples", [])
                 found.setdefault(variant, {key: [] for key in names.values()})[name] = examples
     return found
 
@@ -203,10 +216,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     if not path.is_file():
         return {}, ""
     text = read_text(path)
-    try:
-        recipe = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise MetaXLMError(f"{path}: not valid YAML; restore it from the recipe you ran") from error
+    _, recipe = parse_yaml(text, str(path))
     if not isinstance(recipe, dict):
         raise MetaXLMError(f"{path}: a recipe is a mapping of keys, found {type(recipe).__name__}")
     return recipe, text
@@ -216,14 +226,24 @@ def _read_each(folders: dict[str, Path], name: str) -> dict[str, dict[str, Any]]
     found = {v: folder / name for v, folder in folders.items() if (folder / name).is_file()}
     for path in found.values():
         require_whole(path)
-    return {v: read_json(path) for v, path in found.items()}
+    return {v: _read_object(path) for v, path in found.items()}
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise MetaXLMError(f"{path}: an object is expected, found {type(found).__name__}")
+    return found
 
 
 def _variant_recipes(recipe: dict[str, Any]) -> dict[str, dict[str, Any]]:
     variants = recipe.get("variants")
     if not isinstance(variants, dict):
         return {}
-    return {check_name(str(name), "variant"): value or {} for name, value in variants.items()}
+    return {
+        check_name(str(name), "variant"): value if isinstance(value, dict) else {}
+        for name, value in variants.items()
+    }
 
 
 def _order_variants(run_dir: Path, recipe: dict[str, Any], rows: list[Row]) -> list[str]:

@@ -24,6 +24,9 @@ Ids = npt.NDArray[np.int32]
 """Token ids, types or labels of one sequence."""
 IntArray = npt.NDArray[np.int64]
 
+MAX_CHARACTERS = 1 << 20
+"""Of a longer text only this beginning is tokenized, which is more than any encoder reads."""
+
 
 @dataclass(frozen=True)
 class EncodedTexts:
@@ -80,7 +83,10 @@ def encode_texts(
     if not texts:
         return EncodedTexts([], [], 0)
     options = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
-    sides = [list(texts)] if others is None else [list(texts), list(others)]
+    sides = [
+        [text[:MAX_CHARACTERS] for text in side]
+        for side in ((texts,) if others is None else (texts, others))
+    ]
     encoded = tokenizer(*sides, **options)
     ids: list[list[int]] = encoded["input_ids"]
     types: list[list[int]] = encoded["token_type_ids"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,8 @@ from metaxlm.tasks.task import DataFile, Examples, FinetuneSettings, Logits, Tas
 
 CHUNK = 2_000
 """Examples that are in memory at a time."""
+_CHUNK_BYTES = 16 << 20
+"""Bytes of the input after which a chunk ends."""
 
 
 class _NoFiles:
@@ -137,7 +138,7 @@ def _predict_chunks(
     before, between, after = ("{\n  ", ",\n  ", "\n}\n") if model.kind == "span" else ("", "", "")
     examples = read_inputs(lines, model.kind, layout)
     count, is_told = 0, False
-    while chunk := list(islice(examples, CHUNK)):
+    for chunk in _take_chunks(examples, lines):
         answers, notice = predict(model, chunk, device)
         if notice and not is_told:
             say(f"{lines.name}: from example {count + 1:,} on: {notice}")
@@ -145,6 +146,19 @@ def _predict_chunks(
         yield len(chunk), (between if count else before) + between.join(answers)
         count += len(chunk)
     yield 0, after
+
+
+def _take_chunks(examples: Iterator[Any], lines: InputLines) -> Iterator[list[Any]]:
+    """Yield examples some at a time, fewer where their lines are long."""
+    chunk: list[Any] = []
+    start = lines.bytes_read
+    for example in examples:
+        chunk.append(example)
+        if len(chunk) == CHUNK or lines.bytes_read - start > _CHUNK_BYTES:
+            yield chunk
+            chunk, start = [], lines.bytes_read
+    if chunk:
+        yield chunk
 
 
 def _find_probability(logits: Logits) -> float:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import STANDARD, get_standard_input, json_loads
+from metaxlm.files import STANDARD, get_standard_input
 from metaxlm.model.heads import HeadKind
+from metaxlm.reading import MAX_TEXT_BYTES, decode_line, json_loads, open_file, read_lines
 from metaxlm.tasks.readers import LabeledText, Question, TaggedSentence, read_questions
 
 InputFormat = Literal["tsv", "jsonl", "conll", "conllu", "text", "squad"]
@@ -62,21 +63,9 @@ class InputLines:
             self.file.close()
 
     def __iter__(self) -> Iterator[Line]:
-        for number, line in enumerate(self.file, start=1):
+        for number, line in read_lines(self.file, self.name, MAX_TEXT_BYTES):
             self.bytes_read += len(line)
-            if b"\0" in line:
-                raise MetaXLMError(
-                    f"{self.name}:{number}: NUL characters, as in UTF-16; convert it to UTF-8 "
-                    "with iconv"
-                )
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise MetaXLMError(
-                    f"{self.name}:{number}: not UTF-8 (byte 0x{line[error.start]:02X}); convert "
-                    "it with iconv"
-                ) from error
-            yield number, text.removesuffix("\n").removesuffix("\r")
+            yield number, decode_line(number, line, self.name)
 
 
 def open_input(source: str) -> InputLines:
@@ -84,12 +73,7 @@ def open_input(source: str) -> InputLines:
     if source == STANDARD:
         return InputLines("standard input", get_standard_input(), None)
     path = Path(source)
-    try:
-        return InputLines(source, path.open("rb"), path.stat().st_size)
-    except FileNotFoundError as error:
-        raise MetaXLMError(f"{source}: no such file") from error
-    except OSError as error:
-        raise MetaXLMError(f"{source}: cannot be read ({error.strerror})") from error
+    return InputLines(source, open_file(path), path.stat().st_size)
 
 
 def choose_format(source: str, kind: HeadKind, wanted: str | None) -> InputFormat:
@@ -239,11 +223,7 @@ def _read_squad(lines: InputLines) -> Iterator[Question]:
 def _read_objects(lines: InputLines) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in lines:
         where = f"{lines.name}:{number}"
-        try:
-            values = json_loads(line, where)
-        except MetaXLMError as error:
-            reason = str(error).removeprefix(f"{where}:1: ")
-            raise MetaXLMError(f"{where}: {reason}") from error
+        values = json_loads(line, where, is_line=True)
         if not isinstance(values, dict):
             raise MetaXLMError(f"{where}: a line must be a JSON object, such as {{...}}")
         yield number, values

@@ -26,6 +26,9 @@ _BARRIER = "\U0001fffe"
 # A divider breaks clusters for `Precompiled`: this, or better a character that the map deletes.
 _DIVIDER = "\U0002fffe"
 _SPACES = "^ +| +$| +(?= )"
+_NO_CHARACTER = 0x10FFFF
+_MAX_KEY_BYTES = 32
+_MAX_NODES = 1_000_000
 # What Unicode counts to the cluster of the character before it, marks apart.
 _JOINERS = "\u0e33\u0eb3\u200c\u200d"
 
@@ -41,8 +44,12 @@ def decode_charsmap(blob: bytes) -> dict[str, str]:
             children[place ^ label].append((place, bytes([label])))
     rewrites = {}
     stack = [(0, b"")]
+    num_seen = 0
     while stack:
         place, key = stack.pop()
+        num_seen += 1
+        if num_seen > _MAX_NODES or len(key) > _MAX_KEY_BYTES:
+            raise ValueError("a character map without end")
         unit = units[place]
         base = place ^ ((unit >> 10) << ((unit & 0x200) >> 6))
         if unit & 0x100:
@@ -105,7 +112,8 @@ def _find_barriers(rewrites: dict[str, str]) -> str:
     ]
     opening = {key for key in closed - later if rewrites.get(key, "")[:1] in later}
     after = rf"(?=[\p{{M}}{_ranges(later)}])(?<=[\p{{M}}{_ranges(closed)}])"
-    return rf"{after}(?!{'|'.join(inside)})|(?!\A)(?=[{_ranges(opening)}])"
+    outside = f"(?!{'|'.join(inside)})" if inside else ""
+    return rf"{after}{outside}|(?!\A)(?=[{_ranges(opening)}])"
 
 
 def _find_short_clusters(rewrites: dict[str, str]) -> str:
@@ -159,9 +167,9 @@ def _class_of(characters: Iterable[str]) -> str:
 
 
 def _ranges(characters: Iterable[str]) -> str:
-    """Write characters as the inside of a regular expression's brackets."""
+    """Write characters as the inside of a regular expression's brackets, which cannot be empty."""
     runs: list[list[int]] = []
-    for code in sorted(map(ord, characters)):
+    for code in sorted(map(ord, characters)) or [_NO_CHARACTER]:
         if runs and code == runs[-1][1] + 1:
             runs[-1][1] = code
         else:

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.hub import CONFIG, TOKENIZER_CONFIG, find_source, read_tokenizer
+from metaxlm.reading import read_bytes
 from metaxlm.vocabulary.unigram import fast_tokenizer
 
 _ROLES = {
@@ -41,7 +42,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     folder = find_source(name, _DOWNLOADED, _NEEDED)
     require_whole(folder)
     model = _find_sentencepiece_model(folder)
-    tokenizer = fast_tokenizer(model.read_bytes(), str(model)) if model else _load(name, folder)
+    tokenizer = fast_tokenizer(read_bytes(model), str(model)) if model else _load(name, folder)
     _check_roles(tokenizer, name)
     return tokenizer
 
@@ -71,6 +72,11 @@ def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
 
 def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
     """Refuse a tokenizer in which pretraining would miss a special token."""
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise MetaXLMError(
+            f"{name}: model_max_length of its tokenizer is {tokenizer.model_max_length!r}; write a "
+            "number into tokenizer_config.json"
+        )
     vocabulary = tokenizer.get_vocab()
     missing = [
         f"{role} ({' or '.join(attributes)})"

@@ -11,6 +11,7 @@ equal to within 32 bits, in about one line of 10,000; there the better one comes
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable
 
 from sentencepiece import sentencepiece_model_pb2
@@ -19,6 +20,7 @@ from tokenizers.models import Unigram
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.reading import reading
 from metaxlm.vocabulary.charsmap import charsmap_normalizer
 from metaxlm.vocabulary.sentencepiece_training import TrainingRefused, train_model
 from metaxlm.vocabulary.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
@@ -62,7 +64,8 @@ def fast_tokenizer(model_bytes: bytes, name: str = "model") -> PreTrainedTokeniz
     never = _NEVER if _is_closed(piece for piece, _ in pieces) else 0.0
     specials = [(token, never) for token in FIRST_TOKENS]
     tokenizer = Tokenizer(Unigram([*specials, *pieces, (MASK_TOKEN, never)], unk_id=3))
-    tokenizer.normalizer = charsmap_normalizer(proto.normalizer_spec.precompiled_charsmap)
+    with reading(name, ValueError, IndexError, struct.error):
+        tokenizer.normalizer = charsmap_normalizer(proto.normalizer_spec.precompiled_charsmap)
     words = not any(_SPACE in piece[1:] for piece, _ in pieces)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, "always", split=words)
     tokenizer.decoder = decoders.Metaspace(_SPACE, "always")

@@ -16,7 +16,7 @@ class TestLines:
             read_lines(tmp_path / "a")
 
     def test_folder(self, tmp_path: Path) -> None:
-        with refuse("{}: cannot be read (Is a directory)", tmp_path):
+        with refuse("{}: a folder; give a file", tmp_path):
             read_lines(tmp_path)
 
     def test_empty(self, tmp_path: Path) -> None:

@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import IO
 from xml.etree import ElementTree
 
-from metaxlm.corpus.documents import Advance, Document, Record, Rejection, Split
-from metaxlm.corpus.readers.streams import find_compression, open_stream
+from metaxlm.corpus.documents import Document, Record, Rejection, Split
 from metaxlm.corpus.wikitext import Site, clean_page, is_disambiguation, is_redirect, read_site
 from metaxlm.errors import MetaXLMError
+from metaxlm.reading import MAX_RECORD_BYTES
+from metaxlm.streams import Advance, find_compression, open_stream
 
-MAX_PAGE_BYTES = 32 << 20
+MAX_PAGE_BYTES = MAX_RECORD_BYTES
 """Longer pages are passed over without being held; Wikipedia's own limit is 2 MiB of wikitext."""
 
 _MAX_HEAD_BYTES = 4 << 20
+_MAX_PAGE_TAGS = 1 << 20  # each becomes an object of a hundred bytes; text has no tags
 _CHUNK_BYTES = 1 << 18
 _PAGE_START = re.compile(rb"<page>")
 _PAGE_TAG = re.compile(rb"</?page>")
@@ -234,6 +236,8 @@ def _read_page(page: _Page, path: Path, site: Site) -> Record:
         problem = "page_too_large"
     if problem is None and b"\0" in page.data:
         problem = "nul"
+    if problem is None and page.data.count(b"<") > _MAX_PAGE_TAGS:
+        problem = "invalid_xml"
     if problem is not None:
         return Rejection(problem, where)
     try:

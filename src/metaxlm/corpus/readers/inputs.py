@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Literal
 
 from metaxlm.corpus.documents import Split
-from metaxlm.corpus.readers.streams import find_compression
 from metaxlm.corpus.readers.windows import WINDOW_BYTES
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import wiki_code
+from metaxlm.streams import find_compression
 
 Source = Literal["text", "jsonl", "parquet", "dump"]
 """What kind of files a corpus has."""

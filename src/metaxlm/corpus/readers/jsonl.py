@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from metaxlm.corpus.documents import Advance, Document, Record, Rejection, Split
+from metaxlm.corpus.documents import Document, Record, Rejection, Split
 from metaxlm.corpus.readers.characters import tidy_document, tidy_lines
-from metaxlm.corpus.readers.streams import Meter
 from metaxlm.corpus.readers.windows import read_windows
+from metaxlm.reading import has_too_many_values
+from metaxlm.streams import Advance, Meter
 
 NAME_KEYS = ("title", "id", "url")
 """The first of these that a record has names its document."""
@@ -40,6 +41,8 @@ def read_jsonl(split: Split, advance: Advance, text_key: str = "text") -> Iterat
 def _parse_line(line: bytes, text_key: str, where: str) -> Record:
     if b"\0" in line:
         return Rejection("nul", where)
+    if has_too_many_values(line):
+        return Rejection("invalid_json", where)
     try:
         # Files that were put together from several may have a byte order mark in the middle.
         value = _DECODER.decode(line.decode().removeprefix("\ufeff"))

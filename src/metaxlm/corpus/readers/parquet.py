@@ -2,32 +2,38 @@
 
 Comes in: a split of a parquet file, by row groups, with a column `text` and, if there are, `title`,
 `id` and `url`. Goes out: a document for each row that has text, and a rejection for each that has
-none. Rows are read a few at a time, so memory does not depend on the size of a row group.
+none. Rows are read a few at a time, so memory does not depend on the size of a row group. A row
+above 32 MiB is rejected; a page that unpacks to many times its size is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 from pyarrow.parquet import ParquetFile
 
-from metaxlm.corpus.documents import Advance, Record, Rejection, Split
+from metaxlm.corpus.documents import Record, Rejection, Split
 from metaxlm.corpus.readers.jsonl import NAME_KEYS, make_record
-from metaxlm.corpus.readers.streams import Meter
+from metaxlm.corpus.readers.parquet_pages import (
+    LARGE_BYTES,
+    list_pages,
+    open_parquet,
+    reading_parquet,
+)
 from metaxlm.errors import MetaXLMError
+from metaxlm.reading import MAX_RECORD_BYTES
+from metaxlm.streams import Advance, Meter
 
 _TEXT = "text"
 _BATCH_ROWS = 64
-_BUFFER_BYTES = 1 << 20
 
 
 def split_parquet(path: Path, target: int) -> list[Split]:
     """Cut a file between row groups into splits of about `target` bytes of the file."""
-    with _open(path) as file:
+    with open_parquet(path) as file, reading_parquet(path):
         sizes = _group_sizes(file)
     num_bytes = path.stat().st_size
     splits: list[Split] = []
@@ -44,7 +50,7 @@ def split_parquet(path: Path, target: int) -> list[Split]:
 def read_parquet(split: Split, advance: Advance) -> Iterator[Record]:
     """Yield a record for each row of a split's row groups."""
     meter = Meter(advance, split.size)
-    with _open(split.path) as file:
+    with open_parquet(split.path) as file:
         _check_columns(split.path, file.schema_arrow)
         sizes = _group_sizes(file)
         num_rows = [file.metadata.row_group(group).num_rows for group in range(len(sizes))]
@@ -64,13 +70,25 @@ def read_parquet(split: Split, advance: Advance) -> Iterator[Record]:
 
 def _read_batches(path: Path, file: ParquetFile, group: int) -> Iterator[Any]:
     columns = [name for name in (_TEXT, *NAME_KEYS) if name in file.schema_arrow.names]
-    batches = file.iter_batches(_BATCH_ROWS, [group], columns, use_threads=False)
+    pages = list_pages(path, file, group, columns)
+    is_delta = _has_delta(file, group)
+    # Many rows may share one long value: of a dictionary, or as a prefix of the next ones.
+    shared = max((p.num_bytes for p in pages if p.is_dictionary or is_delta), default=0)
+    num_rows = max(1, min(_BATCH_ROWS, LARGE_BYTES // max(1, shared)))
+    with reading_parquet(path):
+        batches = file.iter_batches(num_rows, [group], columns, use_threads=False)
     while True:
-        with _clear_errors(path):
+        with reading_parquet(path):
             batch = next(batches, None)
         if batch is None:
             break
         yield batch
+
+
+def _has_delta(file: ParquetFile, group: int) -> bool:
+    row_group = file.metadata.row_group(group)
+    columns = range(row_group.num_columns)
+    return any("DELTA_BYTE_ARRAY" in row_group.column(index).encodings for index in columns)
 
 
 def _read_rows(batch: Any, row: int, file_name: str) -> Iterator[Record]:
@@ -79,6 +97,9 @@ def _read_rows(batch: Any, row: int, file_name: str) -> Iterator[Record]:
     columns = {key: _as_bytes(column).to_pylist() for key, column in names.items()}
     for index, text in enumerate(texts):
         where = f"{file_name}, row {row + index}"
+        if text is not None and len(text) > MAX_RECORD_BYTES:
+            yield Rejection("row_too_large", where)
+            continue
         fields = {key: _decode_name(values[index]) for key, values in columns.items()}
         try:
             yield make_record(None if text is None else text.decode(), fields, where)
@@ -122,23 +143,3 @@ def _group_sizes(file: ParquetFile) -> list[int]:
         columns = range(group.num_columns)
         sizes.append(sum(group.column(column).total_compressed_size for column in columns))
     return sizes
-
-
-def _open(path: Path) -> ParquetFile:
-    """Open a file so that it streams."""
-    with _clear_errors(path):
-        return ParquetFile(
-            path, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
-        )
-
-
-@contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
-    """Say what arrow cannot read."""
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise MetaXLMError(
-            f"{path}: cannot be read as parquet ({reason}); damaged or cut short: fetch it again"
-        ) from error

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metaxlm.corpus.documents import Advance, Document, Record, Rejection, Split
+from metaxlm.corpus.documents import Document, Record, Rejection, Split
 from metaxlm.corpus.readers.characters import BLANK_LINES, tidy_lines
-from metaxlm.corpus.readers.streams import Meter
 from metaxlm.corpus.readers.windows import WINDOW_BYTES, Window, read_windows
+from metaxlm.streams import Advance, Meter
 
 MAX_DOCUMENT_LINES = 1_000
 """A document with more lines is cut."""

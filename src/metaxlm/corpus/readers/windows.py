@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import IO
 
 from metaxlm.corpus.documents import Split
-from metaxlm.corpus.readers.streams import Meter, open_stream
+from metaxlm.reading import MAX_RECORD_BYTES
+from metaxlm.streams import Meter, open_stream
 
 WINDOW_BYTES = 1 << 20
 """Windows start at multiples of this; so do splits."""
-MAX_LINE_BYTES = 32 << 20
+MAX_LINE_BYTES = MAX_RECORD_BYTES
 """A longer line is no text: it is skipped."""
 
 

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from metaxlm.errors import MetaXLMError
 from metaxlm.tasks.data_folder.content import MANY, Content, Damage
 from metaxlm.tasks.data_folder.description import DataSet, Reading, find_language
 from metaxlm.tasks.data_folder.findings import Finding, Place, Report, SplitCount
@@ -63,9 +64,8 @@ def _check(
         files[key].append(match.path.parent)
         try:
             counted = match.files.count(match.path)
-        except (Damage, OSError) as error:
-            reason = f"{match.path}: cannot be read ({error})"
-            damages.append(str(error) if isinstance(error, Damage) else reason)
+        except (Damage, MetaXLMError) as error:
+            damages.append(str(error))
             damaged.add((_name_split(match), match.language))
             continue
         _add(place.splits.setdefault(_name_split(match), SplitCount()), match, counted, wanted)

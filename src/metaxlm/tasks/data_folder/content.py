@@ -10,12 +10,22 @@ published releases are no damage, they are reported.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from metaxlm.reading import (
+    MAX_TEXT_BYTES,
+    decode_line,
+    decode_text,
+    json_loads,
+    open_file,
+    read_bytes,
+    reading,
+)
+from metaxlm.reading import read_lines as read_file_lines
 
 MANY = "*"
 """Stands for the language of a file that has several."""
@@ -56,12 +66,9 @@ class Content:
 
 def check_size(path: Path) -> int:
     """Return the size of a file that can be opened and is neither empty nor a stand-in."""
-    try:
+    with open_file(path) as file, reading(path):
         size = path.stat().st_size
-        with path.open("rb") as file:
-            start = file.read(len(_POINTER))
-    except OSError as error:
-        raise Damage(f"{path}: cannot be read ({error.strerror})") from error
+        start = file.read(len(_POINTER))
     if not size:
         raise Damage(f"{path}:1: the file is empty")
     if start == _POINTER:
@@ -73,20 +80,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line numbers and lines of a UTF-8 file; LF and CRLF end a line."""
     if check_size(path) > _LARGEST_TASK_FILE:
         raise Damage(f"{path}: larger than 4 GiB, so it is not what its name says")
-    number = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                text = line.decode("utf-8")
-                if "\0" in text:
-                    raise Damage(f"{path}:{number}: NUL bytes; restore the file")
-                # Only at the file's start is it a byte order mark; WikiAnn has it as a word.
-                yield number, text[number == 1 and text[:1] == "\ufeff" :].rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        bad = error.object[error.start]
-        raise Damage(f"{path}:{number}: not UTF-8 (byte 0x{bad:02X})") from error
-    except OSError as error:
-        raise Damage(f"{path}:{number + 1}: cannot be read ({error.strerror})") from error
+    with open_file(path) as file:
+        for number, line in read_file_lines(file, path, MAX_TEXT_BYTES):
+            # Only at the file's start is it a byte order mark; WikiAnn has it as a word.
+            yield number, decode_line(number, line, path).rstrip("\r\n")
 
 
 def count_tagged(path: Path, tags: Collection[str], column: int = 1, width: int = 2) -> Content:
@@ -218,27 +215,17 @@ def _check_labels(path: Path, first_seen: dict[str, int], labels: Collection[str
 
 def count_questions(path: Path) -> Content:
     """Count the questions of a file in SQuAD's format; ids such as `arabic-1` name languages."""
-    if check_size(path) > _LARGEST_TASK_FILE:
-        raise Damage(f"{path}: larger than 4 GiB, so it is not what its name says")
+    check_size(path)
+    document = json_loads(decode_text(read_bytes(path), path), str(path))
     try:
-        document = json.loads(path.read_bytes())
         questions = [
             (str(question["id"]), [answer["text"] for answer in question["answers"]])
             for article in document["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
-    except json.JSONDecodeError as error:
-        raise Damage(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise Damage(
-            f"{path}:{line}: not UTF-8 (byte 0x{error.object[error.start]:02X})"
-        ) from error
     except (KeyError, TypeError, IndexError) as error:
         raise Damage(f"{path}:1: JSON, but not in SQuAD's format ({error!r})") from error
-    except (OSError, RecursionError) as error:
-        raise Damage(f"{path}:1: cannot be read ({error})") from error
     if not questions:
         raise Damage(f"{path}:1: no question in it")
     blank = sum(not any(texts) for _, texts in questions)
@@ -325,8 +312,9 @@ def count_aligned(path: Path) -> Content:
 def count_entries(path: Path) -> Content:
     """Count the lines of a dictionary; only the first ones are looked at."""
     check_size(path)
-    with path.open("rb") as file:
-        for number, line in enumerate(itertools.islice(file, _DICTIONARY_SAMPLE), start=1):
+    with open_file(path) as file:
+        lines = read_file_lines(file, path, MAX_TEXT_BYTES)
+        for number, line in itertools.islice(lines, _DICTIONARY_SAMPLE):
             try:
                 fields = line.decode("utf-8").split("\t" if b"\t" in line else None)
             except UnicodeDecodeError as error:
@@ -342,16 +330,12 @@ def count_entries(path: Path) -> Content:
 
 def count_rows(path: Path) -> Content:
     """Count the rows of a parquet file by its footer."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
+    # Imported here: it takes a while, and few folders have parquet files.
+    from metaxlm.corpus.readers.parquet_pages import open_parquet, reading_parquet
 
     check_size(path)
-    try:
-        with ParquetFile(path) as file:
-            names, rows = file.schema_arrow.names, file.metadata.num_rows
-    except (ArrowException, OSError) as error:
-        reason = str(error).split(".")[0]
-        raise Damage(f"{path}: not parquet, or cut short ({reason})") from error
+    with reading_parquet(path), open_parquet(path) as file:
+        names, rows = file.schema_arrow.names, file.metadata.num_rows
     if "text" not in names:
         raise Damage(f"{path}: no column `text`; it has {', '.join(names)}")
     return Content({MANY: rows})

@@ -71,7 +71,7 @@ def list_files(folder: Path) -> tuple[list[Path], list[str]]:
             if entry.name.startswith(".") or entry.name in _SKIPPED or len(found) > MOST_FILES:
                 continue
             path = current / entry.name
-            if not entry.is_dir():
+            if not path.is_dir():  # also of a link that leads to itself
                 found.append(path)
             elif depth < DEEPEST:
                 visit(path, depth + 1)

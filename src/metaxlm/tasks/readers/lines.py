@@ -10,18 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import decode_text
+from metaxlm.reading import MAX_TEXT_BYTES, decode_line, decode_text, open_file, read_bytes
+from metaxlm.reading import read_lines as read_file_lines
 
 
 def read_whole(path: Path) -> str:
     """Read a UTF-8 file."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise MetaXLMError(f"{path}: no such file") from error
-    except OSError as error:
-        raise MetaXLMError(f"{path}: cannot be read ({error.strerror})") from error
-    return decode_text(content, path)
+    return decode_text(read_bytes(path), path)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -29,15 +24,11 @@ def read_lines(path: Path) -> list[str]:
 
     Only those two: real test sets have U+2028 and U+0085 inside their sentences.
     """
-    text = read_whole(path)
-    if "\0" in text:
-        number = text.count("\n", 0, text.index("\0")) + 1
-        raise MetaXLMError(
-            f"{path}:{number}: NUL characters, as in UTF-16; convert the file to UTF-8 with iconv"
-        )
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    if lines[-1] == "":
-        lines.pop()
+    with open_file(path) as file:
+        lines = [
+            decode_line(number, line, path)
+            for number, line in read_file_lines(file, path, MAX_TEXT_BYTES)
+        ]
     if not lines:
         raise MetaXLMError(f"{path}:1: the file is empty; restore it")
     return lines

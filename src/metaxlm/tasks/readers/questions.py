@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import json_loads
+from metaxlm.reading import json_loads
 from metaxlm.tasks.readers.lines import read_whole
 from metaxlm.tasks.task import Examples
 

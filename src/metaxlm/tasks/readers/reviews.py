@@ -23,6 +23,7 @@ SENTIMENTS = {1.0: NEGATIVE, 2.0: NEGATIVE, 4.0: POSITIVE, 5.0: POSITIVE}
 """By rating; 3 is neither, and the release has none."""
 
 _ITEM = re.compile(r"<item>(.*?)</item>", re.DOTALL)
+_LONG_ENTITY = re.compile(r"(?:&amp;|&)#x?[0-9a-fA-F]{9,};?")
 _FIELD = {
     name: re.compile(rf"<{name}>(.*?)</{name}>", re.DOTALL)
     for name in ("summary", "text", "rating")
@@ -55,7 +56,9 @@ def read_reviews(path: Path) -> Examples[LabeledText]:
 
 def _find(item: str, name: str) -> str:
     found = _FIELD[name].search(item)
-    return html.unescape(html.unescape(found[1])) if found else ""
+    # No character has a number of so many digits, and Python does not read more than 4,300.
+    text = _LONG_ENTITY.sub("", found[1]) if found else ""
+    return html.unescape(html.unescape(text))
 
 
 def _find_sentiment(rating: str, where: str) -> str | None:

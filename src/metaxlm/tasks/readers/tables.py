@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import json_loads
+from metaxlm.reading import json_loads
 from metaxlm.tasks.readers.lines import read_lines
 
 Column = str | int
@@ -114,13 +114,7 @@ def _read_objects(
         if not line.strip():
             continue
         where = f"{path}:{number}"
-        try:
-            value = json_loads(line, str(path))
-        except MetaXLMError as error:
-            reason = str(error.__cause__).partition(":")[0]
-            raise MetaXLMError(
-                f"{where}: not valid JSON ({reason}); expected an object a line"
-            ) from error
+        value = json_loads(line, where, is_line=True)
         if not isinstance(value, dict):
             raise MetaXLMError(
                 f"{where}: found a {type(value).__name__}, expected an object a line"

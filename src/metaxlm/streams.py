@@ -18,8 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from metaxlm.corpus.documents import Advance
 from metaxlm.errors import MetaXLMError
+from metaxlm.reading import open_file, reading
+
+Advance = Callable[[int], None]
+"""Tells how many more bytes of the input file were read."""
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 """Endings of compressed files."""
@@ -33,6 +36,7 @@ _MAGIC = {
 _HEAD_BYTES = 10
 _CHUNK_BYTES = 1 << 16
 _BUFFER_BYTES = 1 << 20
+_MAX_DICTIONARY_BYTES = 256 << 20  # `xz -9` needs a quarter of it
 
 
 def open_stream(
@@ -84,11 +88,8 @@ class Meter:
 
 def _check_head(path: Path, compression: str | None) -> None:
     """Refuse a file whose first bytes are not what its ending says."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError as error:
-        raise MetaXLMError(f"{path}: cannot be opened ({error.strerror})") from error
+    with open_file(path) as file, reading(path):
+        head = file.read(_HEAD_BYTES)
     found = next((ending for ending, magic in _MAGIC.items() if magic.match(head)), None)
     if found == compression:
         return
@@ -176,7 +177,7 @@ class _GzipDecoder:
 _DECODERS: dict[str, Callable[[], _Decoder]] = {
     ".gz": _GzipDecoder,
     ".bz2": bz2.BZ2Decompressor,
-    ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY_BYTES),
 }
 
 

@@ -1,0 +1,261 @@
+"""Small files that would fill the memory, each beside the call that reads it.
+
+`python -m tests.faults.bombs FOLDER` writes all of them, reads each in a process of its own that
+may allocate `MOST_BYTES`, and prints a JSON object: how each ended. `FOLDER LIMIT` sets another
+limit and prints the peak memory as well.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.faults.fuzzed_readers import limit_memory
+
+from metaxlm.errors import MetaXLMError
+
+MOST_BYTES = 320_000_000
+_PIECE = 16_000_000
+_MOST_SECONDS = 60
+
+
+def _repeat(path: Path, piece: bytes, times: int = 64) -> None:
+    """Write a compressed file of many equal streams, about a gigabyte in all."""
+    content = piece * (_PIECE // len(piece))
+    path.write_bytes(lzma.compress(content, preset=0) * times)
+
+
+def _write_dictionary(folder: Path) -> None:
+    _repeat(folder / "en-de.txt.xz", b"h" * 500 + b" " + b"h" * 500 + b"\n")
+
+
+def _read_dictionary(folder: Path) -> None:
+    from metaxlm.initialization.dictionaries import load_dictionaries
+
+    load_dictionaries(folder)
+
+
+def _write_long_row(folder: Path) -> None:
+    _repeat(folder / "results.jsonl.xz", b" " * 1000)
+
+
+def _write_many_rows(folder: Path) -> None:
+    row = {"task": "xnli", "metric": "accuracy", "value": 0.5, "variant": "x" * 1_000}
+    _repeat(folder / "results.jsonl.xz", json.dumps(row).encode() + b"\n", 12)
+
+
+def _read_results(folder: Path) -> None:
+    from metaxlm.report.run_folder import read_scores
+
+    read_scores(folder / "results.jsonl")
+
+
+def _write_comparisons(folder: Path) -> None:
+    _repeat(folder / "comparisons.json.xz", b"[],")
+
+
+def _write_values(folder: Path) -> None:
+    text = b"[" + b"[]," * 8_000_000 + b"[]]"
+    (folder / "comparisons.json.xz").write_bytes(lzma.compress(text, preset=0))
+
+
+def _read_comparisons(folder: Path) -> None:
+    from metaxlm.experiments.task_comparison import read_comparisons
+
+    read_comparisons(folder / "comparisons.json")
+
+
+def _write_line(folder: Path) -> None:
+    with (folder / "texts").open("wb") as file:
+        file.truncate(1 << 30)
+
+
+def _read_sentences(folder: Path) -> None:
+    from metaxlm.features.sentence_files import open_sentences
+
+    with open_sentences(str(folder / "texts")) as sentences:
+        list(sentences)
+
+
+def _read_task_lines(folder: Path) -> None:
+    from metaxlm.tasks.readers import read_lines
+
+    read_lines(folder / "texts")
+
+
+def _write_jsonl(folder: Path) -> None:
+    line = b'{"text": "x", "more": [' + b"[]," * 10_000_000 + b"[]]}\n"
+    (folder / "de.jsonl.xz").write_bytes(lzma.compress(line, preset=0))
+
+
+def _read_jsonl(folder: Path) -> None:
+    from metaxlm.corpus.documents import Rejection, Split
+    from metaxlm.corpus.readers.jsonl import read_jsonl
+
+    for record in read_jsonl(Split(folder / "de.jsonl.xz"), lambda _: None):
+        if isinstance(record, Rejection):
+            raise MetaXLMError(f"{record.where}: {record.reason}")
+
+
+def _write_shared_value(folder: Path) -> None:
+    """Write one long value that a dictionary gives to many rows."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 5_000, pa.int32()), ["a" * 46_000_000])
+    _write_rows(folder, {"text": column}, dictionary_pagesize_limit=1 << 30)
+
+
+def _write_shared_text(folder: Path) -> None:
+    """The same below the limit of a row, so that all rows are documents."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int32()), ["ab cd " * 1_500_000])
+    _write_rows(folder, {"text": column}, dictionary_pagesize_limit=1 << 30)
+
+
+def _write_page(folder: Path) -> None:
+    _write_rows(folder, {"text": pa.array(["a" * 350_000_000])}, use_dictionary=False)
+
+
+def _write_rows(folder: Path, columns: dict[str, Any], **options: Any) -> None:
+    path = folder / "de.parquet"
+    pq.write_table(
+        pa.table(columns), path, compression="zstd", write_statistics=False, store_schema=False,
+        **options,
+    )  # fmt: skip
+
+
+def _read_parquet(folder: Path) -> None:
+    from metaxlm.corpus.documents import Split
+    from metaxlm.corpus.readers.parquet import read_parquet
+
+    for _ in read_parquet(Split(folder / "de.parquet", 0, None, 1), lambda _: None):
+        pass
+
+
+def _write_vectors(folder: Path) -> None:
+    width = 1_000
+    numbers = pa.array(np.zeros(width * 1_000, np.float32))
+    column = pa.FixedSizeListArray.from_arrays(numbers, width)
+    table = pa.table({"layer_8": column})
+    with pq.ParquetWriter(folder / "vectors.parquet", table.schema) as writer:
+        for _ in range(100):
+            writer.write_table(table)
+
+
+def _read_vectors(folder: Path) -> None:
+    from metaxlm.features.vector_files import read_vectors
+
+    read_vectors(folder / "vectors.parquet")
+
+
+def _write_ledger(folder: Path) -> None:
+    from metaxlm.initialization.ledger import _SCHEMA
+
+    num_rows = 400
+    columns = [
+        pa.array(["a" * 1_000_000 if field.name == "token" else None] * num_rows, field.type)
+        for field in _SCHEMA
+    ]
+    facts = {"source_size": "1", "kind": "SentencePiece", "matching": "{}"}
+    table = pa.table(columns, schema=_SCHEMA.with_metadata(facts))
+    pq.write_table(
+        table, folder / "ledger.parquet", compression="zstd", dictionary_pagesize_limit=1 << 30
+    )
+
+
+def _read_ledger(folder: Path) -> None:
+    from metaxlm.initialization.ledger import load_ledger
+
+    load_ledger(folder / "ledger.parquet")
+
+
+def _write_recipe(folder: Path) -> None:
+    lines = ["name: x", "a0: &a0 {x: y}"]
+    for level in range(1, 9):
+        parts = ", ".join(f"k{number}: *a{level - 1}" for number in range(10))
+        lines.append(f"a{level}: &a{level} {{{parts}}}")
+    (folder / "recipe.yaml").write_text("\n".join(lines))
+
+
+def _read_recipe(folder: Path) -> None:
+    from metaxlm.recipe_file import load_recipe
+
+    load_recipe(folder / "recipe.yaml")
+
+
+Step = Callable[[Path], None]
+BOMBS: dict[str, tuple[Step, Step, str]] = {
+    "dictionary .xz": (_write_dictionary, _read_dictionary, "bytes of text"),
+    "results.jsonl.xz, one line": (_write_long_row, _read_results, "the line has more than"),
+    "results.jsonl.xz, equal rows": (_write_many_rows, _read_results, ""),
+    "comparisons.json.xz": (_write_comparisons, _read_comparisons, "unpacks to more than"),
+    "comparisons.json.xz, small values": (_write_values, _read_comparisons, "values"),
+    "sentences, one line": (_write_line, _read_sentences, "the line has more than"),
+    "task data, one line": (_write_line, _read_task_lines, "the line has more than"),
+    "corpus JSONL, small values": (_write_jsonl, _read_jsonl, "invalid_json"),
+    "corpus parquet, shared value": (_write_shared_value, _read_parquet, "unpacks from"),
+    "corpus parquet, shared text": (_write_shared_text, _read_parquet, ""),
+    "corpus parquet, one page": (_write_page, _read_parquet, "unpacks from"),
+    "vectors parquet, equal numbers": (_write_vectors, _read_vectors, "unpack to"),
+    "ledger, shared token": (_write_ledger, _read_ledger, "unpack"),
+    "recipe, aliases": (_write_recipe, _read_recipe, "aliases"),
+}
+"""How to write a bomb, how to read it, and what the error says; empty if it is read."""
+
+
+def run(folder: Path, name: str, limit: int) -> dict[str, Any]:
+    """Write a bomb, and read it in a process of its own."""
+    write, read, _ = BOMBS[name]
+    folder.mkdir(parents=True)
+    write(folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    source, sink = os.pipe()
+    if not (child := os.fork()):
+        signal.alarm(_MOST_SECONDS)
+        limit_memory(limit)
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+        before = _measure("VmRSS")
+        try:
+            read(folder)
+            told = "read"
+        except MetaXLMError as error:
+            told = f"refused: {error}"
+        except BaseException as error:
+            told = f"{type(error).__name__}: {str(error)[:200]}"
+        found = {"outcome": told, "peak": _measure("VmHWM") - before}
+        os.write(sink, json.dumps(found).encode())
+        os._exit(0)
+    os.close(sink)
+    with os.fdopen(source, "rb") as file:
+        found = file.read()
+    _, status = os.waitpid(child, 0)
+    ended = json.loads(found) if found else {"outcome": f"killed, status {status}"}
+    return {"bytes": size, **ended}
+
+
+def _measure(name: str) -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(row.split()[1]) for row in status.splitlines() if row.startswith(name)) * 1024
+
+
+def main(folder: Path, limit: int = MOST_BYTES) -> None:
+    """Run all bombs."""
+    from metaxlm.progress import set_quiet
+
+    set_quiet(True)
+    for _, read, _ in BOMBS.values():  # import what they need, which is not what is measured
+        try:
+            read(folder / "nothing")
+        except (MetaXLMError, OSError):
+            pass
+    print(json.dumps({name: run(folder / str(k), name, limit) for k, name in enumerate(BOMBS)}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

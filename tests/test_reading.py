@@ -1,0 +1,170 @@
+"""Limits of what is read, and the one line about what cannot be read."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm import reading
+from metaxlm.corpus.documents import Rejection, Split
+from metaxlm.corpus.readers import parquet
+from metaxlm.corpus.readers.parquet_pages import list_pages, open_parquet
+from metaxlm.errors import MetaXLMError
+from metaxlm.features.sentence_batches import find_frame, take_texts, tokenize_texts
+from metaxlm.features.sentence_files import open_sentences
+from metaxlm.features.vector_files import read_vectors
+from metaxlm.files import read_json, read_text
+from metaxlm.reading import json_loads, read_lines
+from metaxlm.recipe_file import parse_yaml
+from metaxlm.tasks.prediction_inputs import open_input
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("9" * 5_000, "a:3: a number of 5,000 digits"),
+        ("[" * 100_000, "a:3: JSON that is nested too deeply"),
+        (r'{"a": "\ud83d"}', r"a:3: \\ud83d is half a character"),
+        ('{"a": }', r"a:3: not valid JSON \(Expecting value\)"),
+    ],
+)
+def test_hostile_json_is_refused(text: str, message: str) -> None:
+    with pytest.raises(MetaXLMError, match=f"^{message}"):
+        json_loads(text, "a:3", is_line=True)
+
+
+def test_whole_characters_and_large_numbers_are_read() -> None:
+    text = r'{"a": "\ud83d\ude00", "b": 1000000000000000019884624838656, "c": NaN}'
+    assert json_loads(text, "a")["a"] == "\U0001f600"
+
+
+def test_a_long_line_is_named_with_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * 10 + b"\r\n" + b"x" * 11)
+    with path.open("rb") as file, pytest.raises(MetaXLMError) as caught:
+        list(read_lines(file, path, 10))
+    assert str(caught.value).startswith(f"{path}:2: the line has more than 10 bytes")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
+def test_what_is_no_file_is_refused_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    for read in (read_json, lambda path: open_input(str(path)), list_input):
+        with pytest.raises(MetaXLMError, match=rf"^{tmp_path}/a: "):
+            read(tmp_path / "a")
+
+
+def list_input(path: Path) -> None:
+    with open_sentences(str(path)) as sentences:
+        list(sentences)
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.json").open("wb") as file:
+        file.truncate(reading.MAX_DOCUMENT_BYTES + 1)
+    with pytest.raises(MetaXLMError, match=r"a\.json: 1,073,741,825 bytes, .* split it"):
+        read_json(tmp_path / "a.json")
+
+
+def test_an_xz_file_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]
+    (tmp_path / "a.xz").write_bytes(lzma.compress(b"text", filters=filters))
+    with pytest.raises(MetaXLMError, match=r"a\.xz: .*Memory usage limit"):
+        read_text(tmp_path / "a.xz")
+
+
+def test_a_long_message_is_shortened() -> None:
+    message = str(MetaXLMError(f"a:1: {'x' * 1_000_000}; restore it"))
+    assert len(message) < 3_000
+    assert message.startswith("a:1: xxx") and message.endswith("xxx; restore it")
+
+
+@pytest.mark.parametrize("name", ["stdin closed", "stdin missing"])
+def test_closed_standard_input_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull) as closed:  # noqa: PTH123
+        pass
+    monkeypatch.setattr(sys, "stdin", closed if name == "stdin closed" else None)
+    for open_it in (open_input, lambda source: open_sentences(source).__enter__()):
+        with pytest.raises(MetaXLMError, match="standard input is closed"):
+            open_it("-")
+
+
+def test_an_npz_file_under_the_name_npy_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", np.ones((2, 3)))
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(MetaXLMError, match=r"a\.npy: .*not \.npy"):
+        read_vectors(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: " + "[" * 1_000, r"x:1: not valid YAML \(nested too deeply\)"),
+        ("a: &a [*a]", "x:1: YAML with aliases"),
+        ("a: " + "9" * 5_000, "x: a value that YAML cannot read"),
+        ("a: !!bool b", "x: a value that YAML cannot read"),
+        ("a: 2024-99-99", "x: a value that YAML cannot read"),
+        ("a: \0", "x: not valid YAML"),
+    ],
+)
+def test_hostile_yaml_is_refused(text: str, message: str) -> None:
+    with pytest.raises(MetaXLMError, match=f"^{message}"):
+        parse_yaml(text, "x")
+
+
+def test_page_headers_are_read_as_arrow_writes_them(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    texts = [draw.randbytes(draw.randrange(40)).hex() for _ in range(5_000)]
+    for version in ("1.0", "2.0"):
+        path = tmp_path / "de.parquet"
+        pq.write_table(
+            pa.table({"text": texts}), path, row_group_size=2_000, data_page_size=4_000, write_batch_size=100,
+            dictionary_pagesize_limit=10_000, data_page_version=version, compression="zstd",
+        )  # fmt: skip
+        with open_parquet(path) as file:
+            for group, num_rows in enumerate((2_000, 2_000, 1_000)):
+                chunk = file.metadata.row_group(group).column(0)
+                pages = list_pages(path, file, group, ["text"])
+                data = [page for page in pages if not page.is_dictionary]
+                assert len(pages) - len(data) == 1 and len(data) > 2
+                assert sum(page.num_values for page in data) == num_rows
+                headers = chunk.total_uncompressed_size - sum(page.num_bytes for page in pages)
+                assert 0 < headers < 200 * len(pages)
+
+
+def test_a_row_above_the_limit_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_RECORD_BYTES", 10)
+    path = tmp_path / "de.parquet"
+    pq.write_table(pa.table({"text": ["short", "x" * 11, "short"]}), path)
+    records = list(parquet.read_parquet(Split(path, 0, None, 1), lambda _: None))
+    assert records[1] == Rejection("row_too_large", "de.parquet, row 1")
+    assert len(records) == 3 and not isinstance(records[2], Rejection)
+
+
+def test_only_the_beginning_of_a_huge_text_is_tokenized(
+    multilingual_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["the cat sees a house. " * 200, "a dog"]
+    frame = find_frame(multilingual_tokenizer)
+    whole = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
+    monkeypatch.setattr("metaxlm.features.sentence_batches.MAX_CHARACTERS", 500)
+    cut = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
+    assert cut.cut == whole.cut == [0]
+    for one, other in zip(cut.ids, whole.ids, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_texts_are_taken_by_number_and_by_length() -> None:
+    texts = ["a", "b", "c", "d" * 10, "e", "f"]
+    groups = list(take_texts(texts, 2, 10))
+    assert groups == [["a", "b"], ["c", "d" * 10], ["e", "f"]]
