@@ -175,8 +175,7 @@ def check_order(
     """Each variant is better than the one before, on the mean over tasks."""
     _require(results, variants)
     measures = [
-        Measure(task, scenario, results.info(task).metrics if exact_match else ())
-        for task in tasks
+        Measure(task, scenario, results.info(task).metrics if exact_match else ()) for task in tasks
     ]
     if languages != "all":
         measures = [_restrict(results, variants, one, languages == "source") for one in measures]
@@ -187,7 +186,11 @@ def check_order(
     unlearned = _list_unlearned(results, variants, measures)
     if len(unlearned) == len(measures):
         return UNDECIDED, numbers, _name_unlearned(unlearned)
-    return _decide_all(steps), numbers, _explain(steps, _caveats(results, variants, tasks, unlearned))
+    return (
+        _decide_all(steps),
+        numbers,
+        _explain(steps, _caveats(results, variants, tasks, unlearned)),
+    )
 
 
 def check_count(
@@ -469,14 +472,14 @@ def check_lag(results: Results, variant: str, task: str, expected: bool) -> Foun
             ("lag", f"about {_round(lag.steps)} steps ({low:,} to {high:,} by the checkpoints)"),
             ("seeds that agree", f"{lag.num_agreeing} of {lag.num_seeds}"),
         ]
-    outcome, reason = (_judge_lag if expected else _judge_no_lag)(curves, lag)
+    outcome, reason = _judge_lag(lag) if expected else _judge_no_lag(curves, lag)
     seeds = _count_seeds(curves["others"]) if lag is None or not expected else lag.num_seeds
     if outcome != UNDECIDED and seeds < FEWEST_SEEDS:
         return UNDECIDED, numbers, f"{reason} This is one seed, and another one must confirm it."
     return outcome, numbers, reason
 
 
-def _judge_lag(curves: Mapping[Quantity, Curve], lag: Lag | None) -> tuple[Outcome, str]:
+def _judge_lag(lag: Lag | None) -> tuple[Outcome, str]:
     if lag is None or lag.source.step is None:
         return UNDECIDED, "A lag needs both curves to leave a plateau."
     if abs(lag.steps) >= lag.resolution:
@@ -571,10 +574,10 @@ def check_points(
         where = f"step {steps[0]:,}" + (f" to {steps[-1]:,}" if steps[1:] else "")
         numbers.append((f"{display_name(side['variant'])}: {_LABELS[quantity]} at {where}",
                         f"{100 * mean(series[-1]):.1f}"))  # fmt: skip
-    names = [f"{display_name(side['variant'])} ({side['at']})" for side in (high, low)]
+    first, second = (f"{display_name(side['variant'])} ({side['at']})" for side in (high, low))
     samples = [list(one.values()) for one in series]
     value = mean(series[0]) - mean(series[1])
-    found = contrast_values(results, *names, value, samples, [])
+    found = contrast_values(results, first, second, value, samples, [])
     told = _compare(found, "is larger than that of", "is smaller than that of")
     reason = f"{_start(quantity)} of {told}: {name_basis([found])}."
     return _decide_all([found]), [*numbers, ("difference", found.describe())], reason
@@ -654,7 +657,11 @@ def _restrict(
 
 
 def _list_groups(
-    results: Results, variants: Sequence[str], tasks: Sequence[str], over: str, languages: Sequence[str]
+    results: Results,
+    variants: Sequence[str],
+    tasks: Sequence[str],
+    over: str,
+    languages: Sequence[str],
 ) -> dict[str, list[Measure]]:
     """Return what is counted: the measures of each group."""
     if over == "tasks":
@@ -725,9 +732,7 @@ def _explain(contrasts: Sequence[Contrast], caveats: str = "") -> str:
     return f"{told}: {name_basis(contrasts)}. {caveats}".strip()
 
 
-def _compare(
-    found: Contrast, better: str = "is better than", worse: str = "is worse than"
-) -> str:
+def _compare(found: Contrast, better: str = "is better than", worse: str = "is worse than") -> str:
     words = {1: better, -1: worse, 0: "does not differ clearly from"}[found.direction]
     if found.p_value is None:
         words = f"is {abs(100 * found.value):.1f} points {'above' if found.value > 0 else 'below'}"

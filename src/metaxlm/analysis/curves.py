@@ -2,8 +2,8 @@
 
 A learning curve has three quantities by step and seed: the score in the source language, the mean
 score in the other languages, and the transfer gap, which is the first less the second. The paper
-sees XLM's English leave its plateau after 14K steps and the other languages after 20K: a lag. A rise
-is found in a noisy curve like this:
+sees XLM's English leave its plateau after 14K steps and the other languages after 20K: a lag. This
+is how a rise is found in a noisy curve:
 
 1. The curve is the mean over seeds, without single outliers (median of three neighbors).
 2. Its noise is the larger of the deviation between seeds on the plateau and the distance of points
@@ -159,14 +159,14 @@ def detect_rise(
 
 def find_lag(curves: Curves) -> Lag | None:
     """Return the lag of the others behind the source; None unless both rise after a plateau."""
-    source, others = (find_onset(curves[name]) for name in ("source", "others"))  # type: ignore[index]
+    source, others = (find_onset(curves[name]) for name in ("source", "others"))
     if source is None or others is None or source.step is None or others.step is None:
         return None
-    sets = [set(scores) for name in ("source", "others") for scores in curves[name].values()]  # type: ignore[index]
+    sets = [set(scores) for name in ("source", "others") for scores in curves[name].values()]
     seeds = sorted(set.intersection(*sets))
     lags = []
     for seed in seeds:
-        one, two = (find_onset(curves[name], seed) for name in ("source", "others"))  # type: ignore[index]
+        one, two = (find_onset(curves[name], seed) for name in ("source", "others"))
         if one and two and one.step is not None and two.step is not None:
             lags.append(two.step - one.step)
     resolution = max(source.resolution, others.resolution)

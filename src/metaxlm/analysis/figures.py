@@ -20,18 +20,17 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from metaxlm.analysis.contrast import Measure, MissingScoresError, contrast
-from metaxlm.analysis.curves import Curve, Curves, Quantity, find_onset
+from metaxlm.analysis.curves import Curve, Curves, find_onset
 from metaxlm.analysis.paper import AVERAGED, DOMAINS, MAIN_VARIANTS, REVIEW_LANGUAGES
 from metaxlm.analysis.results import (
     FEATURES,
-    LanguagePair,
     Results,
     Row,
     Section,
     display_name,
     name_metric,
-    share_pairs,
 )
+from metaxlm.analysis.score_tables import PANELS, format_steps, read_directions, read_layers
 from metaxlm.analysis.stats import SeedScores, average, deviation, find_comparison, mean
 from metaxlm.analysis.style import GRID, INK, Look, choose_rule_tone, drawing_style
 from metaxlm.languages import language_name
@@ -41,12 +40,6 @@ Bars = Mapping[str, Mapping[str, SeedScores]]
 """Scores by variant and language."""
 Coverage = Mapping[str, Mapping[str, Any]]
 """coverage.json by variant."""
-PANELS: tuple[tuple[Quantity, str], ...] = (
-    ("others", "(a) other languages"),
-    ("source", "(b) English"),
-    ("gap", "(c) transfer gap"),
-)
-"""The three panels of the paper's figure 5."""
 MOST_BARS = 4
 """Variants that are drawn by language; the tables have all."""
 _WIDTH = 5.7
@@ -102,31 +95,6 @@ def thin_log(log: Sequence[Row]) -> tuple[list[float], list[float]]:
     chunks = [log[start : start + size] for start in range(0, len(log), size)]
     steps = [sum(row["step"] for row in chunk) / len(chunk) for chunk in chunks]
     return steps, [sum(row["loss"] for row in chunk) / len(chunk) for chunk in chunks]
-
-
-def read_layers(
-    results: Results, task: str, variants: Iterable[str], pairs: Sequence[LanguagePair] = ()
-) -> dict[str, dict[int, SeedScores]]:
-    """Return means by layer, over the pairs given or those that all variants have everywhere."""
-    having = [variant for variant in variants if results.layers(task, variant)]
-    if not pairs:
-        found = [
-            dict.fromkeys(
-                p for k in results.layers(task, v)
-                for p in results.scores(task, v, "features", layer=k)
-            )
-            for v in having
-        ]  # fmt: skip
-        pairs = share_pairs(found)
-    return {
-        variant: {
-            layer: series
-            for layer in results.layers(task, variant)
-            for scores in [results.scores(task, variant, "features", layer=layer)]
-            if (series := average([scores.get(pair, {}) for pair in pairs]))
-        }
-        for variant in having
-    }
 
 
 def draw_layers(results: Results, looks: Looks, task: str, label: str) -> Figure | None:
@@ -518,32 +486,7 @@ def _draw_curve(axis: Axes, curve: Curve, look: Look, mark: bool) -> None:
         axis.fill_between(steps, low, high, color=look.color, alpha=0.15, linewidth=0)
     onset = find_onset(curve) if mark else None
     if onset is not None and onset.low is not None:
-        axis.axvspan(
-            onset.low, onset.high, color=look.color, alpha=_SHADE, linewidth=0, zorder=1
-        )
-
-
-def format_steps(step: float) -> str:
-    """Write a number of steps as short as the paper does."""
-    return f"{step / 1000:g}K" if step >= 1000 else f"{step:g}"
-
-
-def read_directions(
-    results: Results, variants: Sequence[str] = MAIN_VARIANTS
-) -> dict[str, dict[LanguagePair, SeedScores]]:
-    """Return accuracy by direction of transfer, averaged over the reviews' domains."""
-    found = {
-        variant: {
-            (a, b): average([
-                results.scores(task, variant, "supervised" if a == b else "transfer").get((a, b), {})
-                for task in DOMAINS
-            ])
-            for a in REVIEW_LANGUAGES
-            for b in REVIEW_LANGUAGES
-        }
-        for variant in variants
-    }  # fmt: skip
-    return {variant: scores for variant, scores in found.items() if any(scores.values())}
+        axis.axvspan(onset.low, onset.high, color=look.color, alpha=_SHADE, linewidth=0, zorder=1)
 
 
 def draw_directions(results: Results, looks: Looks) -> Figure | None:
@@ -629,5 +572,3 @@ def _name(variant: str) -> str:
     """Return a variant's name at a length that leaves room for the figure."""
     name = display_name(variant)
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-
-

@@ -243,7 +243,7 @@ def load_results(folder: Path) -> DataFrame:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row.get("task"), str) or not isinstance(row.get("metric"), str):
             raise MetaXLMError(f"{path}:{number}: a result needs `task` and `metric`")
-        value = row.get("value")
+        value: Any = row.get("value")
         if type(value) not in (int, float) or not math.isfinite(value):
             raise MetaXLMError(
                 f"{path}:{number}: `value` is {value!r}, not a number; repeat that evaluation"
@@ -265,6 +265,7 @@ def make_frame(rows: Iterable[Row]) -> DataFrame:
             for name, default in _COLUMNS.items()
         }
     )
+    frame.loc[frame["layer"].notna() & (frame["scenario"] == "transfer"), "scenario"] = "features"
     for name in ("step", "layer"):
         frame[name] = frame[name].astype("float64")
     frame["variant"] = frame["variant"].astype("str")
@@ -294,9 +295,7 @@ def select(
     variant the layer with its best mean over the languages that all variants have, the lowest of
     equals.
     """
-    found = frame[frame["task"] == task]
-    if step == "final":
-        found = found[found["is_final"]]
+    found = frame[(frame["task"] == task) & (frame["is_final"] | (step == "all"))]
     if split == "auto":
         found = _choose_split(found, ["language"] if step == "final" else ["step", "language"])
     else:
@@ -333,11 +332,12 @@ def _choose_split(frame: DataFrame, keys: list[str]) -> DataFrame:
     return frame
 
 
-def choose_splits(files: Iterable[LanguagePair]) -> dict[str, str]:
-    """Choose the split of each language among (split, language), by the rule of `select`."""
-    rows = [{"variant": "", "split": split, "language": code} for split, code in files]
-    chosen = _choose_split(make_frame(rows), ["language"]) if rows else None
-    return {} if chosen is None else dict(zip(chosen["language"], chosen["split"], strict=True))
+def choose_splits(files: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], str]:
+    """Choose among (model, split, language) the split of each model and language, as `select`."""
+    rows = [{"variant": model, "split": split, "language": code} for model, split, code in files]
+    chosen = _choose_split(make_frame(rows), ["language"])
+    columns = (chosen[name] for name in ("variant", "language", "split"))
+    return {(model, code): split for model, code, split in zip(*columns, strict=True)}
 
 
 def _keep_best_layers(frame: DataFrame, task: str) -> DataFrame:
@@ -433,6 +433,10 @@ class Results:
     def _indexes(self) -> dict[str, _Index]:
         return {}
 
+    @cached_property
+    def _best_layers(self) -> dict[tuple[str, ...], dict[str, int]]:
+        return {}
+
     def _index(self, task: str) -> _Index:
         if task in self._indexes:
             return self._indexes[task]
@@ -474,10 +478,13 @@ class Results:
 
     def best_layers(self, task: str, variants: Sequence[str]) -> dict[str, int]:
         """Return the layer with the best mean of each variant."""
-        found = select(self.frame, task=task, scenario="features", variants=variants, layer="best")
-        pairs = zip(found["variant"], found["layer"], strict=True)
-        best = {str(variant): int(layer) for variant, layer in pairs}
-        return {variant: best[variant] for variant in variants if variant in best}
+        known = self._best_layers
+        if (task, *variants) not in known:
+            rows = select(self.frame, task=task, scenario="features", variants=variants,
+                          layer="best", metric=self.info(task).metric)  # fmt: skip
+            best = dict(zip(rows["variant"], rows["layer"].astype(int), strict=True))
+            known[task, *variants] = {v: int(best[v]) for v in variants if v in best}
+        return known[task, *variants]
 
     def file(self, task: str, scenario: str, pair: LanguagePair) -> tuple[str, int]:
         """Return split and number of examples behind the scores of a pair of languages."""
@@ -564,8 +571,8 @@ class Results:
     ) -> Section | None:
         """Return a task in one scenario for the variants that have it; None where none has."""
         info = self.info(task)
-        is_feature = scenario == "features"
-        layers = self.best_layers(task, variants) if is_feature and task in self.tasks else {}
+        has_layers = scenario == "features" and any(self.layers(task, v) for v in variants)
+        layers = self.best_layers(task, variants) if has_layers else {}
         having = tuple(v for v in variants if self.scores(task, v, scenario, layer=layers.get(v)))
         if not having:
             return None
@@ -637,9 +644,7 @@ class Section:
     @property
     def is_crossed(self) -> bool:
         """Whether it is trained in several languages and tested in others."""
-        return self.scenario == "transfer" and (
-            self.task.trained_in_each or len(self.sources) > 1
-        )
+        return self.scenario == "transfer" and (self.task.trained_in_each or len(self.sources) > 1)
 
     @property
     def is_papers(self) -> bool:
@@ -718,5 +723,3 @@ class Section:
 def count_seeds(section: Section) -> str:
     """Write the number of seeds."""
     return f"{section.num_seeds} seed{'' if section.num_seeds == 1 else 's'}"
-
-

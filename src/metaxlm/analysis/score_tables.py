@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 from metaxlm.analysis.claims import name_basis
 from metaxlm.analysis.contrast import (
@@ -50,6 +51,7 @@ from metaxlm.analysis.results import (
     count_seeds,
     display_name,
     name_metric,
+    share_pairs,
     title_task,
 )
 from metaxlm.analysis.stats import (
@@ -76,8 +78,8 @@ from metaxlm.analysis.tables import (
     format_p_value,
     mark_best,
     mark_row,
-    seed_cell,
     section_cell,
+    seed_cell,
 )
 from metaxlm.languages import language_name
 
@@ -173,23 +175,19 @@ def summarize(results: Results, variants: Sequence[str] | None = None) -> list[S
     summaries = []
     for variant in variants:
         pairs = [_split_pairs(section) for section in transfer]
-        sides = [
+        source, others = (
             average([
                 average([section.series(variant, both[k], m) for m in section.metrics])
                 for section, both in zip(transfer, pairs, strict=True)
             ])
             for k in (0, 1)
-        ]  # fmt: skip
-        shown = seven if variant in MAIN_VARIANTS else results.sections(AVERAGED, [variant])
-        summaries.append(
-            Summary(
-                variant,
-                *(section.series(variant) if section else {} for section in features),
-                average([shown[task].average(variant) if task in shown else {}
-                         for task in AVERAGED]),
-                *sides,
-            )
         )  # fmt: skip
+        shown = seven if variant in MAIN_VARIANTS else results.sections(AVERAGED, [variant])
+        retrieval, alignment = (section.series(variant) if section else {} for section in features)
+        seven_tasks = [shown[task].average(variant) if task in shown else {} for task in AVERAGED]
+        summaries.append(
+            Summary(variant, retrieval, alignment, average(seven_tasks), source, others)
+        )
     return summaries
 
 
@@ -421,9 +419,7 @@ def _make_cell(
     return Cell(paper=_printed(published.get(VARIANTS[variant], {}), both=both))
 
 
-def with_paper(
-    section: Section, variant: str, pairs: Sequence[LanguagePair] | None = None
-) -> Cell:
+def with_paper(section: Section, variant: str, pairs: Sequence[LanguagePair] | None = None) -> Cell:
     """Return a variant's mean over pairs, with the paper's over the same languages."""
     cell = section_cell(section, variant, pairs)
     pairs = section.shared if pairs is None else pairs
@@ -625,12 +621,35 @@ def _list_metric_groups(section: Section, width: int) -> Iterable[Group]:
             yield Group(tuple(lines), label)
 
 
+def read_layers(
+    results: Results, task: str, variants: Iterable[str], pairs: Sequence[LanguagePair] = ()
+) -> dict[str, dict[int, SeedScores]]:
+    """Return means by layer, over the pairs given or those that all variants have everywhere."""
+    having = [variant for variant in variants if results.layers(task, variant)]
+    if not pairs:
+        found = [
+            dict.fromkeys(
+                p for k in results.layers(task, v)
+                for p in results.scores(task, v, "features", layer=k)
+            )
+            for v in having
+        ]  # fmt: skip
+        pairs = share_pairs(found)
+    return {
+        variant: {
+            layer: series
+            for layer in results.layers(task, variant)
+            for scores in [results.scores(task, variant, "features", layer=layer)]
+            if (series := average([scores.get(pair, {}) for pair in pairs]))
+        }
+        for variant in having
+    }
+
+
 def make_layer_table(
     results: Results, task: str, variants: Sequence[str], *, by_language: bool = False
 ) -> Table | None:
     """Build figure 3 or 4 as a table: layers across, models down, means and single languages."""
-    from metaxlm.analysis.figures import read_layers
-
     curves = read_layers(results, task, variants)
     if not curves:
         return None
@@ -641,7 +660,9 @@ def make_layer_table(
         v: [results.scores(task, v, "features", layer=k) for k in results.layers(task, v)]
         for v in curves
     }
-    pairs = dict.fromkeys(p for of_variant in found.values() for scores in of_variant for p in scores)
+    pairs = dict.fromkeys(
+        p for of_variant in found.values() for scores in of_variant for p in scores
+    )
     shared = [p for p in pairs if all(any(p in s for s in of) for of in found.values())]
 
     def make_group(label: str, of: Sequence[LanguagePair]) -> Group:
@@ -669,10 +690,21 @@ def make_layer_table(
     return mark_best(Table(f"layers-{task}", title, columns, tuple(groups), notes))
 
 
+def read_directions(
+    results: Results, variants: Sequence[str] = MAIN_VARIANTS
+) -> dict[str, dict[LanguagePair, SeedScores]]:
+    """Return accuracy by direction of transfer, averaged over the reviews' domains."""
+    found: dict[str, dict[LanguagePair, SeedScores]] = {}
+    for variant in variants:
+        for pair in product(REVIEW_LANGUAGES, REVIEW_LANGUAGES):
+            scenario = "supervised" if pair[0] == pair[1] else "transfer"
+            domains = [results.scores(task, variant, scenario).get(pair, {}) for task in DOMAINS]
+            found.setdefault(variant, {})[pair] = average(domains)
+    return {variant: scores for variant, scores in found.items() if any(scores.values())}
+
+
 def make_direction_table(results: Results) -> Table | None:
     """Build figure 6 as a table: 16 directions down, models across, the gain at the end."""
-    from metaxlm.analysis.figures import read_directions
-
     directions = read_directions(results)
     if not directions:
         return None
@@ -705,6 +737,11 @@ def make_direction_table(results: Results) -> Table | None:
     )
     title = "Transfer directions between the reviews' languages"
     return Table("directions", title, tuple(columns), tuple(groups), notes)
+
+
+def format_steps(step: float) -> str:
+    """Write a number of steps as short as the paper does."""
+    return f"{step / 1000:g}K" if step >= 1000 else f"{step:g}"
 
 
 def find_curves(results: Results) -> dict[str, Curves]:
@@ -740,10 +777,8 @@ def describe_lag(lag: Lag) -> str:
     return f"The others start {low:,} to {high:,} steps {order} English{doubt}."
 
 
-def make_curve_table(results: Results, curves: Mapping[str, Curves]) -> Table | None:
+def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
     """Build figure 5 as a table: steps across, and variants down in three groups."""
-    from metaxlm.analysis.figures import format_steps
-
     steps = sorted({step for found in curves.values() for step in found["gap"]})
     if not steps:
         return None

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from metaxlm.files import atomic_path, write_text
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -217,10 +219,11 @@ def embed_svg(svg: str, name: str, title: str) -> str:
 
 
 def write_figure(folder: Path, name: str, figure: Figure) -> str:
-    """Write a figure as SVG and PDF into an existing folder; return the SVG."""
+    """Write a figure as SVG and PDF; return the SVG."""
     svg = render_svg(figure)
-    (folder / f"{name}.svg").write_text(svg, encoding="utf-8", newline="\n")
-    (folder / f"{name}.pdf").write_bytes(render_pdf(figure))
+    write_text(folder / f"{name}.svg", svg)
+    with atomic_path(folder / f"{name}.pdf") as temporary:
+        temporary.write_bytes(render_pdf(figure))
     return svg
 
 

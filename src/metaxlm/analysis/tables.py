@@ -3,8 +3,8 @@
 Values stay as they are in the results (fractions, counts) and are formatted when they are rendered.
 The best value is bold everywhere; what prints alike is equally good. A cell may have the paper's
 number beside ours: HTML shows it as a second narrow column, Markdown and LaTeX as rows beneath
-where rows are models, else as columns. CSV has one line per number with all digits and the fields by
-which its rows are found in results.jsonl.
+where rows are models, else as columns. CSV has one line per number with all digits, and the fields
+by which its rows are found in results.jsonl.
 """
 
 from __future__ import annotations
@@ -292,9 +292,7 @@ def _html_cell(cell: Cell) -> str:
     if cell.value is None:
         return '<td class="absent"><span aria-label="not measured">–</span></td>'
     parts = [part for part in (cell, cell.beside) if part is not None]
-    number = " / ".join(
-        format_cell(replace(part, deviation=None, beside=None)) for part in parts
-    )
+    number = " / ".join(format_cell(replace(part, deviation=None, beside=None)) for part in parts)
     number = f"<strong>{number}</strong>" if cell.best else number
     known = [f"{100 * part.deviation:.1f}" for part in parts if part.deviation is not None]
     below = f"<small>± {' / '.join(known)}</small>" if known else ""
@@ -393,9 +391,7 @@ def render_latex(table: Table) -> str:
         lines.append(r"\midrule")
         if group.label:
             label = group.label.translate(_LATEX_SPECIALS)
-            lines.append(
-                rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{\textit{{{label}}}}} \\"
-            )
+            lines.append(rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{\textit{{{label}}}}} \\")
         lines += [
             _latex_row([line.name, *map(format_cell, line.cells)],
                        [False, *(cell.best for cell in line.cells)])
