@@ -31,7 +31,11 @@ def make_start_tables(coverage: Coverage, variants: Sequence[str]) -> list[Table
     ):  # fmt: skip
         keys = _list_keys(present.values(), key)
         lines = [
-            Line(display_name(v), tuple(_share_cell(one.get(key, {}).get(k)) for k in keys), v)
+            Line(
+                display_name(v),
+                tuple(_share_cell(one.get(key, {}).get(k), key == "by_language") for k in keys),
+                v,
+            )
             for v, one in present.items()
         ]
         names = [(language_name(k), k) if key == "by_language" else (k, "") for k in keys]
@@ -41,11 +45,11 @@ def make_start_tables(coverage: Coverage, variants: Sequence[str]) -> list[Table
     return [table for table in tables if table is not None]
 
 
-def _share_cell(entry: Mapping[str, Any] | None) -> Cell:
+def _share_cell(entry: Mapping[str, Any] | None, is_share: bool) -> Cell:
     """Return the matched share, which languages have as such and scripts as counts."""
     if not entry:
         return Cell()
-    if "rows" not in entry:
+    if is_share:
         return Cell(entry.get("matched"))
     return Cell(entry["matched"] / entry["rows"] if entry["rows"] else None)
 
@@ -139,19 +143,19 @@ def _make_stage_line(stage: Mapping[str, Any]) -> Line:
 
 
 def _make_evaluation_cost(cells: Sequence[Mapping[str, Any]]) -> Table:
-    sums: dict[tuple[str, str], float] = {}
+    found = []
     for cell in cells:
         # Checkpoints (`xlm-step-1000`) count as one model per variant.
         variant, mark, number = str(cell.get("model")).rpartition("-step-")
         is_checkpoint = bool(mark) and number.isdecimal()
         model = f"{display_name(variant)}, checkpoints" if is_checkpoint else str(cell.get("model"))
-        key = (model, str(cell.get("task")))
-        sums[key] = sums.get(key, 0.0) + float(cell.get("seconds") or 0)
-    models, tasks = (list(dict.fromkeys(key[k] for key in sums)) for k in (0, 1))
+        found.append((model, str(cell.get("task")), float(cell.get("seconds") or 0)))
+    models = list(dict.fromkeys(model for model, _, _ in found))
+    tasks = list(dict.fromkeys(task for _, task, _ in found))
 
     def add(model: str | None, task: str | None) -> Cell:
-        found = [s for (m, t), s in sums.items() if model in (None, m) and task in (None, t)]
-        return _minutes(sum(found)) if found else Cell()
+        seconds = [s for m, t, s in found if model in (None, m) and task in (None, t)]
+        return _minutes(sum(seconds)) if seconds else Cell()
 
     def make_line(label: str, model: str | None) -> Line:
         cells = (*(add(model, task) for task in tasks), add(model, None))

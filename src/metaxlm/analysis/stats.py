@@ -150,6 +150,8 @@ def trend_test(values: Sequence[float]) -> tuple[float, float]:
     """
     from scipy import stats
 
+    if len(set(values)) < 2:
+        return 0.0, 1.0
     found = stats.kendalltau(range(len(values)), values)
     return float(found.statistic), float(found.pvalue)
 
