@@ -267,9 +267,11 @@ def _note_summary(
     if transfer:
         names = ", ".join(section.task.title for section in transfer)
         counts = f", {describe_tests(transfer[0])}" if len(transfer) == 1 else ""
+        two = any(len(section.metrics) > 1 for section in transfer)
+        questions = "; questions count as (F1 + EM) / 2" if two else ""
         notes.append(
-            f"Transfer from {source}: {names}{counts}; questions count as (F1 + EM) / 2. The gap "
-            f"is {source}'s score less the mean of the others."
+            f"Transfer from {source}: {names}{counts}{questions}. The gap is {source}'s score less "
+            "the mean of the others."
         )
     if any(section.task.name == "udpos" for section in transfer):
         notes.append(

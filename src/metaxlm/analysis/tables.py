@@ -520,6 +520,21 @@ def transpose(table: Table) -> Table:
     return replace(table, columns=columns, groups=(Group(turned),))
 
 
+def drop_deviations(table: Table) -> Table:
+    """Leave out deviations, for narrow terminals."""
+    groups = [
+        replace(
+            group,
+            lines=tuple(
+                replace(line, cells=tuple(replace(cell, deviation=None) for cell in line.cells))
+                for line in group.lines
+            ),
+        )
+        for group in table.groups
+    ]
+    return replace(table, groups=tuple(groups))
+
+
 def write_tables(folder: Path, tables: Iterable[Table]) -> None:
     """Write each table as Markdown, LaTeX and CSV into an existing folder."""
     renderers = {".md": render_markdown, ".tex": render_latex, ".csv": render_csv}

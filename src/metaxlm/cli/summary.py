@@ -17,6 +17,7 @@ def show_summary(run_dir: Path) -> None:
     """Print the headline numbers of a run and the path of its report."""
     from metaxlm.analysis.results import Results, load_results
     from metaxlm.analysis.score_tables import make_summary_table
+    from metaxlm.analysis.tables import drop_deviations
 
-    print_table(make_summary_table(Results(load_results(run_dir))))
+    print_table(drop_deviations(make_summary_table(Results(load_results(run_dir)))))
     say(f"report: {run_dir / 'report' / 'index.html'}")
