@@ -265,10 +265,11 @@ def make_frame(rows: Iterable[Row]) -> DataFrame:
             for name, default in _COLUMNS.items()
         }
     )
-    frame.loc[frame["layer"].notna() & (frame["scenario"] == "transfer"), "scenario"] = "features"
     for name in ("step", "layer"):
         frame[name] = frame[name].astype("float64")
-    frame["variant"] = frame["variant"].astype("str")
+    for name in ("variant", "scenario", "split"):
+        frame[name] = frame[name].astype("str")
+    frame.loc[frame["layer"].notna() & (frame["scenario"] == "transfer"), "scenario"] = "features"
     last = frame.groupby("variant", dropna=False)["step"].transform("max")
     frame["is_final"] = (
         frame["variant"].isna() | (frame["step"] == last) | (frame["step"].isna() & last.isna())
