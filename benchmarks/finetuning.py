@@ -23,17 +23,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
 import transformers
 from rich.console import Console
 from rich.table import Table
+from scipy import stats
 from torch import nn
 
+from metaxlm.analysis.stats import deviation
 from metaxlm.config import PhrasebookRecipe
 from metaxlm.corpus.phrasebook import write_phrasebook
-from metaxlm.experiments.statistics import find_t_quantile, summarize_seeds
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
@@ -238,9 +240,8 @@ def tell_times(times: Sequence[float], ours: Sequence[float]) -> tuple[str, str]
 
 
 def tell_spread(values: Sequence[float]) -> str:
-    summary = summarize_seeds(values)
-    spread = "" if summary.deviation is None else f" ± {100 * summary.deviation:.2f}"
-    return f"{100 * summary.mean:.2f}{spread}"
+    spread = deviation(values)
+    return f"{100 * fmean(values):.2f}{'' if spread is None else f' ± {100 * spread:.2f}'}"
 
 
 def tell_difference(ours: Sequence[Outcome], others: Sequence[Outcome]) -> str:
@@ -248,8 +249,8 @@ def tell_difference(ours: Sequence[Outcome], others: Sequence[Outcome]) -> str:
     a, b = (100 * np.array([outcome.test for outcome in runs]) for runs in (ours, others))
     if len(a) < 2:
         return f"{a.mean() - b.mean():+.2f}"
-    deviation = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
-    half = find_t_quantile(0.95, 2 * len(a) - 2) * deviation
+    error = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
+    half = float(stats.t.ppf(0.975, 2 * len(a) - 2)) * error
     return f"{a.mean() - b.mean():+.2f} ± {half:.2f}"
 
 

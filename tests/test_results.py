@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.experiments.results import read_results
+from metaxlm.analysis.paper import MAIN_VARIANTS
+from metaxlm.analysis.results import Results, Section, load_results, read_rows
+from metaxlm.analysis.score_tables import make_review_table, summarize
+from metaxlm.analysis.stats import COMPARISONS, read_comparisons
+from metaxlm.analysis.tables import format_cell, section_cell, seed_cell
 from metaxlm.files import read_json
 from metaxlm.recipe_file import load_recipe
-from metaxlm.report.cells import format_cell
-from metaxlm.report.paper.measurements import MAIN_VARIANTS, TASKS, Measurements
-from metaxlm.report.paper.score_tables import make_review_table
-from metaxlm.report.run_folder import read_run
-from metaxlm.report.sections import TaskSection
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -40,13 +39,15 @@ README = [(name, variant) for name in ("twin_minilm", "twin") for variant in SHO
 
 
 @cache
-def read_published(name: str) -> Measurements:
-    return Measurements(read_run(RESULTS / name).all_rows)
+def read_published(name: str) -> Results:
+    folder = RESULTS / name
+    return Results(load_results(folder), read_comparisons(folder / COMPARISONS))
 
 
 @cache
-def find_sections(name: str, shown: tuple[str, ...], only_first: bool) -> dict[str, TaskSection]:
-    return read_published(name).sections(shown, [facts.name for facts in TASKS], only_first)
+def find_sections(name: str, shown: tuple[str, ...], both: bool) -> dict[str, Section]:
+    results = read_published(name)
+    return results.sections(results.tasks, shown, both=both)
 
 
 def read_table(path: Path, after: str) -> list[list[str]]:
@@ -67,28 +68,28 @@ def find_number(name: str, variant: str, what: str, *, only_first: bool = False)
     """Write a number of a published run as its own report does."""
     found = read_published(name)
     if what == "loss":
-        log = read_results(RESULTS / name / "variants" / variant / "log.jsonl")
+        log = read_rows(RESULTS / name / "variants" / variant / "log.jsonl")
         held_out = [row["held_out"] for row in log if "held_out" in row]
         return f"{statistics.fmean(held_out[-1].values()):.2f}"
     if what == "amazon":
         lines = make_review_table(found).groups[0].lines
         shown = {line.variant: format_cell(line.cells[-1]) for line in lines}
         return shown.get(variant, "–")
-    shown = MAIN_VARIANTS if variant in MAIN_VARIANTS else ("xlm", "metaxlm", variant)
     if what == "average":
-        return format_cell(found.average_cell(find_sections(name, shown, False), variant))
-    sections = find_sections(name, shown, only_first)
+        [summary] = [one for one in summarize(found) if one.variant == variant]
+        return format_cell(seed_cell(summary.average))
+    variants = MAIN_VARIANTS if variant in MAIN_VARIANTS else ("xlm", "metaxlm", variant)
+    section = find_sections(name, variants, not only_first)["tatoeba" if what == "read" else what]
+    pairs = section.shared
     if what == "read":
-        section = sections["tatoeba"]
-        there = [unit for unit in section.scores.common_languages() if unit in TRAINED]
-        assert len(there) == len(TRAINED) - 1
-        return format_cell(found.cell(section, variant, there))
-    return format_cell(found.cell(sections[what], variant))
+        pairs = [pair for pair in section.shared if pair[1] in TRAINED]
+        assert len(pairs) == len(TRAINED) - 1
+    return format_cell(section_cell(section, variant, pairs))
 
 
 def find_others(name: str, variant: str, what: str) -> str:
     """Write the mean without collapsed finetunings, where there are any."""
-    for each in read_published(name).list_failed([variant], [what]):
+    for each in read_published(name).list_collapsed([variant], [what]):
         return f" ({100 * each.others:.1f} without {COUNTS[len(each.seeds)]})"
     return ""
 
@@ -161,7 +162,7 @@ def test_the_readmes_sentences() -> None:
 
 
 def count_verdicts(name: str) -> tuple[str, ...]:
-    report = (RESULTS / name / "report/paper/report.md").read_text(encoding="utf-8")
+    report = (RESULTS / name / "report/report.md").read_text(encoding="utf-8")
     counted = re.search(r"paper: (\d+) holds, (\d+) fails, (\d+) cannot be told", report)
     assert counted is not None
     return counted.groups()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.analysis.fake_run import make_run
 from tests.commands import Command
-from tests.report.fake_run import make_run
 
 FILE_COMMANDS = {
     "embed": "embed --model model --input in.txt --output out.npy",

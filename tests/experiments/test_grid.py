@@ -15,10 +15,10 @@ from tests.commands import Command
 from tests.toy_runs import run, start
 
 from metaxlm import __version__
+from metaxlm.analysis import results as results_file
+from metaxlm.analysis.stats import read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.grid import list_blocks, list_measured
-from metaxlm.experiments.results import read_results
-from metaxlm.experiments.task_comparison import read_comparisons
 from metaxlm.files import digest_file
 from metaxlm.recipe_file import load_recipe
 
@@ -125,13 +125,12 @@ def test_variants_are_compared_at_their_last_step_only(finished: Path) -> None:
 
 
 def test_the_report_shows_the_last_step(finished: Path) -> None:
-    from metaxlm.report.run_folder import read_run
+    from metaxlm.analysis.run_folder import read_run
 
     report = finished / "runs" / "toy" / "report"
-    assert "paper/index.html" in (report / "index.html").read_text("utf-8")
-    assert (report / "paper" / "index.html").stat().st_size > 10_000
-    rows = read_run(finished / "runs" / "toy").rows
-    assert {row["step"] for row in rows if row["task"] == "mlqa" and row["variant"]} == {12}
+    assert "Table 1. Cross-lingual understanding" in (report / "index.html").read_text("utf-8")
+    results = read_run(finished / "runs" / "toy").results
+    assert set(results.final_steps.values()) == {12}
 
 
 def test_processes_share_a_run_and_one_may_be_killed(finished: Path, tmp_path: Path) -> None:
@@ -172,18 +171,17 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also while another process is at the run, by a later metaxlm, and without the models."""
-    from metaxlm.experiments import cells
+    from metaxlm.experiments import cells, publication
     from metaxlm.files import exclusive_folder
-    from metaxlm.report import stage
 
-    fill = stage._fill
+    read_run = publication.read_run
 
-    def fill_alone(run_dir: Path, folder: Path) -> None:
+    def read_alone(run_dir: Path) -> Any:
         with (run_dir / ".lock-tables").open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fill(run_dir, folder)
+        return read_run(run_dir)
 
-    monkeypatch.setattr(stage, "_fill", fill_alone)
+    monkeypatch.setattr(publication, "read_run", read_alone)
     monkeypatch.setattr(cells, "__version__", "99.0")
 
     root = tmp_path / "part" / "runs" / "toy"
@@ -213,7 +211,7 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
     made = {cell["origin"]: cell for cell in whole["cells"]}
     assert all(made[cell["origin"]] == cell for cell in provenance["cells"])
     assert {row["version"] for row in read_rows(tmp_path / "part")} == {__version__}
-    assert (root / "report" / "paper" / "index.html").is_file()
+    assert (root / "report" / "claims.json").is_file()
 
 
 def test_a_run_made_elsewhere_adds_what_a_publication_lacks(
@@ -243,7 +241,7 @@ def test_a_run_made_elsewhere_adds_what_a_publication_lacks(
     # Files of another time have other fingerprints; the scores are the same.
     found, whole = (
         sorted(str({**row, "origin": ""}) for row in rows)
-        for rows in (read_results(published / "results.jsonl.xz"), read_rows(finished))
+        for rows in (results_file.read_rows(published / "results.jsonl.xz"), read_rows(finished))
     )
     assert found == whole
     tests = read_comparisons(published / "comparisons.json")

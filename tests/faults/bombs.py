@@ -49,12 +49,18 @@ def _write_long_row(folder: Path) -> None:
 
 
 def _write_many_rows(folder: Path) -> None:
-    row = {"task": "xnli", "metric": "accuracy", "value": 0.5, "variant": "x" * 1_000}
+    row = {
+        "task": "xnli",
+        "metric": "accuracy",
+        "value": 0.5,
+        "variant": "x" * 100,
+        "note": "x" * 1_000,
+    }
     _repeat(folder / "results.jsonl.xz", json.dumps(row).encode() + b"\n", 12)
 
 
 def _read_results(folder: Path) -> None:
-    from metaxlm.report.run_folder import read_scores
+    from metaxlm.analysis.results import read_scores
 
     read_scores(folder / "results.jsonl")
 
@@ -69,7 +75,7 @@ def _write_values(folder: Path) -> None:
 
 
 def _read_comparisons(folder: Path) -> None:
-    from metaxlm.experiments.task_comparison import read_comparisons
+    from metaxlm.analysis.stats import read_comparisons
 
     read_comparisons(folder / "comparisons.json")
 

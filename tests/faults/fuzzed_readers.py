@@ -493,9 +493,13 @@ def _read_manifest(folder: Path) -> None:
 
 
 def _write_run(folder: Path) -> None:
-    from tests.report.fake_run import make_coverage
-    from tests.report.paper.synthetic import make_comparison, make_layer_rows, make_paper_rows
-    from tests.report.paper.test_page import make_folder
+    from tests.analysis.fake_run import make_coverage
+    from tests.analysis.paper_rows import (
+        make_comparison,
+        make_folder,
+        make_layer_rows,
+        make_paper_rows,
+    )
 
     from metaxlm.files import pack, read_text, write_json
 
@@ -514,13 +518,13 @@ def _write_run(folder: Path) -> None:
 
 @_reader("published runs", _write_run, weight=2)
 def _read_run(folder: Path) -> None:
-    from metaxlm.report.paper import read_paper_source
+    from metaxlm.analysis.run_folder import read_run
 
-    read_paper_source(folder)
+    read_run(folder)
 
 
 def _write_addition(folder: Path) -> None:
-    from tests.report.test_addition import make_run
+    from tests.experiments.test_addition import make_run
 
     make_run(folder / "published", [("xlm", "xnli", 0), ("metaxlm", "xnli", 0)])
     cells = [("xlm", "xnli", 0), ("xlm", "xnli", 1), ("metaxlm", "xnli", 1)]
@@ -529,7 +533,7 @@ def _write_addition(folder: Path) -> None:
 
 @_reader("additions", _write_addition)
 def _read_addition(folder: Path) -> None:
-    from metaxlm.report.addition import add_run
+    from metaxlm.experiments.addition import add_run
 
     add_run(folder / "published", folder / "run")
 

@@ -96,7 +96,7 @@ MOMENTS = [
     Moment("evaluation: finetuning", "metaxlm.tasks.finetune_step:FinetuneStep.take", call=2),
     Moment("evaluation: scoring", f"{CELLS}:judge", call=2, number=SIGINT),
     Moment("results are collected", "metaxlm.cli.execution:collect_results"),
-    Moment("report: figures", "metaxlm.report.page:render_svg", number=SIGINT),
+    Moment("report: figures", "metaxlm.analysis.style:render_svg", number=SIGINT),
     Moment("report: complete", "metaxlm.cli.summary:show_summary"),
 ]
 

@@ -1,7 +1,7 @@
 """What each table and figure of the paper shows, written down from its text: models and tasks.
 
 The words are the recipes' (`udpos` is POS, `panx` NER, `body` the initialization table's Body). The
-numbers of the tables are in `metaxlm.experiments.paper_scores`.
+numbers of the tables are in `metaxlm.analysis.paper`.
 """
 
 from __future__ import annotations

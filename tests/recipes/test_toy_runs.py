@@ -271,5 +271,5 @@ def test_base_alone_fills_the_report(folder: str, tmp_path: Path, loaded_models:
     tables = set().union(*(expand(table) for table in TABLES[folder].values()))
     others = Table(OTHERS, FEATURES)
     run.take(f"{folder}/base", tables | (expand(others) if folder == "twin" else set()))
-    for page in ("index.html", "paper/index.html"):
+    for page in ("index.html", "report.md"):
         assert (run.root / "report" / page).stat().st_size > 10_000

@@ -15,6 +15,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.features.align_files import Aligned, align_stream, write_aligned
 from metaxlm.features.align_methods import AlignSettings
 from metaxlm.features.alignment import measure_alignment
+from metaxlm.features.alignment_page import AlignmentPage, render_alignment_page
 from metaxlm.features.layers import LayerChoice, every_layer, parse_layers
 from metaxlm.features.link_files import GoldFormat, LinkFormat, read_gold
 from metaxlm.features.pair_files import PairFiles, SentencePair, Split
@@ -23,7 +24,6 @@ from metaxlm.files import STANDARD, check_file_output, write_text
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretraining.device import choose_device
 from metaxlm.progress import console, say
-from metaxlm.report.alignment_page import AlignmentPage, render_alignment_page
 from metaxlm.tasks.readers import AlignedPair, AlignmentSet
 
 SHOWN_PAIRS = 10

@@ -196,9 +196,9 @@ def report(
     """Draw the report of a run again from its results."""
     set_quiet(quiet)
     _check_run(run_dir)
+    from metaxlm.analysis.report import write_report
     from metaxlm.cli.summary import show_summary
     from metaxlm.files import exclusive_folder
-    from metaxlm.report import write_report
 
     with exclusive_folder(run_dir):
         write_report(run_dir)
@@ -217,9 +217,9 @@ def publish(
     """Copy a run's results, recipe and logs into a small folder, and draw its report there."""
     set_quiet(quiet)
     _check_run(run_dir)
+    from metaxlm.experiments.publication import publish as publish_run
+    from metaxlm.experiments.publication import publish_more
     from metaxlm.files import exclusive_folder
-    from metaxlm.report.publication import publish as publish_run
-    from metaxlm.report.publication import publish_more
 
     with exclusive_folder(run_dir):
         if add:
@@ -265,8 +265,9 @@ def corpus_stats(
     ] = None,
 ) -> None:
     """Show size, documents, sentences, tokens and sampling probability of each language."""
+    from metaxlm.cli.summary import print_table
     from metaxlm.corpus.statistics import collect_losses, collect_statistics
-    from metaxlm.report.corpus_statistics import (
+    from metaxlm.corpus.statistics_report import (
         describe_losses,
         statistics_table,
         write_statistics,
@@ -274,7 +275,7 @@ def corpus_stats(
 
     rows = collect_statistics(folder, alpha, unit.value)
     losses = collect_losses(folder)
-    console.print(statistics_table(rows, alpha))
+    print_table(statistics_table(rows, alpha))
     for line in describe_losses(losses) if losses else ():
         say(line)
     if output is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +15,10 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
 if TYPE_CHECKING:
+    from metaxlm.analysis.tables import Table
     from metaxlm.experiments.evaluation import Evaluation
     from metaxlm.experiments.evaluation_plan import AnyTask, EvaluationPlan
     from metaxlm.experiments.user_files import UserFiles
-    from metaxlm.report.cells import Table
 
 
 class SelectName(StrEnum):
@@ -182,14 +181,12 @@ def _make_plan(
 
 def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
     """Collect all cells of the output folder, whoever made them; write and print the tables."""
+    from metaxlm.analysis.evaluation import make_tables, write_evaluation
+    from metaxlm.analysis.results import FEATURES, list_rows, write_results
+    from metaxlm.analysis.results import FILE_NAME as RESULTS
+    from metaxlm.analysis.stats import COMPARISONS
     from metaxlm.experiments.cells import collecting, find_basis, list_cells
     from metaxlm.experiments.comparison import compare_models, keep_current, link_predictions
-    from metaxlm.experiments.features import FEATURE_TASKS
-    from metaxlm.experiments.results import FILE_NAME as RESULTS
-    from metaxlm.experiments.results import list_rows, write_results
-    from metaxlm.experiments.task_comparison import FILE_NAME
-    from metaxlm.report.evaluation import make_tables, write_tables
-    from metaxlm.report.layer_tables import draw_layer_figures, make_layer_tables
     from metaxlm.tasks.registry import TASKS
 
     output = evaluation.output
@@ -220,23 +217,18 @@ def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
         link_predictions(output, cells)
         given = [model.name for model in evaluation.models]
         names = list(dict.fromkeys([*given, *(cell.key.model for cell in cells)]))
-        tests, more = compare_models(cells, tasks, names, output / FILE_NAME)
-        order = [*FEATURE_TASKS, *tasks]
-        tables = make_tables(cells, rows, tests, names, order, [*notes, *more])
-        plain = [asdict(row) for row in rows]
-        by_layer = make_layer_tables(plain, names)
-        figures = draw_layer_figures(plain, names)
-        write_tables(output / "tables", [*by_layer, *tables], figures)
-    for table in by_layer:  # the languages are in the files
-        _print_table(replace(table, groups=table.groups[:1]))
+        tests, more = compare_models(cells, tasks, names, output / COMPARISONS)
+        records = [cell.record for cell in cells]
+        tables = make_tables(records, rows, tests, names, [*FEATURES, *tasks], [*notes, *more])
+        write_evaluation(output / "tables", tables, rows, names)
     for table in tables:
         _print_table(table)
     say(f"results, predictions and tables: {output}")
 
 
 def _print_table(table: Table) -> None:
-    from metaxlm.report.comparison import fit_terminal
-    from metaxlm.report.rendering import render_terminal
+    from metaxlm.analysis.evaluation import fit_terminal
+    from metaxlm.cli.summary import print_table
 
-    console.print(render_terminal(fit_terminal(table)))
+    print_table(fit_terminal(table))
     console.print()

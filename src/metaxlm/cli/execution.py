@@ -197,7 +197,7 @@ class Work:
         if rows and self.request.stage in (None, "report"):
             # Imported here: what draws takes a second to load, and no start should wait for it.
             from metaxlm.cli.summary import show_summary
-            from metaxlm.report.stage import report_stage
+            from metaxlm.experiments.publication import report_stage
 
             with collecting(layout.root):  # a look with --collect may be at it
                 report_stage(layout, self.stages).run()

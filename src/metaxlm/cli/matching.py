@@ -85,11 +85,12 @@ def match_command(
             "match: needs --from MODEL, --to TOKENIZER and --output DIR; `metaxlm match --help` "
             "tells the rest"
         )
+    from metaxlm.cli.summary import print_table
     from metaxlm.corpus.frequencies import count_corpus
+    from metaxlm.initialization.coverage_report import coverage_tables, write_coverage
     from metaxlm.initialization.start import check_output, match
     from metaxlm.manifest import atomic_folder
     from metaxlm.recipe_file import load_matching
-    from metaxlm.report.matching import coverage_tables, write_coverage
     from metaxlm.vocabulary.loading import load_tokenizer
 
     check_output(output)
@@ -116,7 +117,7 @@ def match_command(
         start.save(temporary)
         write_coverage(temporary, start.coverage)
     for table in coverage_tables(start.coverage):
-        console.print(table)
+        print_table(table)
     for remark in start.remarks:
         say(f"note: {remark}")
     say(f"model, tokenizer, ledger and coverage: {output}")
@@ -128,9 +129,9 @@ def explain(
     ledger: Ledger = None,
 ) -> None:
     """Tell what one token starts from, and what was tried before."""
+    from metaxlm.initialization.coverage_report import story_text
     from metaxlm.initialization.ledger import load_ledger
     from metaxlm.initialization.story import explain as explain_row
-    from metaxlm.report.matching import story_text
 
     path = _find_ledger(ledger)
     plan = load_ledger(path)
@@ -144,24 +145,26 @@ def diff(
     after: Annotated[Path, typer.Argument(help="Another.")],
 ) -> None:
     """Show which rows of two plans start from something else."""
+    from metaxlm.cli.summary import print_table
     from metaxlm.initialization.comparison import compare_plans
+    from metaxlm.initialization.coverage_report import comparison_table
     from metaxlm.initialization.ledger import load_ledger
-    from metaxlm.report.matching import comparison_table
 
     plans = [load_ledger(_find_ledger(path)) for path in (before, after)]
     comparison = compare_plans(*plans)
     if comparison.num_changed or comparison.only_before or comparison.only_after:
-        console.print(comparison_table(comparison))
+        print_table(comparison_table(comparison))
     say(f"{comparison.num_same:,} rows the same, {comparison.num_changed:,} changed")
 
 
 @app.command()
 def show(ledger: Ledger = None) -> None:
     """Print the coverage of a plan by rule, script and dictionary."""
+    from metaxlm.cli.summary import print_table
     from metaxlm.digests import require_whole
     from metaxlm.files import read_json
+    from metaxlm.initialization.coverage_report import coverage_tables
     from metaxlm.initialization.ledger import COVERAGE, coverage, load_ledger
-    from metaxlm.report.matching import coverage_tables
 
     path = _find_ledger(ledger)
     saved = path.with_name(COVERAGE)
@@ -169,7 +172,7 @@ def show(ledger: Ledger = None) -> None:
         require_whole(saved)
     found = read_json(saved) if saved.is_file() else coverage(load_ledger(path))
     for table in coverage_tables(found):
-        console.print(table)
+        print_table(table)
 
 
 def _read_parts(text: str) -> Parts:

@@ -1,18 +1,23 @@
-"""What a run says at its end."""
+"""Tables on the terminal, and what a run prints at its end."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from metaxlm.analysis.tables import Table, render_terminal
 from metaxlm.progress import console, say
-from metaxlm.report import summary_table
-from metaxlm.report.run_folder import PAPER, read_run
+
+
+def print_table(table: Table) -> None:
+    """Print a table."""
+    console.print(render_terminal(table))
 
 
 def show_summary(run_dir: Path) -> None:
-    """Print the scores of a run and where its report stands."""
-    run = read_run(run_dir)
-    console.print(summary_table(run.rows))
+    """Print the headline numbers of a run and the path of its report."""
+    from metaxlm.analysis.results import Results, load_results
+    from metaxlm.analysis.score_tables import make_summary_table
+    from metaxlm.analysis.tables import drop_deviations
+
+    print_table(drop_deviations(make_summary_table(Results(load_results(run_dir)))))
     say(f"report: {run_dir / 'report' / 'index.html'}")
-    if run.has_grid:
-        say(f"in the paper's layout: {run_dir / 'report' / PAPER / 'index.html'}")

@@ -9,7 +9,7 @@ import typer
 
 from metaxlm.cli.options import LanguageList, Quiet, split_list
 from metaxlm.errors import MetaXLMError
-from metaxlm.progress import console, say, set_quiet
+from metaxlm.progress import say, set_quiet
 
 if TYPE_CHECKING:
     from metaxlm.initialization.trimming import Trimmed
@@ -39,10 +39,11 @@ def trim_command(
     set_quiet(quiet)
     if (model is None) == (tokenizer is None):
         raise MetaXLMError("trim: needs either --model or --tokenizer")
+    from metaxlm.cli.summary import print_table
     from metaxlm.initialization.start import check_output
     from metaxlm.initialization.trimming import trim
-    from metaxlm.report.trimming import loss_table
     from metaxlm.vocabulary.loading import load_tokenizer
+    from metaxlm.vocabulary.trimming_loss import loss_table
 
     check_output(output)
     wanted = split_list(languages)
@@ -50,7 +51,7 @@ def trim_command(
         assert tokenizer is not None
         trimmed = trim(load_tokenizer(tokenizer), corpus, wanted, min_count, size)
         _save_tokenizer(trimmed, output)
-        console.print(loss_table(trimmed.losses))
+        print_table(loss_table(trimmed.losses))
     else:
         _trim_model(model, corpus, wanted, min_count, size, output)
     say(f"written: {output}")
@@ -73,12 +74,13 @@ def _trim_model(
 ) -> None:
     import torch
 
+    from metaxlm.cli.summary import print_table
     from metaxlm.features.embedding import compare_vectors
     from metaxlm.initialization.start import match
     from metaxlm.initialization.trimming import trim
     from metaxlm.model.any_encoder import AnyEncoder
     from metaxlm.model.hugging_face import load_pretrained
-    from metaxlm.report.trimming import loss_table
+    from metaxlm.vocabulary.trimming_loss import loss_table
 
     pretrained = load_pretrained(model)
     trimmed = trim(pretrained.tokenizer, corpus, languages, min_count, size)
@@ -95,7 +97,7 @@ def _trim_model(
         )
         for language, texts in trimmed.held_out.items()
     }
-    console.print(loss_table(trimmed.losses, similarities))
+    print_table(loss_table(trimmed.losses, similarities))
     say(f"parameters: {before / 1e6:,.1f} to {after / 1e6:,.1f} million")
     for remark in start.remarks:
         say(f"note: {remark}")

@@ -15,23 +15,22 @@ from typing import Any
 import torch
 
 from metaxlm import __version__
+from metaxlm.analysis.results import FILE_NAME as RESULTS
+from metaxlm.analysis.results import Result, list_rows, read_rows, write_results
+from metaxlm.analysis.run_folder import PROVENANCE
+from metaxlm.analysis.stats import COMPARISONS
 from metaxlm.digests import CARD, require_whole, write_listed
 from metaxlm.experiments.cells import StoredCell, collecting
 from metaxlm.experiments.comparison import compare_models
 from metaxlm.experiments.grid import Grid
 from metaxlm.experiments.layout import RunLayout
-from metaxlm.experiments.results import FILE_NAME as RESULTS
-from metaxlm.experiments.results import Result, list_rows, read_results, write_results
 from metaxlm.experiments.stage import Stage
-from metaxlm.experiments.task_comparison import FILE_NAME as COMPARISONS
 from metaxlm.experiments.training import TRAINING_LOG
 from metaxlm.files import digest_value, dump_json
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.card import model_card
 from metaxlm.model.model_folder import WEIGHTS
 from metaxlm.tasks.registry import TASKS
-
-PROVENANCE = "provenance.json"
 
 
 def collect_results(grid: Grid, layout: RunLayout, stages: Sequence[Stage]) -> list[dict[str, Any]]:
@@ -52,10 +51,9 @@ def collect_results(grid: Grid, layout: RunLayout, stages: Sequence[Stage]) -> l
         known += _describe_others(layout, {stage.variant for stage in stages})
         write_listed(layout.root, PROVENANCE, dump_json(_describe(values, known, cells)))
         plain = [asdict(row) for row in rows]
-        final = [row for row in plain if row["step"] in (None, last)]
         for stage in finished:
             if stage.name == "pretrain" and stage.variant is not None:
-                card = model_card(values, stage.variant, final)
+                card = model_card(values, stage.variant, plain)
                 write_listed(stage.output, CARD, card)
         return plain
 
@@ -131,7 +129,7 @@ def _read_log(folder: Path) -> dict[str, Any]:
     path = folder / TRAINING_LOG
     if path.is_file():
         require_whole(path)
-    rows = [row for row in read_results(path) if "tokens" in row] if path.is_file() else []
+    rows = [row for row in read_rows(path) if "tokens" in row] if path.is_file() else []
     last = max(rows, key=lambda row: int(row["step"]), default={})
     return {"steps": last.get("step"), "tokens": last.get("tokens")}
 

@@ -1,8 +1,8 @@
-"""Models side by side: cells of an evaluation come in, rows and paired tests go out.
+"""Paired tests between the models of an evaluation, from the tallies of its cells.
 
 Scores are compared as the paper's tables have them: mean over languages, then over seeds. Two
 models are tested on the same examples of the same files, their tallies summed over the seeds that
-both have (`statistics.py`); p-values by language are corrected after Holm.
+both have (`analysis/stats.py`); p-values by language are corrected after Holm.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from metaxlm.analysis.results import TASKS, LanguagePair, choose_splits, find_scenario
+from metaxlm.analysis.stats import (
+    RESAMPLES,
+    Floats,
+    TaskComparison,
+    compare_pairs,
+    correct_holm,
+    restore_comparison,
+)
 from metaxlm.digests import require_whole, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.cells import PREDICTIONS, StoredCell
 from metaxlm.experiments.features import (
     FEATURE_TASKS,
-    METRICS,
     PIVOT,
     name_tally,
     score_sums,
 )
-from metaxlm.experiments.results import choose_split, find_scenario, is_tuning
-from metaxlm.experiments.statistics import (
-    RESAMPLES,
-    Floats,
-    compare_pairs,
-    correct_holm,
-)
-from metaxlm.experiments.task_comparison import TaskComparison, Unit, restore
 from metaxlm.files import digest_value, dump_json, link, read_json
 from metaxlm.manifest import atomic_folder
 from metaxlm.progress import say
@@ -45,7 +45,7 @@ class _Answers:
     """What one cell says about one unit."""
 
     cell: StoredCell
-    unit: Unit
+    unit: LanguagePair
     place: str
     """Name of the tally."""
     identity: str
@@ -56,7 +56,7 @@ class _Answers:
 class _Pool:
     """Pairs of models with the same units and seeds in common; they share their draws."""
 
-    units: tuple[Unit, ...]
+    units: tuple[LanguagePair, ...]
     seeds: frozenset[int]
     pairs: list[tuple[str, str]] = field(default_factory=list)
     by_model: dict[str, list[_Answers]] = field(default_factory=dict)
@@ -126,14 +126,14 @@ def compare_models(
         for pool in pools:
             key = digest_value([resamples, scenario, *pool.describe()])
             fresh[key] = known.get(key) or asdict(_compare(tasks[task], scenario, pool, resamples))
-            comparisons.append(restore(fresh[key]))
+            comparisons.append(restore_comparison(fresh[key]))
     for task in FEATURE_TASKS if with_layers else ():
         measured = [cell for cell in cells if cell.key.task == task and cell.key.model in models]
         ask = [sorted(cell.fingerprint for cell in measured), list(models)]
         for layer in _list_layers(measured):
             key = digest_value([*ask, layer])
             fresh[key] = known.get(key) or asdict(compare_layer(task, layer, measured, models))
-            comparisons.append(restore(fresh[key]))
+            comparisons.append(restore_comparison(fresh[key]))
     if store is not None:
         write_listed(store.parent, store.name, dump_json(fresh))
     return comparisons, notes
@@ -185,7 +185,7 @@ def compare_layer(
     pairs = tuple(replace(pair, by_language=()) for pair in found)
     sizes = tuple(len(tally) for tally in next(iter(counts.values())))
     units = tuple((PIVOT, language) for language in languages)
-    return TaskComparison(task, "features", METRICS[task], units, sizes, 1, pairs, layer)
+    return TaskComparison(task, "features", TASKS[task].metric, units, sizes, 1, pairs, layer)
 
 
 def _list_layers(cells: Sequence[StoredCell]) -> list[int]:
@@ -198,9 +198,9 @@ def _list_layers(cells: Sequence[StoredCell]) -> list[int]:
 
 def _gather(cells: Sequence[StoredCell]) -> dict[tuple[str, str], list[_Answers]]:
     """Sort what cells say by task and scenario; one split of each task."""
-    use_dev = {
-        task: choose_split(
-            (file["name"], file["language"])
+    chosen = {
+        task: choose_splits(
+            (cell.key.model, file["name"], file["language"])
             for cell in cells
             if cell.key.task == task
             for file in cell.record["files"]
@@ -213,7 +213,8 @@ def _gather(cells: Sequence[StoredCell]) -> dict[tuple[str, str], list[_Answers]
         if cell.record["kind"] == "features":
             continue
         for file in cell.record["files"]:
-            if file["num_examples"] and is_tuning(file["name"]) == use_dev[cell.key.task]:
+            place = (cell.key.model, file["language"])
+            if file["num_examples"] and chosen[cell.key.task].get(place) == file["name"]:
                 scenario = find_scenario(cell.record, file["language"])
                 answers = _Answers(
                     cell,
@@ -250,7 +251,7 @@ def _pool_pairs(
 
     A model with fewer seeds or languages must not take any from the tests between the others.
     """
-    pools: dict[tuple[tuple[Unit, ...], frozenset[int]], _Pool] = {}
+    pools: dict[tuple[tuple[LanguagePair, ...], frozenset[int]], _Pool] = {}
     apart = []
     order = dict.fromkeys(answer.unit for found in by_model.values() for answer in found)
     for first, second in combinations(by_model, 2):
@@ -269,7 +270,7 @@ def _pool_pairs(
 
 def _find_shared_seeds(
     first: Sequence[_Answers], second: Sequence[_Answers]
-) -> dict[Unit, frozenset[int]]:
+) -> dict[LanguagePair, frozenset[int]]:
     """Return the units that both models have on the same examples, with the seeds of both there."""
     have, has = (
         {(a.unit, a.identity, a.cell.key.seed) for a in found} for found in (first, second)
@@ -280,10 +281,10 @@ def _find_shared_seeds(
 
 
 def _sum_tallies(
-    found: Sequence[_Answers], units: Sequence[Unit], seeds: frozenset[int]
+    found: Sequence[_Answers], units: Sequence[LanguagePair], seeds: frozenset[int]
 ) -> list[Tally]:
     """Add up the tallies of all seeds, for each unit."""
-    sums: dict[Unit, Tally] = {}
+    sums: dict[LanguagePair, Tally] = {}
     read: dict[Path, dict[str, Tally]] = {}
     for answer in found:
         cell, unit = answer.cell, answer.unit

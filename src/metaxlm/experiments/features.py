@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from metaxlm.analysis.results import TASKS
 from metaxlm.config import AlignmentRecipe, RetrievalRecipe
 from metaxlm.features.alignment import draw_examples, measure_alignment
 from metaxlm.features.alignment_scores import count_links
@@ -39,9 +40,6 @@ FEATURE_TASKS: dict[str, Callable[[Path], list[str]]] = {
     ALIGNMENT: list_word_alignment,
 }
 """Tasks without finetuning, and what lists their languages in a data folder."""
-TITLES = {RETRIEVAL: "Tatoeba", ALIGNMENT: "Word alignment"}
-METRICS = {RETRIEVAL: "accuracy", ALIGNMENT: "aer"}
-
 FeatureSettings = RetrievalRecipe | AlignmentRecipe
 USUAL_SETTINGS: dict[str, FeatureSettings] = {
     RETRIEVAL: RetrievalRecipe(),
@@ -160,9 +158,9 @@ def _describe_task(
 ) -> dict[str, Any]:
     return {
         "task": task,
-        "title": TITLES[task],
+        "title": TASKS[task].title,
         "kind": "features",
-        "metric": METRICS[task],
+        "metric": TASKS[task].metric,
         "source": PIVOT,
         "files": files,
         "examples": examples,

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from metaxlm.analysis.results import has_learned
 from metaxlm.experiments.cells import Cell, CellContent
 from metaxlm.experiments.evaluation_plan import TaskPlan
-from metaxlm.experiments.failed_trainings import has_learned
 from metaxlm.progress import say
 from metaxlm.tasks.finetune import Finetuned
 from metaxlm.tasks.judging import FileScores

@@ -8,18 +8,15 @@ paper's appendix tables), how it scored beside its sister variants, how to load 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from statistics import fmean
 from typing import Any
 
 import yaml
 
+from metaxlm.analysis.results import Results, Row, make_frame
+from metaxlm.analysis.tables import format_cell, markdown_row, section_cell
 from metaxlm.languages import language_name
-
-Row = Mapping[str, Any]
-"""One line of results.jsonl."""
 
 _SECTIONS = {
     "model": "Encoder",
@@ -39,9 +36,6 @@ _PARTS = {
     "layers": "layers",
     "head": "head",
 }
-_HEADLINE_METRICS = ("accuracy", "f1", "exact_match", "aer")
-_LOWER_IS_BETTER = ("aer",)
-_MAJORITY = "majority"
 
 
 def model_card(
@@ -59,7 +53,7 @@ def model_card(
         "## How it was trained",
         *_training_tables(recipe, variant),
         "## Results",
-        _results_table(results, variant),
+        _results_table(results, variant) if results else "None were recorded.",
         "## Limits",
         _limits(recipe, bool(results)),
     ]
@@ -166,66 +160,39 @@ def _show(value: Any) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
-    )
+    return "\n".join(markdown_row(line) for line in [header, ["---"] * len(header), *rows])
 
 
 def _results_table(results: Sequence[Row], variant: str) -> str:
-    """Return the means over languages, one row a task and metric, one column a variant."""
-    cells = _summarize(results)
-    if not cells:
+    """Return the means over languages and seeds: one row per task, one column per variant."""
+    found = Results(make_frame(results))
+    columns = found.variants
+    sections = list(found.sections(found.tasks, columns).values())
+    if not sections:
         return "None were recorded."
-    variants = list(dict.fromkeys(name for _, _, name in cells))
-    columns = [name for name in variants if name != _MAJORITY]
-    columns += [_MAJORITY] if _MAJORITY in variants else []
     rows = []
-    for task, metric in dict.fromkeys((task, metric) for task, metric, _ in cells):
-        arrow = "↓" if metric in _LOWER_IS_BETTER else "↑"
-        rows.append(
-            [task, f"{metric} {arrow}", *(cells.get((task, metric, name), "") for name in columns)]
-        )
+    for section in sections:
+        cells = []
+        for name in columns:
+            layer = f" (layer {section.layers[name]})" if name in section.layers else ""
+            cell = section_cell(section, name)
+            cells.append("" if cell.value is None else f"{format_cell(cell)}{layer}")
+        level = section.baseline("majority", section.shared)
+        where = f" ({section.scenario})" if section.task.trained_in_each else ""
+        metric = f"{' / '.join(section.metrics)} {'↓' if section.task.lower else '↑'}"
+        majority = "" if level is None else f"{100 * level:.1f}"
+        rows.append([f"{section.task.name}{where}", metric, *cells, majority])
     header = [f"**{name}** (this model)" if name == variant else name for name in columns]
     note = (
-        "Means over the test languages and seeds, in percent. Where a layer is given, all layers "
-        "were measured and the best one is shown."
+        "Means over the test languages that all variants have, and over seeds, in percent. Where a "
+        "layer is given, all layers were measured and the best one is shown."
     )
-    if _MAJORITY in columns:
+    if any(row[-1] for row in rows):
+        header.append("majority")
         note += " `majority` always answers the training set's most frequent label."
+    else:
+        rows = [row[:-1] for row in rows]
     return f"{_table(['task', 'metric', *header], rows)}\n\n{note}"
-
-
-def _summarize(results: Sequence[Row]) -> dict[tuple[str, str, str], str]:
-    """Return the shown score of each (task, metric, variant) that has rows."""
-    rows = [r for r in results if r.get("value") is not None and r.get("split") in (None, "test")]
-    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["variant"] is not None and row["metric"] in _HEADLINE_METRICS:
-            groups[row["task"], row["metric"], row["variant"]].append(row)
-    cells = {key: _score(group, key[1]) for key, group in groups.items()}
-    for task, metric in dict.fromkeys((task, metric) for task, metric, _ in groups):
-        majority = [r for r in rows if r["task"] == task and r["metric"] == _MAJORITY]
-        if majority and metric not in _LOWER_IS_BETTER:
-            cells[task, metric, _MAJORITY] = _score(majority, metric)
-    return cells
-
-
-def _score(rows: Sequence[Row], metric: str) -> str:
-    """Return the mean over languages of the means over seeds, at the last step and best layer."""
-    last_step = max((row.get("step") or 0) for row in rows)
-    layers: dict[int | None, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if (row.get("step") or 0) == last_step:
-            layers[row.get("layer")][row["language"]].append(row["value"])
-    means = {
-        layer: fmean(fmean(values) for values in languages.values())
-        for layer, languages in layers.items()
-    }
-    choose = min if metric in _LOWER_IS_BETTER else max
-    layer = choose(means, key=means.__getitem__)
-    suffix = "" if layer is None else f" (layer {layer})"
-    return f"{100 * means[layer]:.1f}{suffix}"
 
 
 def _limits(recipe: Mapping[str, Any], has_results: bool) -> str:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from tokenizers import Encoding, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.analysis.tables import Table, text_table
 from metaxlm.errors import MetaXLMError
+from metaxlm.languages import language_name
 from metaxlm.vocabulary.tokenizer_file import read_tokenizer
 
 # A batch is full at so many texts or characters: enough work to share, little enough to hold.
@@ -117,3 +119,27 @@ def _batch(texts: Iterable[str]) -> Iterator[list[str]]:
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def loss_table(
+    losses: Mapping[str, TrimLoss], similarities: Mapping[str, float] | None = None
+) -> Table:
+    """Return one row per language; `similarities` are mean cosines of vectors before and after."""
+    size = next(iter(losses.values()))
+    share = 100 * size.rows_after / size.rows_before
+    title = f"{size.rows_after:,} of {size.rows_before:,} tokens kept ({share:.1f} %)"
+    headings = ["language", "sentences", "same tokens", "tokens", "unknown"]
+    rows = []
+    for language, loss in losses.items():
+        before = 100 * loss.unknown_before / max(1, loss.tokens_before)
+        after = 100 * loss.unknown_after / max(1, loss.tokens_after)
+        row = [
+            language_name(language),
+            f"{loss.sentences:,}",
+            f"{100 * loss.same_share:.2f} %",
+            f"{100 * loss.growth:+.3f} %",
+            f"{before:.3f} → {after:.3f} %",
+        ]
+        rows.append([*row, *([f"{similarities[language]:.5f}"] if similarities else [])])
+    headings += ["cosine"] if similarities else []
+    return text_table("trimming", title, headings, rows, ["On held-out sentences."])

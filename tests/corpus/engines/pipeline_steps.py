@@ -33,7 +33,7 @@ def note_execution(folder: Path, rank: int) -> None:
         file.write(f"{rank}\n")
 
 
-def read_results(folder: Path) -> dict[str, bytes]:
+def read_rows(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("[0-9]*.txt")}
 
 

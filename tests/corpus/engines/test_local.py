@@ -21,7 +21,7 @@ from tests.corpus.engines.pipeline_steps import (
     WriteDocuments,
     is_alive,
     read_executions,
-    read_results,
+    read_rows,
     wait_until,
 )
 
@@ -44,7 +44,7 @@ def test_any_number_of_workers_gives_the_same_files(tmp_path: Path, capfd) -> No
         folder = tmp_path / str(workers)
         folder.mkdir()
         run([MakeDocuments(), WriteDocuments(folder)], WEIGHTS, folder / "work", workers)
-        results.append(read_results(folder))
+        results.append(read_rows(folder))
         assert sorted(read_executions(folder)) == [0, 1, 2, 3, 4]
         assert len(list((folder / "work/completions").iterdir())) == 5
     assert results[0] == results[1] == results[2]
@@ -122,13 +122,13 @@ def test_unexpected_exception_names_the_log(tmp_path: Path) -> None:
     assert str(caught.value).endswith(f"; see {log}")
     assert "in _misbehave" in caught.value.__notes__[0]
     assert "in _misbehave" in log.read_text()
-    assert sorted(read_results(tmp_path)) == ["1.txt", "3.txt"]
+    assert sorted(read_rows(tmp_path)) == ["1.txt", "3.txt"]
 
 
 def test_killed_worker_costs_only_its_task(tmp_path: Path) -> None:
     run([Misbehave(tmp_path, {1: "die once"})], [1] * 6, tmp_path / "work")
     assert Counter(read_executions(tmp_path)) == {0: 1, 1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
-    assert len(read_results(tmp_path)) == 6
+    assert len(read_rows(tmp_path)) == 6
 
 
 def test_worker_killed_from_outside(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_worker_killed_from_outside(tmp_path: Path) -> None:
     thread.join(20)
     assert not thread.is_alive()
     assert Counter(read_executions(tmp_path)) == {0: 2, 1: 1, 2: 1}
-    assert len(read_results(tmp_path)) == 3
+    assert len(read_rows(tmp_path)) == 3
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_no_worker_survives_a_killed_parent(tmp_path: Path, arguments: list[str]
     (tmp_path / "go").touch()
     run([WaitForFile(tmp_path, {1, 2})], [9, 5, 5, 1], tmp_path / "work")
     assert sorted(read_executions(tmp_path)[3:]) == [1, 2, 3]
-    assert read_results(tmp_path) == {f"{r}.txt": b"%d of 4\n" % r for r in range(4)}
+    assert read_rows(tmp_path) == {f"{r}.txt": b"%d of 4\n" % r for r in range(4)}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -22,7 +22,7 @@ from tests.corpus.engines.pipeline_steps import (
     WriteDocuments,
     is_alive,
     read_executions,
-    read_results,
+    read_rows,
     wait_until,
 )
 
@@ -135,11 +135,11 @@ def test_tasks_on_a_cluster(environment: dict[str, str], address: str, tmp_path:
     local.mkdir()
     pipeline = [MakeDocuments(), WriteDocuments(local)]
     run_tasks(pipeline, [4, 3, 2, 1], local / "work", EngineRecipe(workers=2), "local")
-    assert read_results(tmp_path / "same") == read_results(local)
+    assert read_rows(tmp_path / "same") == read_rows(local)
     assert lines[0].startswith("same: 10/10 kB")
 
     assert Counter(read_executions(killed)) == {0: 2, 1: 1, 2: 1, 3: 1}
-    assert len(read_results(killed)) == 4
+    assert len(read_rows(killed)) == 4
     assert lines[1].startswith("killed: 10/10 kB")
 
     assert Counter(read_executions(tmp_path / "faults")) == {0: 3, 1: 1, 2: 1, 3: 1}

@@ -21,7 +21,7 @@ from tests.corpus.engines.pipeline_steps import (
     WriteDocuments,
     is_alive,
     read_executions,
-    read_results,
+    read_rows,
     wait_until,
 )
 
@@ -129,7 +129,7 @@ def test_arrays_complete_all_tasks(tmp_path: Path, jobs: Path, capfd) -> None:
     local.mkdir()
     pipeline = [MakeDocuments(), WriteDocuments(local)]
     run_tasks(pipeline, [1] * 4, local / "work", EngineRecipe(workers=2), "local")
-    assert read_results(folder) == read_results(local)
+    assert read_rows(folder) == read_rows(local)
 
     # The cluster's arrays have three elements, so there are two; the second waits for the first.
     assert (jobs / "../sbatch.log").read_text().splitlines() == [
@@ -243,4 +243,4 @@ def test_second_start_waits_for_jobs_that_still_run(tmp_path: Path, jobs: Path) 
     (tmp_path / "go").touch()
     assert second.wait(20) == 0
     assert sorted(read_executions(tmp_path)) == [0, 1]
-    assert len(read_results(tmp_path)) == 2
+    assert len(read_rows(tmp_path)) == 2

@@ -1,0 +1,394 @@
+"""Statistics of scores: intervals over seeds, paired tests over the same examples, correction.
+
+The paired tests take tallies by example (`Task.tally`, summed over seeds) of several models. They
+return for each pair of models the difference of a score, a 95 % bootstrap interval and the p-value
+of an approximate-randomization test, by language and for the mean over languages, which the paper's
+tables show. They hold the trained models fixed: the paired test covers test-set variance only, the
+interval over seeds covers the variance of finetuning.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import find_packed, read_json
+from metaxlm.randomness import generator
+
+Floats = npt.NDArray[np.float64]
+Score = Callable[[Floats], Floats]
+"""Sums [..., counts] to scores [...]: one metric of `Task.summarize`."""
+SeedScores = dict[int, float]
+"""A value for each seed."""
+
+ALPHA = 0.05
+"""Differences with a smaller p-value are supported."""
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+EQUAL = 1e-9
+"""Scores this close are equal."""
+COMPARISONS = "comparisons.json"
+_CHUNK = 1 << 22
+"""Weights of examples in memory at once."""
+_TIE = 1e-12
+"""Differences this close are equal: sums of fractions depend on their order."""
+_INTERVAL_WIDTH = 2 * statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""Width of a 95 % interval in standard errors."""
+_MOST_FREEDOM = 60
+"""Above it Student's t is nearly normal."""
+
+
+# Seeds -------------------------------------------------------------------------------------------
+
+
+def mean(series: SeedScores) -> float:
+    """Return the mean over seeds."""
+    return statistics.fmean(series.values())
+
+
+def average(many: Sequence[SeedScores]) -> SeedScores:
+    """Average several quantities within each seed, over the seeds that all of them have.
+
+    Without a common seed (half-finished runs) their means are averaged into one value, as seed 0.
+    Empty where one of them is empty.
+    """
+    if not many or not all(many):
+        return {}
+    shared = [seed for seed in many[0] if all(seed in series for series in many)]
+    if not shared:
+        return {0: statistics.fmean(map(mean, many))}
+    return {seed: statistics.fmean(series[seed] for series in many) for seed in shared}
+
+
+def subtract(left: SeedScores, right: SeedScores) -> SeedScores:
+    """Subtract seed by seed, over the seeds both have; without a common one, the means."""
+    if not left or not right:
+        return {}
+    shared = {seed: left[seed] - right[seed] for seed in left if seed in right}
+    return shared or {0: mean(left) - mean(right)}
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Return the sample deviation; None for one value."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def find_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % t-interval of the mean; None for one value."""
+    if len(values) < 2:
+        return None
+    half = find_half_width([values])
+    return statistics.fmean(values) - half, statistics.fmean(values) + half
+
+
+def find_p_value(
+    value: float, samples: Sequence[Sequence[float]], known_variance: float = 0.0
+) -> float:
+    """Return the two-sided p-value that a sum or difference of means of samples is 0 (Welch).
+
+    The known variance of the value, which has no sample here, adds to those of the means.
+    """
+    from scipy import stats
+
+    total, freedom = _add_errors(samples, known_variance)
+    if total <= EQUAL**2:
+        return 0.0 if abs(value) > EQUAL else 1.0
+    return float(2 * stats.t.sf(abs(value) / math.sqrt(total), freedom))
+
+
+def find_half_width(samples: Sequence[Sequence[float]], known_variance: float = 0.0) -> float:
+    """Return half of the 95 % interval of a sum or difference of means, as it is tested."""
+    from scipy import stats
+
+    total, freedom = _add_errors(samples, known_variance)
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(total)
+
+
+def _add_errors(samples: Sequence[Sequence[float]], known_variance: float) -> tuple[float, int]:
+    """Return the variance of a sum of means, and its degrees of freedom (Welch-Satterthwaite).
+
+    The degrees of freedom are rounded down, which is the cautious side.
+    """
+    errors = [(statistics.variance(sample) / len(sample), len(sample) - 1) for sample in samples]
+    total = known_variance + sum(error for error, _ in errors)
+    uncertainty = sum(error**2 / freedom for error, freedom in errors)
+    if uncertainty * _MOST_FREEDOM <= total**2:
+        return total, _MOST_FREEDOM
+    return total, max(1, int(total**2 / uncertainty + 1e-9))
+
+
+# P-values of counts and trends -------------------------------------------------------------------
+
+
+def sign_test(better: int, worse: int) -> float:
+    """Return the two-sided p-value of a split, were both sides equally likely."""
+    from scipy import stats
+
+    return float(stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
+
+
+def share_test(hits: int, total: int, share: float) -> float:
+    """Return the probability of at least this many hits, were each as likely as the share."""
+    from scipy import stats
+
+    return float(stats.binom.sf(hits - 1, total, share))
+
+
+def trend_test(values: Sequence[float]) -> tuple[float, float]:
+    """Return Kendall's rank correlation with time and its p-value (Mann and Kendall).
+
+    It takes the points as independent but for the trend.
+    """
+    from scipy import stats
+
+    if len(set(values)) < 2:
+        return 0.0, 1.0
+    found = stats.kendalltau(range(len(values)), values)
+    return float(found.statistic), float(found.pvalue)
+
+
+def correct_holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values that hold together: Holm's step-down correction."""
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def join_p_values(p_values: Sequence[float], at_least: int) -> float:
+    """Return the p-value that fewer than `at_least` of these are real (a partial conjunction).
+
+    For all of them the largest decides; for one of them the smallest is corrected for their number,
+    as Bonferroni does.
+    """
+    if at_least <= 0:
+        return 0.0
+    if at_least > len(p_values):
+        return 1.0
+    return min(1.0, (len(p_values) - at_least + 1) * sorted(p_values)[at_least - 1])
+
+
+# Paired tests over examples ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A score of the first model less that of the second."""
+
+    value: float
+    low: float
+    high: float
+    """Ends of the bootstrap interval."""
+    p_value: float
+    """Two-sided, of the hypothesis that it does not matter which model an answer is from."""
+
+    @property
+    def variance(self) -> float:
+        """The variance over examples that the interval implies."""
+        return ((self.high - self.low) / _INTERVAL_WIDTH) ** 2
+
+    def turn(self) -> Difference:
+        """Exchange the two models."""
+        return Difference(-self.value, -self.high, -self.low, self.p_value)
+
+
+@dataclass(frozen=True)
+class PairComparison:
+    """Two models on the same examples."""
+
+    first: str
+    second: str
+    by_language: tuple[Difference, ...]
+    """In the order of the tallies."""
+    mean: Difference
+    """Of the mean over languages."""
+
+    def turn(self) -> PairComparison:
+        """Exchange the two models."""
+        turned = tuple(difference.turn() for difference in self.by_language)
+        return PairComparison(self.second, self.first, turned, self.mean.turn())
+
+
+@dataclass(frozen=True)
+class TaskComparison:
+    """Pairs of models on one task, those that share the same files and seeds."""
+
+    task: str
+    scenario: str
+    metric: str
+    units: tuple[tuple[str, str], ...]
+    """Training and test language of each file."""
+    num_examples: tuple[int, ...]
+    num_seeds: int
+    pairs: tuple[PairComparison, ...]
+    """P-values by language are corrected over the languages; that of the mean is not."""
+    layer: int | None = None
+    """Of a task without finetuning, of which only the means are compared."""
+
+
+def read_comparisons(path: Path) -> list[TaskComparison]:
+    """Return the tests that a run has kept; none where there is no file."""
+    path = find_packed(path)
+    if not path.is_file():
+        return []
+    try:
+        return [restore_comparison(values) for values in read_json(path).values()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MetaXLMError(
+            f"{path}: not a file of comparisons ({error!r}); delete it and run the evaluation again"
+        ) from error
+
+
+def restore_comparison(values: Mapping[str, Any]) -> TaskComparison:
+    """Make a comparison from the dictionary that `asdict` gives."""
+    pairs = tuple(
+        PairComparison(
+            pair["first"],
+            pair["second"],
+            tuple(Difference(**difference) for difference in pair["by_language"]),
+            Difference(**pair["mean"]),
+        )
+        for pair in values["pairs"]
+    )
+    units = tuple((source, language) for source, language in values["units"])
+    sizes = tuple(values["num_examples"])
+    return TaskComparison(**{**values, "units": units, "num_examples": sizes, "pairs": pairs})
+
+
+def find_comparison(
+    comparisons: Sequence[TaskComparison],
+    task: str,
+    first: str,
+    second: str,
+    scenario: str,
+    layer: int | None = None,
+) -> tuple[TaskComparison, PairComparison] | None:
+    """Return the test between two models, the first one first; None where there is none."""
+    for comparison in comparisons:
+        if (comparison.task, comparison.scenario, comparison.layer) != (task, scenario, layer):
+            continue
+        for pair in comparison.pairs:
+            if (pair.first, pair.second) == (first, second):
+                return comparison, pair
+            if (pair.second, pair.first) == (first, second):
+                return comparison, pair.turn()
+    return None
+
+
+def compare_pairs(
+    tallies: Mapping[str, Sequence[Floats]],
+    score: Score,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    pairs: Sequence[tuple[str, str]] | None = None,
+) -> list[PairComparison]:
+    """Compare models, by default every two; each has one [examples, counts] per language.
+
+    Languages with equally many examples share their draws: in XNLI, PAWS-X and XQuAD example k is
+    the same one in every language, so that only whole rows of translations are exchangeable.
+    Sharing does no harm where they are not translations.
+    """
+    pairs = list(combinations(tallies, 2)) if pairs is None else pairs
+    if not pairs:
+        return []
+    sizes = [len(tally) for tally in next(iter(tallies.values()))]
+    for name, of_model in tallies.items():
+        assert [len(tally) for tally in of_model] == sizes, f"{name}: other examples"
+    sums = {name: [t.sum(axis=0) for t in of_model] for name, of_model in tallies.items()}
+    observed = np.array(
+        [
+            [float(score(a) - score(b)) for a, b in zip(sums[one], sums[two], strict=True)]
+            for one, two in pairs
+        ]
+    )
+    swapped = np.empty((len(pairs), len(sizes), resamples))
+    drawn = np.empty((len(pairs), len(sizes), resamples))
+    for size in sorted(set(sizes)):
+        places = [k for k, found in enumerate(sizes) if found == size]
+        _swap(tallies, sums, pairs, places, score, swapped, generator(seed, "swap", size))
+        _resample(tallies, pairs, places, score, drawn, generator(seed, "bootstrap", size))
+    return [
+        PairComparison(
+            *pair,
+            tuple(
+                _test(observed[k, place], swapped[k, place], drawn[k, place])
+                for place in range(len(sizes))
+            ),
+            _test(observed[k].mean(), swapped[k].mean(axis=0), drawn[k].mean(axis=0)),
+        )
+        for k, pair in enumerate(pairs)
+    ]
+
+
+def _swap(
+    tallies: Mapping[str, Sequence[Floats]],
+    sums: Mapping[str, Sequence[Floats]],
+    pairs: Sequence[tuple[str, str]],
+    places: Sequence[int],
+    score: Score,
+    out: Floats,
+    random: np.random.Generator,
+) -> None:
+    """Exchange both models' answers of each example with probability 1/2."""
+    size = len(tallies[pairs[0][0]][places[0]])
+    for rows in _chunks(out.shape[-1], size):
+        bits = np.unpackbits(
+            random.integers(0, 256, (len(rows), -(-size // 8)), dtype=np.uint8), axis=1, count=size
+        )
+        flips_RN = bits.astype(np.float64)
+        for k, (one, two) in enumerate(pairs):
+            for place in places:
+                moved = flips_RN @ (tallies[two][place] - tallies[one][place])
+                out[k, place, rows.start : rows.stop] = score(sums[one][place] + moved) - score(
+                    sums[two][place] - moved
+                )
+
+
+def _resample(
+    tallies: Mapping[str, Sequence[Floats]],
+    pairs: Sequence[tuple[str, str]],
+    places: Sequence[int],
+    score: Score,
+    out: Floats,
+    random: np.random.Generator,
+) -> None:
+    """Draw examples with replacement, the same ones for all models."""
+    size = len(tallies[pairs[0][0]][places[0]])
+    for rows in _chunks(out.shape[-1], size):
+        chosen = random.integers(0, size, (len(rows), size), dtype=np.int32)
+        chosen += (np.arange(len(rows), dtype=np.int32) * size)[:, None]
+        counts = np.bincount(chosen.ravel(), minlength=len(rows) * size)
+        weights_RN = counts.reshape(len(rows), size).astype(np.float64)
+        for place in places:
+            scores = {
+                name: score(weights_RN @ of_model[place]) for name, of_model in tallies.items()
+            }
+            for k, (one, two) in enumerate(pairs):
+                out[k, place, rows.start : rows.stop] = scores[one] - scores[two]
+
+
+def _chunks(resamples: int, size: int) -> Iterator[range]:
+    """Yield ranges of resamples whose weights fit in memory together."""
+    step = max(1, _CHUNK // max(1, size))
+    for start in range(0, resamples, step):
+        yield range(start, min(start + step, resamples))
+
+
+def _test(observed: float, swapped_R: Floats, drawn_R: Floats) -> Difference:
+    """Return the interval of percentiles, and the p-value that counts the observed value too."""
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(drawn_R, [tail, 100 - tail])
+    extreme = int((np.abs(swapped_R) >= abs(observed) - _TIE).sum())
+    p_value = (1 + extreme) / (1 + len(swapped_R))
+    return Difference(float(observed), float(low), float(high), p_value)

@@ -1,0 +1,239 @@
+"""How reports look: colors, the style of figures, SVG and PDF files, and page templates.
+
+Every variant has one color, marker and dash everywhere. The hues can be told apart with the common
+color-vision deficiencies; variants that share a hue are dashed differently. Files use the light
+tones; a page's SVG has its colors as CSS variables, so that it follows the reader's light or dark
+setting. The same figure gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from metaxlm.files import atomic_file, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TEMPLATES = Path(__file__).parent / "templates"
+FONT_STACK = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True)
+class Tone:
+    """A CSS variable with its value on a light and on a dark page."""
+
+    variable: str
+    light: str
+    dark: str
+
+
+INK = Tone("--figure-ink", "#3a3f47", "#c3c8d0")
+GRID = Tone("--figure-grid", "#e3e5e9", "#32363d")
+_VARIANTS = (
+    Tone("--variant-0", "#6f7682", "#a4abb7"),
+    Tone("--variant-1", "#0b6fad", "#5fb4ea"),
+    Tone("--variant-2", "#c8500a", "#f59a57"),
+    Tone("--variant-3", "#00805c", "#3ccb9f"),
+    Tone("--variant-4", "#a2478a", "#e193cc"),
+    Tone("--variant-5", "#857000", "#d9c142"),
+    Tone("--variant-6", "#5a4fcf", "#a9a1fb"),
+)
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "8", "*", "<", ">", "d")
+_DASHES = ("--", "-", "-", "-.", "-.", ":", ":", "-", "--", "--", "-", "-", "-", "-")
+"""Twice as many as colors: the second seven are for variants that share a color."""
+_FIXED_PLACES = {"xlm": 0, "metaxlm": 1, "metaxlm+dict": 2}
+_RULES = {
+    "special": Tone("--rule-special", "#2e3a36", "#e8efec"),
+    "direct": Tone("--rule-direct", "#17795e", "#2fa583"),
+    "normalized": Tone("--rule-normalized", "#8cc9b5", "#1f5d4b"),
+    "dictionary": Tone("--rule-dictionary", "#8a6fc0", "#a88fe0"),
+    "filler": Tone("--rule-filler", "#dcdfe4", "#3c4149"),
+}
+_OTHER_RULE = Tone("--rule-other", "#c9a227", "#d9b84a")
+LINKS = {
+    "sure": Tone("--link-sure", "#0b6fad", "#5fb4ea"),
+    "possible": Tone("--link-possible", "#17795e", "#3ccb9f"),
+    "wrong": Tone("--link-wrong", "#c8500a", "#f59a57"),
+    "missed": Tone("--link-missed", "#7d838e", "#8d95a2"),
+}
+_TONES = (INK, GRID, *_VARIANTS, *_RULES.values(), _OTHER_RULE, *LINKS.values())
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a variant is drawn."""
+
+    place: int
+    tone: Tone
+    marker: str
+    dash: str
+
+    @property
+    def color(self) -> str:
+        """The color in files."""
+        return self.tone.light
+
+    @property
+    def css_class(self) -> str:
+        """The class of a swatch in this variant's color."""
+        return f"v{self.place}"
+
+
+def assign_looks(variants: Sequence[str]) -> dict[str, Look]:
+    """Give every variant its look; the paper's three keep theirs in every run."""
+    taken = {_FIXED_PLACES[variant] for variant in variants if variant in _FIXED_PLACES}
+    free = [place for place in range(len(_VARIANTS)) if place not in taken]
+    looks, used = {}, 0
+    for variant in variants:
+        place = _FIXED_PLACES.get(variant)
+        if place is None:
+            times, chosen = divmod(used, len(free))
+            place = free[chosen] + times % 2 * len(_VARIANTS)
+            used += 1
+        color = place % len(_VARIANTS)
+        looks[variant] = Look(color, _VARIANTS[color], _MARKERS[place], _DASHES[place])
+    return looks
+
+
+def choose_rule_tone(kind: str) -> Tone:
+    """Return the color of a kind of matching rule."""
+    return _RULES.get(kind, _OTHER_RULE)
+
+
+def write_css_variables() -> str:
+    """Return the rules that give every color its light and its dark value."""
+    light = "".join(f"{tone.variable}:{tone.light};" for tone in _TONES)
+    dark = "".join(f"{tone.variable}:{tone.dark};" for tone in _TONES)
+    swatches = "".join(
+        f".v{place}{{--own:var({tone.variable})}}" for place, tone in enumerate(_VARIANTS)
+    )
+    return (
+        f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
+        f"@media print{{:root{{{light}}}}}\n{swatches}\n"
+    )
+
+
+_SETTINGS = {
+    "svg.hashsalt": "metaxlm",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": INK.light,
+    "axes.labelcolor": INK.light,
+    "axes.titlecolor": INK.light,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID.light,
+    "grid.linewidth": 0.8,
+    "xtick.color": INK.light,
+    "ytick.color": INK.light,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.labelcolor": INK.light,
+    "text.color": INK.light,
+    "text.parse_math": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def drawing_style() -> Iterator[None]:
+    """Draw in the report's style; the settings of the process stay as they are."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def render_pdf(figure: Figure) -> bytes:
+    """Return the figure as PDF."""
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    buffer = io.BytesIO()
+    with drawing_style():
+        FigureCanvasPdf(figure).print_pdf(
+            buffer, metadata={"CreationDate": None, "Creator": None, "Producer": None}
+        )
+    figure.set_layout_engine("none")  # the next file need not compute the layout again
+    return buffer.getvalue()
+
+
+def render_svg(figure: Figure) -> str:
+    """Return the figure as an SVG file with text as text and the light colors."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    buffer = io.StringIO()
+    with drawing_style():
+        FigureCanvasSVG(figure).print_svg(
+            buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
+    figure.set_layout_engine("none")
+    text = re.sub(r' d="[^"]*"', _round_path, buffer.getvalue())
+    return text.replace("'DejaVu Sans'", FONT_STACK)
+
+
+def _round_path(found: re.Match[str]) -> str:
+    """Write a path's numbers with two digits, which is a hundredth of a point."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", found[0])
+
+
+def embed_svg(svg: str, name: str, title: str) -> str:
+    """Turn an SVG file into an element of a page: named, colored by CSS, with unique ids."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
+    element = re.sub(r"<!--.*?-->\s*", "", element, flags=re.DOTALL)
+    element = element.replace("xlink:href", "href")
+    element = re.sub(r'\bid="', f'id="{name}-', element)
+    element = re.sub(r'\bhref="#', f'href="#{name}-', element)
+    element = element.replace("url(#", f"url(#{name}-")
+    # The page has its own background.
+    element = element.replace("fill: #ffffff", "fill: none")
+    for tone in _TONES:
+        element = element.replace(tone.light, f"var({tone.variable})")
+    box = re.search(r'viewBox="([^"]+)"', element)
+    assert box is not None, "matplotlib writes a viewBox"
+    opening = f'<svg viewBox="{box[1]}" role="img" aria-label="{escape(title)}">'
+    return re.sub(r"^<svg[^>]*>", opening, element, count=1)
+
+
+def write_figure(folder: Path, name: str, figure: Figure) -> str:
+    """Write a figure as SVG and PDF; return the SVG."""
+    svg = render_svg(figure)
+    write_text(folder / f"{name}.svg", svg)
+    with atomic_file(folder / f"{name}.pdf") as temporary:
+        temporary.write_bytes(render_pdf(figure))
+    return svg
+
+
+def make_environment(*, is_html: bool = True) -> Environment:
+    """Return the loader of templates; a value that a page needs and lacks is an error."""
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=is_html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

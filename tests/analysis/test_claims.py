@@ -1,0 +1,176 @@
+"""The paper's own printed numbers: its claims hold on them, and fail once the numbers are changed.
+
+They come without seeds and examples, so that the numbers decide alone. What the paper shows only in
+figures cannot be told from its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from metaxlm.analysis.claims import Verdict, judge_claims
+from metaxlm.analysis.paper import MEAN, paper_scores
+from metaxlm.analysis.results import title_task
+from tests.analysis.rows import make_results, make_row
+
+NAMES = {"XLM": "xlm", "MetaXLM": "metaxlm", "MetaXLM+Dict": "metaxlm+dict"}
+FIVE = ("xquad", "mlqa", "tydiqa", "xnli", "pawsx")
+ABLATIONS = {
+    "xlm": (47.3, 39.9, 26.8, 57.9, 77.8),
+    "metaxlm": (57.9, 51.5, 39.7, 64.6, 83.2),
+    "xlm+kd": (47.3, 40.4, 27.7, 57.9, 78.3),
+    "freeze": (45.2, 41.1, 30.0, 53.8, 81.7),
+    "body": (43.5, 38.0, 28.4, 51.3, 76.1),
+    "embeddings": (46.8, 39.4, 31.4, 55.7, 77.9),
+}
+"""Tables 3 to 5: F1 and accuracy, means over languages."""
+METRICS = dict(zip(FIVE, ("f1", "f1", "f1", "accuracy", "accuracy"), strict=True))
+BY_LANGUAGE = {
+    "average-order", "six-of-seven-tasks", "dict-best-on-all-tasks", "english-gains",
+    "other-languages-gain", "amazon-every-set", "amazon-dict",
+}  # fmt: skip
+BY_MEANS = {
+    "distillation-gains-little", "metaxlm-beats-distillation", "freezing-is-worse",
+    "freezing-beats-xlm-on-three", "both-parts-best", "one-part-hardly-helps",
+    "body-alone-harms", "embeddings-alone-harm",
+}  # fmt: skip
+Rows = list[dict[str, Any]]
+
+
+def list_tables_by_language() -> Rows:
+    """Tables 1 and 2 with those of the appendix."""
+    rows = []
+    for (task, language), models in paper_scores().items():
+        is_amazon = task.startswith("amazon")
+        place = {
+            "source": language if is_amazon else "en",
+            "scenario": "supervised" if is_amazon else "transfer",
+            "language": language,
+        }
+        rows += [
+            make_row(task, NAMES[model], value, metric=metric, **place)
+            for model, metrics in models.items()
+            if model in NAMES and language != MEAN
+            for metric, value in metrics.items()
+        ]
+    return rows
+
+
+def list_ablations() -> Rows:
+    return [
+        make_row(task, variant, value / 100, metric=METRICS[task], language="all")
+        for variant, values in ABLATIONS.items()
+        for task, value in zip(FIVE, values, strict=True)
+    ]
+
+
+def judge_all(rows: Rows, tested: bool = False) -> dict[str, Verdict]:
+    return {v.claim.name: v for v in judge_claims(make_results(rows, tested=tested))}
+
+
+def judge_changed(rows: Rows, name: str, gain: float, **where: Any) -> str:
+    """Add a gain to some of the rows and judge one claim."""
+    changed, count = [], 0
+    for row in rows:
+        chosen = all(row[key] == value for key, value in where.items())
+        count += chosen
+        changed.append({**row, "value": row["value"] + gain * chosen})
+    assert count
+    return judge_all(changed)[name].outcome
+
+
+def test_claims_of_the_tables_hold_on_them() -> None:
+    verdicts = judge_all(list_tables_by_language())
+    assert {name for name, v in verdicts.items() if v.outcome == "holds"} == BY_LANGUAGE
+    assert {v.outcome for v in verdicts.values()} == {"holds", "cannot be told"}
+    numbers = dict(verdicts["average-order"].numbers)
+    assert [numbers[name] for name in NAMES] == ["49.2", "55.7", "59.3"]
+    assert dict(verdicts["amazon-every-set"].numbers)["better"] == "12 of 12"
+    assert "by the numbers alone" in verdicts["average-order"].reason
+    numbers = dict(verdicts["other-languages-gain"].numbers)
+    assert numbers["XLM"] < numbers["MetaXLM"]
+
+
+def test_claims_of_the_ablations_hold_on_them() -> None:
+    verdicts = judge_all(list_ablations())
+    held = {name for name, v in verdicts.items() if v.outcome == "holds"}
+    assert held == BY_MEANS
+    numbers = dict(verdicts["one-part-hardly-helps"].numbers)
+    assert numbers["Body only − XLM"] == "-2.5"
+    assert numbers["Embeddings only − XLM"] == "+0.3"
+    assert numbers["MetaXLM − XLM"] == "+9.4"
+
+
+def test_printed_means_are_one_number_each_and_prove_nothing() -> None:
+    verdicts = judge_all([*list_tables_by_language()], tested=True)
+    assert {v.outcome for v in verdicts.values()} == {"cannot be told"}
+    reason = verdicts["average-order"].reason
+    assert "MetaXLM is 6.5 points above XLM" in reason and "one seed" in reason
+    assert dict(verdicts["amazon-every-set"].numbers)["better"] == "12 of 12"
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "where"),
+    [
+        ("average-order", -0.07, {"variant": "metaxlm"}),
+        ("average-order", 0.05, {"variant": "metaxlm"}),
+        ("average-order", 0.6, {"variant": "metaxlm", "metric": "em"}),
+        ("six-of-seven-tasks", 0.06, {"variant": "xlm", "task": "pawsx"}),
+        ("dict-best-on-all-tasks", 0.03, {"variant": "metaxlm", "task": "xnli"}),
+        ("english-gains", 0.2, {"variant": "xlm", "language": "en"}),
+        ("amazon-every-set", 0.01, {"variant": "xlm", "task": "amazon-music", "language": "ja"}),
+        ("amazon-dict", 0.01, {"variant": "metaxlm"}),
+    ],
+)
+def test_other_numbers_make_claims_of_the_tables_fail(
+    name: str, gain: float, where: dict[str, Any]
+) -> None:
+    assert judge_changed(list_tables_by_language(), name, gain, **where) == "fails"
+
+
+def test_one_language_does_not_turn_a_mean_but_all_do() -> None:
+    rows = list_tables_by_language()
+    others = [row for row in rows if row["language"] != "en"]
+    english = [row for row in rows if row["language"] == "en"]
+    for row in others:
+        if row["variant"] == "metaxlm":
+            row["value"] -= 0.2
+    verdicts = judge_all([*others, *english])
+    assert verdicts["other-languages-gain"].outcome == "fails"
+    assert verdicts["english-gains"].outcome == "holds"
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "where", "outcome"),
+    [
+        ("distillation-gains-little", 0.06, {"variant": "xlm+kd"}, "fails"),
+        ("distillation-gains-little", 0.03, {"variant": "xlm+kd"}, "cannot be told"),
+        ("distillation-gains-little", -0.03, {"variant": "xlm+kd"}, "fails"),
+        ("distillation-gains-little", -0.2, {"variant": "metaxlm"}, "fails"),
+        ("metaxlm-beats-distillation", 0.06, {"variant": "xlm+kd", "task": "pawsx"}, "fails"),
+        ("freezing-is-worse", 0.02, {"variant": "freeze", "task": "pawsx"}, "fails"),
+        ("freezing-beats-xlm-on-three", -0.02, {"variant": "freeze", "task": "mlqa"}, "fails"),
+        ("freezing-beats-xlm-on-three", 0.02, {"variant": "freeze", "task": "mlqa"}, "holds"),
+        ("both-parts-best", 0.1, {"variant": "embeddings", "task": "xnli"}, "fails"),
+        ("one-part-hardly-helps", 0.05, {"variant": "embeddings"}, "fails"),
+        ("one-part-hardly-helps", -0.05, {"variant": "embeddings"}, "holds"),
+        ("body-alone-harms", 0.02, {"variant": "body", "task": "mlqa"}, "fails"),
+        ("embeddings-alone-harm", 0.02, {"variant": "embeddings", "task": "mlqa"}, "fails"),
+    ],
+)
+def test_other_numbers_change_claims_of_the_ablations(
+    name: str, gain: float, where: dict[str, Any], outcome: str
+) -> None:
+    assert judge_changed(list_ablations(), name, gain, **where) == outcome
+
+
+@pytest.mark.parametrize("missing", ["xnli", "amazon-dvd"])
+def test_a_missing_task_is_named(missing: str) -> None:
+    rows: Sequence[dict[str, Any]] = list_tables_by_language()
+    verdicts = judge_all([row for row in rows if row["task"] != missing])
+    claim = "average-order" if missing == "xnli" else "amazon-dict"
+    assert verdicts[claim].outcome == "cannot be told"
+    assert title_task(missing) in verdicts[claim].reason

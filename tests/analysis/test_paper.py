@@ -1,0 +1,89 @@
+"""The published scores: complete, equal to the paper's source, and consistent with its averages."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from metaxlm.analysis.paper import (
+    ABLATED,
+    AVERAGED,
+    MEAN,
+    MODELS,
+    average_tasks,
+    find_paper_mean,
+    find_paper_scores,
+    list_paper_languages,
+    paper_scores,
+)
+
+PAPER = Path(__file__).parents[2] / ".." / "shared" / "paper" / "metaxlm.tex"
+NUM_LANGUAGES = {
+    "udpos": 33, "panx": 40, "xquad": 11, "mlqa": 7, "tydiqa": 9, "xnli": 15, "pawsx": 7,
+    "amazon-books": 4, "amazon-dvd": 4, "amazon-music": 4,
+}  # fmt: skip
+ABLATIONS = {
+    "XLM+KD": "XLM$+$KD & 47.3",
+    "MetaXLM+freezing": "~~~~$+$freezing & 45.2",
+    "Body only": "Body & 43.5",
+    "Embeddings only": "Emb & 46.8",
+}
+"""The models of tables 3 to 5, and how their rows begin."""
+ROUNDING = 0.0005
+"""Of one printed score; a mean of such, against a printed mean, may be twice as far off."""
+
+
+def list_values(model: str, task: str, metric: str) -> list[float]:
+    found = (find_paper_scores(task, code).get(model, {}) for code in list_paper_languages(task))
+    return [scores[metric] for scores in found if metric in scores]
+
+
+@pytest.mark.parametrize("model", MODELS[:3])
+def test_means_over_languages_are_the_printed_ones(model: str) -> None:
+    beyond_own_rounding = set()
+    for task, number in NUM_LANGUAGES.items():
+        metrics = find_paper_scores(task, "en")[model]
+        for metric in metrics:
+            values = list_values(model, task, metric)
+            assert len(values) == number
+            printed = find_paper_scores(task).get(model, {}).get(metric)
+            if printed is not None:
+                assert statistics.fmean(values) == pytest.approx(printed, abs=2 * ROUNDING)
+                assert find_paper_mean(task, model, metric, list_paper_languages(task)) == printed
+                if abs(statistics.fmean(values) - printed) > ROUNDING + 1e-9:
+                    beyond_own_rounding.add((task, metric))
+    expected = {"XLM": {("pawsx", "accuracy")}, "MetaXLM": {("tydiqa", "f1")}}
+    assert beyond_own_rounding == expected.get(model, set())
+    amazon = [v for task in NUM_LANGUAGES if task.startswith("amazon")
+              for v in list_values(model, task, "accuracy")]  # fmt: skip
+    printed = find_paper_scores("amazon")[model]["accuracy"]
+    assert statistics.fmean(amazon) == pytest.approx(printed, abs=2 * ROUNDING)
+
+
+def test_the_average_over_tasks_counts_questions_once() -> None:
+    for model, expected in zip(MODELS, (49.19, 55.67, 59.3, 63.05), strict=True):
+        by_task = [list(find_paper_scores(task)[model].values()) for task in AVERAGED]
+        assert [len(scores) for scores in by_task] == [1, 1, 2, 2, 2, 1, 1]
+        average = average_tasks(by_task)
+        assert average is not None and round(100 * average, 2) == expected
+        printed = find_paper_scores("xtreme")[model]["average"]
+        assert average == pytest.approx(printed, abs=ROUNDING + 1e-9)
+    assert average_tasks([[0.5], []]) is None
+    assert find_paper_mean("xnli", "XLM", "accuracy", ["de", "xx"]) is None
+
+
+def test_every_number_is_in_the_paper() -> None:
+    if not PAPER.is_file():
+        pytest.skip("the paper's source is not here")
+    rows = {line.strip() for line in PAPER.read_text("utf-8").splitlines() if "&" in line}
+    printed = {number for row in rows for number in re.findall(r"(?<![\d.])\d+\.\d(?!\d)", row)}
+    values = [v for models in paper_scores().values() for m in models.values() for v in m.values()]
+    assert len(values) > 500
+    assert {f"{100 * value:.1f}" for value in values} <= printed
+    for model, start in ABLATIONS.items():
+        theirs = re.findall(r"\d+\.\d", next(row for row in rows if row.startswith(start)))
+        ours = [next(iter(find_paper_scores(task, MEAN)[model].values())) for task in ABLATED]
+        assert theirs == [f"{100 * value:.1f}" for value in ours]

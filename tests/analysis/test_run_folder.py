@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from metaxlm.analysis.report import write_report
+from metaxlm.analysis.run_folder import read_run
+from metaxlm.errors import MetaXLMError
+from tests.analysis.fake_run import RECIPE, VARIANTS, make_row, write_lines
+
+
+def test_complete_run_misses_nothing(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    assert run.missing == []
+    assert run.variants == list(VARIANTS)
+    assert run.name == "fake"
+    assert list(run.coverage) == ["metaxlm", "metaxlm+dict"]
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_no_results_is_a_clear_error(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "results.jsonl").write_text(content)
+    with pytest.raises(MetaXLMError, match=r"results\.jsonl.*metaxlm run"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{oops", "not valid JSON"),
+        ("[1]", "JSON object"),
+        (json.dumps(make_row("xlm", "tatoeba", "accuracy", "de", float("nan"))), "not a number"),
+        (json.dumps({"task": "tatoeba", "value": 1.0}), "needs `task` and `metric`"),
+    ],
+)
+def test_broken_row_is_named(run_dir: Path, line: str, problem: str) -> None:
+    path = run_dir / "results.jsonl"
+    first = path.read_text().splitlines()[0]
+    path.write_text(f"{first}\n{line}\n")
+    with pytest.raises(MetaXLMError, match=rf"results\.jsonl:2.*{problem}"):
+        read_run(run_dir)
+
+
+def test_repeated_evaluation_counts_once(tmp_path: Path) -> None:
+    rows = [make_row("xlm", "tatoeba", "accuracy", "de", value, layer=1) for value in (0.1, 0.2)]
+    write_lines(tmp_path / "results.jsonl", rows)
+    assert read_run(tmp_path).results.frame["value"].tolist() == [0.2]
+
+
+def test_missing_pieces_are_told(run_dir: Path) -> None:
+    rows = [
+        row
+        for line in (run_dir / "results.jsonl").read_text().splitlines()
+        if (row := json.loads(line))["variant"] != "metaxlm+dict" and row["task"] == "tatoeba"
+    ]
+    write_lines(run_dir / "results.jsonl", rows)
+    shutil.rmtree(run_dir / "variants" / "metaxlm+dict")
+    shutil.rmtree(run_dir / "variants" / "metaxlm" / "initialization")
+    (run_dir / "variants" / "xlm" / "log.jsonl").unlink()
+    (run_dir / "meta" / "log.jsonl").unlink()
+    told = " ".join(read_run(run_dir).missing)
+    assert "MetaXLM+Dict has not run." in told
+    assert "no word-alignment results" in told
+    assert "no cross-lingual transfer results" in told
+    assert "no training log for XLM." in told
+    assert "no vocabulary-matching record for MetaXLM." in told
+    assert "no meta-pretraining log" in told
+    assert "sentence-retrieval" not in told
+
+
+def test_pretrained_but_not_evaluated(run_dir: Path) -> None:
+    path = run_dir / "results.jsonl"
+    kept = [line for line in path.read_text().splitlines() if '"metaxlm+dict"' not in line]
+    path.write_text("\n".join(kept) + "\n")
+    assert read_run(run_dir).missing == ["MetaXLM+Dict is pretrained but not evaluated."]
+
+
+def test_imported_encoder_needs_no_log(run_dir: Path) -> None:
+    (run_dir / "meta" / "log.jsonl").unlink()
+    (run_dir / "recipe.yaml").write_text(RECIPE + "meta:\n  model: roberta-base\n")
+    assert read_run(run_dir).missing == []
+
+
+@pytest.mark.parametrize("place", ["model/training_log.jsonl", "checkpoints/log.jsonl"])
+def test_log_is_found_where_training_leaves_it(run_dir: Path, place: str) -> None:
+    before = read_run(run_dir).logs["xlm"]
+    home = run_dir / "variants" / "xlm"
+    (home / place).parent.mkdir()
+    (home / "log.jsonl").rename(home / place)
+    assert read_run(run_dir).logs["xlm"] == before
+
+
+def test_rows_of_a_log_without_a_loss_are_left_out(run_dir: Path) -> None:
+    before = read_run(run_dir).logs["xlm"]
+    with (run_dir / "variants" / "xlm" / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 7, "held_out": {"en": 2.5}}\n{"step": 7, "spike": {"loss": 9.0}}\n')
+        file.write('{"step": 8, "loss": null, "skipped": 3}\n')
+    assert read_run(run_dir).logs["xlm"] == before
+
+
+def test_record_of_rows_that_were_not_copied_is_left_out(run_dir: Path) -> None:
+    text = RECIPE.replace("  metaxlm:\n    initialize: both", "  metaxlm:\n    initialize: body")
+    (run_dir / "recipe.yaml").write_text(text)
+    run = read_run(run_dir)
+    assert list(run.coverage) == ["metaxlm+dict"]
+    assert run.missing == []
+    assert run.describe_initialization("metaxlm").endswith("its word embeddings are random.")
+    assert "dictionaries" in run.describe_initialization("metaxlm+dict")
+    assert "initialized at random" in run.describe_initialization("xlm")
+
+
+def test_switches_of_a_variant(run_dir: Path) -> None:
+    switches = "{words: false, positions: false, embedding_norm: false, layers: false, head: false}"
+    text = RECIPE.replace("initialize: none", f"initialize: {switches}")
+    (run_dir / "recipe.yaml").write_text(text)
+    assert read_run(run_dir).starts_random("xlm")
+    (run_dir / "recipe.yaml").write_text(text.replace("head: false", "head: true"))
+    assert read_run(run_dir).list_copied_parts("xlm") == ["head"]
+
+
+def test_broken_recipe_and_examples_are_named(run_dir: Path) -> None:
+    (run_dir / "recipe.yaml").write_text("a: [")
+    with pytest.raises(MetaXLMError, match=r"recipe\.yaml:1: not valid YAML"):
+        read_run(run_dir)
+    (run_dir / "recipe.yaml").write_text(RECIPE)
+    (run_dir / "cells/xlm/tatoeba/en-0/cell.json").write_text("{")
+    with pytest.raises(MetaXLMError, match=r"cell\.json:1: not valid JSON"):
+        read_run(run_dir)
