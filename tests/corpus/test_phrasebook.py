@@ -126,6 +126,8 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(demo: Path, tmp_path:
             assert found == known[: len(found)], name
         else:
             assert larger.startswith(text.removesuffix("\n</items>\n")), name
+    for language, count in (("en", small.source_sentences), ("zh", small.sentences)):
+        assert sum(map(bool, lines(tmp_path / f"text/{language}/00000.txt"))) == count
     assert stories["xquad.zh.json"] == small.test_examples
     assert (stories["train-v1.1.json"], stories["dev-v1.1.json"]) == (4, 2)
     assert stories["tydiqa.goldp.en.train.json"] == 2
