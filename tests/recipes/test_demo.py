@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from metaxlm.cli import main
+from metaxlm.files import digest_file
 
 
 def retrieval(run_dir: Path, variant: str) -> float:
@@ -34,3 +37,10 @@ def test_the_method_shows_itself(seed: int, tmp_path: Path) -> None:
         retrieval(tmp_path / "demo", name) for name in ("xlm", "metaxlm", "metaxlm+dict")
     )
     assert xlm < metaxlm < with_dictionaries
+    golden = json.loads((Path(__file__).parents[1] / "golden/demo.json").read_text("utf-8"))[
+        "models"
+    ]
+    here = (platform.machine(), torch.__version__.partition("+")[0], torch.get_num_threads())
+    if seed == 1 and here == (golden["machine"], golden["torch"], golden["threads"]):
+        found = {name: digest_file(tmp_path / "demo" / name) for name in golden["sha256"]}
+        assert found == golden["sha256"]
