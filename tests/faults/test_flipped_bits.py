@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.corpus.shards import Shard
 from metaxlm.experiments.verification import verify
 from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
+from metaxlm.progress import set_quiet
 
 
 def flip_bits(
@@ -62,6 +63,7 @@ def test_two_hundred_bits(
 @pytest.mark.faults
 def test_three_bits_of_every_file_of_a_run(tmp_path: Path) -> None:
     root = make_run(tmp_path)
+    set_quiet(True)
     draw = random.Random(520)
     files = list_files(root)
     count = 0
