@@ -23,7 +23,13 @@ from metaxlm.cli import (
     retrieving,
     trimming,
 )
-from metaxlm.cli.endings import end, flush_output, prepare_streams, print_error
+from metaxlm.cli.endings import (
+    end,
+    explaining_threads,
+    flush_output,
+    prepare_streams,
+    print_error,
+)
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
@@ -294,7 +300,8 @@ def main() -> None:
     """Run the command line; `endings` has the exit codes."""
     prepare_streams()
     try:
-        code = app(standalone_mode=False)
+        with explaining_threads():
+            code = app(standalone_mode=False)
         flush_output()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         code = end(error)

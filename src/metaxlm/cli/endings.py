@@ -62,6 +62,25 @@ def prepare_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
+@contextmanager
+def explaining_threads() -> Iterator[None]:
+    """Print one line for failures in threads of libraries, such as TensorBoard's writer."""
+    before = threading.excepthook
+
+    def explain_thread(ended: threading.ExceptHookArgs) -> None:
+        line = None if ended.exc_value is None else describe_failure(ended.exc_value)
+        if line is None:
+            before(ended)
+        else:
+            print_error(line)
+
+    threading.excepthook = explain_thread
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
 def flush_output() -> None:
     """Write what is left for the standard output; if that fails, drop it and raise."""
     if sys.stdout is None:

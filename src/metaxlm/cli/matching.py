@@ -111,8 +111,7 @@ def match_command(
         max_positions=positions,
         seed=seed,
     )
-    start.save(output)
-    write_coverage(output, start.coverage)
+    start.save(output, lambda folder: write_coverage(folder, start.coverage))
     for table in coverage_tables(start.coverage):
         console.print(table)
     for remark in start.remarks:
