@@ -98,7 +98,7 @@ def end(error: BaseException) -> int:
     """Print what an exception means, one line or the traceback of a bug; return the exit code."""
     error = _find_cause(error)
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else EXIT_BUG
+        raise error
     ending = explain(error)
     with suppress(OSError):
         flush_output()
