@@ -277,10 +277,11 @@ def _sync_entry(path: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file or a folder if it is there."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    with naming(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def link(source: Path, target: Path) -> None:
@@ -391,9 +392,10 @@ def _wait_for_preparation(lock: TextIO) -> None:
 
 
 def _sign(lock: TextIO) -> None:
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+    with naming(lock.name):
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
 
 
 def _open_lock(folder: Path) -> TextIO:

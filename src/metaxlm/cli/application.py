@@ -23,7 +23,13 @@ from metaxlm.cli import (
     retrieving,
     trimming,
 )
-from metaxlm.cli.endings import end, flush_output, prepare_streams, print_error
+from metaxlm.cli.endings import (
+    end,
+    explaining_threads,
+    flush_output,
+    prepare_streams,
+    print_error,
+)
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import restore_replaced
@@ -304,8 +310,9 @@ def run_command() -> None:
     """Run the command line; `endings` has the exit codes."""
     prepare_streams()
     try:
-        code = app(standalone_mode=False)
-        check_stop()
+        with explaining_threads():
+            code = app(standalone_mode=False)
+            check_stop()
         flush_output()
     except (Exception, Interrupted, KeyboardInterrupt, SystemExit) as error:
         code = end(error)

@@ -63,6 +63,25 @@ def prepare_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
+@contextmanager
+def explaining_threads() -> Iterator[None]:
+    """Print one line for failures in threads of libraries, such as TensorBoard's writer."""
+    before = threading.excepthook
+
+    def explain_thread(ended: threading.ExceptHookArgs) -> None:
+        line = None if ended.exc_value is None else describe_failure(ended.exc_value)
+        if line is None:
+            before(ended)
+        else:
+            print_error(line)
+
+    threading.excepthook = explain_thread
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
 def flush_output() -> None:
     """Write what is left for the standard output; if that fails, drop it and raise."""
     if sys.stdout is None:
@@ -80,7 +99,7 @@ def end(error: BaseException) -> int:
     """Print what an exception means, one line or the traceback of a bug; return the exit code."""
     error = _undo_wrapping(error)
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else EXIT_BUG
+        raise error
     ending = explain(error)
     with suppress(OSError):
         flush_output()

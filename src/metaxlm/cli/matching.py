@@ -89,7 +89,6 @@ def match_command(
     from metaxlm.corpus.frequencies import count_corpus
     from metaxlm.initialization.coverage_report import coverage_tables, write_coverage
     from metaxlm.initialization.start import check_output, match
-    from metaxlm.manifest import atomic_folder
     from metaxlm.recipe_file import load_matching
     from metaxlm.vocabulary.loading import load_tokenizer
 
@@ -113,9 +112,7 @@ def match_command(
         max_positions=positions,
         seed=seed,
     )
-    with atomic_folder(output) as temporary:
-        start.save(temporary)
-        write_coverage(temporary, start.coverage)
+    start.save(output, lambda folder: write_coverage(folder, start.coverage))
     for table in coverage_tables(start.coverage):
         print_table(table)
     for remark in start.remarks:

@@ -12,7 +12,7 @@ run` does the same between its two phases of pretraining.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,19 @@ class Start:
     names: tuple[str, str]
     """What the encoder and the tokenizer are called."""
 
-    def save(self, folder: str | Path) -> None:
-        """Write a Hugging Face folder with the ledger and the coverage beside the model."""
+    def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
+        """Write a Hugging Face folder with the ledger and the coverage beside the model.
+
+        `add` writes more files into the folder before it gets its final name.
+        """
         folder = Path(folder)
         check_output(folder)
         with atomic_folder(folder) as temporary:
             save_pretrained(self.model, self.tokenizer, temporary, self._card())
             save_ledger(self.plan, temporary / LEDGER)
             write_json(temporary / COVERAGE, self.coverage)
+            if add is not None:
+                add(temporary)
 
     def _card(self) -> str:
         """Return README.md: what the folder is, and what it is not."""
