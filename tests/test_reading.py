@@ -128,7 +128,8 @@ def test_page_headers_are_read_as_arrow_writes_them(tmp_path: Path) -> None:
     for version in ("1.0", "2.0"):
         path = tmp_path / "de.parquet"
         pq.write_table(
-            pa.table({"text": texts}), path, row_group_size=2_000, data_page_size=4_000, write_batch_size=100,
+            pa.table({"text": texts}), path, row_group_size=2_000,
+            data_page_size=4_000, write_batch_size=100,
             dictionary_pagesize_limit=10_000, data_page_version=version, compression="zstd",
         )  # fmt: skip
         with open_parquet(path) as file:

@@ -1,8 +1,8 @@
 """Every reader of metaxlm beside small valid files, which `fuzz` damages and has read.
 
-`python -m tests.faults.fuzzed_readers FOLDER COUNT PART PARTS` prints a JSON object: for each reader
-of the part, how many damaged inputs were read, refused or ended in another way. The process may
-allocate 500 MB on top of what it has after all readers ran once.
+`python -m tests.faults.fuzzed_readers FOLDER COUNT PART PARTS` prints a JSON object: for each
+reader of the part, how many damaged inputs were read, refused or ended in another way. The process
+may allocate 500 MB on top of what it has after all readers ran once.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _zstd(data: bytes) -> bytes:
 @_reader(
     "corpus text",
     _files(
-        de__txt=_TEXT, fr__txt__xz=lzma.compress(_TEXT.encode()), ru__txt__gz=gzip.compress(_TEXT.encode()),
+        de__txt=_TEXT, fr__txt__xz=lzma.compress(_TEXT.encode()),
+        ru__txt__gz=gzip.compress(_TEXT.encode()),
         es__txt__bz2=bz2.compress(_TEXT.encode()), zh__txt__zst=_zstd(_TEXT.encode()),
     ),
     weight=2,
@@ -161,7 +162,8 @@ def _read_parquet_corpus(folder: Path) -> None:
 def _write_dump(folder: Path) -> None:
     from tests.corpus.test_dump import FOOT, HEAD, page
 
-    text = "'''Mühle''' {{Infobox|a=1}} ist ein [[Haus|Gebäude]].\n\n{| class=a\n| b\n|}\n* Punkt<ref>x</ref>\n"
+    text = "'''Mühle''' {{Infobox|a=1}} ist ein [[Haus|Gebäude]].\n\n"
+    text += "{| class=a\n| b\n|}\n* Punkt<ref>x</ref>\n"
     pages = HEAD + b"".join(page(f"Seite {k}", text) for k in range(6)) + FOOT
     (folder / "de.xml").write_bytes(pages)
     (folder / "fr.xml.bz2").write_bytes(bz2.compress(pages))
@@ -212,25 +214,15 @@ def _read_ledger(folder: Path) -> None:
 # Task data
 
 _TAGGED = "Der\tDET\nHund\tNOUN\nbellt\tVERB\n\nSie\tPRON\nliest\tVERB\n"
-_SQUAD = {
-    "version": "1.1",
-    "data": [
-        {
-            "title": "t",
-            "paragraphs": [
-                {
-                    "context": "The river is wide and old.",
-                    "qas": [
-                        {"id": "a", "question": "What is wide?", "answers": [{"text": "river", "answer_start": 4}]},
-                        {"id": 7, "question": "How?", "answers": [{"text": "old", "answer_start": 1}]},
-                    ],
-                }
-            ],
-        }
-    ],
-}  # fmt: skip
+_ASKED = [
+    {"id": "a", "question": "What is wide?", "answers": [{"text": "river", "answer_start": 4}]},
+    {"id": 7, "question": "How?", "answers": [{"text": "old", "answer_start": 1}]},
+]
+_PARAGRAPH = {"context": "The river is wide and old.", "qas": _ASKED}
+_SQUAD = {"version": "1.1", "data": [{"title": "t", "paragraphs": [_PARAGRAPH]}]}
 _REVIEWS = (
-    "<items>\n<item>\n<summary>Good</summary>\n<rating>5.0</rating>\n<text>I &amp;quot;like&amp;quot; it</text>\n"
+    "<items>\n<item>\n<summary>Good</summary>\n<rating>5.0</rating>\n"
+    "<text>I &amp;quot;like&amp;quot; it</text>\n"
     "</item>\n<item>\n<rating>1</rating>\n<text>Bad &#9999999999; book</text>\n</item>\n</items>\n"
 )
 
@@ -307,9 +299,11 @@ _COLUMNS = "columns: {text: text, label: label}\n"
 _OWN = {
     "tsv": ("classification", "t.tsv", _COLUMNS, "text\tlabel\na b\tx\nc\ty\n"),
     "csv": ("classification", "t.csv", "columns: {text: 1, label: 2}\n", '"a, b",x\n"c\nd",y\n'),
-    "jsonl": ("classification", "t.jsonl", _COLUMNS, '{"text": "a", "label": "x"}\n{"text": "c", "label": 7}\n'),
+    "jsonl": ("classification", "t.jsonl", _COLUMNS,
+              '{"text": "a", "label": "x"}\n{"text": "c", "label": 7}\n'),
     "conll": ("tagging", "t.conll", "metric: span_f1\n", "# x\nEin B-PER\nHund I-PER\n\nbellt O\n"),
-    "conllu": ("tagging", "t.conllu", "metric: accuracy\n", "1\tEin\t_\tDET\n1-2\tx\t_\t_\n2\tHund\t_\tNOUN\n"),
+    "conllu": ("tagging", "t.conllu", "metric: accuracy\n",
+               "1\tEin\t_\tDET\n1-2\tx\t_\t_\n2\tHund\t_\tNOUN\n"),
     "questions": ("questions", "t.json", "stride: 32\n", json.dumps(_SQUAD)),
 }  # fmt: skip
 
@@ -409,8 +403,8 @@ def _read_sentence_pairs(folder: Path) -> None:
 
 @_reader(
     "links",
-    _files(pairs="ein Haus ||| a house\nein Hund ||| a dog\n", pharaoh="0-0 1p1\n0-0 1-1\n", talp="1-1\n1-1 2?2\n",
-           naacl="1 1 1 S\n2 2 2\n"),
+    _files(pairs="ein Haus ||| a house\nein Hund ||| a dog\n", pharaoh="0-0 1p1\n0-0 1-1\n",
+           talp="1-1\n1-1 2?2\n", naacl="1 1 1 S\n2 2 2\n"),
 )  # fmt: skip
 def _read_links(folder: Path) -> None:
     from metaxlm.features.link_files import read_gold, read_links

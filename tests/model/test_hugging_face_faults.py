@@ -185,7 +185,7 @@ def test_pickles_are_refused(folder: Path) -> None:
 def test_damaged_weights_are_refused(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(MetaXLMError, match=r"model.safetensors: damaged or cut off") as caught:
+    with pytest.raises(MetaXLMError, match=r"model.safetensors: .*damaged or cut off") as caught:
         load_pretrained(folder)
     assert "\n" not in str(caught.value)
 

@@ -78,7 +78,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     for path in _find_weights(folder):
         open_file(path).close()  # refuses what is missing, or no file
         with (
-            reading(path, SafetensorError, fix="copy or download it again"),
+            reading(path, SafetensorError, fix="damaged or cut off: copy or download it again"),
             safe_open(path, framework="pt") as file,
         ):
             tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
