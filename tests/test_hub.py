@@ -168,7 +168,7 @@ def test_odd_names_are_no_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"n": ' + "9" * 5000 + "}"])
 def test_a_configuration_that_json_cannot_read_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(MetaXLMError, match=r"config.json:.* not valid JSON") as caught:
+    with pytest.raises(MetaXLMError, match=r"config\.json: .*; restore the file") as caught:
         refuse_code(tmp_path)
     assert "\n" not in str(caught.value)
 

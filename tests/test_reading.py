@@ -95,7 +95,7 @@ def test_closed_standard_input_is_told(name: str, monkeypatch: pytest.MonkeyPatc
         pass
     monkeypatch.setattr(sys, "stdin", closed if name == "stdin closed" else None)
     for open_it in (open_input, lambda source: open_sentences(source).__enter__()):
-        with pytest.raises(MetaXLMError, match="standard input is closed"):
+        with pytest.raises(MetaXLMError, match="standard input: closed"):
             open_it("-")
 
 

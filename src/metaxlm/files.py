@@ -436,6 +436,6 @@ def open_output(target: str) -> Iterator[TextIO]:
 
 def get_standard_input() -> BinaryIO:
     """Return the standard input as bytes; a closed one is a clear error."""
-    if sys.stdin is None or sys.stdin.closed:
+    if sys.stdin is None or getattr(sys.stdin, "closed", False):
         raise MetaXLMError("standard input: closed; name a file, or pipe text into the command")
     return sys.stdin.buffer

@@ -167,10 +167,9 @@ def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
             f"{where}: {len(text):,} characters of YAML, the limit is {_MAX_CHARACTERS:,}"
         )
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        node = _Loader(text).get_single_node()
         _check_size(node, where)
-        return node, None if node is None else loader.construct_document(node)
+        return node, _Loader(text).get_single_data()  # which merges `<<` into its nodes
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""

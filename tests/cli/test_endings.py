@@ -203,4 +203,4 @@ def test_an_npz_file_named_npy_is_refused(metaxlm: Command, tmp_path: Path, mode
     np.savez(tmp_path / "a.npz", a=np.ones((2, 3)))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
     complaint = metaxlm.complaint("retrieve", "--queries", "a.npy", "--keys", "a.npy")
-    assert complaint.startswith("metaxlm: a.npy: no whole .npy file (")
+    assert complaint.startswith("metaxlm: a.npy: cannot be read (")

@@ -35,7 +35,13 @@ KINDS = [
     *("**/checkpoints/step-*/*.safetensors", "**/checkpoints/step-*/*.json"),
     *("cells/*/*/*/cell.json", "cells/*/*/*/tallies.npz", "cells/*/*/*/predictions/*"),
     "cells/*/*/*/manifest.json",
-    *("report/.stage.json", "report/index.html", "report/figures/*", "report/tables/*"),
+    *(
+        "report/.stage.json",
+        "report/index.html",
+        "report/report.md",
+        "report/figures/*",
+        "report/tables/*",
+    ),
 ]
 
 

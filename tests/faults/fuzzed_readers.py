@@ -447,7 +447,7 @@ _RECIPE = """\
 extends: base.yaml
 name: mine
 model: &m {layers: 2, hidden: 64, heads: 2}
-pretraining: {steps: 20, batch_size: 8, length: 32, learning_rate: 1e-4}
+pretraining: {steps: 20, warmup_steps: 4, batch_size: 8, length: 32, learning_rate: 1e-4}
 variants: [xlm]
 """
 _BASE = """\

@@ -216,7 +216,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, data: bytes, message: str) ->
 def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match="no such file"):
         read_questions(tmp_path / "absent.json")
-    with pytest.raises(MetaXLMError, match="cannot be read"):
+    with pytest.raises(MetaXLMError, match="a folder; give a file"):
         read_questions(tmp_path)
 
 

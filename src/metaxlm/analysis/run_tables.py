@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -155,7 +156,7 @@ def _make_evaluation_cost(cells: Sequence[Mapping[str, Any]]) -> Table:
 
     def add(model: str | None, task: str | None) -> Cell:
         seconds = [s for m, t, s in found if model in (None, m) and task in (None, t)]
-        return _minutes(sum(seconds)) if seconds else Cell()
+        return _minutes(math.fsum(seconds)) if seconds else Cell()
 
     def make_line(label: str, model: str | None) -> Line:
         cells = (*(add(model, task) for task in tasks), add(model, None))

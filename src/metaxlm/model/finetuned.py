@@ -140,11 +140,12 @@ def load_finetuned(source: str | Path) -> FinetunedModel:
         raise MetaXLMError(f"{folder}: {TASK_FILE} and {CONFIG} name different labels")
     length = ours.get("length", min(DEFAULT_LENGTH, model.config.max_positions))
     stride = ours.get("stride", min(DEFAULT_STRIDE, length // 4 if isinstance(length, int) else 0))
-    for name, value in (("length", length), ("stride", stride)):
-        if not isinstance(value, int) or not 0 <= value <= model.config.max_positions:
+    limits = {"length": (length, model.config.max_positions), "stride": (stride, 1 << 31)}
+    for name, (value, most) in limits.items():
+        if not isinstance(value, int) or not 0 <= value <= most:
             raise MetaXLMError(
-                f"{folder / TASK_FILE}: {name} is {value!r}; it must be a whole number up to the "
-                f"model's {model.config.max_positions} positions"
+                f"{folder / TASK_FILE}: {name} is {value!r}; it must be a whole number from 0 "
+                f"to {most:,}"
             )
     return FinetunedModel(model, tokenizer, model.config, kind, labels, length, stride)
 
