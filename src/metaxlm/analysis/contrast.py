@@ -190,6 +190,20 @@ def contrast(
     among: Sequence[str] = (),
 ) -> Contrast:
     """Compare two variants on a mean of measures, over the pairs that these and `among` have."""
+    key = (first, second, tuple(measures), tuple(among))
+    if key not in results.contrasts:
+        results.contrasts[key] = _contrast(results, first, second, measures, among)
+    found: Contrast = results.contrasts[key]
+    return found
+
+
+def _contrast(
+    results: Results,
+    first: str,
+    second: str,
+    measures: Sequence[Measure],
+    among: Sequence[str],
+) -> Contrast:
     names = list(dict.fromkeys([first, second, *among]))
     found = average_measures(results, names, measures)
     sign = -1.0 if results.info(measures[0].task).lower else 1.0

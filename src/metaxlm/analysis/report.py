@@ -119,9 +119,9 @@ class Headline:
     """Of the claims, by verdict."""
 
 
-def write_report(run_dir: Path) -> Path:
+def write_report(run_dir: Path, run: Run | None = None) -> Path:
     """Write the report of a run folder and return its page; an older report is replaced."""
-    run = read_run(run_dir)
+    run = run or read_run(run_dir)
     with atomic_folder(run_dir / "report") as folder:
         fill_report(run, folder)
         write_manifest(folder, {"metaxlm": __version__})

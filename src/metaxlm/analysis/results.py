@@ -470,6 +470,15 @@ class Results:
     def _best_layers(self) -> dict[tuple[str, ...], dict[str, int]]:
         return {}
 
+    @cached_property
+    def _curves(self) -> dict[tuple[str, str, str], dict[int, PairScores]]:
+        return {}
+
+    @cached_property
+    def contrasts(self) -> dict[Any, Any]:
+        """Differences that `contrast` has computed."""
+        return {}
+
     def _index(self, task: str) -> _Index:
         if task in self._indexes:
             return self._indexes[task]
@@ -533,11 +542,11 @@ class Results:
     ) -> dict[int, PairScores]:
         """Return transfer scores at every saved step, all of the same files."""
         metric = metric or self.info(task).metric
-        if task not in self.tasks:
-            return {}
+        if task not in self.tasks or (task, variant, metric) in self._curves:
+            return self._curves.get((task, variant, metric), {})
         found = select(self.frame, task=task, scenario="transfer", metric=metric, step="all",
                        variants=[variant])  # fmt: skip
-        curve: dict[int, PairScores] = {}
+        curve = self._curves[task, variant, metric] = {}
         columns = (found[c].tolist() for c in ("step", "source", "language", "seed", "value"))
         for step, source, language, seed, value in zip(*columns, strict=True):
             if not math.isnan(step):

@@ -129,8 +129,8 @@ _SETTINGS = {
     "pdf.fonttype": 42,
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "normal",  # a second font per figure would double the time of PDFs
     "axes.titlelocation": "left",
     "axes.edgecolor": INK.light,
     "axes.labelcolor": INK.light,

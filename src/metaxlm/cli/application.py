@@ -203,12 +203,14 @@ def report(
     set_quiet(quiet)
     _check_run(run_dir)
     from metaxlm.analysis.report import write_report
+    from metaxlm.analysis.run_folder import read_run
     from metaxlm.cli.summary import show_summary
     from metaxlm.files import exclusive_folder
 
     with exclusive_folder(run_dir):
-        write_report(run_dir)
-        show_summary(run_dir)
+        run = read_run(run_dir)
+        write_report(run_dir, run)
+        show_summary(run_dir, run.results)
 
 
 @app.command()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from metaxlm.analysis.tables import Table, render_terminal
+from metaxlm.analysis.results import Results, load_results
+from metaxlm.analysis.tables import Table, drop_deviations, render_terminal
 from metaxlm.progress import console, say
 
 
@@ -13,11 +14,10 @@ def print_table(table: Table) -> None:
     console.print(render_terminal(table))
 
 
-def show_summary(run_dir: Path) -> None:
+def show_summary(run_dir: Path, results: Results | None = None) -> None:
     """Print the headline numbers of a run and the path of its report."""
-    from metaxlm.analysis.results import Results, load_results
     from metaxlm.analysis.score_tables import make_summary_table
-    from metaxlm.analysis.tables import drop_deviations
 
-    print_table(drop_deviations(make_summary_table(Results(load_results(run_dir)))))
+    results = results or Results(load_results(run_dir))
+    print_table(drop_deviations(make_summary_table(results)))
     say(f"report: {run_dir / 'report' / 'index.html'}")
