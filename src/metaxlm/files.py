@@ -424,10 +424,11 @@ def open_output(target: str) -> Iterator[TextIO]:
     """Open a text file that appears when it is whole, or the standard output for `-`."""
     if target == STANDARD:
         try:
-            yield sys.stdout
-            sys.stdout.flush()
+            with naming("standard output"):
+                yield sys.stdout
+                sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read it has enough; Python must not fail again when it closes the stream.
+            # Its reader has enough; Python must not fail again when it closes the stream.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     with atomic_file(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
