@@ -86,7 +86,7 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
     if not isinstance(name, str) or not name:
         raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
     other = path.parent / name
-    with reading(where, ValueError, fix="extends names the file of a recipe"):
+    with reading(where, ValueError, RuntimeError, fix="extends names the file of a recipe"):
         is_file, is_cycle = (
             other.is_file(),
             other.resolve() in {file.resolve() for file in (path, *below)},
@@ -141,7 +141,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self._depth > _MAX_DEPTH:
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)
         self._depth += 1
         node = super().compose_node(parent, index)
