@@ -101,5 +101,5 @@ def test_a_packed_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"a\.jsonl\.xz: .*damaged or cut short"):
         read_text(packed)
     packed.write_bytes(lzma.compress("ö".encode("latin-1")))
-    with pytest.raises(MetaXLMError, match="not UTF-8 .byte 0xF6"):
+    with pytest.raises(MetaXLMError, match=r"not UTF-8 \(byte 0xF6\)"):
         read_text(packed)
