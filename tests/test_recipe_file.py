@@ -116,7 +116,7 @@ def test_missing_keys_files_and_shapes(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match="key 'variants' is missing"):
         load_recipe(write(tmp_path, "name: x\nlanguages: [en, de]\n"))
     (tmp_path / "latin1.yaml").write_bytes(b"name: caf\xe9\n")
-    with pytest.raises(MetaXLMError, match=r"not UTF-8 .byte 0xE9"):
+    with pytest.raises(MetaXLMError, match=r"not UTF-8 \(byte 0xE9\)"):
         load_recipe(tmp_path / "latin1.yaml")
 
 

@@ -120,16 +120,16 @@ def decode_text(data: bytes, path: Path, *, keep_mark: bool = False, first_line:
 
 def decode_line(number: int, line: bytes, name: Path | str) -> str:
     """Decode a line of a UTF-8 file without its end; LF and CRLF both end a line."""
+    if b"\0" in line:
+        raise MetaXLMError(
+            f"{name}:{number}: NUL characters, as in UTF-16; convert the file to UTF-8 with iconv"
+        )
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise MetaXLMError(
             f"{name}:{number}: not UTF-8 (byte 0x{line[error.start]:02X}); convert it with iconv"
         ) from error
-    if "\0" in text:
-        raise MetaXLMError(
-            f"{name}:{number}: NUL characters, as in UTF-16; convert the file to UTF-8 with iconv"
-        )
     return text.removesuffix("\n").removesuffix("\r")
 
 

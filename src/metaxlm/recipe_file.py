@@ -97,7 +97,7 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
     if not isinstance(name, str) or not name:
         raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
     other = path.parent / name
-    with reading(where, ValueError, fix="extends names the file of a recipe"):
+    with reading(where, ValueError, RuntimeError, fix="extends names the file of a recipe"):
         is_file, is_cycle = (
             other.is_file(),
             other.resolve() in {file.resolve() for file in (path, *below)},

@@ -98,8 +98,8 @@ def test_a_packed_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     assert find_packed(plain) == packed
     assert read_text(packed) == "größer\n"
     packed.write_bytes(packed.read_bytes()[:-9])
-    with pytest.raises(MetaXLMError, match=r"a\.jsonl\.xz: cannot be read to its end"):
+    with pytest.raises(MetaXLMError, match=r"a\.jsonl\.xz: .*damaged or cut short"):
         read_text(packed)
     packed.write_bytes(lzma.compress("ö".encode("latin-1")))
-    with pytest.raises(MetaXLMError, match="not UTF-8"):
+    with pytest.raises(MetaXLMError, match=r"not UTF-8 \(byte 0xF6\)"):
         read_text(packed)

@@ -341,13 +341,13 @@ def test_only_a_chunk_is_in_memory(
     written: list[int] = []
 
     class Endless(io.RawIOBase):
-        def __iter__(self) -> Any:
-            for _ in range(20):
-                written.append(capsys.readouterr().out.count("\n"))
-                yield b"the house\n"
+        def readline(self, size: int | None = -1) -> bytes:
+            written.append(capsys.readouterr().out.count("\n"))
+            return b"the house\n" if len(written) <= 20 else b""
 
     class Standard:
         buffer = Endless()
+        closed = False
 
     monkeypatch.setattr(sys, "stdin", Standard())
     assert predict_file(load_finetuned(folder), "-", "-", CPU) == 20

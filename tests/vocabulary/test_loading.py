@@ -53,6 +53,22 @@ def test_a_tokenizer_beside_a_model_keeps_its_normalization(model: bytes, tmp_pa
     assert load_tokenizer(str(tmp_path))(LINES)["input_ids"] == tokenizer(LINES)["input_ids"]
 
 
+def test_a_model_with_a_few_rules_of_its_own_is_converted(tmp_path: Path) -> None:
+    (tmp_path / "rules.tsv").write_text("65 301\tE9\n41 308\tC4\nFB01\t66 69\n")
+    with (tmp_path / "spiece.model").open("wb") as writer:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([*sentences("en"), "é Ä fi"]),
+            model_writer=writer,
+            vocab_size=45,
+            normalization_rule_tsv=str(tmp_path / "rules.tsv"),
+            minloglevel=2,
+        )
+    oracle = sentencepiece.SentencePieceProcessor(str(tmp_path / "spiece.model"))
+    loaded = load_tokenizer(str(tmp_path))
+    for text in ("the cat sees e\u0301 A\u0308", "\ufb01nds  the old man", "é\u0301"):
+        assert loaded.tokenize(text) == oracle.encode(text, out_type=str)
+
+
 @pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "spiece.model"])
 def test_a_sentencepiece_model_alone_is_converted(name: str, model: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(model)

@@ -256,14 +256,23 @@ def restore_comparison(values: Mapping[str, Any]) -> TaskComparison:
         PairComparison(
             pair["first"],
             pair["second"],
-            tuple(Difference(**difference) for difference in pair["by_language"]),
-            Difference(**pair["mean"]),
+            tuple(map(_restore_difference, pair["by_language"])),
+            _restore_difference(pair["mean"]),
         )
         for pair in values["pairs"]
     )
     units = tuple((source, language) for source, language in values["units"])
     sizes = tuple(values["num_examples"])
+    if not all(isinstance(number, int) for number in (*sizes, values["num_seeds"])):
+        raise TypeError("a number of examples or seeds is not whole")
     return TaskComparison(**{**values, "units": units, "num_examples": sizes, "pairs": pairs})
+
+
+def _restore_difference(values: Mapping[str, Any]) -> Difference:
+    found = Difference(**values)
+    if not all(isinstance(number, int | float) for number in values.values()):
+        raise TypeError("a difference is not a number")
+    return found
 
 
 def find_comparison(

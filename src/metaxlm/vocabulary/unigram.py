@@ -84,6 +84,7 @@ def _check_model(proto: sentencepiece_model_pb2.ModelProto, name: str) -> None:
     piece = sentencepiece_model_pb2.ModelProto.SentencePiece
     found = {
         "no pieces": piece.NORMAL not in types,
+        "pieces that are not UTF-8": not all(isinstance(one.piece, str) for one in proto.pieces),
         "another kind than unigram": trainer.model_type != trainer.UNIGRAM,
         "pieces of bytes": piece.BYTE in types,
         "symbols defined by a user": piece.USER_DEFINED in types,
