@@ -30,7 +30,7 @@ def test_a_finished_model(metaxlm: Command, inputs: Path) -> None:
         "trim", "--model", "model", "--corpus", "text", "--output", "small"
     )
     assert (code, errors) == (0, "")
-    assert "rows stay" in printed
+    assert "tokens kept" in printed
     assert "German" in printed
     assert "1.00000" in printed
     big, small = inputs / "model", inputs / "small"
