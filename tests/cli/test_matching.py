@@ -49,7 +49,7 @@ def test_from_model_and_tokenizer_to_a_folder(
     assert {"ledger.parquet", "coverage.json", "coverage.md", "coverage.svg", "README.md"} <= names
     # The text has no Russian, so its dictionary stays closed.
     assert list(read_json(start / "coverage.json")["by_dictionary"]) == ["de"]
-    for expected in ("Tokens by rule", "Tokens by script", "dictionary", "by language"):
+    for expected in ("Tokens by rule", "Tokens by script", "Tokens by dictionary", "by language"):
         assert expected in printed
     assert "note: the source is a BertModel without a masked language modeling head" in printed
     assert printed.rstrip().endswith("model, tokenizer, ledger and coverage: start")

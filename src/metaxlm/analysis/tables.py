@@ -492,6 +492,7 @@ def render_terminal(table: Table) -> TerminalTable:
     terminal = TerminalTable(
         title=table.title or None, caption=" ".join(table.notes) or None, title_justify="left",
         caption_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False,
+        min_width=min(len(table.title), 80),
     )  # fmt: skip
     terminal.add_column("", no_wrap=True)
     for k, column in enumerate(table.columns):
