@@ -83,7 +83,7 @@ def test_json_labels_are_text(tmp_path: Path) -> None:
         ("a.tsv", "", "a.tsv:1: the file is empty; "),
         ("a.tsv", "body\tteam\n", "a.tsv:1: a header and nothing else; "),
         ("a.tsv", "body\tteam\nf\xfcr\tx\n".encode("latin-1"), "a.tsv:2: not UTF-8 (byte 0xFC); "),
-        ("a.tsv", "body\tteam\nf\xfcr\tx\n".encode("utf-16"), "a.tsv:1: not UTF-8 (byte 0xFF); "),
+        ("a.tsv", "body\tteam\nf\xfcr\tx\n".encode("utf-16"), "a.tsv:1: NUL characters"),
         ("a.tsv", "body\tteam\na\tx\n".encode("utf-16-le"), "a.tsv:1: NUL characters, as in "),
         ("a.jsonl", '{"body": "a", "team": "x"}\n{"body"\n', "a.jsonl:2: not valid JSON ("),
         ("a.jsonl", '["a", "x"]\n', "a.jsonl:1: found a list, expected an object a line"),
