@@ -31,11 +31,11 @@ from metaxlm.corpus.shards import open_shard, write_shard
 from metaxlm.corpus.text import read_sentences
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained
-from metaxlm.pretraining.batches import BatchSource, Piece
-from metaxlm.pretraining.device import choose_device
-from metaxlm.pretraining.distillation import Distillation, Lesson, make_teacher
-from metaxlm.pretraining.masking import Masking
-from metaxlm.pretraining.objective import Objective
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource, Piece
+from metaxlm.pretrain.device import choose_device
+from metaxlm.pretrain.distill import Distillation, Lesson, make_teacher
+from metaxlm.pretrain.objective import Objective
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.unigram import train_unigram
 

@@ -33,9 +33,9 @@ from metaxlm.config import PhrasebookRecipe, TrainingRecipe
 from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.shards import Shard, open_shard, write_shard
 from metaxlm.corpus.text import read_sentences
-from metaxlm.pretraining.batches import BatchSource
-from metaxlm.pretraining.feed import Feed
-from metaxlm.pretraining.masking import Masking
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.prefetch import Feed
+from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.unigram import train_unigram
 

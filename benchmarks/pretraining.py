@@ -26,14 +26,14 @@ from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining.batches import Piece
-from metaxlm.pretraining.checkpoint import TrainingState
-from metaxlm.pretraining.cost import count_predictions, count_step_flops, synchronize
-from metaxlm.pretraining.device import choose_device
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.engine import Engine, uses_bfloat16
-from metaxlm.pretraining.masking import Masking
-from metaxlm.pretraining.measure import make_tokenizer
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import Piece
+from metaxlm.pretrain.checkpoint import TrainingState
+from metaxlm.pretrain.cost import count_predictions, count_step_flops, synchronize
+from metaxlm.pretrain.device import choose_device
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.engine import Engine, uses_bfloat16
+from metaxlm.pretrain.measure import make_tokenizer
 
 Step = Callable[[int], None]
 console = Console(width=100, highlight=False)

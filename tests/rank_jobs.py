@@ -26,10 +26,10 @@ from metaxlm.cli.endings import ending_together, is_heard, print_error
 from metaxlm.config import ExecutionRecipe
 from metaxlm.corpus.shards import Shard, open_shard
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.pretraining.batches import BatchSource, Piece
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.loop import train
-from metaxlm.pretraining.masking import Masking
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource, Piece
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.loop import train
 from tests.trainings import RECIPE, Training
 
 ROOT = Path(__file__).parents[1]

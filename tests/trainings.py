@@ -16,11 +16,11 @@ from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.corpus.shards import Shard
 from metaxlm.files import digest_file, read_json
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining.batches import BatchSource, Extra, Piece
-from metaxlm.pretraining.checkpoint import list_checkpoints
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.loop import Export, train
-from metaxlm.pretraining.masking import Masked, Masking
+from metaxlm.pretrain.batches.masking import Masked, Masking
+from metaxlm.pretrain.batches.source import BatchSource, Extra, Piece
+from metaxlm.pretrain.checkpoint import list_checkpoints
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.loop import Export, train
 
 CPU = torch.device("cpu")
 RECIPE = TrainingRecipe(

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.cli.doctor import LEAST_VERSIONS
 from metaxlm.corpus.shards import write_shard
 from metaxlm.model.encoder import MaskedLM
-from metaxlm.pretraining import checkpoint
+from metaxlm.pretrain import checkpoint
 from tests.commands import Command
 from tests.conftest import sentences
 

@@ -10,8 +10,8 @@ import pytest
 
 from metaxlm.cli.planning import ASSUMED_SHARE
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining import measure
-from metaxlm.pretraining.cost import REACHED_OF_DATASHEET
+from metaxlm.pretrain import measure
+from metaxlm.pretrain.cost import REACHED_OF_DATASHEET
 from tests.commands import Command
 
 RECIPE = """

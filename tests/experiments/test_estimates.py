@@ -40,8 +40,8 @@ from metaxlm.experiments.past_runs import (
 )
 from metaxlm.experiments.training import encoder_config
 from metaxlm.experiments.workload import Counter, make_stand_in
-from metaxlm.pretraining.cost import count_step_flops
-from metaxlm.pretraining.device import describe_device
+from metaxlm.pretrain.cost import count_step_flops
+from metaxlm.pretrain.device import describe_device
 from metaxlm.tasks.readers import read_tatoeba
 from metaxlm.tasks.registry import TASKS
 from metaxlm.tasks.task_data import load_data

@@ -21,8 +21,8 @@ from metaxlm.cli import main
 from metaxlm.corpus.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.hugging_face import load_pretrained
-from metaxlm.pretraining.batches import Piece
-from metaxlm.pretraining.feed import Feed
+from metaxlm.pretrain.batches.prefetch import Feed
+from metaxlm.pretrain.batches.source import Piece
 
 RECIPE = """\
 name: toy

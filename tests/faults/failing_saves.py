@@ -21,14 +21,14 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import load_pretrained, save_pretrained
-from metaxlm.pretraining.checkpoint import (
+from metaxlm.pretrain.checkpoint import (
     Checkpoint,
     TrainingState,
     list_checkpoints,
     load_newest,
     rebuild_model,
 )
-from metaxlm.pretraining.checkpoint_writer import CheckpointWriter
+from metaxlm.pretrain.checkpoint_writer import CheckpointWriter
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.unigram import train_unigram
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.corpus.shards import Shard
 from metaxlm.experiments.verification import verify
-from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
+from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 
 
 def flip_bits(

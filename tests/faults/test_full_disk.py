@@ -19,7 +19,7 @@ from tests.trainings import RECIPE as TRAINING
 from tests.trainings import ending
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
+from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 
 RECIPE = """\
 name: full

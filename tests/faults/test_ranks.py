@@ -14,7 +14,7 @@ from tests.rank_jobs import Job, Work, ranks
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.corpus.shards import write_shard
-from metaxlm.pretraining.checkpoint import list_checkpoints
+from metaxlm.pretrain.checkpoint import list_checkpoints
 
 TIMEOUT_S = 10
 LONG = {"steps": 100_000, "batch_size": 6, "checkpoint_every": 5, "held_out": 0}

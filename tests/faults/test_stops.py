@@ -20,7 +20,7 @@ from metaxlm.config import PhrasebookRecipe
 from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.text import read_sentences, seal_text
 from metaxlm.files import digest_file
-from metaxlm.pretraining.checkpoint import step_name
+from metaxlm.pretrain.checkpoint import step_name
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ["en", "de"]
@@ -51,7 +51,7 @@ evaluation:
 
 CREW = "metaxlm.corpus.engines.local:_Crew._settle"
 PIECES = "metaxlm.vocabulary.sentencepiece_training"
-LOOP = "metaxlm.pretraining.loop"
+LOOP = "metaxlm.pretrain.loop"
 TRAINING = "metaxlm.experiments.training"
 CELLS = "metaxlm.experiments.evaluation"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
@@ -83,7 +83,7 @@ MOMENTS = [
     Moment("shards: almost complete", "metaxlm.experiments.stage:Stage._marker"),
     Moment("meta: before the loop", f"{LOOP}:_resume", number=SIGINT),
     Moment("meta: in the loop", f"{LOOP}:_Training.take_step", step=2),
-    Moment("meta: checkpoint is written", "metaxlm.pretraining.checkpoint_writer:save_checkpoint"),
+    Moment("meta: checkpoint is written", "metaxlm.pretrain.checkpoint_writer:save_checkpoint"),
     Moment("meta: last step", f"{LOOP}:_Training.take_step", step=STEPS - 1),
     Moment("meta: model is written", f"{TRAINING}:save_pretrained", number=SIGINT),
     Moment("initialize: start", "metaxlm.experiments.pipeline:initialize_variant"),

@@ -17,7 +17,7 @@ from tests.rank_jobs import ranks, torchrun
 from tests.trainings import rows
 
 from metaxlm.files import digest_file
-from metaxlm.pretraining.checkpoint import list_checkpoints
+from metaxlm.pretrain.checkpoint import list_checkpoints
 
 pytestmark = pytest.mark.faults
 

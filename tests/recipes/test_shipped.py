@@ -15,8 +15,8 @@ from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.pipeline import build_stages
 from metaxlm.experiments.stage import Stage
 from metaxlm.languages import LANGUAGES
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.optimizer import learning_rate
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.optimizer import learning_rate
 from metaxlm.recipe_file import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from metaxlm.config import Recipe
     from metaxlm.experiments.layout import RunLayout
     from metaxlm.model.encoder import EncoderConfig
-    from metaxlm.pretraining.checkpoint import Checkpoint
+    from metaxlm.pretrain.checkpoint import Checkpoint
 
 LEAST_VERSIONS = {"torch": (2, 11), "transformers": (5, 0)}
 """What pyproject.toml asks for."""
@@ -84,7 +84,7 @@ def doctor_command(
     quiet: Quiet = False,
 ) -> None:
     """Check device, disk, shards, a save and a load, and the longest batch, before a long run."""
-    from metaxlm.pretraining.device import choose_device
+    from metaxlm.pretrain.device import choose_device
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
@@ -167,8 +167,8 @@ def _check_version(package: str) -> Result:
 
 
 def _check_device(device: torch.device) -> Result:
-    from metaxlm.pretraining.device import describe_device
-    from metaxlm.pretraining.measure import free_memory
+    from metaxlm.pretrain.device import describe_device
+    from metaxlm.pretrain.measure import free_memory
 
     name, free = describe_device(device), free_memory(device)
     if free is None:
@@ -201,7 +201,7 @@ def _check_kernels(device: torch.device) -> Result:
 
 
 def _check_matmul(device: torch.device) -> Result:
-    from metaxlm.pretraining.cost import measure_peak
+    from metaxlm.pretrain.cost import measure_peak
 
     rate = measure_peak(device) / 1e12
     return Status.OK, f"{rate:,.2f} TFLOP/s, a large product in the training's type"
@@ -226,13 +226,13 @@ def _existing(folder: Path) -> Path:
 
 
 def _checkpoint_bytes(training: Training) -> int:
-    from metaxlm.pretraining.cost import estimate_checkpoint
+    from metaxlm.pretrain.cost import estimate_checkpoint
 
     return estimate_checkpoint(training.config, frozen_body=training.frozen_body)
 
 
 def _check_disk(trainings: list[Training], layout: RunLayout) -> Result:
-    from metaxlm.pretraining.cost import estimate_disk
+    from metaxlm.pretrain.cost import estimate_disk
 
     needed = sum(estimate_disk(t.config, t.recipe, frozen_body=t.frozen_body) for t in trainings)
     folders = [layout.meta, *(layout.variant(training.name) for training in trainings)]
@@ -273,7 +273,7 @@ def _check_checkpoint(training: Training, output: Path) -> Result:
     """Save a checkpoint of the recipe's size, or a small one where it is too large, and load it."""
     from dataclasses import replace
 
-    from metaxlm.pretraining.checkpoint import load_newest, save_checkpoint
+    from metaxlm.pretrain.checkpoint import load_newest, save_checkpoint
 
     config, place = training.config, _existing(output)
     size = _checkpoint_bytes(training)
@@ -303,7 +303,7 @@ def _make_checkpoint(config: EncoderConfig) -> Checkpoint:
     import torch
 
     from metaxlm.model.encoder import MaskedLM
-    from metaxlm.pretraining.checkpoint import Checkpoint, TrainingState
+    from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -318,7 +318,7 @@ def _make_checkpoint(config: EncoderConfig) -> Checkpoint:
 
 def _check_step(training: Training, device: torch.device) -> Result:
     """Take a step of the longest batch: every row full, as many predictions as there can be."""
-    from metaxlm.pretraining.measure import affordable_rows, measure_step
+    from metaxlm.pretrain.measure import affordable_rows, measure_step
 
     config, recipe = training.config, training.recipe
     batch = f"{recipe.batch_size} x {recipe.length} tokens"

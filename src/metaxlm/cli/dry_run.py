@@ -43,10 +43,10 @@ from metaxlm.experiments.preparation import MULTILINGUAL, load_vocabulary, prepa
 from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.workload import Counter, make_stand_in
 from metaxlm.manifest import MARKER, read_sealed
-from metaxlm.pretraining.checkpoint import list_checkpoints
-from metaxlm.pretraining.device import choose_device
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.measure import DoesNotFit, measure_step
+from metaxlm.pretrain.checkpoint import list_checkpoints
+from metaxlm.pretrain.device import choose_device
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.measure import DoesNotFit, measure_step
 from metaxlm.progress import console, set_quiet
 from metaxlm.vocabulary.loading import load_tokenizer
 

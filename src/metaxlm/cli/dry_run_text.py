@@ -18,7 +18,7 @@ from rich.table import Table
 
 from metaxlm.experiments.cells import Cell
 from metaxlm.experiments.estimates import Basis, Estimate
-from metaxlm.pretraining.device import describe_device
+from metaxlm.pretrain.device import describe_device
 from metaxlm.progress import console, say
 
 _DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")

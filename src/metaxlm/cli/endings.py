@@ -21,7 +21,7 @@ from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
 from metaxlm.stopping import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from metaxlm.pretraining.distributed import World
+    from metaxlm.pretrain.distributed import World
 
 EXIT_BUG = 1
 EXIT_USER_ERROR = 2

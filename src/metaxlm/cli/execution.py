@@ -36,9 +36,9 @@ from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.user_files import FILE_NAME as INPUTS
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import exclusive_folder, shared_folder
-from metaxlm.pretraining.device import choose_device
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.ranks import Ranks, find_place
+from metaxlm.pretrain.device import choose_device
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.ranks import Ranks, find_place
 from metaxlm.progress import say, set_quiet
 from metaxlm.stopping import deferred_stops
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from metaxlm.pretraining.cost import REACHED_OF_DATASHEET, Accelerator
+from metaxlm.pretrain.cost import REACHED_OF_DATASHEET, Accelerator
 
 if TYPE_CHECKING:
     import torch

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from metaxlm.config import Recipe, TrainingRecipe
     from metaxlm.model.encoder import EncoderConfig
-    from metaxlm.pretraining.cost import Accelerator
-    from metaxlm.pretraining.measure import Measurement
+    from metaxlm.pretrain.cost import Accelerator
+    from metaxlm.pretrain.measure import Measurement
 
 ASSUMED_SHARE = 0.4
 """The share of a GPU's matmul rate that is assumed where none was measured."""
@@ -100,8 +100,8 @@ def plan_command(
     """Tell parameters, memory, FLOPs, tokens and hours of a recipe's trainings; write nothing."""
     from metaxlm.cli.plan_text import plan_table
     from metaxlm.files import dump_json
-    from metaxlm.pretraining.cost import find_accelerator
-    from metaxlm.pretraining.device import choose_device
+    from metaxlm.pretrain.cost import find_accelerator
+    from metaxlm.pretrain.device import choose_device
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
@@ -120,7 +120,7 @@ def make_plan(
 ) -> dict[str, Any]:
     """Return everything that `metaxlm plan` tells, as JSON has it."""
     from metaxlm.cli.plan_text import explain
-    from metaxlm.pretraining.device import describe_device
+    from metaxlm.pretrain.device import describe_device
 
     _check_models(recipe)
     trainings = list_trainings(recipe)
@@ -141,7 +141,7 @@ def make_plan(
 
 def _measure(training: Training, device: torch.device) -> Measurement | str:
     """Time a few steps, or say why that cannot be."""
-    from metaxlm.pretraining.measure import DoesNotFit, measure_step
+    from metaxlm.pretrain.measure import DoesNotFit, measure_step
 
     with console.status(f"measuring steps of {training.name} ..."):
         try:
@@ -158,8 +158,8 @@ def _plan_training(
     measured: Measurement | str | None,
     named: Accelerator | None,
 ) -> dict[str, Any]:
-    from metaxlm.pretraining import cost
-    from metaxlm.pretraining.engine import uses_bfloat16
+    from metaxlm.pretrain import cost
+    from metaxlm.pretrain.engine import uses_bfloat16
 
     config, recipe, frozen = training.config, training.recipe, training.frozen_body
     is_gpu = device.type == "cuda"
@@ -199,7 +199,7 @@ def _plan_training(
 
 
 def _estimate_memory(training: Training, bfloat16: bool, flash: bool) -> dict[str, int]:
-    from metaxlm.pretraining.cost import count_slots, estimate_memory
+    from metaxlm.pretrain.cost import count_slots, estimate_memory
 
     recipe = training.recipe
     rows = -(-recipe.batch_size // recipe.micro_batches)
@@ -217,8 +217,8 @@ def _estimate_memory(training: Training, bfloat16: bool, flash: bool) -> dict[st
 def _describe(
     measured: Measurement, training: Training, flops: float, device: torch.device
 ) -> dict[str, Any]:
-    from metaxlm.pretraining.cost import measure_peak
-    from metaxlm.pretraining.engine import uses_bfloat16
+    from metaxlm.pretrain.cost import measure_peak
+    from metaxlm.pretrain.engine import uses_bfloat16
 
     recipe = training.recipe
     peak = measure_peak(device, uses_bfloat16(recipe, device))

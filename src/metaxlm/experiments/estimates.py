@@ -22,14 +22,14 @@ from metaxlm.experiments.features import PIVOT
 from metaxlm.experiments.past_runs import PastRuns, PastStage, count_weights, mean_seconds
 from metaxlm.experiments.workload import Counter, Workload
 from metaxlm.model.encoder import EncoderConfig
-from metaxlm.pretraining.cost import (
+from metaxlm.pretrain.cost import (
     count_parameters,
     count_slots,
     count_step_flops,
     step_flops,
 )
-from metaxlm.pretraining.device import describe_device
-from metaxlm.pretraining.measure import DoesNotFit, measure_step
+from metaxlm.pretrain.device import describe_device
+from metaxlm.pretrain.measure import DoesNotFit, measure_step
 
 Basis = Literal["measured", "recorded", "computed", "usual", "unknown"]
 """Steps or text timed now; seconds of earlier runs; FLOPs at a measured rate; rates of the

@@ -34,8 +34,8 @@ from metaxlm.experiments.training import (
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import check_output, sweep
 from metaxlm.manifest import MARKER, list_foreign_files
-from metaxlm.pretraining.device import describe_device
-from metaxlm.pretraining.distributed import World
+from metaxlm.pretrain.device import describe_device
+from metaxlm.pretrain.distributed import World
 from metaxlm.progress import say
 from metaxlm.recipe_file import save_recipe
 from metaxlm.vocabulary.loading import load_tokenizer

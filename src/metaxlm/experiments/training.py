@@ -35,15 +35,15 @@ from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
-from metaxlm.pretraining.batches import BatchSource
-from metaxlm.pretraining.checkpoint import list_checkpoints
-from metaxlm.pretraining.distillation import Distillation, make_teacher
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.loop import STEPS, train
-from metaxlm.pretraining.masking import Masking
-from metaxlm.pretraining.switching import Switching
-from metaxlm.pretraining.trackers import Trackers, open_trackers
-from metaxlm.pretraining.training_log import LOG_NAME
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource
+from metaxlm.pretrain.checkpoint import list_checkpoints
+from metaxlm.pretrain.code_switching import Switching
+from metaxlm.pretrain.distill import Distillation, make_teacher
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.log import LOG_NAME
+from metaxlm.pretrain.loop import STEPS, train
+from metaxlm.pretrain.trackers import Trackers, open_trackers
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 

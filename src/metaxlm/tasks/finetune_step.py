@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from metaxlm.model.heads import TaskModel
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.guarded_step import GuardedStep, is_recording
+from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.guarded_step import GuardedStep, is_recording
 from metaxlm.tasks.batches import split_batch
 from metaxlm.tasks.feature_table import FeatureTable
 from metaxlm.tasks.forward import compute_logits, compute_packed, round_total, takes_packed
 from metaxlm.tasks.task import IGNORED, Task
 
 if TYPE_CHECKING:
-    from metaxlm.pretraining.fused_update import FusedUpdate
+    from metaxlm.pretrain.fused_update import FusedUpdate
 
 _GROUP_COST = 16
 """Tokens that take a CPU as long as one more group: all gradients are added once more."""
@@ -163,7 +163,7 @@ class FinetuneStep(GuardedStep[StepRows]):
         return self._is_packed and self._world.device.type == "cuda"
 
     def _make_fused_update(self) -> FusedUpdate:
-        from metaxlm.pretraining.fused_update import FusedUpdate
+        from metaxlm.pretrain.fused_update import FusedUpdate
 
         assert isinstance(self._model, TaskModel)
         update = FusedUpdate(self._model.encoder, self._optimizer, copies_words=False)
