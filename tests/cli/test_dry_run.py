@@ -15,7 +15,7 @@ from metaxlm.cli.dry_run_text import Item, PlannedCell, divide_work, name_cells,
 from metaxlm.experiments.cells import Cell, CellKey
 from metaxlm.experiments.estimates import Estimate
 from metaxlm.files import read_json
-from metaxlm.pretrain.measure import Measurement
+from metaxlm.pretrain.cost import Measurement
 from tests.commands import Command
 
 RECIPE = """

@@ -17,12 +17,13 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import MANIFEST, find_damage, write_manifest
 from metaxlm.pretrain.checkpoint import (
     Checkpoint,
+    CheckpointWriter,
     TrainingState,
     list_checkpoints,
     load_newest,
+    remove_old,
     save_checkpoint,
 )
-from metaxlm.pretrain.checkpoint_writer import CheckpointWriter, remove_old
 
 
 def make_checkpoint(step: int) -> Checkpoint:
@@ -71,8 +72,8 @@ def test_the_newest_that_verifies_is_taken(
     (paths[1] / "state.json").unlink()
     assert equal(load_newest(tmp_path), checkpoints[0])
     said = capsys.readouterr().out
-    assert f"passed over a checkpoint: {paths[2] / 'optimizer.safetensors'}: 0 bytes" in said
-    assert f"passed over a checkpoint: {paths[1] / 'state.json'}: missing" in said
+    assert f"skipped a damaged checkpoint: {paths[2] / 'optimizer.safetensors'}: 0 bytes" in said
+    assert f"skipped a damaged checkpoint: {paths[1] / 'state.json'}: missing" in said
     (paths[0] / MANIFEST).unlink()
     assert load_newest(tmp_path) is None
 
@@ -92,7 +93,7 @@ def test_a_checkpoint_of_another_version_says_so(tmp_path: Path) -> None:
     (path / "state.json").write_text(json.dumps(state | {"epoch": 3}))
     (path / MANIFEST).unlink()
     write_manifest(path, {"step": 1})
-    with pytest.raises(MetaXLMError, match=r"step-00000001: whole, but not of this version"):
+    with pytest.raises(MetaXLMError, match=r"step-00000001: incompatible checkpoint"):
         load_newest(tmp_path)
 
 
@@ -161,7 +162,7 @@ class TestAFailedSave:
         (folder / "step-00000002").write_text("in the way")
         writer.save(second.model, second.moments, second.state, wait=wait)
 
-    MESSAGE = r"checkpoint of step 2 not saved \(.*\); the next start continues after step 1"
+    MESSAGE = r"checkpoint of step 2 not saved \(.*\); .*: training will resume after step 1"
 
     def test_it_raises_at_the_next_save(self, tmp_path: Path) -> None:
         third = make_checkpoint(3)
@@ -199,6 +200,6 @@ class TestAFailedSave:
         first = make_checkpoint(1)
         with (
             CheckpointWriter(tmp_path, keep=3) as writer,
-            pytest.raises(MetaXLMError, match="the next start begins anew"),
+            pytest.raises(MetaXLMError, match="training will start from scratch"),
         ):
             writer.save(first.model, first.moments, first.state, wait=True)

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
-from metaxlm.pretrain.batches.source import BatchSource, Piece, Sample
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
 from metaxlm.pretrain.code_switching import Switching, SwitchTable, ends_words, make_switch_table
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 
@@ -76,7 +76,7 @@ def test_whole_words_with_translations_switch_and_nothing_else(
 ) -> None:
     seen: Counter[str] = Counter()
     for step in range(40):
-        before, after = plain.piece(step), switched.piece(step)
+        before, after = plain.micro_batch(step), switched.micro_batch(step)
         assert before.samples == after.samples
         assert torch.equal(before.lengths_B, after.lengths_B)
         assert before.num_tokens == after.num_tokens
@@ -100,7 +100,7 @@ def test_whole_words_with_translations_switch_and_nothing_else(
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_the_pieces_of_a_step_are_switched_as_the_whole(
+def test_the_micro_batches_of_a_step_are_switched_as_the_whole(
     shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, table: SwitchTable, count: int
 ) -> None:
     # A length that the random numbers do not fill evenly.
@@ -109,9 +109,9 @@ def test_the_pieces_of_a_step_are_switched_as_the_whole(
     source = BatchSource(shards, multilingual_tokenizer, recipe, 1, switching=half)
     again = BatchSource(shards, multilingual_tokenizer, recipe, 1, switching=half)
     for step in (700, 0, 3):
-        whole = source.piece(step).ids_BL
-        assert torch.equal(again.piece(step).ids_BL, whole)
-        cut = [source.piece(step, index, count).ids_BL for index in range(count)]
+        whole = source.micro_batch(step).ids_BL
+        assert torch.equal(again.micro_batch(step).ids_BL, whole)
+        cut = [source.micro_batch(step, index, count).ids_BL for index in range(count)]
         assert torch.equal(torch.cat(cut), whole)
 
 
@@ -148,7 +148,7 @@ def test_a_block_is_switched_anew_each_time(
     source = BatchSource(english, multilingual_tokenizer, recipe, 1, switching=half)
     shown: dict[Sample, set[bytes]] = {}
     for step in range(40):
-        piece = source.piece(step)
+        piece = source.micro_batch(step)
         shown.setdefault(piece.samples[0], set()).add(piece.ids_BL.numpy().tobytes())
     assert sum(map(len, shown.values())) == 40 > 4 * len(shown)
 
@@ -186,7 +186,7 @@ def test_held_out_blocks_stay_as_they_are(plain: BatchSource, switched: BatchSou
 def test_what_is_drawn_and_masked_stays_the_same(plain: BatchSource, switched: BatchSource) -> None:
     assert plain.samples(9) == switched.samples(9)
     assert plain.mask_key(9) == switched.mask_key(9)
-    assert plain.piece(9, 1, 2).dropout_seed == switched.piece(9, 1, 2).dropout_seed
+    assert plain.micro_batch(9, 1, 2).dropout_seed == switched.micro_batch(9, 1, 2).dropout_seed
 
 
 def test_words_end_before_words_and_punctuation() -> None:
@@ -209,7 +209,7 @@ def test_words_end_before_words_and_punctuation() -> None:
 def test_a_teacher_cannot_read_switched_text(
     shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, switch_all: Switching
 ) -> None:
-    def prepare(piece: Piece, samples: object) -> None:
+    def prepare(piece: MicroBatch, samples: object) -> None:
         return None
 
     with pytest.raises(AssertionError, match="a teacher cannot read"):

@@ -14,7 +14,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain import cost, measure
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
-from metaxlm.pretrain.measure import DoesNotFit, Timing, extrapolate, measure_step
+from metaxlm.pretrain.cost import DoesNotFit, Timing, extrapolate, measure_step
 
 CPU = torch.device("cpu")
 SMALL = EncoderConfig(120, 32, 2, 4, 96, 40)

@@ -13,8 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.corpus.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.pretrain.checkpoint import TrainingState, load_newest
-from metaxlm.pretrain.checkpoint_writer import CheckpointWriter
+from metaxlm.pretrain.checkpoint import CheckpointWriter, TrainingState, load_newest
 
 pytestmark = [
     pytest.mark.gpu,

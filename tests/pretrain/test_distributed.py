@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.corpus.shards import write_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
-from metaxlm.pretrain.device import choose_device
-from metaxlm.pretrain.distributed import World
+from metaxlm.pretrain.distributed import DistributedContext, choose_device
 
 STOP = ((1, 13, signal.SIGTERM),)
 TWO = {"micro_batches": 2}
@@ -37,7 +36,7 @@ class Runs:
     def alone(self, name: str, recipe: dict[str, object], **more: object) -> None:
         """Train in this process; give what is there already a new start."""
         job = Job(str(self.root / name), recipe, **more)  # type: ignore[arg-type]
-        run_job(job, World.alone(CPU), self.shards, self.tokenizer)
+        run_job(job, DistributedContext.alone(CPU), self.shards, self.tokenizer)
 
     def job(self, name: str, sharding: str, **more: object) -> Job:
         """Describe a training of several processes."""
@@ -83,7 +82,7 @@ def runs(
     return runs
 
 
-def test_two_processes_train_as_one_with_two_pieces_to_the_bit(runs: Runs) -> None:
+def test_two_processes_train_as_one_with_two_micro_batches_to_the_bit(runs: Runs) -> None:
     assert ending(runs / "ddp") == ending(runs / "one")
     assert samples(runs / "ddp", 30) == samples(runs / "one", 30)
 
@@ -163,16 +162,16 @@ def test_four_processes_agree_with_one_and_continue_to_the_bit(
     assert ending(runs / "stopped") == ending(runs / "four")
 
 
-def test_pieces_are_shared_in_order() -> None:
-    worlds = [World(rank, 2, CPU) for rank in range(2)]
+def test_micro_batches_are_shared_in_order() -> None:
+    worlds = [DistributedContext(rank, 2, CPU) for rank in range(2)]
     assert [world.share(4, 8) for world in worlds] == [(range(2), 4), (range(2, 4), 4)]
     assert [world.share(1, 8) for world in worlds] == [(range(1), 2), (range(1, 2), 2)]
     with pytest.raises(MetaXLMError, match="micro_batches is 3, which 2 processes cannot share"):
         worlds[0].share(3, 6)
-    with pytest.raises(MetaXLMError, match="batch_size 7 does not split into 2 equal pieces"):
+    with pytest.raises(MetaXLMError, match="batch_size 7 does not split into 2 equal"):
         worlds[0].share(1, 7)
-    with pytest.raises(MetaXLMError, match="batch_size 8 does not split into 3 equal pieces"):
-        World.alone(CPU).share(3, 8)
+    with pytest.raises(MetaXLMError, match="batch_size 8 does not split into 3 equal"):
+        DistributedContext.alone(CPU).share(3, 8)
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

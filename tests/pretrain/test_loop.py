@@ -23,9 +23,8 @@ from metaxlm.model.hugging_face import load_pretrained, save_pretrained
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
-from metaxlm.pretrain.device import choose_device
-from metaxlm.pretrain.guard import find_spike
-from metaxlm.pretrain.log import describe_losses
+from metaxlm.pretrain.distributed import choose_device
+from metaxlm.pretrain.log import describe_losses, find_spike
 from metaxlm.randomness import derive_seed
 
 NAN = float("nan")
@@ -150,7 +149,7 @@ def test_held_out_losses_are_those_of_the_model_without_dropout(
         masked = masking(piece.ids_BL, piece.lengths_B, piece.rows_B, key, 0.3)
         mask_BL = torch.arange(32) < piece.lengths_B[:, None]
         with torch.no_grad():
-            logits_MV = model(masked.ids_BL, mask_BL, masked.rows_M)
+            logits_MV = model(masked.ids_BL, mask_BL, masked.positions_M)
         expected[language] = float(F.cross_entropy(logits_MV, masked.labels_M))
     assert held_out_rows(tmp_path)[-1] == {"step": 5, "held_out": pytest.approx(expected, abs=1e-5)}
 
@@ -181,7 +180,7 @@ def test_rates_and_mask_schedules_stand_in_the_log(training: Training, tmp_path:
     assert all(row["tokens_per_second"] > 0 for row in raw if "loss" in row)
     assert all(0 < row["peak_share"] < 1 for row in raw if "loss" in row)
     source = BatchSource(training.shards, training.tokenizer, recipe, 1)
-    assert found[-1]["tokens"] == sum(source.piece(step).num_tokens for step in range(20))
+    assert found[-1]["tokens"] == sum(source.micro_batch(step).num_tokens for step in range(20))
 
 
 def test_only_the_newest_and_the_permanent_checkpoints_stay(
@@ -335,7 +334,7 @@ def test_a_checkpoint_of_another_model_is_refused(training: Training, tmp_path: 
         training.run(tmp_path, model=training.make_model(hidden=64))
     frozen = training.make_model()
     frozen.head.requires_grad_(False)
-    with pytest.raises(MetaXLMError, match=r"another model, exp_avg\.head\..* absent here"):
+    with pytest.raises(MetaXLMError, match=r"another model: exp_avg\.head\..* absent here"):
         training.run(tmp_path, model=frozen)
 
 

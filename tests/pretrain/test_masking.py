@@ -12,9 +12,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
-from metaxlm.pretrain.hashes import cut_bits, draw, open_streams
-from metaxlm.pretrain.words import WORD_BITS, choose_words, find_words, starts_words
+from metaxlm.pretrain.batches.masking import (
+    _WORD_BITS,
+    IGNORED,
+    Masked,
+    Masking,
+    choose_words,
+    cut_bits,
+    draw,
+    find_words,
+    open_streams,
+    starts_words,
+)
 from metaxlm.vocabulary.unigram import train_unigram
 
 CPU = torch.device("cpu")
@@ -42,13 +51,13 @@ def make_masking(tokenizer: PreTrainedTokenizerBase, **settings: object) -> Mask
 
 def find_chosen(masked: Masked) -> Tensor:
     chosen = torch.zeros(masked.ids_BL.numel(), dtype=torch.bool)
-    chosen[masked.rows_M[masked.labels_M != IGNORED]] = True
+    chosen[masked.positions_M[masked.labels_M != IGNORED]] = True
     return chosen.view_as(masked.ids_BL)
 
 
 def assert_same(first: Masked, second: Masked) -> None:
     assert torch.equal(first.ids_BL.cpu(), second.ids_BL.cpu())
-    assert torch.equal(first.rows_M.cpu(), second.rows_M.cpu())
+    assert torch.equal(first.positions_M.cpu(), second.positions_M.cpu())
     assert torch.equal(first.labels_M.cpu(), second.labels_M.cpu())
 
 
@@ -70,8 +79,8 @@ def test_masking_chooses_and_hides_as_fairseq_does(
 
     used = masked.labels_M != IGNORED
     labels = masked.labels_M[used]
-    assert torch.equal(labels, ids.flatten()[masked.rows_M[used]].long())
-    now = masked.ids_BL.flatten()[masked.rows_M[used]]
+    assert torch.equal(labels, ids.flatten()[masked.positions_M[used]].long())
+    now = masked.ids_BL.flatten()[masked.positions_M[used]]
     assert (now == tokenizer.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.01)
     assert (now == labels).float().mean() == pytest.approx(0.1, abs=0.01)
     replaced = now[(now != labels) & (now != tokenizer.mask_token_id)]
@@ -101,9 +110,9 @@ def test_shapes_are_fixed_and_unused_slots_are_harmless(
         masking = make_masking(multilingual_tokenizer, mask_probability={0: 0.1, 9: 0.3}, **choice)
         for probability in (0.0, 0.15, 0.3):
             masked = masking(ids, lengths, rows, 7, probability)
-            assert masked.rows_M.shape == masked.labels_M.shape == (50 * 13,)
+            assert masked.positions_M.shape == masked.labels_M.shape == (50 * 13,)
             assert (
-                masked.rows_M.view(50, 13)
+                masked.positions_M.view(50, 13)
                 .div(LENGTH, rounding_mode="floor")
                 .equal(torch.arange(50)[:, None].expand(50, 13))
             )
@@ -111,7 +120,7 @@ def test_shapes_are_fixed_and_unused_slots_are_harmless(
             assert share == pytest.approx(probability, abs=0.02)
             restored = masked.ids_BL.flatten().clone()
             used = masked.labels_M != IGNORED
-            restored[masked.rows_M[used]] = masked.labels_M[used]
+            restored[masked.positions_M[used]] = masked.labels_M[used]
             assert torch.equal(restored.view_as(ids), ids.long())
 
 
@@ -122,7 +131,7 @@ def test_all_can_be_chosen(multilingual_tokenizer: PreTrainedTokenizerBase) -> N
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_masks_depend_on_the_row_and_not_on_the_piece(
+def test_masks_depend_on_the_row_and_not_on_the_micro_batch(
     multilingual_tokenizer: PreTrainedTokenizerBase, whole_words: bool
 ) -> None:
     ids, lengths, rows = make_rows(multilingual_tokenizer, 64)
@@ -134,8 +143,8 @@ def test_masks_depend_on_the_row_and_not_on_the_piece(
     ]
     assert torch.equal(torch.cat([piece.ids_BL for piece in pieces]), whole.ids_BL)
     assert torch.equal(torch.cat([piece.labels_M for piece in pieces]), whole.labels_M)
-    shifted = [piece.rows_M + i * 16 * LENGTH for i, piece in enumerate(pieces)]
-    assert torch.equal(torch.cat(shifted), whole.rows_M)
+    shifted = [piece.positions_M + i * 16 * LENGTH for i, piece in enumerate(pieces)]
+    assert torch.equal(torch.cat(shifted), whole.positions_M)
     assert not torch.equal(masking(ids, lengths, rows, 8, 0.15).ids_BL, whole.ids_BL)
     # Rows with the same text are masked differently.
     same = masking(ids[:1].expand(64, -1), lengths[:1].expand(64), rows, 7, 0.15)
@@ -231,7 +240,7 @@ def test_a_word_begins_after_a_special_token_without_a_mark_of_its_own() -> None
     ]
 
 
-def test_scripts_without_spaces_have_words_of_one_piece() -> None:
+def test_scripts_without_spaces_have_words_of_one_micro_batch() -> None:
     tokenizer = train_unigram(
         iter(["我们喜欢红色的书", "เราชอบหนังสือสีแดง", "we like books"] * 9), 37
     )
@@ -274,7 +283,7 @@ def test_words_are_chosen_until_the_budget_is_spent(
     total = sum(sizes)
     budget = min(budget, total)
     most = max(1, min(budget + slack, total))
-    random = draw(open_streams(key, torch.tensor([0]), 1), first, WORD_BITS)
+    random = draw(open_streams(key, torch.tensor([0]), 1), first, _WORD_BITS)
     candidates = torch.ones(1, total, dtype=torch.bool)
     columns, used = choose_words(first, candidates, random, torch.tensor([budget]), most)
 
@@ -312,7 +321,7 @@ def test_nothing_depends_on_what_the_device_computed(
         rows = torch.arange(6)
         rate = torch.zeros((), dtype=torch.float64)
         masked = masking(ids, rows.int(), rows, torch.zeros((), dtype=torch.int64), rate)
-    assert masked.labels_M.shape == masked.rows_M.shape == (6 * 7,)
+    assert masked.labels_M.shape == masked.positions_M.shape == (6 * 7,)
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""The feed: the same pieces for any number of threads, and none of them left behind."""
+"""The feed: the same batches for any number of threads, and none of them left behind."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
-from metaxlm.pretrain.batches.prefetch import Feed
-from metaxlm.pretrain.batches.source import BatchSource, Piece, Sample
+from metaxlm.pretrain.batches.prefetch import Prefetcher
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
 
 RECIPE = TrainingRecipe(batch_size=8, length=32)
 
@@ -26,16 +26,16 @@ def source(
 
 
 def count_threads() -> int:
-    return sum(thread.name.startswith("feed") for thread in threading.enumerate())
+    return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
 
 
 def collect(source: BatchSource, workers: int, first: int = 250, last: int = 262) -> list[object]:
-    with Feed(source, first, last, [1, 3], 4, workers) as feed:
+    with Prefetcher(source, first, last, [1, 3], 4, workers) as prefetcher:
         assert count_threads() <= workers
         return [
-            (piece.samples, piece.ids_BL.tolist(), piece.rows_B.tolist(), piece.dropout_seed)
+            (batch.samples, batch.ids_BL.tolist(), batch.rows_B.tolist(), batch.dropout_seed)
             for step in range(first, last)
-            for piece in feed.get(step)
+            for batch in prefetcher.get(step)
         ]
 
 
@@ -47,21 +47,23 @@ def test_the_number_of_workers_changes_nothing(source: BatchSource, workers: int
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_feed_gives_the_pieces_that_were_asked_for(source: BatchSource, workers: int) -> None:
-    with Feed(source, 7, 10, [2, 3], 4, workers) as feed:
+def test_a_prefetcher_returns_the_requested_micro_batches(
+    source: BatchSource, workers: int
+) -> None:
+    with Prefetcher(source, 7, 10, [2, 3], 4, workers) as prefetcher:
         for step in range(7, 10):
-            pieces = feed.get(step)
-            assert [piece.rows_B.tolist() for piece in pieces] == [[4, 5], [6, 7]]
-            assert torch.equal(pieces[1].ids_BL, source.piece(step, 3, 4).ids_BL)
+            batches = prefetcher.get(step)
+            assert [batch.rows_B.tolist() for batch in batches] == [[4, 5], [6, 7]]
+            assert torch.equal(batches[1].ids_BL, source.micro_batch(step, 3, 4).ids_BL)
 
 
 def make_failing(
     shards: dict[str, Shard], tokenizer: PreTrainedTokenizerBase, seen: list[object]
 ) -> BatchSource:
-    def prepare(piece: Piece, step_samples: Sequence[Sample]) -> object:
-        seen.append(piece.samples)
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> object:
+        seen.append(batch.samples)
         if len(seen) > 3:
-            raise ValueError("the fourth piece cannot be prepared")
+            raise ValueError("the fourth batch cannot be prepared")
         return None
 
     return BatchSource(shards, tokenizer, RECIPE, 1, prepare)
@@ -73,17 +75,17 @@ def test_an_error_in_a_worker_is_raised_to_whoever_waits(
 ) -> None:
     source = make_failing(shards, multilingual_tokenizer, [])
     with (
-        pytest.raises(ValueError, match="fourth piece"),
-        Feed(source, 0, 100, [0], 1, workers) as feed,
+        pytest.raises(ValueError, match="fourth batch"),
+        Prefetcher(source, 0, 100, [0], 1, workers) as prefetcher,
     ):
         for step in range(100):
-            feed.get(step)
+            prefetcher.get(step)
     assert count_threads() == 0
 
 
 def test_threads_end_when_the_loop_is_left_early(source: BatchSource) -> None:
-    with pytest.raises(KeyboardInterrupt), Feed(source, 0, 100, [0], 1, 2) as feed:
-        feed.get(0)
+    with pytest.raises(KeyboardInterrupt), Prefetcher(source, 0, 100, [0], 1, 2) as prefetcher:
+        prefetcher.get(0)
         raise KeyboardInterrupt
     assert count_threads() == 0
 
@@ -93,8 +95,8 @@ def test_no_more_steps_are_prepared_than_asked_for(
 ) -> None:
     seen: list[object] = []
 
-    def prepare(piece: Piece, step_samples: Sequence[Sample]) -> object:
-        seen.append(piece.samples)
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> object:
+        seen.append(batch.samples)
         return None
 
     source = BatchSource(shards, multilingual_tokenizer, RECIPE, 1, prepare)
@@ -106,15 +108,15 @@ def test_no_more_steps_are_prepared_than_asked_for(
         time.sleep(0.1)  # for what should not come
         assert len(seen) == expected
 
-    with Feed(source, 0, 9, [0], 1, 2, depth=3) as feed:
+    with Prefetcher(source, 0, 9, [0], 1, 2, depth=3) as prefetcher:
         assert_prepared(3)
-        feed.get(0)
+        prefetcher.get(0)
         assert_prepared(4)
         for step in range(1, 9):
-            feed.get(step)
+            prefetcher.get(step)
         assert_prepared(9)
 
 
-def test_a_feed_with_workers_must_be_entered(source: BatchSource) -> None:
+def test_a_prefetcher_with_workers_must_be_entered(source: BatchSource) -> None:
     with pytest.raises(AssertionError, match="with"):
-        Feed(source, 0, 9, [0], 1, 2).get(0)
+        Prefetcher(source, 0, 9, [0], 1, 2).get(0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metaxlm.languages import rebalance
 from metaxlm.pretrain.batches.sampling import CHUNK, Schedule, spread_held_out
-from metaxlm.pretrain.schedules import largest, value_at
+from metaxlm.pretrain.optimizer import largest, value_at
 
 SIZES = {"en": 50, "de": 11, "sw": 3}
 SHARES = {"en": 0.6, "de": 0.3, "sw": 0.1}

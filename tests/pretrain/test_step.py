@@ -1,4 +1,4 @@
-"""The training step against torch's own pieces put together by hand."""
+"""The training step against torch's own batches put together by hand."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import torch.nn.functional as F
 from tests.trainings import AddedLoss, Source
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import TrainingRecipe
+from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.corpus.shards import Shard
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
-from metaxlm.pretrain.distributed import World
-from metaxlm.pretrain.objective import Objective
-from metaxlm.pretrain.optimizer import make_optimizer
-from metaxlm.pretrain.step import TrainingStep
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.step import PretrainStep
 
 CPU = torch.device("cpu")
-RECIPE = TrainingRecipe(batch_size=8, length=32, learning_rate=1e-2)
+RECIPE = TrainingRecipe(batch_size=8, length=32, learning_rate=1e-2, weight_decay=0.1)
 RATE, PROBABILITY = 1e-2, 0.3
 
 
@@ -45,33 +43,30 @@ class Case:
         config = EncoderConfig(len(tokenizer), 32, 2, 2, 64, 32, **rates)
         self.model = MaskedLM(config)
         self.start = copy.deepcopy(self.model)
-        self.optimizer = make_optimizer(
-            self.model, learning_rate=RATE, weight_decay=0.1, betas=(0.9, 0.98), epsilon=1e-6
-        )
-        self.step = TrainingStep(
-            Objective(self.model, teacher),
-            self.optimizer,
-            self.masking,
-            World.alone(CPU),
-            clip=clip,
-            bfloat16=bfloat16,
+        settings = {"clip": clip, "precision": "bfloat16" if bfloat16 else "float32"}
+        recipe = RECIPE.model_copy(update=settings)
+        alone = DistributedContext.alone(CPU)
+        self.step = PretrainStep(
+            self.model, self.masking, recipe, ExecutionRecipe(), alone, teacher
         )
 
-    def train(self, num_pieces: int, steps: int = 3) -> list[float]:
+    def train(self, num_batches: int, steps: int = 3) -> list[float]:
         losses = []
         for step in range(steps):
-            pieces = [self.source.piece(step, index, num_pieces) for index in range(num_pieces)]
-            self.step(pieces, RATE, PROBABILITY, self.source.mask_key(step))
+            batches = [
+                self.source.micro_batch(step, index, num_batches) for index in range(num_batches)
+            ]
+            self.step(batches, RATE, PROBABILITY, self.source.mask_key(step))
             losses.append(float(self.step.totals.last_loss))
         return losses
 
 
-@pytest.mark.parametrize("num_pieces", [2, 4])
-def test_a_step_in_pieces_is_the_step_in_one(
-    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase, num_pieces: int
+@pytest.mark.parametrize("num_batches", [2, 4])
+def test_a_step_in_micro_batches_is_the_step_in_one(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase, num_batches: int
 ) -> None:
     whole, cut = (Case(shards, multilingual_tokenizer) for _ in range(2))
-    assert cut.train(num_pieces) == pytest.approx(whole.train(1), rel=1e-6)
+    assert cut.train(num_batches) == pytest.approx(whole.train(1), rel=1e-6)
     for name, parameter in whole.model.named_parameters():
         found = cut.model.get_parameter(name)
         torch.testing.assert_close(found, parameter, atol=1e-5, rtol=0, msg=name)
@@ -90,15 +85,15 @@ def test_steps_are_those_of_torch(
     ]
     optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98), eps=1e-6)
     for step, found in enumerate(losses):
-        piece = case.source.piece(step)
+        batch = case.source.micro_batch(step)
         masked = case.masking(
-            piece.ids_BL, piece.lengths_B, piece.rows_B, case.source.mask_key(step), PROBABILITY
+            batch.ids_BL, batch.lengths_B, batch.rows_B, case.source.mask_key(step), PROBABILITY
         )
-        real_BL = torch.arange(32) < piece.lengths_B[:, None]
+        real_BL = torch.arange(32) < batch.lengths_B[:, None]
         used_M = masked.labels_M != IGNORED
         logits_BLV = model.logits(masked.ids_BL, real_BL)
         loss = F.cross_entropy(
-            logits_BLV.flatten(0, 1)[masked.rows_M[used_M]], masked.labels_M[used_M]
+            logits_BLV.flatten(0, 1)[masked.positions_M[used_M]], masked.labels_M[used_M]
         )
         assert found == pytest.approx(loss.item(), rel=1e-6)
         optimizer.zero_grad()
@@ -145,15 +140,17 @@ def test_a_bad_step_is_left_out_of_the_mean(
     assert float(totals.loss) == pytest.approx(losses[0] + losses[2], rel=1e-9)
 
 
-def test_each_piece_has_a_dropout_of_its_own(
+def test_each_micro_batch_has_a_dropout_of_its_own(
     shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
 ) -> None:
     losses = []
     for seed in (1, 1, 2):
         case = Case(shards, multilingual_tokenizer, dropout=0.5)
-        piece = replace(case.source.piece(0), dropout_seed=seed)
-        case.step([piece], RATE, PROBABILITY, case.source.mask_key(0))
+        batch = replace(case.source.micro_batch(0), dropout_seed=seed)
+        case.step([batch], RATE, PROBABILITY, case.source.mask_key(0))
         losses.append(float(case.step.totals.last_loss))
     assert losses[0] == losses[1] != losses[2]
-    seeds = {case.source.piece(step, index, 2).dropout_seed for step in (0, 1) for index in (0, 1)}
+    seeds = {
+        case.source.micro_batch(step, index, 2).dropout_seed for step in (0, 1) for index in (0, 1)
+    }
     assert len(seeds) == 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.pretrain.trackers import Trackers, open_trackers
+from metaxlm.pretrain.log import Trackers, open_trackers
 
 RECIPE = {"name": "toy", "seed": 1}
 
@@ -104,5 +104,5 @@ def test_a_failing_board_does_not_end_a_training(capsys: pytest.CaptureFixture[s
         trackers.log(step, {"loss": 1.0})
     trackers.close()
     assert board.steps == [0, 1]
-    line = "wandb: closed, the training goes on without it (the service is gone)\n"
+    line = "wandb: closed after an error, training continues (the service is gone)\n"
     assert capsys.readouterr().out == line

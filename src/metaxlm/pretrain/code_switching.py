@@ -1,18 +1,17 @@
-"""Dictionary switching: some words of the training text stand there in another language.
+"""Dictionary-based code switching: replace some words of the training text with translations.
 
-Comes in: rows of token ids, the language of each row, a table of translations, the step's key. Goes
-out: the same rows, where a share of the words that have a translation are replaced by it, before
-anything is masked, so that the model meets and predicts words among words of other languages. This
-is not in the paper: it is an idea beyond its +Dict, with the same dictionaries and as many steps.
+A share of the words that have a translation are replaced before masking, so the model sees and
+predicts words among words of other languages. This is not in the paper: it extends +Dict, with the
+same dictionaries and the same number of steps.
 
-A word is one piece and so is its translation: lengths never change. A piece is switched only where
-it is a whole word of the text, which the piece behind it tells. Random numbers are functions of
-(key, row of the step, column), so that the result is one of (seed, step), however the step is cut.
-Of their bits, some say whether a word is switched, some into which language (all that have a
-translation are equally likely), some to which translation (the n-th counts 1/n).
+A word and its translation are one token each, so lengths do not change. A token is replaced only
+where it is a whole word, which the next token shows. Random numbers are functions of (key, row of
+the step, column), so the result does not depend on the split into micro-batches. Their bits decide
+whether a word is switched, into which language (uniformly among those with a translation), and to
+which translation (the n-th has weight 1/n).
 
-Shapes: B rows of a piece, L columns, N words that can switch, K that do; G languages of text, V
-pieces of the vocabulary; S words of a language that have translations.
+Shapes: B rows of a micro-batch, L columns, N words that can switch, K that do; G languages of text,
+V tokens of the vocabulary; S words with translations.
 """
 
 from __future__ import annotations
@@ -25,40 +24,40 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.pretrain.words import starts_words
+from metaxlm.pretrain.batches.masking import starts_words
 from metaxlm.vocabulary.token_forms import detect_kind, find_form
 
 Ints = NDArray[np.int64]
 
 _FATE_BITS, _LANGUAGE_BITS, _RANK_BITS = 32, 19, 12
-"""How many bits of a random number decide what; 63 in all, and one is left over."""
+"""Bits of a random number for each decision; 63 of 64 are used."""
 _AT_ONCE = 4
-"""Numbers that Philox gives for each count of its counter."""
+"""Numbers that Philox returns per counter value."""
 _APOSTROPHES = frozenset("'’ʼ`´＇")
 
 
 @dataclass(frozen=True, eq=False)
 class SwitchTable:
-    """Translations of pieces, by the language of the text they stand in."""
+    """Translations of tokens, by the language of the text."""
 
     languages: tuple[str, ...]
-    """Of the text, in the order of the batches'."""
+    """Languages of the text, in the order of the batches."""
     words_GV: NDArray[np.int32]
-    """Which word a piece is in text of a language; -1 where it has no translation."""
+    """The word number of a token in text of a language; -1 without a translation."""
     group_offsets_S: Ints
-    """Word s has the groups from `[s]` to before `[s + 1]`, one for each language it can go to."""
+    """Word s has the groups `[s]` to `[s + 1]`, one for each target language."""
     offsets: Ints
-    """Group g has the translations from `[g]` to before `[g + 1]`, in the dictionary's order."""
+    """Group g has the translations `[g]` to `[g + 1]`, in dictionary order."""
     pieces: NDArray[np.int32]
-    """The translations, as pieces."""
+    """The translations, as token ids."""
 
     def count_pieces(self) -> dict[str, int]:
-        """Return how many pieces have a translation in text of each language."""
+        """Return the number of tokens with a translation in text of each language."""
         counts = (self.words_GV >= 0).sum(axis=1).tolist()
         return dict(zip(self.languages, counts, strict=True))
 
     def find(self, language: str, piece: int) -> list[list[int]]:
-        """Return the translations of a piece, by the language they are in."""
+        """Return the translations of a token, grouped by target language."""
         word = int(self.words_GV[self.languages.index(language), piece])
         if word < 0:
             return []
@@ -69,13 +68,13 @@ class SwitchTable:
 def make_switch_table(
     translations: Mapping[str, Mapping[int, Sequence[Sequence[int]]]], vocab_size: int
 ) -> SwitchTable:
-    """Lay out translations, which are given by language of the text, piece, and target language."""
+    """Make a table of translations by language of the text, token, and target language."""
     words_GV = np.full((len(translations), vocab_size), -1, np.int32)
     groups: list[Sequence[int]] = []
     group_offsets = [0]
     for index, by_piece in enumerate(translations.values()):
         for piece, by_language in by_piece.items():
-            assert by_language and all(by_language), "a word without translations is left out"
+            assert by_language and all(by_language), "words without translations must be left out"
             words_GV[index, piece] = len(group_offsets) - 1
             groups += by_language
             group_offsets.append(len(groups))
@@ -89,7 +88,7 @@ def make_switch_table(
 
 
 class Switching:
-    """Switches words of rows; any thread may."""
+    """Replaces words of rows with translations; thread-safe."""
 
     def __init__(
         self, table: SwitchTable, tokenizer: PreTrainedTokenizerBase, probability: float
@@ -97,26 +96,26 @@ class Switching:
         self.languages = table.languages
         self._table = table
         self._vocab_size = table.words_GV.shape[1]
-        # A byte for each place: every token is looked up here, and few anywhere else.
+        # One byte per entry: every token is looked up here, and few in the larger tables.
         self._switches_GV = (table.words_GV >= 0).reshape(-1)
         self._ends_V = ends_words(tokenizer)
         self._threshold = round(probability * (1 << _FATE_BITS))
         self._ranks = _spread_ranks(int(np.diff(table.offsets).max(initial=1)))
 
     def find_words(self, ids_BL: NDArray[np.int32], languages_B: Ints) -> Ints:
-        """Return the places, in all rows one behind the other, of the words that can switch."""
+        """Return the flat positions of the words that can switch."""
         at_BL = ids_BL + (languages_B * self._vocab_size)[:, None]
         switches_BL = self._switches_GV.take(at_BL)
         switches_BL[:, :-1] &= self._ends_V.take(ids_BL[:, 1:])
-        # A row ends with `</s>` or padding; without a piece behind it nothing is sure to be whole.
+        # A token without a next token may not be a whole word; a row ends with `</s>` or padding.
         switches_BL[:, -1] = False
         return np.flatnonzero(switches_BL)
 
     def switch(
         self, ids_BL: NDArray[np.int32], languages_B: Ints, first_row: int, key: int
     ) -> None:
-        """Switch words in place; the rows are those of a step from `first_row` on."""
-        assert ids_BL.flags.c_contiguous, "only a view can be written through"
+        """Switch words in place; `first_row` is the row number within the step."""
+        assert ids_BL.flags.c_contiguous, "the flat view must share memory"
         place_N = self.find_words(ids_BL, languages_B)
         random_N = _draw(key, first_row, ids_BL.shape).take(place_N)
         chosen_N = random_N >> (_LANGUAGE_BITS + _RANK_BITS) < self._threshold
@@ -141,10 +140,10 @@ class Switching:
 
 
 def _draw(key: int, first_row: int, shape: tuple[int, ...]) -> Ints:
-    """Return a random number of 63 bits for every place of some rows."""
+    """Return a random number of 63 bits for every position."""
     num_rows, length = shape
     counts = -(-length // _AT_ONCE)
-    # Counter-based: every row of the step has counts of its own.
+    # Counter-based: every row of the step has its own counter values.
     philox = np.random.Philox(key=key, counter=first_row * counts)
     numbers = philox.random_raw(num_rows * counts * _AT_ONCE) >> np.uint64(1)
     random_BL: Ints = numbers.view(np.int64).reshape(num_rows, -1)[:, :length]
@@ -152,10 +151,10 @@ def _draw(key: int, first_row: int, shape: tuple[int, ...]) -> Ints:
 
 
 def ends_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
-    """Say for every piece whether a word that stands before it is complete.
+    """Return for every token whether a word before it is complete.
 
-    So it is before another word, a special token and punctuation. An apostrophe is none of it: what
-    stands before one is too often a part of a word (`don't`, `l'eau`).
+    It is complete before another word, a special token and punctuation, but not before an
+    apostrophe, which is often within a word (`don't`, `l'eau`).
     """
     kind = detect_kind(tokenizer)
     ends = starts_words(tokenizer)
@@ -171,9 +170,9 @@ def _is_punctuation(char: str) -> bool:
 
 
 def _spread_ranks(most: int) -> NDArray[np.uint8]:
-    """Return for a number of translations and some random bits which one is taken.
+    """Return the rank for a number of translations and random bits.
 
-    Row c spreads the ranks below c in proportion to 1, 1/2, 1/3 and so on.
+    Row c distributes the ranks below c in proportion to 1, 1/2, 1/3 and so on.
     """
     middles = (np.arange(1 << _RANK_BITS) + 0.5) / (1 << _RANK_BITS)
     ranks = np.zeros((most + 1, len(middles)), np.min_scalar_type(most))

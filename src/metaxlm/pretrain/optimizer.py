@@ -1,21 +1,39 @@
-"""AdamW and the linear schedule with warm-up, for pretraining and finetuning alike.
+"""AdamW and schedules, for pretraining and finetuning.
 
-Weight decay is decoupled and spares biases and LayerNorms. The learning rate is a pure function of
-the step. Moments go in and out by parameter name, so that a checkpoint needs no pickle. The paper's
-settings (its appendix tables) come from the recipe.
+Weight decay is decoupled and excludes biases and LayerNorms. The learning rate rises linearly in
+warm-up and decays linearly to zero, as a pure function of the step. Moments are exported by
+parameter name, so that a checkpoint needs no pickle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""What Adam remembers of each parameter."""
+"""Adam's state of each parameter."""
+Scheduled = float | Mapping[int, float]
+"""A constant, or values at steps with linear interpolation between them."""
+
+
+def value_at(scheduled: Scheduled, step: int) -> float:
+    """Return the value at a step, counted from 0."""
+    if not isinstance(scheduled, Mapping):
+        return float(scheduled)
+    steps = sorted(scheduled)
+    return float(np.interp(step, steps, [scheduled[known] for known in steps]))
+
+
+def largest(scheduled: Scheduled) -> float:
+    """Return the largest value over all steps."""
+    return float(max(scheduled.values()) if isinstance(scheduled, Mapping) else scheduled)
 
 
 def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int) -> float:
-    """Return the rate of a step counted from 0: up to the peak in warm-up, then down to zero."""
+    """Return the learning rate of a step, counted from 0."""
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     return peak * max(0.0, (num_steps - step) / max(1, num_steps - warmup_steps))
@@ -39,7 +57,7 @@ def make_optimizer(
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of every parameter; in place where it lies on the device."""
+    """Set the learning rate of all parameters, in place if it is a tensor on the device."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -60,7 +78,7 @@ def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, 
 def import_moments(
     optimizer: torch.optim.AdamW, model: nn.Module, moments: dict[str, Tensor], step: int
 ) -> None:
-    """Put saved moments back, for an optimizer that has taken `step` steps."""
+    """Load saved moments into an optimizer that has taken `step` steps."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             device = parameter.device

@@ -1,12 +1,11 @@
-"""FULL-SENTENCES blocks with almost no padding.
+"""Pack sentences into FULL-SENTENCES blocks with almost no padding.
 
-Comes in: how long each sentence of each language is. Goes out: which sentences make each block. A
-block is a run of text. What room is left behind the run is filled with the longest of the next few
-sentences that fit there, with or without the run's last one, whichever fills it better. Each
-sentence stands in exactly one block, and never far from its neighbors in the text.
+A block is a run of consecutive sentences. The remaining space is filled with the longest of the
+next few sentences that fit, with or without the last sentence of the run, whichever fills the block
+better. Each sentence is in exactly one block, close to its neighbors in the text.
 
-Sentences are cut into lanes that are packed side by side, one block of each lane at a time, so that
-NumPy works on columns of a thousand lanes: packing costs about two microseconds for a block.
+Sentences are split into lanes that are packed in parallel, one block per lane at a time. NumPy
+works on columns of a thousand lanes: packing takes about two microseconds per block.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LOOK_AHEAD = 64
-"""Sentences among which a block finds its own."""
+"""Number of next sentences considered for a block."""
 _LANE_BLOCKS = 16
-"""Sentences of a lane, in units of the capacity: the last block of a lane stays part empty."""
+"""Sentences per lane, in units of the capacity; the last block of a lane stays partly empty."""
 _LARGEST_LANE = 1 << 16
-"""A place within a lane fits into 16 bits."""
+"""A position within a lane fits into 16 bits."""
 _LANES_AT_ONCE = 1024
 
 Lengths = NDArray[np.integer]
@@ -31,29 +30,29 @@ Signed = NDArray[np.signedinteger]
 
 @dataclass(frozen=True)
 class Packing:
-    """Which sentences make each block of a language: 2 bytes a sentence, 8 a block."""
+    """The sentences of each block of a language: 2 bytes per sentence and 8 bytes per block."""
 
     starts: NDArray[np.int64]
-    """Where each block starts in `order`, plus the end."""
+    """Start of each block in `order`, plus the end."""
     order: NDArray[np.uint16]
-    """The sentences block by block, each counted from the start of its lane."""
+    """Sentences block by block, as offsets from the start of their lane."""
     lane: int
-    """Sentences in a lane: entry k of `order` belongs to lane k // lane."""
+    """Sentences per lane: entry k of `order` belongs to lane k // lane."""
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def sentences(self, block: int) -> list[int]:
-        """Return the sentences of a block, in the order of the text."""
+        """Return the sentences of a block in text order."""
         places = np.arange(self.starts[block], self.starts[block + 1])
         found: list[int] = (places - places % self.lane + self.order[places]).tolist()
         return found
 
 
 def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
-    """Pack each stream of sentences into blocks of its own; a pure function of each stream.
+    """Pack each stream of sentence lengths into separate blocks; a pure function of each stream.
 
-    Lengths count each sentence with its `</s>`; none may be empty or exceed `capacity`.
+    Lengths include `</s>` and must be between 1 and `capacity`.
     """
     size = min(_LANE_BLOCKS * capacity, _LARGEST_LANE)
     orders = [np.empty(len(stream), np.uint16) for stream in streams]
@@ -78,26 +77,26 @@ def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
 
 
 class _Lanes:
-    """Stretches of sentences that are packed side by side."""
+    """Lanes of sentences that are packed in parallel."""
 
     def __init__(self, stretches: Sequence[Lengths], capacity: int) -> None:
         self._capacity = capacity
         self._size = max(map(len, stretches))
         shape = (len(stretches), self._size + _LOOK_AHEAD)
-        # A sentence that found its block has no length any more; so has what is behind the last.
+        # Sentences that are already packed and the padding after the last one have length 0.
         self._lengths = np.zeros(shape, np.int16 if capacity < 1 << 14 else np.int32)
         self._block_of = np.full(shape, 0xFFFF, np.uint16)
         for row, stretch in zip(self._lengths, stretches, strict=True):
             assert stretch.min() > 0, "an empty sentence would never be placed"
-            assert stretch.max() <= capacity, "a sentence that fits no block would never be placed"
+            assert stretch.max() <= capacity, "a sentence longer than a block would never be placed"
             row[: len(stretch)] = stretch
 
     def pack(self) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return for each lane the block of every sentence, and the sentences block by block."""
+        """Return the block of every sentence of each lane, and the sentences in block order."""
         num_lanes, width = self._lengths.shape
         lengths, block_of = self._lengths.reshape(-1), self._block_of.reshape(-1)
         windows = np.lib.stride_tricks.sliding_window_view(lengths, _LOOK_AHEAD)
-        # Of each lane that is not done: its first free sentence, its end, its block, room in it.
+        # Per unfinished lane: first unpacked sentence, end, current block, free space in the block.
         at = np.arange(num_lanes) * width
         end = at + self._size
         block = np.zeros(num_lanes, np.uint16)
@@ -126,8 +125,8 @@ def _fill(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Signed, NDArray[np.bool_]]:
     """Choose sentences for the open block of each lane among the next ones [lanes, look-ahead].
 
-    Returns which are chosen, which are left for later, the room that stays, and whether the block
-    is done. A block that takes all it sees goes on with the sentences behind them.
+    Return the chosen sentences, those left for later, the remaining space, and whether the block is
+    complete. A block that takes all candidates continues with the sentences after them.
     """
     lanes = np.arange(len(near))
     total = np.cumsum(near, axis=1, dtype=np.int32)
@@ -139,7 +138,7 @@ def _fill(
     room = room - run
 
     column, size = _find_longest(rest, room)
-    # The same without the run's last sentence, which then begins the next block.
+    # Alternative: leave out the last sentence of the run, which then begins the next block.
     last = np.minimum((total < run[:, None]).sum(axis=1), _LOOK_AHEAD - 1)
     last_size = near[lanes, last]
     other_column, other_size = _find_longest(rest, (room + last_size) * is_full)
@@ -157,7 +156,7 @@ def _fill(
 
 
 def _find_longest(lengths: Signed, room: Signed) -> tuple[NDArray[np.int64], Signed]:
-    """Return the column and length of each lane's longest sentence that fits; length 0 if none."""
+    """Return column and length of the longest fitting sentence of each lane; 0 if none fits."""
     fitting = np.where(lengths <= room[:, None], lengths, lengths.dtype.type(0))
     column = fitting.argmax(axis=1)
     return column, fitting[np.arange(len(fitting)), column]

@@ -1,9 +1,8 @@
-"""Batches that are ready when the device asks for them.
+"""Prefetch micro-batches in threads.
 
-Comes in: a source of pieces, the steps to come, which pieces of each step this process computes.
-Goes out: these pieces, step by step. Threads read ahead by a few steps; the arrays are filled by
-NumPy and torch, which let other threads run meanwhile. A piece is a function of its step and index,
-so that the number of threads changes nothing but the speed.
+NumPy and torch release the interpreter lock while they fill arrays, so threads overlap with
+training. A micro-batch is a function of its step and index, so the number of threads affects only
+the speed.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from metaxlm.pretrain.batches.source import BatchSource, Piece
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 
 
-class Feed:
-    """The pieces of one process, prefetched; a context manager that ends its own threads."""
+class Prefetcher:
+    """The micro-batches of one process, step by step; a context manager that owns its threads."""
 
     def __init__(
         self,
@@ -28,7 +27,7 @@ class Feed:
         workers: int,
         depth: int = 4,
     ) -> None:
-        """Prepare steps from `first_step` up to, not including, `last_step`."""
+        """Prefetch steps from `first_step` up to, not including, `last_step`."""
         self._source = source
         self._indices = tuple(indices)
         self._count = count
@@ -36,12 +35,12 @@ class Feed:
         self._depth = max(depth, workers)
         self._next = first_step
         self._end = last_step
-        self._ready: dict[int, Future[list[Piece]]] = {}
+        self._ready: dict[int, Future[list[MicroBatch]]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
-    def __enter__(self) -> Feed:
+    def __enter__(self) -> Prefetcher:
         if self._workers:
-            self._pool = ThreadPoolExecutor(self._workers, "feed")
+            self._pool = ThreadPoolExecutor(self._workers, "prefetch")
             self._read_ahead()
         return self
 
@@ -56,15 +55,15 @@ class Feed:
             self._pool = None
         self._ready.clear()
 
-    def get(self, step: int) -> list[Piece]:
-        """Return the pieces of a step; steps are asked for in order, each once."""
+    def get(self, step: int) -> list[MicroBatch]:
+        """Return the micro-batches of a step; call once per step, in order."""
         if self._pool is None:
-            assert not self._workers, "a feed with workers is used in a `with` statement"
+            assert not self._workers, "a prefetcher with workers needs a `with` statement"
             return self._make(step)
-        assert step in self._ready, f"step {step} was given already, or is not the next one"
-        pieces = self._ready.pop(step).result()
+        assert step in self._ready, f"step {step} was returned already, or is not the next one"
+        batches = self._ready.pop(step).result()
         self._read_ahead()
-        return pieces
+        return batches
 
     def _read_ahead(self) -> None:
         assert self._pool is not None
@@ -72,5 +71,5 @@ class Feed:
             self._ready[self._next] = self._pool.submit(self._make, self._next)
             self._next += 1
 
-    def _make(self, step: int) -> list[Piece]:
-        return [self._source.piece(step, index, self._count) for index in self._indices]
+    def _make(self, step: int) -> list[MicroBatch]:
+        return [self._source.micro_batch(step, index, self._count) for index in self._indices]

@@ -1,10 +1,9 @@
-"""Which language and which block stand in each row of each step (section 3.2 of the paper).
+"""Sample the language and block of each row of each step (section 3.2 of the paper).
 
-Language i is drawn with probability p_i = N_i^alpha / sum_j N_j^alpha. Within a language the blocks
-are visited in an order shuffled anew each epoch, so that none repeats before all were seen. Both
-are pure functions of (seed, step): the draws of `CHUNK` steps come from one counter-based stream,
-and how often a language was drawn before a step is counted from the draws, not kept as a state.
-Blocks that are held out measure the loss and are never drawn.
+Language i is drawn with probability p_i = N_i^alpha / sum_j N_j^alpha. Within a language, the
+blocks are shuffled in every epoch and visited without replacement. Both are pure functions of
+(seed, step): the draws of `CHUNK` steps come from one counter-based stream, and the number of
+earlier draws of a language is recomputed instead of stored. Held-out blocks are never drawn.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from numpy.typing import NDArray
 from metaxlm.randomness import generator
 
 CHUNK = 256
-"""Steps whose languages are drawn together, with the probabilities of the first of them."""
+"""Steps whose languages are drawn together, with the probabilities of the first step."""
 
 Table = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""The languages (as indices) and the blocks of rows."""
+"""Language indices and blocks of rows."""
 
 
 def spread_held_out(num_blocks: int, wanted: int) -> NDArray[np.int64]:
-    """Return the blocks to hold out: at most a twentieth, evenly spread over the language."""
+    """Return the blocks to hold out: at most 5 %, evenly spread over the language."""
     count = min(wanted, num_blocks // 20)
     return (2 * np.arange(count, dtype=np.int64) + 1) * num_blocks // (2 * max(count, 1))
 
 
 class Schedule:
-    """Says for every step which (language, block) fills each row of the batch."""
+    """The (language, block) of each row of every step."""
 
     def __init__(
         self,
@@ -53,14 +52,14 @@ class Schedule:
         self._probabilities = probabilities
         self._batch_size = batch_size
         self._seed = seed
-        # Row c counts each language's draws before chunk c; grown as far as a step asks for.
+        # Entry c counts each language's draws before chunk c; extended on demand.
         self._drawn_before = [np.zeros(len(self.languages), np.int64)]
         self._lock = Lock()
         self._order = lru_cache(maxsize=2 * len(self.languages))(self._shuffle)
         self._chunk = lru_cache(maxsize=4)(self._fill_chunk)
 
     def rows(self, step: int) -> Table:
-        """Return the language (its index) and the block of each row of a step."""
+        """Return the language index and the block of each row of a step."""
         chunk, within = divmod(step, CHUNK)
         with self._lock:
             languages, blocks = self._chunk(chunk)
@@ -77,7 +76,7 @@ class Schedule:
         first = 0
         for language, count in enumerate(counts.tolist()):
             number = self._drawn_before[chunk][language] + np.arange(count)
-            # In the order of the steps, so that an epoch is a stretch of steps.
+            # In the order of the steps, so that an epoch covers consecutive steps.
             blocks[np.sort(places[first : first + count])] = self._blocks(language, number)
             first += count
         drawn = np.empty_like(languages)
@@ -86,14 +85,14 @@ class Schedule:
         return drawn.reshape(shape), blocks.reshape(shape)
 
     def _count(self, chunk: int) -> tuple[NDArray[np.int64], np.random.Generator]:
-        """Draw how often each language appears in a chunk; its places are the next draw."""
+        """Draw the number of rows of each language in a chunk; also return the generator."""
         random = generator(self._seed, "languages", chunk)
         by_name = self._probabilities(chunk * CHUNK)
         probabilities = np.array([by_name[name] for name in self.languages])
         return random.multinomial(CHUNK * self._batch_size, probabilities), random
 
     def _blocks(self, language: int, number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the blocks of a language's n-th draws, for consecutive n."""
+        """Return the blocks of the n-th draws of a language, for consecutive n."""
         size = self._num_drawn[language]
         epochs, places = np.divmod(number, size)
         parts = np.split(places, np.flatnonzero(np.diff(epochs)) + 1)

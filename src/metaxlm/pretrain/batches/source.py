@@ -1,19 +1,22 @@
-"""Step number in, pieces of a batch out: the walk from shards to what the device gets.
+"""Read the micro-batches of a training run from packed shards.
 
-1. `sampling.Schedule` names the language and block of every row of the step;
-2. `blocks.Blocks` reads those rows from the memory-mapped shards;
-3. a step is cut into pieces of consecutive rows, for micro-batches and for processes;
-4. `switching.Switching`, where a variant has it, puts translations in place of some words;
-5. on the device, `masking.Masking` hides tokens with the step's own random numbers.
+The data flow of a step:
 
-No part has a state that a checkpoint would need: `piece(step, ...)` may be called in any order, and
-the rows of a step are the same however it is cut.
+1. `sampling.Schedule` selects the language and block of every row;
+2. `PackedBlocks` reads those rows from the memory-mapped shards;
+3. the rows are split into equal micro-batches, for gradient accumulation and for processes;
+4. `code_switching.Switching`, if the variant has it, replaces some words with translations;
+5. on the device, `masking.Masking` masks tokens.
+
+Nothing has state that a checkpoint would need: `micro_batch(step, ...)` may be called in any order,
+and the rows of a step are the same for every number of micro-batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -26,46 +29,50 @@ from metaxlm.config import TrainingRecipe
 from metaxlm.corpus.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
+from metaxlm.pretrain.batches.packing import Packing, pack
 from metaxlm.pretrain.batches.sampling import CHUNK, Schedule, spread_held_out
-from metaxlm.pretrain.blocks import Blocks
 from metaxlm.pretrain.code_switching import Switching
-from metaxlm.pretrain.schedules import value_at
+from metaxlm.pretrain.optimizer import value_at
 from metaxlm.randomness import derive_seed
+from metaxlm.vocabulary.special_tokens import boundary_ids
 
 Sample = tuple[str, int]
-"""The language and the block that a row shows."""
+"""Language and block of a row."""
+
+_MEASURED_AT_ONCE = 1 << 20
+_BOTH_ENDS = np.array([0, 1])
 
 
 class Extra(Protocol):
-    """What a teacher prepared for a piece: tensors, whose shapes should repeat on a GPU."""
+    """Tensors that a teacher prepares for a micro-batch; on a GPU their shapes should repeat."""
 
     def to(self, device: torch.device) -> Extra:
-        """Return it on a device."""
+        """Return a copy on a device."""
         ...
 
     def tensors(self) -> list[Tensor]:
-        """Return all that differs between two of the same shapes."""
+        """Return all tensors that differ between two instances of the same shapes."""
         ...
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some rows of a step, not yet masked."""
+class MicroBatch:
+    """Consecutive rows of a step before masking."""
 
     ids_BL: Tensor
     """int32, padded to the full length."""
     lengths_B: Tensor
-    """int32, the real tokens of each row."""
+    """int32, the number of real tokens of each row."""
     rows_B: Tensor
-    """int64, which rows of the step these are."""
+    """int64, row numbers within the step."""
     dropout_seed: int
     samples: list[Sample]
     num_tokens: int
     extra: Extra | None = None
-    """What a teacher prepared for these rows."""
+    """Inputs of a teacher for these rows."""
 
-    def to(self, device: torch.device) -> Piece:
-        """Return the piece on a device; the copies need not be complete when this returns."""
+    def to(self, device: torch.device) -> MicroBatch:
+        """Return a copy on a device; the copies may still be in progress on return."""
         if device.type == "cpu":
             return self
         ids, lengths, rows = (
@@ -85,7 +92,7 @@ class BatchSource:
         tokenizer: PreTrainedTokenizerBase,
         recipe: TrainingRecipe,
         seed: int,
-        prepare: Callable[[Piece, Sequence[Sample]], Extra | None] | None = None,
+        prepare: Callable[[MicroBatch, Sequence[Sample]], Extra | None] | None = None,
         switching: Switching | None = None,
     ) -> None:
         self.languages: Sequence[str] = tuple(shards)
@@ -98,7 +105,7 @@ class BatchSource:
         self._sizes = {
             name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()
         }
-        self._blocks = Blocks(shards, tokenizer, recipe.length)
+        self._blocks = PackedBlocks(shards, tokenizer, recipe.length)
         num_blocks = self._blocks.num_blocks
         self._held_out = {
             name: spread_held_out(num_blocks[name], recipe.held_out) for name in self.languages
@@ -110,44 +117,44 @@ class BatchSource:
 
     @property
     def padding_share(self) -> float:
-        """The share of padding in all blocks."""
+        """Share of padding in all blocks."""
         return self._blocks.padding_share
 
     def probabilities(self, step: int) -> dict[str, float]:
-        """Return how likely each language is at a step; alpha moves between chunks of steps."""
+        """Return the sampling probability of each language; alpha changes between chunks."""
         return rebalance(self._sizes, value_at(self._recipe.alpha, step - step % CHUNK))
 
     def samples(self, step: int) -> list[Sample]:
-        """Return the (language, block) of each row of a step, whoever computes it."""
+        """Return the (language, block) of each row of a step, over all processes."""
         return self._name(*self._schedule.rows(step))
 
-    def piece(self, step: int, index: int = 0, count: int = 1) -> Piece:
-        """Return one of `count` equal pieces of a step; steps and pieces count from 0."""
+    def micro_batch(self, step: int, index: int = 0, count: int = 1) -> MicroBatch:
+        """Return one of `count` equal micro-batches of a step; steps and indices start at 0."""
         size, rest = divmod(self._recipe.batch_size, count)
         if rest:
             raise MetaXLMError(
-                f"a batch of {self._recipe.batch_size} blocks cannot be cut into {count} equal "
-                f"pieces; make batch_size a multiple of {count}"
+                f"batch_size {self._recipe.batch_size} does not split into {count} equal "
+                f"micro-batches; use a multiple of {count}"
             )
-        assert 0 <= index < count, f"piece {index} of {count}"
+        assert 0 <= index < count, f"micro-batch {index} of {count}"
         languages, blocks = self._schedule.rows(step)
         rows = slice(index * size, (index + 1) * size)
         seed = derive_seed(self._seed, "dropout", step, index, count)
-        piece = self._read(languages[rows], blocks[rows], rows.start, seed)
+        batch = self._read(languages[rows], blocks[rows], rows.start, seed)
         if self._switching is not None:
             key = derive_seed(self._seed, "switches", step)
-            self._switching.switch(piece.ids_BL.numpy(), languages[rows], rows.start, key)
+            self._switching.switch(batch.ids_BL.numpy(), languages[rows], rows.start, key)
         if self._prepare is None:
-            return piece
-        # A teacher must know the whole step: its term is a mean over all rows of its language.
-        return replace(piece, extra=self._prepare(piece, self._name(languages, blocks)))
+            return batch
+        # A teacher needs the samples of the whole step: its loss is a mean over all its rows.
+        return replace(batch, extra=self._prepare(batch, self._name(languages, blocks)))
 
     def mask_key(self, step: int) -> int:
-        """Return what decides the masks of a step."""
+        """Return the random key of the masks of a step."""
         return derive_seed(self._seed, "masks", step)
 
-    def held_out(self, language: str) -> Sequence[Piece]:
-        """Return the blocks of a language that no step shows, a batch at a time."""
+    def held_out(self, language: str) -> Sequence[MicroBatch]:
+        """Return the held-out blocks of a language in batches."""
         blocks = self._held_out[language]
         languages = np.full(len(blocks), self.languages.index(language))
         size = self._recipe.batch_size
@@ -162,7 +169,7 @@ class BatchSource:
         blocks: NDArray[np.int64],
         first_row: int,
         dropout_seed: int,
-    ) -> Piece:
+    ) -> MicroBatch:
         shape = (len(blocks), self._recipe.length)
         ids_BL = torch.empty(shape, dtype=torch.int32, pin_memory=self._pin)
         lengths_B = torch.empty(len(blocks), dtype=torch.int32, pin_memory=self._pin)
@@ -171,10 +178,122 @@ class BatchSource:
         rows_B.numpy()[:] = np.arange(first_row, first_row + len(blocks))
         num_tokens = int(lengths_B.sum())
         samples = self._name(languages, blocks)
-        return Piece(ids_BL, lengths_B, rows_B, dropout_seed, samples, num_tokens)
+        return MicroBatch(ids_BL, lengths_B, rows_B, dropout_seed, samples, num_tokens)
 
     def _name(self, languages: NDArray[np.int64], blocks: NDArray[np.int64]) -> list[Sample]:
         return [
             (self.languages[language], block)
             for language, block in zip(languages.tolist(), blocks.tolist(), strict=True)
         ]
+
+
+class PackedBlocks:
+    """The token ids of the packed blocks of all languages.
+
+    A row is `<s> A </s> B </s>`, padded to the full length. A sentence longer than a block is
+    truncated and fills a block alone. All rows of a batch are read together: two reads of memory
+    maps per language, and a few NumPy operations over all rows.
+    """
+
+    def __init__(
+        self, shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase, length: int
+    ) -> None:
+        if length < 3:
+            raise MetaXLMError(
+                f"length is {length}, which leaves no token between <s> and </s>; set length to 3 "
+                "or more"
+            )
+        # Plain arrays over the same memory maps: np.memmap makes every access slower.
+        self._tokens = [np.asarray(shard.tokens) for shard in shards.values()]
+        self._offsets = [np.asarray(shard.offsets) for shard in shards.values()]
+        self._length = length
+        self._capacity = length - 1  # `<s>` takes one
+        self._bos_id, self._eos_id = boundary_ids(tokenizer)
+        self._pad_id = tokenizer.pad_token_id
+        streams = [_measure(offsets, self._capacity) for offsets in self._offsets]
+        packings = pack(streams, self._capacity)
+        self.num_blocks = {name: len(p) for name, p in zip(shards, packings, strict=True)}
+        self._join(packings)
+        num_blocks = sum(self.num_blocks.values())
+        num_tokens = num_blocks + sum(int(stream.sum(dtype=np.int64)) for stream in streams)
+        self.padding_share = 1 - num_tokens / (num_blocks * length)
+
+    def _join(self, packings: list[Packing]) -> None:
+        """Concatenate the packings of all languages."""
+        self._lane = packings[0].lane
+        self._order = np.concatenate([p.order for p in packings])
+        sizes = np.array([len(p.order) for p in packings])
+        self._first_place = np.cumsum(sizes) - sizes
+        self._starts = np.concatenate(
+            [p.starts + first for p, first in zip(packings, self._first_place, strict=True)]
+        )
+        num_starts = np.array([len(p.starts) for p in packings])
+        self._first_block = np.cumsum(num_starts) - num_starts
+
+    def read(
+        self, languages: NDArray[np.int64], blocks: NDArray[np.int64], output: NDArray[np.int32]
+    ) -> NDArray[np.int64]:
+        """Write the rows into `output` [rows, length]; return the number of tokens of each row.
+
+        R counts rows and S their sentences, both grouped by language; T counts tokens.
+        """
+        row_R = np.argsort(languages, kind="stable")
+        language_R = languages[row_R]
+        sentence_S, num_sentences_R = self._list_sentences(language_R, blocks[row_R])
+        until_R = np.cumsum(num_sentences_R)
+        edges = np.searchsorted(language_R, np.arange(len(self._tokens) + 1))
+        cuts = np.concatenate([[0], until_R])[edges].tolist()
+        spans = [
+            (index, slice(first, last))
+            for index, (first, last) in enumerate(pairwise(cuts))
+            if last > first
+        ]
+        bounds_S2 = np.empty((len(sentence_S), 2), np.int64)
+        for index, span in spans:
+            bounds_S2[span] = self._offsets[index][sentence_S[span, None] + _BOTH_ENDS]
+        begin_S = bounds_S2[:, 0]
+        size_S = np.minimum(bounds_S2[:, 1] - begin_S + 1, self._capacity)
+
+        until_S = np.cumsum(size_S)
+        place_T = np.arange(until_S[-1])
+        source_T = place_T + np.repeat(begin_S - until_S + size_S, size_S)
+        # The last position of a sentence is overwritten with `</s>`; keep its index in range.
+        source_T[until_S - 1] -= 1
+        token_T = np.empty(len(place_T), np.int32)
+        token_cuts = np.concatenate([[0], until_S]).tolist()
+        for index, span in spans:
+            tokens = slice(token_cuts[span.start], token_cuts[span.stop])
+            token_T[tokens] = self._tokens[index][source_T[tokens]]
+        token_T[until_S - 1] = self._eos_id
+
+        ends_R = until_S[until_R - 1]
+        size_R = np.diff(ends_R, prepend=0)
+        output.fill(self._pad_id)
+        output[:, 0] = self._bos_id
+        shift_R = row_R * self._length + 1 - ends_R + size_R
+        output.reshape(-1)[place_T + np.repeat(shift_R, size_R)] = token_T
+        lengths = np.empty_like(size_R)
+        lengths[row_R] = size_R + 1
+        return lengths
+
+    def _list_sentences(
+        self, language_R: NDArray[np.int64], block_R: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the sentence numbers of blocks within their languages, and counts per block."""
+        block_R = block_R + self._first_block[language_R]
+        start_R = self._starts[block_R]
+        count_R = self._starts[block_R + 1] - start_R
+        until_R = np.cumsum(count_R)
+        place_S = np.arange(until_R[-1]) + np.repeat(start_R - until_R + count_R, count_R)
+        place_in_lane_S = self._order[place_S]
+        place_S -= np.repeat(self._first_place[language_R], count_R)
+        return place_S - place_S % self._lane + place_in_lane_S, count_R
+
+
+def _measure(offsets: NDArray[np.uint64], capacity: int) -> NDArray[np.integer]:
+    """Return the length of each sentence in a block, including `</s>`, in a small dtype."""
+    lengths = np.empty(len(offsets) - 1, np.min_scalar_type(capacity))
+    for first in range(0, len(lengths), _MEASURED_AT_ONCE):
+        sizes = np.diff(offsets[first : first + _MEASURED_AT_ONCE + 1]) + np.uint64(1)
+        lengths[first : first + len(sizes)] = np.minimum(sizes, np.uint64(capacity))
+    return lengths
