@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretrain import cost, measure
+from metaxlm.pretrain import cost
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
-from metaxlm.pretrain.cost import DoesNotFit, Timing, extrapolate, measure_step
+from metaxlm.pretrain.cost import DoesNotFit, extrapolate, measure_step
 
 CPU = torch.device("cpu")
 SMALL = EncoderConfig(120, 32, 2, 4, 96, 40)
@@ -130,13 +129,6 @@ def test_the_rate_of_products_is_measured_once() -> None:
     assert torch.get_rng_state().equal(before)
 
 
-def test_devices_by_name() -> None:
-    assert cost.find_accelerator("rtx 4090").name == "RTX-4090"
-    assert cost.find_accelerator("h200").memory == 141e9
-    with pytest.raises(MetaXLMError, match=r"--on H900: .* known are .*A100.*MI300X"):
-        cost.find_accelerator("H900")
-
-
 def test_steps_are_measured_and_leave_no_trace() -> None:
     recipe = TrainingRecipe(batch_size=4, micro_batches=2, length=16)
     torch.manual_seed(3)
@@ -145,13 +137,12 @@ def test_steps_are_measured_and_leave_no_trace() -> None:
     assert torch.get_rng_state().equal(before)
     assert (measured.num_steps, measured.num_rows, measured.peak_bytes) == (3, 4, None)
     assert measured.seconds > 0
-    assert measured.is_finite
     assert measured.loss == pytest.approx(torch.tensor(120.0).log().item(), rel=0.2)
 
 
 def test_what_takes_too_long_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = TrainingRecipe(batch_size=64, length=16)
-    monkeypatch.setattr(measure, "affordable_rows", lambda *_: 6)
+    monkeypatch.setattr(cost, "affordable_rows", lambda *_: 6)
     real = measure_step(SMALL, recipe, CPU, steps=2)
     assert real.num_rows == 6
     assert real.seconds > 0
@@ -159,8 +150,8 @@ def test_what_takes_too_long_is_extrapolated(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_extrapolation() -> None:
     # An optimizer that takes a second, and FLOPs that take half a second each.
-    assert extrapolate(Timing(3, 2.5), Timing(6, 4), 64) == pytest.approx(1 + 64 / 2)
-    assert extrapolate(Timing(1, 5), Timing(2, 4), 12) == pytest.approx(4 + 0.2 * 10)
+    assert extrapolate((3, 2.5), (6, 4), 64) == pytest.approx(1 + 64 / 2)
+    assert extrapolate((1, 5), (2, 4), 12) == pytest.approx(4 + 0.2 * 10)
 
 
 def test_what_does_not_fit_is_not_tried() -> None:
