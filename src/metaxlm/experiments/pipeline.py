@@ -122,6 +122,9 @@ def _variant_stages(
     start = values["variants"][name]
     choices = recipe.find_matching(variant)
     training = {key: start.pop(key) for key in ("freeze", "distill")}
+    if training["distill"] is not None:
+        # Keys of earlier versions: without them, finished models would be trained again.
+        training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
     dictionaries = partial(_list_files, choices.dictionaries, "dictionaries", known)
     if (switch := start.pop("switch")) is not None:
         training |= {"switch": switch, "dictionary_files": dictionaries()}
