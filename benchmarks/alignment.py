@@ -36,7 +36,7 @@ from metaxlm.features.alignment import AlignSettings, Links, align_words
 from metaxlm.features.layers import LayerChoice, parse_layers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import save_pretrained
-from metaxlm.pretraining.device import choose_device
+from metaxlm.pretrain.distributed import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.tasks.readers import read_word_alignment
 from random_encoder import make_random_encoder

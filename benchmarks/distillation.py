@@ -1,6 +1,6 @@
-"""What a teacher costs: training steps without one, and with each of its terms, in one run.
+"""Measure the cost of a teacher: training steps without and with distillation, in one run.
 
-All train on the same masked pieces, turn by turn, so that other load on the machine meets all
+Both train on the same micro-batches, turn by turn, so that other load on the machine meets all
 alike. `--share` of the rows are in the source language; only those are read by the teacher, which
 has the student's size. Reading them with the teacher's tokenizer is host work that the feed's
 threads do ahead, so it is measured on its own.
@@ -31,21 +31,16 @@ from metaxlm.corpus.shards import open_shard, write_shard
 from metaxlm.corpus.text import read_sentences
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained
-from metaxlm.pretraining.batches import BatchSource, Piece
-from metaxlm.pretraining.device import choose_device
-from metaxlm.pretraining.distillation import Distillation, Lesson, make_teacher
-from metaxlm.pretraining.masking import Masking
-from metaxlm.pretraining.objective import Objective
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
+from metaxlm.pretrain.distill import Distillation, TeacherBatch, make_teacher
+from metaxlm.pretrain.distributed import choose_device
+from metaxlm.pretrain.step import Objective
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.unigram import train_unigram
 
 SOURCE, OTHER = "en", "de"
-TEACHINGS = {
-    "none": None,
-    "pooled": DistillationRecipe(pooled=1.0),
-    "tokens": DistillationRecipe(pooled=0.0, tokens=1.0),
-    "both": DistillationRecipe(pooled=1.0, tokens=1.0),
-}
+TEACHINGS = {"none": None, "pooled": DistillationRecipe(pooled=1.0)}
 NUM_PIECES = 4
 WARM_UP = 2
 Tokenizers = Mapping[str, PreTrainedTokenizerBase]
@@ -94,11 +89,11 @@ def make_run(folder: Path, options: argparse.Namespace) -> Path:
 
 def draw_pieces(
     run: Path, tokenizer: PreTrainedTokenizerBase, options: argparse.Namespace
-) -> list[Piece]:
+) -> list[MicroBatch]:
     """Return whole steps with the wanted share of rows in the source language."""
     batch_size, length = map(int, options.batch.split("x"))
     num_source = round(options.share * batch_size)
-    steps: list[list[Piece]] = []
+    steps: list[list[MicroBatch]] = []
     for language, size in ((SOURCE, num_source), (OTHER, batch_size - num_source)):
         if size:
             recipe = TrainingRecipe(
@@ -106,13 +101,13 @@ def draw_pieces(
             )
             shard = open_shard(run / "shards" / "multilingual" / language)
             source = BatchSource({language: shard}, tokenizer, recipe, seed=0)
-            steps.append([source.piece(step) for step in range(NUM_PIECES)])
+            steps.append([source.micro_batch(step) for step in range(NUM_PIECES)])
     return [join(list(parts)) for parts in zip(*steps, strict=True)]
 
 
-def join(parts: list[Piece]) -> Piece:
+def join(parts: list[MicroBatch]) -> MicroBatch:
     rows = sum(len(part.rows_B) for part in parts)
-    return Piece(
+    return MicroBatch(
         torch.cat([part.ids_BL for part in parts]),
         torch.cat([part.lengths_B for part in parts]),
         torch.arange(rows),
@@ -137,7 +132,10 @@ def make_model(options: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) 
 
 
 def report(
-    pieces: list[Piece], tokenizers: Tokenizers, options: argparse.Namespace, device: torch.device
+    pieces: list[MicroBatch],
+    tokenizers: Tokenizers,
+    options: argparse.Namespace,
+    device: torch.device,
 ) -> None:
     steps: dict[str, Callable[[int], None]] = {}
     teachers: dict[str, Distillation] = {}
@@ -162,14 +160,14 @@ def report(
     console = Console()
     console.print(f"{device}, {torch.get_num_threads()} threads; {vars(options)}")
     console.print(table)
-    describe_reading(teachers["tokens"], pieces, console)
+    describe_reading(teachers["pooled"], pieces, console)
 
 
 def make_step(
     student: MaskedLM,
     teacher: Distillation | None,
     masking: Masking,
-    pieces: list[Piece],
+    pieces: list[MicroBatch],
     device: torch.device,
 ) -> Callable[[int], None]:
     objective = Objective(student.to(device).train(), teacher, kernels="plain")
@@ -211,9 +209,9 @@ def measure(
     return {name: statistics.median(values[WARM_UP:]) for name, values in times.items()}
 
 
-def describe_reading(teacher: Distillation, pieces: list[Piece], console: Console) -> None:
+def describe_reading(teacher: Distillation, pieces: list[MicroBatch], console: Console) -> None:
     times: list[float] = []
-    lessons: list[Lesson] = []
+    lessons: list[TeacherBatch] = []
     for piece in pieces * 3:
         start = time.perf_counter()
         lesson = teacher.prepare(piece, piece.samples)
@@ -225,12 +223,10 @@ def describe_reading(teacher: Distillation, pieces: list[Piece], console: Consol
         return
     ours = statistics.mean(int(lesson.covered_RL.sum()) for lesson in lessons)
     theirs = statistics.mean(lesson.num_tokens for lesson in lessons)
-    paired = statistics.mean(int((lesson.partners_RL >= 0).sum()) for lesson in lessons)
     seconds = min(times)
     console.print(
         f"reading: {seconds * 1e3:.1f} ms a step for {ours:,.0f} of the student's tokens, "
-        f"{ours / seconds:,.0f} tokens/s; {theirs / ours:.2f} of the teacher's for one; "
-        f"{paired / ours:.1%} have a partner; {teacher.num_shared:,} tokens shared"
+        f"{ours / seconds:,.0f} tokens/s; {theirs / ours:.2f} of the teacher's for one"
     )
 
 

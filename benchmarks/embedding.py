@@ -37,7 +37,7 @@ from metaxlm.features.layers import LayerChoice
 from metaxlm.features.sentence_batches import find_frame, tokenize_texts
 from metaxlm.features.sentence_folder import export_sentence_transformers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.pretraining.device import choose_device
+from metaxlm.pretrain.distributed import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.randomness import generator
 from random_encoder import make_random_encoder

@@ -33,9 +33,9 @@ from metaxlm.config import PhrasebookRecipe, TrainingRecipe
 from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.shards import Shard, open_shard, write_shard
 from metaxlm.corpus.text import read_sentences
-from metaxlm.pretraining.batches import BatchSource
-from metaxlm.pretraining.feed import Feed
-from metaxlm.pretraining.masking import Masking
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.prefetch import Prefetcher
+from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.unigram import train_unigram
 
@@ -51,7 +51,7 @@ class ReadyBlocks(Dataset[dict[str, torch.Tensor]]):
     """Blocks in memory, as a tokenizer with `return_special_tokens_mask` would give them."""
 
     def __init__(self, source: BatchSource, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
-        pieces = [source.piece(step) for step in range(max(1, PEER_BLOCKS // rows))]
+        pieces = [source.micro_batch(step) for step in range(max(1, PEER_BLOCKS // rows))]
         self._ids = torch.cat([piece.ids_BL for piece in pieces]).long()
         self._special = torch.isin(self._ids, torch.tensor(tokenizer.all_special_ids)).long()
         self._attention = (self._ids != tokenizer.pad_token_id).long()
@@ -80,7 +80,7 @@ def measure(batches: Iterator[int], seconds: float) -> float:
 
 def serve(source: BatchSource, masking: Masking | None, workers: int, seconds: float) -> float:
     """Measure our feed, with masks or without."""
-    with Feed(source, 0, 1 << 40, [0], 1, workers) as feed:
+    with Prefetcher(source, 0, 1 << 40, [0], 1, workers) as feed:
 
         def batches() -> Iterator[int]:
             for step in count():

@@ -40,7 +40,7 @@ from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.model.hugging_face import save_pretrained
-from metaxlm.pretraining.device import choose_device
+from metaxlm.pretrain.distributed import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.tasks.batches import shuffle_batches
 from metaxlm.tasks.finetune import train_model

@@ -26,14 +26,12 @@ from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining.batches import Piece
-from metaxlm.pretraining.checkpoint import TrainingState
-from metaxlm.pretraining.cost import count_predictions, count_step_flops, synchronize
-from metaxlm.pretraining.device import choose_device
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.engine import Engine, uses_bfloat16
-from metaxlm.pretraining.masking import Masking
-from metaxlm.pretraining.measure import make_tokenizer
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import MicroBatch
+from metaxlm.pretrain.checkpoint import TrainingState
+from metaxlm.pretrain.cost import count_predictions, count_step_flops, make_tokenizer, synchronize
+from metaxlm.pretrain.distributed import DistributedContext, choose_device
+from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
 
 Step = Callable[[int], None]
 console = Console(width=100, highlight=False)
@@ -186,7 +184,7 @@ def measure(
 
 def ours(
     size: Size, device: torch.device, kernels: str, precision: str = "auto"
-) -> tuple[Step, Engine]:
+) -> tuple[Step, PretrainStep]:
     """Return a step of the engine that `metaxlm run` uses, and the engine."""
     torch.manual_seed(0)
     with torch.device(device):
@@ -194,19 +192,19 @@ def ours(
     recipe = size.recipe.model_copy(update={"precision": precision})
     masking = Masking(make_tokenizer(size.vocabulary), recipe, device)
     execution = ExecutionRecipe(kernels="plain" if kernels == "plain" else "auto")
-    engine = Engine(model, masking, recipe, execution, World.alone(device))
+    engine = PretrainStep(model, masking, recipe, execution, DistributedContext.alone(device))
     pieces = [make_piece(ids_BL, seed) for seed, ids_BL in enumerate(batches(size))]
 
     def step(number: int) -> None:
-        engine.take_step([pieces[number % len(pieces)]], RATE, 0.15, number)
+        engine([pieces[number % len(pieces)]], RATE, 0.15, number)
 
     return step, engine
 
 
-def make_piece(ids_BL: Tensor, seed: int) -> Piece:
+def make_piece(ids_BL: Tensor, seed: int) -> MicroBatch:
     rows, length = ids_BL.shape
     lengths_B = torch.full((rows,), length, dtype=torch.int32)
-    return Piece(ids_BL.int(), lengths_B, torch.arange(rows), seed, [], ids_BL.numel())
+    return MicroBatch(ids_BL.int(), lengths_B, torch.arange(rows), seed, [], ids_BL.numel())
 
 
 def peer(size: Size, device: torch.device, *, compiled: bool) -> Step:
@@ -270,7 +268,7 @@ def compare_losses(size: Size, steps: int, device: torch.device) -> None:
             state = TrainingState()
             engine.read(state)
             losses.append(state.loss_sum)
-            engine.begin_mean(state)
+            engine.totals.reset()
         curves[name] = torch.tensor(losses, dtype=torch.float64)
     console.print(f"{size}: losses of {steps} steps without dropout")
     table = Table("", "first", "last", "mean difference", "largest difference to float32")

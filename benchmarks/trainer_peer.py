@@ -20,7 +20,7 @@ import transformers
 from torch import Tensor, nn
 
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.pretraining.cost import synchronize
+from metaxlm.pretrain.cost import synchronize
 from metaxlm.tasks.finetune import ADAM_BETAS
 from metaxlm.tasks.task import Features, FinetuneSettings, Logits, Task
 from metaxlm.tasks.task_data import Dataset, TaskData

@@ -51,7 +51,7 @@ def sentences(language: str) -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with whole runs: a file is one process's, and the last ones should be short."""
-    long = ("experiments", "recipes", "faults", "cli", "pretraining", "corpus")
+    long = ("experiments", "recipes", "faults", "cli", "pretrain", "corpus")
     items.sort(key=lambda item: item.path.parts[len(_ROOT.parts)] not in long)
 
 

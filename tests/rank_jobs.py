@@ -22,14 +22,14 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.cli.endings import ending_together, is_heard, print_error
+from metaxlm.cli.endings import ending_together, explain, is_heard, print_error
 from metaxlm.config import ExecutionRecipe
 from metaxlm.corpus.shards import Shard, open_shard
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.pretraining.batches import BatchSource, Piece
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.loop import train
-from metaxlm.pretraining.masking import Masking
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.loop import train
 from tests.trainings import RECIPE, Training
 
 ROOT = Path(__file__).parents[1]
@@ -69,14 +69,17 @@ class _Source(BatchSource):
             os.kill(os.getpid(), self._signals[step])
         return super().mask_key(step)
 
-    def piece(self, step: int, index: int = 0, count: int = 1) -> Piece:
-        piece = super().piece(step, index, count)
+    def micro_batch(self, step: int, index: int = 0, count: int = 1) -> MicroBatch:
+        piece = super().micro_batch(step, index, count)
         self.seen[f"{step}.{index}"] = piece.samples
         return piece
 
 
 def run_job(
-    job: Job, world: World, shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase
+    job: Job,
+    world: DistributedContext,
+    shards: Mapping[str, Shard],
+    tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     """Train; an agreed stop ends only the job."""
     folder, recipe = Path(job.folder), RECIPE.model_copy(update=dict(job.recipe))
@@ -174,7 +177,7 @@ def _start(arguments: Sequence[str], more: Mapping[str, str]) -> subprocess.Pope
 def _work(values: dict[str, Any]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(values["tokenizer"])
     shards = open_shards(Path(values["shards"]))
-    world = World.join("cpu", ExecutionRecipe(timeout_s=values["timeout_s"]))
+    world = DistributedContext.join("cpu", ExecutionRecipe(timeout_s=values["timeout_s"]))
     with ending_together(world):
         for job in values["jobs"]:
             start = time.monotonic()
@@ -187,10 +190,12 @@ def main() -> None:
     torch.set_num_threads(1)
     try:
         _work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    except MetaXLMError as error:
+    except (MetaXLMError, Interrupted) as error:
+        ending = explain(error)
+        assert ending is not None
         if is_heard(error):
-            print_error(str(error))
-        sys.exit(2)
+            print_error(ending[1])
+        sys.exit(ending[0])
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.corpus.shards import Shard
 from metaxlm.files import digest_file, read_json
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining.batches import BatchSource, Extra, Piece
-from metaxlm.pretraining.checkpoint import list_checkpoints
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.loop import Export, train
-from metaxlm.pretraining.masking import Masked, Masking
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource, Extra, MicroBatch
+from metaxlm.pretrain.checkpoint import list_checkpoints
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.loop import Export, train
 
 CPU = torch.device("cpu")
 RECIPE = TrainingRecipe(
@@ -45,8 +45,8 @@ class Source(BatchSource):
         self.act(step)
         return super().mask_key(step)
 
-    def piece(self, step: int, index: int = 0, count: int = 1) -> Piece:
-        return replace(super().piece(step, index, count), extra=Now(torch.tensor([step])))
+    def micro_batch(self, step: int, index: int = 0, count: int = 1) -> MicroBatch:
+        return replace(super().micro_batch(step, index, count), extra=Now(torch.tensor([step])))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class AddedLoss:
                 assert isinstance(number, float)
                 self.numbers[step] = number
 
-    def loss(self, model: MaskedLM, hidden_BLD: Tensor, masked: Masked, extra: Extra) -> Tensor:
+    def loss(self, hidden_BLD: Tensor, extra: Extra) -> Tensor:
         assert isinstance(extra, Now)
         self.numbers, self.roots = (t.to(hidden_BLD.device) for t in (self.numbers, self.roots))
         at = extra.step.clamp_max(len(self.numbers) - 1)
@@ -127,7 +127,7 @@ class Training:
             recipe,
             folder,
             1,
-            World.alone(self.device),
+            DistributedContext.alone(self.device),
             "training",
             masking=Masking(self.tokenizer, recipe, self.device),
             execution=ExecutionRecipe(workers=workers),

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.cli.doctor import LEAST_VERSIONS
 from metaxlm.corpus.shards import write_shard
 from metaxlm.model.encoder import MaskedLM
-from metaxlm.pretraining import checkpoint
+from metaxlm.pretrain import checkpoint
 from tests.commands import Command
 from tests.conftest import sentences
 
@@ -113,7 +113,7 @@ def test_an_output_that_is_a_file(metaxlm: Command, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file", encoding="utf-8")
     code, checks = examine(metaxlm)
     assert code == 1
-    assert checks["output folder"] == "FAILED runs: a file stands there; choose another --output"
+    assert checks["output folder"] == "FAILED runs: is a file; choose another --output"
 
 
 def test_a_disk_that_changes_what_it_holds(
@@ -130,7 +130,7 @@ def test_a_disk_that_changes_what_it_holds(
     monkeypatch.setattr(checkpoint, "load_newest", load)
     code, checks = examine(metaxlm, recipe)
     assert code == 1
-    assert "what was loaded is not what was saved" in checks["save and load"]
+    assert "loaded values differ from saved values" in checks["save and load"]
 
 
 def test_a_step_that_is_not_finite(

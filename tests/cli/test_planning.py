@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from metaxlm.cli.planning import ASSUMED_SHARE
+from metaxlm.cli.planning import ASSUMED_SHARE, REACHED_OF_DATASHEET
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.pretraining import measure
-from metaxlm.pretraining.cost import REACHED_OF_DATASHEET
+from metaxlm.pretrain import cost
 from tests.commands import Command
 
 RECIPE = """
@@ -84,13 +83,13 @@ def test_numbers(metaxlm: Command, recipe: Path) -> None:
 def test_each_shape_is_measured_once(
     metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, seen = measure.measure_step, []
+    real, seen = cost.measure_step, []
 
-    def spy(*arguments: Any, frozen_body: bool) -> measure.Measurement:
+    def spy(*arguments: Any, frozen_body: bool) -> cost.Measurement:
         seen.append((arguments[1].length, frozen_body))
         return real(*arguments, frozen_body=frozen_body)
 
-    monkeypatch.setattr(measure, "measure_step", spy)
+    monkeypatch.setattr(cost, "measure_step", spy)
     plan(metaxlm, recipe)
     assert seen == [(16, False), (32, False), (32, True)]
 
@@ -139,7 +138,7 @@ def test_every_command_refuses_the_models_that_a_run_refuses(
 
 
 def test_mistakes(metaxlm: Command, recipe: Path) -> None:
-    assert "no such device; known are" in metaxlm.complaint("plan", recipe, "--on", "H900")
+    assert "unknown device; known are" in metaxlm.complaint("plan", recipe, "--on", "H900")
     message = metaxlm.complaint("plan", recipe, "--set", "vocabulary.model=./absent")
     assert "--set vocabulary.size=ROWS" in message
 
@@ -151,4 +150,4 @@ def test_what_does_not_fit_is_said(metaxlm: Command, recipe: Path) -> None:
     )
     assert code == 0
     assert "xlm: not measured, a step of 1 x 32 tokens needs about" in printed
-    assert "raise micro_batches" in printed
+    assert "increase micro_batches" in printed

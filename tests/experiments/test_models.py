@@ -17,7 +17,7 @@ from metaxlm.experiments.models import NamedModel, find_all_models, find_models,
 from metaxlm.experiments.stage import Stage
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import save_pretrained
-from metaxlm.pretraining.checkpoint import Checkpoint, TrainingState, save_checkpoint
+from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from metaxlm.progress import console
 
 TOKENIZER = make_unigram_tokenizer()

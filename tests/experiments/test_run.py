@@ -21,8 +21,8 @@ from metaxlm.cli import main
 from metaxlm.corpus.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.hugging_face import load_pretrained
-from metaxlm.pretraining.batches import Piece
-from metaxlm.pretraining.feed import Feed
+from metaxlm.pretrain.batches.prefetch import Prefetcher
+from metaxlm.pretrain.batches.source import MicroBatch
 
 RECIPE = """\
 name: toy
@@ -203,15 +203,15 @@ def test_a_stop_in_the_last_step_ends_the_run_which_continues_after_the_training
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     for name in ("xlm/model", "xlm/checkpoints", "metaxlm+dict/model"):
         shutil.rmtree(tmp_path / "runs/toy/variants" / name)
-    get = Feed.get
+    get = Prefetcher.get
 
-    def get_and_stop(feed: Feed, step: int) -> list[Piece]:
+    def get_and_stop(feed: Prefetcher, step: int) -> list[MicroBatch]:
         if step == 59:
             os.kill(os.getpid(), signal.SIGTERM)
         return get(feed, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Feed, "get", get_and_stop)
+        patch.setattr(Prefetcher, "get", get_and_stop)
         assert run(tmp_path, "--stage", "pretrain") == 75
     output, errors = capsys.readouterr()
     line = "metaxlm: pretraining xlm: stopped after step 60; the same command continues\n"

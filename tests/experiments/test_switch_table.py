@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.commands import Command
 from tests.conftest import PARTS, sentences
-from tests.pretraining.switching_cases import list_tokenizer
+from tests.pretrain.code_switching_cases import list_tokenizer
 
 from metaxlm.experiments.switch_table import build_switch_table
 from metaxlm.initialization.dictionaries import load_dictionaries

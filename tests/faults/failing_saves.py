@@ -21,14 +21,14 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import load_pretrained, save_pretrained
-from metaxlm.pretraining.checkpoint import (
+from metaxlm.pretrain.checkpoint import (
     Checkpoint,
+    CheckpointWriter,
     TrainingState,
     list_checkpoints,
     load_newest,
     rebuild_model,
 )
-from metaxlm.pretraining.checkpoint_writer import CheckpointWriter
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.unigram import train_unigram
 
@@ -112,14 +112,14 @@ def fail_at(saves: Saves, number: int, calls: str) -> int:
     else:
         # A name that is not there need not be removed before it is used.
         assert calls[number - 1] == "u", "a failed call went unnoticed"
-        message = f"checkpoint of step {NEW} No space left continues after step {NEW}"
+        message = f"checkpoint of step {NEW} No space left resume after step {NEW}"
     finally:
         LIBRARY.faulty_arm(b"", 0, 0)
     assert f"checkpoint of step {NEW}" in message, message
     assert "No space left" in message or "Input/output error" in message, message
     # After the last flush has failed the new one may be found, but nobody can promise it.
     is_flushed = "f" not in calls[number:]
-    assert f"continues after step {saves.newest()}" in message or is_flushed, message
+    assert f"resume after step {saves.newest()}" in message or is_flushed, message
     if calls[number - 1] != "u":
         assert not list(saves.folder.glob(".tmp-step*")), "half a checkpoint was left"
     return saves.check()

@@ -21,7 +21,7 @@ from tests.trainings import RECIPE, Training, ending
 
 from metaxlm.corpus.shards import open_shard, write_shard
 from metaxlm.files import digest_value
-from metaxlm.pretraining.checkpoint import list_checkpoints
+from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.unigram import train_unigram
 

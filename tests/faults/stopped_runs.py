@@ -80,7 +80,8 @@ class Trigger:
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             step = self.moment.step
-            counts = step is None or arguments[0].state.step == step
+            # The second argument is a step or a training state.
+            counts = step is None or getattr(arguments[1], "step", arguments[1]) == step
             self.calls += counts
             is_chosen = counts and self.calls == self.moment.call
             if is_chosen and not self.moment.after:

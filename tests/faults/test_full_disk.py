@@ -19,7 +19,7 @@ from tests.trainings import RECIPE as TRAINING
 from tests.trainings import ending
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.pretraining.checkpoint import list_checkpoints, load_newest
+from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 
 RECIPE = """\
 name: full
@@ -105,7 +105,7 @@ def test_a_training_survives_a_disk_that_fills_up(tmp_path: Path) -> None:
     assert "checkpoints need" in refused
     assert "No space left on device" in failed
     assert "step-00000020" in failed
-    assert "the next start continues after step 10" in failed
+    assert "training will resume after step 10" in failed
     assert left == "step-00000010"
     assert same == "True"
     print(f"{refused}\n{failed}\nafter room was made, the run ended as an undisturbed one")

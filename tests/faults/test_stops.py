@@ -20,7 +20,7 @@ from metaxlm.config import PhrasebookRecipe
 from metaxlm.corpus.phrasebook import write_phrasebook
 from metaxlm.corpus.text import read_sentences, seal_text
 from metaxlm.files import digest_file
-from metaxlm.pretraining.checkpoint import step_name
+from metaxlm.pretrain.checkpoint import step_name
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ["en", "de"]
@@ -51,7 +51,8 @@ evaluation:
 
 CREW = "metaxlm.corpus.engines.local:_Crew._settle"
 PIECES = "metaxlm.vocabulary.sentencepiece_training"
-LOOP = "metaxlm.pretraining.loop"
+LOOP = "metaxlm.pretrain.loop"
+BATCHES = "metaxlm.pretrain.batches.prefetch"
 TRAINING = "metaxlm.experiments.training"
 CELLS = "metaxlm.experiments.evaluation"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
@@ -82,14 +83,14 @@ MOMENTS = [
     Moment("shards: workers, whole group", CREW, number=SIGINT, group=True),
     Moment("shards: almost complete", "metaxlm.experiments.stage:Stage._marker"),
     Moment("meta: before the loop", f"{LOOP}:_resume", number=SIGINT),
-    Moment("meta: in the loop", f"{LOOP}:_Training.take_step", step=2),
-    Moment("meta: checkpoint is written", "metaxlm.pretraining.checkpoint_writer:save_checkpoint"),
-    Moment("meta: last step", f"{LOOP}:_Training.take_step", step=STEPS - 1),
+    Moment("meta: in the loop", f"{BATCHES}:Prefetcher.get", step=2),
+    Moment("meta: checkpoint is written", "metaxlm.pretrain.checkpoint:save_checkpoint"),
+    Moment("meta: last step", f"{BATCHES}:Prefetcher.get", step=STEPS - 1),
     Moment("meta: model is written", f"{TRAINING}:save_pretrained", number=SIGINT),
     Moment("initialize: start", "metaxlm.experiments.pipeline:initialize_variant"),
     Moment("initialize: rows are copied", f"{TRAINING}:initialize", number=SIGINT),
-    Moment("pretrain: in the loop", f"{LOOP}:_Training.take_step", step=3, number=SIGINT),
-    Moment("pretrain: after the last save", f"{LOOP}:_Training.save", step=STEPS, after=True),
+    Moment("pretrain: in the loop", f"{BATCHES}:Prefetcher.get", step=3, number=SIGINT),
+    Moment("pretrain: after the last save", f"{LOOP}:_save", step=STEPS, after=True),
     Moment("pretrain: almost complete", "metaxlm.experiments.stage:Stage._marker"),
     Moment("evaluation: retrieval", f"{CELLS}:measure_features", number=SIGINT),
     Moment("evaluation: a cell is complete", "metaxlm.experiments.cells:Cell.write", after=True),

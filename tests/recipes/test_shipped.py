@@ -15,8 +15,8 @@ from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.pipeline import build_stages
 from metaxlm.experiments.stage import Stage
 from metaxlm.languages import LANGUAGES
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.optimizer import learning_rate
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.optimizer import learning_rate
 from metaxlm.recipe_file import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -214,7 +214,7 @@ def test_base_is_all_tables_together(folder: str) -> None:
 
 def find_trainings(recipe: Recipe) -> dict[str, str]:
     """Return the fingerprint of each variant's pretraining."""
-    world = World.alone(torch.device("cpu"))
+    world = DistributedContext.alone(torch.device("cpu"))
     stages: list[Stage] = build_stages(recipe, RunLayout(Path("runs") / recipe.name), world)
     return {stage.variant or "": stage.fingerprint for stage in stages if stage.name == "pretrain"}
 

@@ -22,7 +22,7 @@ from metaxlm.features.pair_files import PairFiles, SentencePair, Split
 from metaxlm.features.pair_views import collect_views
 from metaxlm.files import STANDARD, check_file_output, write_text
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.pretraining.device import choose_device
+from metaxlm.pretrain.distributed import choose_device
 from metaxlm.progress import console, say
 from metaxlm.tasks.readers import AlignedPair, AlignmentSet
 

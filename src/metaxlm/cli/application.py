@@ -143,7 +143,8 @@ def run(
         typer.Option("--collect", help="Make nothing; draw the report of what is complete so far."),
     ] = False,
     dry: Annotated[
-        bool, typer.Option("--dry", help="List what would be done and how long it takes.")
+        bool,
+        typer.Option("--dry", help="List all stages and jobs and what is done; write nothing."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:

@@ -69,7 +69,7 @@ def embed_command(
     from metaxlm.features.sentence_files import open_sentences
     from metaxlm.features.vector_files import check_ending, write_vectors
     from metaxlm.files import check_file_output
-    from metaxlm.pretraining.device import choose_device
+    from metaxlm.pretrain.distributed import choose_device
 
     check_ending(output)
     check_file_output(output, source)

@@ -1,6 +1,6 @@
-"""How a command ends: the exit code and the one line for each exception.
+"""Map exceptions to exit codes and one-line messages.
 
-Of several processes, the main one decides and prints.
+Of several processes, rank 0 decides the exit code and prints the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from metaxlm.errors import Interrupted, MetaXLMError, UnmetError, describe_failu
 from metaxlm.stopping import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from metaxlm.pretraining.distributed import World
+    from metaxlm.pretrain.distributed import DistributedContext
 
 EXIT_BUG = 1
 EXIT_USER_ERROR = 2
@@ -128,41 +128,49 @@ def _undo_wrapping(error: BaseException) -> BaseException:
 
 
 def is_heard(error: BaseException) -> bool:
-    """Return whether this process prints an error: of several with the same one, the first does."""
+    """Return whether this process prints an error: rank 0, or any that cannot reach it."""
     return is_first_process() or isinstance(error, UnmetError)
 
 
 @contextmanager
-def ending_together(world: World) -> Iterator[None]:
-    """Let all processes end when one does, with the main process's exit code."""
-    if world.ranks is None:
+def ending_together(world: DistributedContext) -> Iterator[None]:
+    """End all processes of a run with the exit code of rank 0, which reports any error."""
+    if world.size == 1:
         yield
         return
+    from metaxlm.pretrain.distributed import is_collective_error
+
     try:
         yield
     except BaseException as error:
-        # The launcher stops those that are left when one has ended, but the story goes first.
+        # torchrun sends SIGTERM to the remaining processes; report the error first.
         _ignore_launcher()
-        if _may_be_collective(error):
-            world.ranks.suspect()
+        is_lost = is_collective_error(error)
         code, reason = explain(error) or (EXIT_BUG, f"{type(error).__name__}: {error}")
-        code = world.leave(code, "" if isinstance(error, Interrupted) else reason)
-        if world.is_main or explain(error) is None:
-            raise
-        raise SystemExit(code) from error
+        if not world.is_main:
+            is_own = not is_lost and not isinstance(error, Interrupted)
+            ended = world.leave(code, reason if is_own else "")
+            if is_lost and ended is None:
+                print_error(describe_stop(f"rank {world.rank}: lost contact with rank 0"))
+            if explain(error) is None and not is_lost:
+                raise
+            raise SystemExit(EXIT_INTERRUPTED if ended is None else ended) from error
+        if (is_lost or isinstance(error, Interrupted)) and (failure := world.find_failure()):
+            world.leave(EXIT_USER_ERROR)
+            raise MetaXLMError(failure) from error
+        if is_lost:
+            world.leave(EXIT_INTERRUPTED)
+            raise Interrupted("lost contact with another process") from error
+        world.leave(code)
+        raise
     _ignore_launcher()
-    if code := world.leave(0):
+    if code := world.leave(0) or 0:
         raise SystemExit(code)
 
 
 def _ignore_launcher() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _may_be_collective(error: BaseException) -> bool:
-    """Say whether a collective may have failed, also when a stop followed."""
-    return _find_cause(error, RuntimeError) is not None
 
 
 def _find_cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:

@@ -114,7 +114,7 @@ def evaluate_command(
     from metaxlm.experiments.models import find_all_models
     from metaxlm.experiments.user_files import UserFiles
     from metaxlm.manifest import list_foreign_files
-    from metaxlm.pretraining.device import choose_device
+    from metaxlm.pretrain.distributed import choose_device
 
     for name in ("tables", PREDICTIONS):
         list_foreign_files(output / name)

@@ -36,9 +36,7 @@ from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.user_files import FILE_NAME as INPUTS
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import exclusive_folder, shared_folder
-from metaxlm.pretraining.device import choose_device
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.ranks import Ranks, find_place
+from metaxlm.pretrain.distributed import DistributedContext, choose_device, local_place
 from metaxlm.progress import say, set_quiet
 from metaxlm.stopping import deferred_stops
 
@@ -69,13 +67,13 @@ class Request:
 
 def execute(request: Request) -> None:
     """Do what is missing of a recipe, or take part in it."""
-    world = World.join(request.device, request.recipe.execution)
+    world = DistributedContext.join(request.device, request.recipe.execution)
     with ending_together(world):
         work = Work.plan(request, world)
         if world.is_main:
-            _lead(work, world.ranks)
-        elif world.ranks is not None:
-            _follow(work, world.ranks)
+            _lead(work, world)
+        else:
+            _follow(work, world)
 
 
 def execute_shared(request: Request) -> None:
@@ -83,9 +81,7 @@ def execute_shared(request: Request) -> None:
 
     Under torchrun every process has a GPU of its own and trains alone.
     """
-    place = find_place()
-    local = (0, 1) if place is None else (place.local_rank, place.local_size)
-    world = World.alone(choose_device(request.device, *local))
+    world = DistributedContext.alone(choose_device(request.device, *local_place()))
     work = Work.plan(request, world)
     check_models(request.recipe, work.wanted)
     layout = request.layout
@@ -110,7 +106,7 @@ def collect(request: Request) -> None:
         raise MetaXLMError(
             f"--collect makes no stage, so --stage {request.stage} has no meaning; leave one out"
         )
-    work = Work.plan(request, World.alone(choose_device(request.device)))
+    work = Work.plan(request, DistributedContext.alone(choose_device(request.device)))
     cells, missing = work.grid.list_cells(), work.grid.list_missing()
     if len(missing) == len(cells):
         raise MetaXLMError(f"{layout.root}: no cell of this recipe is complete yet")
@@ -134,7 +130,7 @@ class Work:
     known: UserFiles
 
     @classmethod
-    def plan(cls, request: Request, world: World) -> Work:
+    def plan(cls, request: Request, world: DistributedContext) -> Work:
         """Settle everything that can be settled now, or say what is wrong."""
         recipe, layout = request.recipe, request.layout
         check_recipe(recipe, request.variants)
@@ -215,38 +211,36 @@ def _run_if_free(stage: Stage) -> bool:
         return True
 
 
-def _lead(work: Work, ranks: Ranks | None) -> None:
+def _lead(work: Work, world: DistributedContext) -> None:
     layout = work.request.layout
     check_models(work.request.recipe, work.wanted)
     with exclusive_folder(layout.root):
         start_run(work.request.recipe, layout)
         work.remember_inputs()
         for stage in work.wanted:
-            if ranks is not None:
-                ranks.check_stop()
-            stage.run(None if ranks is None else ranks.order)
+            world.check_stop()
+            stage.run(world.send_order)
         if work.request.measures:
-            if ranks is not None:
-                ranks.order(CELLS)
+            world.send_order(CELLS)
+            if world.size > 1:
                 for evaluation in work.grid.evaluations:
-                    evaluation.check_stop = ranks.check_stop
+                    evaluation.check_stop = world.check_stop
             work.grid.finish()
-        if ranks is not None:
-            ranks.check_stop()
+        world.check_stop()
         work.conclude()
         report_failures(work.grid.evaluations if work.request.measures else [])
 
 
-def _follow(work: Work, ranks: Ranks) -> None:
+def _follow(work: Work, world: DistributedContext) -> None:
     set_quiet(True)
     layout = work.request.layout
     by_title = {stage.title: stage for stage in work.stages if stage.together}
     with deferred_stops() as stop_requested:
-        ranks.stop_requested = stop_requested
-        while (title := ranks.next_order()) is not None:
+        while (title := world.next_order(stop_requested)) is not None:
             if not layout.recipe.is_file():
                 raise MetaXLMError(
-                    f"{layout.root}: not seen from here; put --output where all processes see it"
+                    f"{layout.root} is not visible on this node; put --output on a shared file "
+                    "system"
                 )
             try:
                 if title == CELLS:
@@ -254,4 +248,4 @@ def _follow(work: Work, ranks: Ranks) -> None:
                 else:
                     by_title[title].take_part()
             except Interrupted:
-                continue  # all agreed on it, and the main process ends the run when it has saved
+                continue  # all processes agreed to stop; rank 0 ends the run after its save

@@ -1,12 +1,13 @@
-"""`metaxlm plan`: what the trainings of a recipe will cost, before anything exists.
+"""`metaxlm plan`: the cost of the training runs of a recipe, before anything exists.
 
-Comes in: a recipe. Goes out: for meta-pretraining and every variant's cross-lingual pretraining its
-parameters, tokens, FLOPs, memory, disk space and hours, on this device from a few measured steps,
-and on a device of the table by its datasheet. Nothing is written.
+Print parameters, tokens, FLOPs, memory, disk space and hours of meta-pretraining and of every
+variant. Hours come from ten timed steps on this device; `--on` adds an estimate for another device
+from its datasheet. Nothing is written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,19 +20,29 @@ from metaxlm.progress import console, set_quiet
 
 if TYPE_CHECKING:
     import torch
+    from rich.table import Table
 
     from metaxlm.config import Recipe, TrainingRecipe
     from metaxlm.model.encoder import EncoderConfig
-    from metaxlm.pretraining.cost import Accelerator
-    from metaxlm.pretraining.measure import Measurement
+    from metaxlm.pretrain.cost import Measurement
 
 ASSUMED_SHARE = 0.4
-"""The share of a GPU's matmul rate that is assumed where none was measured."""
+"""Assumed share of the matmul rate of a GPU in a step, if none was measured."""
+REACHED_OF_DATASHEET = 0.79
+"""Share of a datasheet's rate that a large product reaches: 782 of 989 TFLOP/s on an H200."""
+
+# Dense bfloat16 TFLOP/s without sparsity, and GB of memory, from public datasheets.
+ACCELERATORS: dict[str, tuple[int, int]] = {
+    "A10": (125, 24), "A100": (312, 80), "A100-40GB": (312, 40), "B200": (2_250, 180),
+    "H100": (989, 80), "H100-PCIe": (756, 80), "H200": (989, 141), "L4": (121, 24),
+    "L40S": (362, 48), "MI250X": (383, 128), "MI300X": (1_307, 192), "RTX-3090": (71, 24),
+    "RTX-4090": (165, 24), "RTX-5090": (209, 32), "RTX-A6000": (155, 48),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training of a recipe."""
+    """One training run of a recipe."""
 
     name: str
     config: EncoderConfig
@@ -41,67 +52,47 @@ class Training:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """What decides the time of a step: trainings that share it are measured once."""
+        """Everything that decides the time of a step; each shape is measured once."""
         recipe = self.recipe
         sizes = (recipe.batch_size, recipe.micro_batches, recipe.length, recipe.precision)
         return (self.config, sizes, str(recipe.mask_probability), self.frozen_body)
 
 
 def list_trainings(recipe: Recipe) -> list[Training]:
-    """Return the trainings of a recipe in their order; an imported encoder needs none."""
+    """Return the training runs of a recipe in order; an imported encoder needs none."""
     from metaxlm.experiments.training import encoder_config
+    from metaxlm.vocabulary.loading import load_tokenizer
 
     trainings = []
     if recipe.meta.model is None:
         config = encoder_config(recipe, recipe.vocabulary.monolingual_size)
         trainings.append(Training("meta", config, recipe.meta))
-    config = encoder_config(recipe, _count_rows(recipe))
+    vocabulary = recipe.vocabulary
+    size = vocabulary.size if vocabulary.model is None else len(load_tokenizer(vocabulary.model))
+    config = encoder_config(recipe, size)
     for name, variant in recipe.variants.items():
         frozen, taught = variant.freeze == "body", variant.distill is not None
         trainings.append(Training(name, config, recipe.pretraining, frozen, taught))
     return trainings
 
 
-def _count_rows(recipe: Recipe) -> int:
-    """Return the rows of the shared vocabulary, which need not be there yet."""
-    if recipe.vocabulary.model is None:
-        return recipe.vocabulary.size
-    from metaxlm.vocabulary.loading import load_tokenizer
-
-    return len(load_tokenizer(recipe.vocabulary.model))
-
-
-def _check_models(recipe: Recipe) -> None:
-    """Refuse an encoder or a tokenizer that a run would refuse."""
-    from metaxlm.experiments.pipeline import check_models
-
-    try:
-        check_models(recipe)
-    except MetaXLMError as error:
-        raise MetaXLMError(
-            f"{error}; to plan without it: --set meta.model=null, or --set vocabulary.model=null "
-            "--set vocabulary.size=ROWS"
-        ) from error
-
-
 def plan_command(
     recipe: Annotated[Path, typer.Argument(help="The experiment, a YAML file.")],
     overrides: Overrides = None,
     on: Annotated[
-        str | None, typer.Option("--on", help="Also for this device, such as A100 or RTX-4090.")
+        str | None,
+        typer.Option("--on", help="Also estimate for this device, such as A100 or RTX-4090."),
     ] = None,
     device: Device = "auto",
     measure: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="Time a few steps on this device.")
+        bool, typer.Option("--measure/--no-measure", help="Time ten steps on this device.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell parameters, memory, FLOPs, tokens and hours of a recipe's trainings; write nothing."""
-    from metaxlm.cli.plan_text import plan_table
+    """Print parameters, memory, FLOPs, tokens and hours of a recipe's training runs."""
     from metaxlm.files import dump_json
-    from metaxlm.pretraining.cost import find_accelerator
-    from metaxlm.pretraining.device import choose_device
+    from metaxlm.pretrain.distributed import choose_device
     from metaxlm.recipe_file import load_recipe
 
     set_quiet(quiet)
@@ -110,45 +101,63 @@ def plan_command(
     if as_json:
         typer.echo(dump_json(plan), nl=False)
         return
-    console.print(plan_table(plan))
+    console.print(_make_table(plan))
     for note in plan["notes"]:
         console.print(note, soft_wrap=not console.is_terminal, markup=False)
 
 
-def make_plan(
-    recipe: Recipe, device: torch.device, named: Accelerator | None, measure: bool
-) -> dict[str, Any]:
-    """Return everything that `metaxlm plan` tells, as JSON has it."""
-    from metaxlm.cli.plan_text import explain
-    from metaxlm.pretraining.device import describe_device
+def find_accelerator(name: str) -> str:
+    """Return the name of a known device; ignore case, spaces and hyphens."""
 
-    _check_models(recipe)
+    def simplify(text: str) -> str:
+        return "".join(c for c in text.lower() if c.isalnum())
+
+    found = [known for known in ACCELERATORS if simplify(known) == simplify(name)]
+    if not found:
+        raise MetaXLMError(f"--on {name}: unknown device; known are {', '.join(ACCELERATORS)}")
+    return found[0]
+
+
+def make_plan(
+    recipe: Recipe, device: torch.device, named: str | None, measure: bool
+) -> dict[str, Any]:
+    """Return everything that `metaxlm plan` prints, as JSON values."""
+    from metaxlm.experiments.pipeline import check_models, check_recipe
+    from metaxlm.pretrain.distributed import describe_device
+
+    check_recipe(recipe, [])
+    try:
+        check_models(recipe)
+    except MetaXLMError as error:
+        raise MetaXLMError(
+            f"{error}; to plan without it: --set meta.model=null, or --set vocabulary.model=null "
+            "--set vocabulary.size=ROWS"
+        ) from error
     trainings = list_trainings(recipe)
     measured: dict[tuple[Any, ...], Measurement | str] = {}
-    if measure:
-        for training in trainings:
-            if training.recipe.steps and training.shape not in measured:
-                measured[training.shape] = _measure(training, device)
+    for training in trainings if measure else ():
+        if training.recipe.steps and training.shape not in measured:
+            measured[training.shape] = _measure(training, device)
     rows = [_plan_training(t, device, measured.get(t.shape), named) for t in trainings]
     return {
         "recipe": recipe.name,
         "device": describe_device(device),
-        "on": None if named is None else named.name,
+        "on": named,
         "trainings": rows,
-        "notes": explain(recipe, rows, device, named),
+        "notes": _explain(recipe, rows, device, named),
     }
 
 
 def _measure(training: Training, device: torch.device) -> Measurement | str:
-    """Time a few steps, or say why that cannot be."""
-    from metaxlm.pretraining.measure import DoesNotFit, measure_step
+    """Time a few steps; return an error message if they do not fit into memory."""
+    from metaxlm.pretrain import cost
 
     with console.status(f"measuring steps of {training.name} ..."):
         try:
-            return measure_step(
+            return cost.measure_step(
                 training.config, training.recipe, device, frozen_body=training.frozen_body
             )
-        except DoesNotFit as error:
+        except cost.DoesNotFit as error:
             return str(error)
 
 
@@ -156,16 +165,22 @@ def _plan_training(
     training: Training,
     device: torch.device,
     measured: Measurement | str | None,
-    named: Accelerator | None,
+    named: str | None,
 ) -> dict[str, Any]:
-    from metaxlm.pretraining import cost
-    from metaxlm.pretraining.engine import uses_bfloat16
+    from metaxlm.pretrain import cost
+    from metaxlm.pretrain.step import uses_bfloat16
 
     config, recipe, frozen = training.config, training.recipe, training.frozen_body
-    is_gpu = device.type == "cuda"
-    memory = _estimate_memory(
-        training, uses_bfloat16(recipe, device), is_gpu or not config.attention_dropout
-    )
+    is_gpu, bfloat16 = device.type == "cuda", uses_bfloat16(recipe, device)
+
+    def estimate_memory(bfloat16: bool, flash: bool) -> dict[str, int]:
+        num_rows = -(-recipe.batch_size // recipe.micro_batches)
+        slots = cost.count_slots(recipe, num_rows)
+        return cost.estimate_memory(
+            config, num_rows, recipe.length, slots, bfloat16, frozen_body=frozen, flash=flash
+        )
+
+    memory = estimate_memory(bfloat16, is_gpu or not config.attention_dropout)
     flops = cost.step_flops(config, recipe, frozen_body=frozen)
     row: dict[str, Any] = {
         "name": training.name,
@@ -185,51 +200,151 @@ def _plan_training(
     }
     share = ASSUMED_SHARE
     if measured is not None and not isinstance(measured, str):
-        row["measured"] = _describe(measured, training, flops, device)
+        peak = cost.measure_peak(device, bfloat16)
+        row["measured"] = {
+            "seconds_per_step": measured.seconds,
+            "steps": measured.num_steps,
+            "rows": measured.num_rows,
+            "batch_size": recipe.batch_size,
+            "length": recipe.length,
+            "tokens_per_second": recipe.batch_size * recipe.length / measured.seconds,
+            "matmul_flops": peak,
+            "peak_share": flops / measured.seconds / peak,
+            "memory_bytes": measured.peak_bytes,
+        }
         row["hours"] = recipe.steps * measured.seconds / 3600
-        # A share that was measured on a CPU says nothing about a GPU.
+        # A share measured on a CPU does not apply to a GPU.
         share = row["measured"]["peak_share"] if is_gpu else share
     if named is not None:
-        rate = share * cost.REACHED_OF_DATASHEET * named.peak
+        rate = share * REACHED_OF_DATASHEET * ACCELERATORS[named][0] * 1e12
         row["assumed_share"] = share
         row["hours_on"] = recipe.steps * flops / rate / 3600
-        parts = _estimate_memory(training, recipe.precision != "float32", flash=True)
-        row["memory_bytes_on"] = sum(parts.values())
+        row["memory_bytes_on"] = sum(estimate_memory(recipe.precision != "float32", True).values())
     return row
 
 
-def _estimate_memory(training: Training, bfloat16: bool, flash: bool) -> dict[str, int]:
-    from metaxlm.pretraining.cost import count_slots, estimate_memory
+def _make_table(plan: dict[str, Any]) -> Table:
+    """Return a table that fits 80 columns."""
+    from rich import box
+    from rich.table import Table
 
-    recipe = training.recipe
-    rows = -(-recipe.batch_size // recipe.micro_batches)
-    return estimate_memory(
-        training.config,
-        rows,
-        recipe.length,
-        count_slots(recipe, rows),
-        bfloat16,
-        frozen_body=training.frozen_body,
-        flash=flash,
+    table = Table(
+        title=f"{plan['recipe']} on {plan['device']}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+        show_footer=True,
+    )
+    rows = plan["trainings"]
+    total = {key: sum(row[key] for row in rows) for key in ("tokens", "flops", "disk_bytes")}
+    columns = [
+        ("params", ""),
+        ("tokens", _count(total["tokens"])),
+        ("FLOP", _power(total["flops"])),
+        ("memory", ""),
+        ("disk", _size(total["disk_bytes"])),
+        ("here", _total_hours(rows, "hours")),
+        *([(plan["on"], _total_hours(rows, "hours_on"))] if plan["on"] else []),
+    ]
+    table.add_column("training", "total", overflow="fold")
+    for heading, footer in columns:
+        table.add_column(heading, footer, justify="right", no_wrap=True)
+    for row in rows:
+        memory = (row["measured"] or {}).get("memory_bytes") or row["memory_bytes"]
+        cells = [_count(row["parameters"]), _count(row["tokens"]), _power(row["flops"])]
+        cells += [_size(memory, binary=True), _size(row["disk_bytes"]), _duration(row["hours"])]
+        table.add_row(row["name"], *cells, *([_duration(row["hours_on"])] if plan["on"] else []))
+    return table
+
+
+def _explain(
+    recipe: Recipe, rows: Sequence[dict[str, Any]], device: torch.device, named: str | None
+) -> list[str]:
+    """Describe the basis of the numbers, and what they do not include."""
+    notes = [f"{row['name']}: not measured, {row['problem']}" for row in rows if row["problem"]]
+    shown: set[float] = set()
+    for row in rows:
+        if row["measured"] and row["measured"]["seconds_per_step"] not in shown:
+            shown.add(row["measured"]["seconds_per_step"])
+            notes.append(f"{row['name']}: {_describe_measured(row['measured'])}")
+    largest = max(rows, key=lambda row: float(row["memory_bytes"]))
+    parts = ", ".join(
+        f"{name} {_size(size, binary=True)}"
+        for name, size in largest["memory_parts"].items()
+        if size
+    )
+    notes.append(f"memory of {largest['name']}, estimated for plain torch: {parts}")
+    if named is not None:
+        tera, giga = ACCELERATORS[named]
+        share = max(row["assumed_share"] for row in rows)
+        is_measured = device.type == "cuda" and any(row["measured"] for row in rows)
+        needed = max(row["memory_bytes_on"] for row in rows)
+        notes.append(
+            f"{named}: an estimate from its datasheet ({tera:,} TFLOP/s), of which large products "
+            f"reach {REACHED_OF_DATASHEET:.0%} and a step {share:.0%} of those "
+            f"({'measured here' if is_measured else 'assumed'}); needs about "
+            f"{_size(needed, binary=True)} of its {_size(giga * 1e9, binary=True)}"
+            + ("; increase micro_batches" if needed > giga * 1e9 else "")
+        )
+    if recipe.meta.model is not None:
+        notes.append(f"meta: {recipe.meta.model} is imported, nothing is trained")
+    if recipe.vocabulary.min_count:
+        notes.append("vocabulary.min_count will leave fewer tokens than are counted here")
+    if any(row["has_teacher"] for row in rows):
+        notes.append("the forward passes of the teacher (distill) are not counted")
+    return notes
+
+
+def _describe_measured(measured: dict[str, Any]) -> str:
+    seconds = measured["seconds_per_step"]
+    pace = f"{seconds * 1e3:,.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+    text = (
+        f"{pace} per step of {measured['batch_size']} x {measured['length']} tokens, "
+        f"{measured['tokens_per_second']:,.0f} tokens/s, {measured['peak_share']:.0%} of the "
+        f"{measured['matmul_flops'] / 1e12:,.2f} TFLOP/s of a large product; "
+    )
+    if measured["rows"] == measured["batch_size"]:
+        return text + f"{measured['steps']} steps measured"
+    return text + (
+        f"extrapolated from steps of {measured['rows']} of the {measured['batch_size']} rows, "
+        "because whole steps take too long here"
     )
 
 
-def _describe(
-    measured: Measurement, training: Training, flops: float, device: torch.device
-) -> dict[str, Any]:
-    from metaxlm.pretraining.cost import measure_peak
-    from metaxlm.pretraining.engine import uses_bfloat16
+def _total_hours(rows: Sequence[dict[str, Any]], key: str) -> str:
+    values = [row[key] for row in rows]
+    return "" if None in values else _duration(sum(values))
 
-    recipe = training.recipe
-    peak = measure_peak(device, uses_bfloat16(recipe, device))
-    return {
-        "seconds_per_step": measured.seconds,
-        "steps": measured.num_steps,
-        "rows": measured.num_rows,
-        "batch_size": recipe.batch_size,
-        "length": recipe.length,
-        "tokens_per_second": recipe.batch_size * recipe.length / measured.seconds,
-        "matmul_flops": peak,
-        "peak_share": flops / measured.seconds / peak,
-        "memory_bytes": measured.peak_bytes,
-    }
+
+def _duration(hours: float | None) -> str:
+    if hours is None:
+        return "–"
+    if hours >= 2 * 365 * 24:
+        return f"{hours / 24 / 365:,.0f} years"
+    if hours >= 100:
+        return f"{hours / 24:,.0f} days"
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    if hours >= 1 / 40:
+        return f"{hours * 60:.0f} min"
+    seconds = hours * 3600
+    return f"{seconds:.0f} s" if seconds >= 1 or not seconds else "< 1 s"
+
+
+def _power(number: float) -> str:
+    return f"{number:.1e}".replace("e+", "e") if number else "0"
+
+
+def _count(number: float) -> str:
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= size:
+            digits = ".3g" if number < 1000 * size else ",.0f"
+            return f"{number / size:{digits}}{unit}"
+    return f"{number:.0f}"
+
+
+def _size(num_bytes: float, *, binary: bool = False) -> str:
+    base, units = (1024, ("MiB", "GiB")) if binary else (1000, ("MB", "GB"))
+    number = num_bytes / base**2
+    return f"{number:,.0f} {units[0]}" if number < base else f"{number / base:,.1f} {units[1]}"

@@ -64,7 +64,7 @@ def predict(
     with keep_output_clean(target):
         from metaxlm.files import check_file_output
         from metaxlm.model.finetuned import load_finetuned
-        from metaxlm.pretraining.device import choose_device
+        from metaxlm.pretrain.distributed import choose_device
         from metaxlm.tasks.prediction import predict_file
 
         check_file_output(target, source)

@@ -126,7 +126,7 @@ def retrieve_command(
         from metaxlm.features.faiss_search import find_by_faiss
         from metaxlm.features.nearest import find_nearest
         from metaxlm.features.search_sides import SearchRequest, open_sides
-        from metaxlm.pretraining.device import choose_device
+        from metaxlm.pretrain.distributed import choose_device
 
         check_file_output(target, queries, keys)
         index = _make_index(faiss, faiss_search)
@@ -197,7 +197,7 @@ def mine_command(
     with keep_output_clean(output):
         from metaxlm.features.mining import mine_pairs
         from metaxlm.features.search_sides import SearchRequest, open_sides, read_gold_pairs
-        from metaxlm.pretraining.device import choose_device
+        from metaxlm.pretrain.distributed import choose_device
 
         check_file_output(output, source, target, gold)
         index = _make_index(faiss, faiss_search)

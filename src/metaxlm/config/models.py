@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -184,18 +184,16 @@ class PartsRecipe(Section):
 class DistillationRecipe(Section):
     """Learning from the meta-pretrained model on the source language's blocks (section 5.3)."""
 
-    pooled: Real = 1.0
-    """Weight of the squared distance between both models' mean hidden states of a block."""
-    tokens: Real = 0.0
-    """Weight of the divergence between both models' predictions over the tokens they share."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Softens both predictions before they are compared."""
+    pooled: Annotated[float, Field(gt=0)] = 1.0
+    """Weight of the squared distance between the mean hidden states of both models."""
 
-    @model_validator(mode="after")
-    def _does_something(self) -> DistillationRecipe:
-        if not self.pooled and not self.tokens:
-            raise ValueError("pooled and tokens are both 0; give one a weight, or leave it out")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_removed_keys(cls, values: Any) -> Any:
+        """Accept recipes saved by earlier versions, if they did not use the removed loss."""
+        if isinstance(values, dict) and not values.get("tokens"):
+            return {k: v for k, v in values.items() if k not in ("tokens", "temperature")}
+        return values
 
 
 class SwitchRecipe(Section):
@@ -241,9 +239,9 @@ class ExecutionRecipe(Section):
     workers: Count = 1
     """Threads that prepare batches ahead; 0 prepares each when it is needed."""
     sharding: Literal["ddp", "fsdp"] = "ddp"
-    """With several processes: every process holds the whole model, or a share of it (FSDP2)."""
+    """With several processes: each holds the whole model, or a shard of it (FSDP2)."""
     timeout_s: Positive = 600
-    """Seconds after which a process that does not answer ends the others."""
+    """Timeout of collective operations: a process that hangs for this many seconds ends the run."""
     kernels: Literal["auto", "plain"] = "auto"
     """`auto` takes the fused GPU kernels where they run; `plain` is torch alone."""
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = ["tensorboard"]

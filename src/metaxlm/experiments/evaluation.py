@@ -31,7 +31,7 @@ from metaxlm.experiments.models import NamedModel, open_model
 from metaxlm.files import digest_value
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.finetuned import save_finetuned
-from metaxlm.pretraining.device import describe_device
+from metaxlm.pretrain.distributed import describe_device
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 from metaxlm.stopping import check_stop

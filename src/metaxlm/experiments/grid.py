@@ -38,8 +38,8 @@ from metaxlm.experiments.stage import Stage
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import digest_value
 from metaxlm.manifest import MARKER, read_sealed
-from metaxlm.pretraining.checkpoint import step_name
-from metaxlm.pretraining.loop import STEPS
+from metaxlm.pretrain.checkpoint import step_name
+from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.tasks.registry import TASKS
 

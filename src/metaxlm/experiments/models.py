@@ -29,13 +29,13 @@ from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.hugging_face import load_tokenizer
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
-from metaxlm.pretraining.checkpoint import (
+from metaxlm.pretrain.checkpoint import (
     Checkpoint,
     TrainingState,
     list_checkpoints,
     rebuild_model,
 )
-from metaxlm.pretraining.loop import STEPS
+from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.recipe_file import load_recipe
 

@@ -34,15 +34,14 @@ from metaxlm.experiments.training import (
 from metaxlm.experiments.user_files import UserFiles
 from metaxlm.files import check_output, sweep
 from metaxlm.manifest import MARKER, list_foreign_files
-from metaxlm.pretraining.device import describe_device
-from metaxlm.pretraining.distributed import World
+from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe_file import save_recipe
 from metaxlm.vocabulary.loading import load_tokenizer
 
 
 def build_stages(
-    recipe: Recipe, layout: RunLayout, world: World, known: UserFiles | None = None
+    recipe: Recipe, layout: RunLayout, world: DistributedContext, known: UserFiles | None = None
 ) -> list[Stage]:
     """Return all stages of a recipe but the report, each after those it needs."""
     known = known or UserFiles()
@@ -110,7 +109,7 @@ def build_stages(
 def _variant_stages(
     recipe: Recipe,
     layout: RunLayout,
-    world: World,
+    world: DistributedContext,
     name: str,
     prepared: tuple[Stage, Stage, Stage],
     meta: Stage,
@@ -123,6 +122,9 @@ def _variant_stages(
     start = values["variants"][name]
     choices = recipe.find_matching(variant)
     training = {key: start.pop(key) for key in ("freeze", "distill")}
+    if training["distill"] is not None:
+        # Keys of earlier versions: without them, finished models would be trained again.
+        training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
     dictionaries = partial(_list_files, choices.dictionaries, "dictionaries", known)
     if (switch := start.pop("switch")) is not None:
         training |= {"switch": switch, "dictionary_files": dictionaries()}

@@ -26,8 +26,8 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.initialization.canonical import read_vocabulary
 from metaxlm.initialization.dictionaries import Dictionaries
 from metaxlm.initialization.translation import spell_word
-from metaxlm.pretraining.switching import SwitchTable, make_switch_table
-from metaxlm.pretraining.words import starts_words
+from metaxlm.pretrain.batches.masking import starts_words
+from metaxlm.pretrain.code_switching import SwitchTable, make_switch_table
 
 Counts = NDArray[np.int64]
 

@@ -35,15 +35,14 @@ from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
-from metaxlm.pretraining.batches import BatchSource
-from metaxlm.pretraining.checkpoint import list_checkpoints
-from metaxlm.pretraining.distillation import Distillation, make_teacher
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.loop import STEPS, train
-from metaxlm.pretraining.masking import Masking
-from metaxlm.pretraining.switching import Switching
-from metaxlm.pretraining.trackers import Trackers, open_trackers
-from metaxlm.pretraining.training_log import LOG_NAME
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource
+from metaxlm.pretrain.checkpoint import list_checkpoints
+from metaxlm.pretrain.code_switching import Switching
+from metaxlm.pretrain.distill import Distillation, make_teacher
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.log import LOG_NAME, Trackers, open_trackers
+from metaxlm.pretrain.loop import STEPS, train
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 
@@ -67,7 +66,9 @@ def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderC
     )
 
 
-def meta_pretrain(recipe: Recipe, layout: RunLayout, world: World, folder: Path) -> None:
+def meta_pretrain(
+    recipe: Recipe, layout: RunLayout, world: DistributedContext, folder: Path
+) -> None:
     """Phase (a): train the monolingual encoder, or import the one the recipe names."""
     if recipe.meta.model is not None:
         if world.is_main:
@@ -153,7 +154,7 @@ def find_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) ->
 
 
 def pretrain_variant(
-    recipe: Recipe, layout: RunLayout, name: str, world: World, folder: Path
+    recipe: Recipe, layout: RunLayout, name: str, world: DistributedContext, folder: Path
 ) -> None:
     """Phase (b): cross-lingual pretraining of one variant; all see the same blocks."""
     variant, place = recipe.variants[name], layout.variant(name)
@@ -197,7 +198,7 @@ class _Training:
         model: MaskedLM,
         batches: BatchSource,
         seed: int,
-        world: World,
+        world: DistributedContext,
         folder: Path,
         card: str,
         teacher: Distillation | None = None,
@@ -236,7 +237,9 @@ class _Training:
         save_pretrained(model, self.tokenizer, folder, card)
 
     @contextmanager
-    def _open_trackers(self, world: World, work_dir: Path) -> Iterator[Trackers | None]:
+    def _open_trackers(
+        self, world: DistributedContext, work_dir: Path
+    ) -> Iterator[Trackers | None]:
         if not world.is_main:
             yield None
             return
@@ -258,7 +261,7 @@ def _find_teacher(
     variant: VariantRecipe,
     model: MaskedLM,
     tokenizer: PreTrainedTokenizerBase,
-    world: World,
+    world: DistributedContext,
 ) -> Distillation | None:
     """Return what a variant learns from beside its text: the meta-pretrained model, or nothing."""
     if variant.distill is None:
@@ -279,7 +282,7 @@ def _find_switching(
     name: str,
     tokenizer: PreTrainedTokenizerBase,
     shards: Mapping[str, Shard],
-    world: World,
+    world: DistributedContext,
 ) -> Switching | None:
     """Return what puts dictionary translations into a variant's text, if it asks for them."""
     variant = recipe.variants[name]

@@ -26,7 +26,7 @@ from metaxlm.features.pair_encoding import (
     make_units,
 )
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.pretraining.device import choose_device
+from metaxlm.pretrain.distributed import choose_device
 from metaxlm.progress import say, track
 from metaxlm.tasks.batches import evaluating
 from metaxlm.tasks.encoding import check_tokenizer

@@ -33,7 +33,7 @@ from metaxlm.features.sentence_batches import (
     tokenize_texts,
 )
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.pretraining.device import choose_device, own_bfloat16
+from metaxlm.pretrain.distributed import choose_device, own_bfloat16
 from metaxlm.progress import say, track
 from metaxlm.tasks.batches import collate_inputs, evaluating
 from metaxlm.tasks.encoding import MAX_CHARACTERS, Ids, check_tokenizer

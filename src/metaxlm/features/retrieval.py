@@ -19,7 +19,7 @@ from metaxlm.features.layers import LayerChoice
 from metaxlm.features.nearest import Nearest, find_both
 from metaxlm.features.vector_side import Vectors
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.pretraining.device import choose_device
+from metaxlm.pretrain.distributed import choose_device
 from metaxlm.tasks.readers import ParallelSentences
 
 

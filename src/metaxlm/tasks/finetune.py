@@ -19,7 +19,7 @@ from torch import nn
 from metaxlm.errors import Diverged
 from metaxlm.model.any_encoder import AnyEncoder, make_task_model
 from metaxlm.model.encoder import EncoderConfig
-from metaxlm.pretraining.optimizer import learning_rate, make_optimizer
+from metaxlm.pretrain.optimizer import learning_rate, make_optimizer
 from metaxlm.progress import track
 from metaxlm.randomness import derive_seed
 from metaxlm.tasks.batches import shuffle_batches

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from metaxlm.model.heads import TaskModel
-from metaxlm.pretraining.distributed import World
-from metaxlm.pretraining.guarded_step import GuardedStep, is_recording
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.step import TrainStep, is_recording
 from metaxlm.tasks.batches import split_batch
 from metaxlm.tasks.feature_table import FeatureTable
 from metaxlm.tasks.forward import compute_logits, compute_packed, round_total, takes_packed
 from metaxlm.tasks.task import IGNORED, Task
 
 if TYPE_CHECKING:
-    from metaxlm.pretraining.fused_update import FusedUpdate
+    from metaxlm.pretrain.step import FusedUpdate
 
 _GROUP_COST = 16
 """Tokens that take a CPU as long as one more group: all gradients are added once more."""
@@ -96,7 +96,7 @@ def make_groups(lengths: Sequence[int], device: torch.device) -> tuple[Group, ..
     return tuple(groups)
 
 
-class FinetuneStep(GuardedStep[StepRows]):
+class FinetuneStep(TrainStep[StepRows]):
     """Trains a task model one step at a time."""
 
     def __init__(
@@ -109,7 +109,9 @@ class FinetuneStep(GuardedStep[StepRows]):
         *,
         clip: float,
     ) -> None:
-        super().__init__(optimizer, World.alone(device), clip=clip, bfloat16=device.type == "cuda")
+        super().__init__(
+            optimizer, DistributedContext.alone(device), clip=clip, bfloat16=device.type == "cuda"
+        )
         self._task = task
         self._model = model
         self._table = table
@@ -119,7 +121,7 @@ class FinetuneStep(GuardedStep[StepRows]):
     def make_inputs(self, batch: Sequence[int], batch_size: int, seed: int) -> StepRows:
         """Prepare a step on these sequences, the longest first."""
         lengths = [self._table.lengths[k] for k in batch]
-        device = self._world.device
+        device = self.world.device
         if not self._is_packed:
             return StepRows(torch.tensor(batch), seed, 0, make_groups(lengths, device))
         # An incomplete batch is filled up: graphs have one size.
@@ -160,10 +162,10 @@ class FinetuneStep(GuardedStep[StepRows]):
         torch.manual_seed(inputs.seed)  # the head's dropout is torch's
 
     def _can_be_captured(self) -> bool:
-        return self._is_packed and self._world.device.type == "cuda"
+        return self._is_packed and self.world.device.type == "cuda"
 
     def _make_fused_update(self) -> FusedUpdate:
-        from metaxlm.pretraining.fused_update import FusedUpdate
+        from metaxlm.pretrain.step import FusedUpdate
 
         assert isinstance(self._model, TaskModel)
         update = FusedUpdate(self._model.encoder, self._optimizer, copies_words=False)

@@ -1,0 +1,279 @@
+"""Save and load checkpoints that survive crashes.
+
+A checkpoint is the folder `step-00000200` with `model.safetensors`, `optimizer.safetensors`,
+`state.json` and `manifest.json` (digests). It is written under a temporary name, flushed and then
+renamed. Tensors are copied to host memory, on a GPU asynchronously, and a background thread writes
+the copy while training continues. Loading uses the newest checkpoint whose digests match.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from metaxlm.errors import MetaXLMError, describe_failure
+from metaxlm.files import TEMPORARY_PREFIX, read_json, remove, write_json
+from metaxlm.manifest import atomic_folder, find_damage, write_manifest
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.model_folder import save_file
+from metaxlm.pretrain.optimizer import MOMENTS
+from metaxlm.progress import say
+
+
+@dataclass
+class TrainingState:
+    """The state of a run besides its tensors; everything else follows from the step."""
+
+    step: int = 0
+    """Steps taken, including skipped ones."""
+    tokens: int = 0
+    """Tokens trained on, without padding."""
+    loss_sum: float = 0.0
+    """Sum of the losses of good steps since the last log row."""
+    loss_count: int = 0
+    """Number of good steps since the last log row."""
+    skipped: int = 0
+    """Steps without an update because the loss or the gradient was not finite."""
+    skipped_in_row: int = 0
+    """Number of consecutive skipped steps up to now."""
+    recent_losses: list[float] = field(default_factory=list)
+    """Losses of the latest log rows, for spike detection."""
+    seconds: float = 0.0
+    """Training time over all starts."""
+    log: dict[str, Any] = field(default_factory=dict)
+    """Size and digest of the training log up to this step."""
+
+    @property
+    def good_steps(self) -> int:
+        """Number of steps that updated the weights, which is Adam's step count."""
+        return self.step - self.skipped
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint in memory."""
+
+    model: dict[str, Tensor]
+    moments: dict[str, Tensor]
+    state: TrainingState
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint atomically."""
+    final = folder / step_name(checkpoint.state.step)
+    with atomic_folder(final) as temporary:
+        save_file(_contiguous(checkpoint.model), temporary / "model.safetensors")
+        save_file(_contiguous(checkpoint.moments), temporary / "optimizer.safetensors")
+        write_json(temporary / "state.json", asdict(checkpoint.state))
+        write_manifest(temporary, {"step": checkpoint.state.step})
+    return final
+
+
+def step_name(step: int) -> str:
+    """Return the folder name of a step."""
+    return f"step-{step:08d}"
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a folder, oldest first."""
+    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+
+
+def load_newest(folder: Path) -> Checkpoint | None:
+    """Return the newest undamaged checkpoint, or None; log damaged ones."""
+    for path in reversed(list_checkpoints(folder)):
+        damage = find_damage(path)
+        if not damage:
+            return load_checkpoint(path)
+        say(f"skipped a damaged checkpoint: {damage[0]}")
+    return None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a verified checkpoint."""
+    try:
+        model = load_file(path / "model.safetensors")
+        moments = load_file(path / "optimizer.safetensors")
+        state = TrainingState(**read_json(path / "state.json"))
+    except (SafetensorError, TypeError) as error:
+        raise MetaXLMError(
+            f"{path}: incompatible checkpoint ({error}); move it away to start from scratch"
+        ) from error
+    return Checkpoint(model, moments, state)
+
+
+def check_fit(checkpoint: Checkpoint, model: MaskedLM, folder: Path) -> None:
+    """Raise an error if a checkpoint has other parameters or other trained parameters."""
+    moved = {name: p.shape for name, p in model.named_parameters() if p.requires_grad}
+    wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    wanted |= {f"{moment}.{name}": shape for name, shape in moved.items() for moment in MOMENTS}
+    found = {name: t.shape for name, t in (checkpoint.model | checkpoint.moments).items()}
+    if found != wanted:
+        name = min(name for name in wanted | found if wanted.get(name) != found.get(name))
+        raise MetaXLMError(
+            f"{folder}: its checkpoints are of another model: {name} is "
+            f"{_describe(found.get(name))} there and {_describe(wanted.get(name))} here; "
+            "choose another folder"
+        )
+
+
+def rebuild_model(config: EncoderConfig, checkpoint: Checkpoint) -> MaskedLM:
+    """Return the model of a checkpoint in evaluation mode; it shares the checkpoint's memory."""
+    with torch.device("meta"):
+        model = MaskedLM(config)
+    model.load_state_dict(checkpoint.model, assign=True)
+    return model.eval()
+
+
+def require_space(needed_bytes: int, folder: Path, *others: Path) -> None:
+    """Raise an error if there is too little free disk space; count existing files as available."""
+    files = [path for place in (folder, *others) for path in place.rglob("*") if path.is_file()]
+    more = needed_bytes - sum(path.stat().st_size for path in files)
+    free = shutil.disk_usage(folder).free
+    if more > free:
+        raise MetaXLMError(
+            f"{folder}: checkpoints need {_megabytes(more)} more, but only {_megabytes(free)} are "
+            "free; free space, lower keep_checkpoints or keep_steps, or choose another --output"
+        )
+
+
+class CheckpointWriter:
+    """Saves the checkpoints of a training run in a background thread, one at a time.
+
+    `publish` receives every checkpoint of the permanent steps before it is written, so the
+    published form exists wherever the checkpoint exists. A failed save raises an error at the next
+    save or at the end, and reports the step from which training will resume.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep: int,
+        permanent: Collection[int] = (),
+        publish: Callable[[Checkpoint], None] | None = None,
+        newest_step: int = 0,
+    ) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._permanent = frozenset(permanent)
+        self._publish = publish
+        self._newest_step = newest_step
+        self._buffers: dict[str, Tensor] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown()
+        if error is None:
+            self.wait()
+
+    def save(
+        self,
+        model: Mapping[str, Tensor],
+        moments: Mapping[str, Tensor],
+        state: TrainingState,
+        *,
+        wait: bool = False,
+    ) -> None:
+        """Save the current values of the tensors; they may change as soon as this returns."""
+        self.wait()
+        state = replace(state, recent_losses=list(state.recent_losses))
+        checkpoint = Checkpoint(self._copy(model), self._copy(moments), state)
+        device = next((t.device for t in {**model, **moments}.values() if t.is_cuda), None)
+        copied = None
+        if device is not None:
+            # The copies are in the GPU's queue before any later change of the tensors.
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record(torch.cuda.current_stream(device))
+        self._pending = self._thread.submit(self._write, checkpoint, copied)
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the last save is on disk; raise its error if it failed."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copy tensors to reused host buffers, which are pinned if the tensors are on a GPU."""
+        for name, tensor in tensors.items():
+            if name not in self._buffers:
+                self._buffers[name] = torch.empty(
+                    tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
+                )
+            self._buffers[name].copy_(tensor.detach(), non_blocking=True)
+        return {name: self._buffers[name] for name in tensors}
+
+    def _write(self, checkpoint: Checkpoint, copied: torch.cuda.Event | None) -> None:
+        if copied is not None:
+            copied.synchronize()
+        step = checkpoint.state.step
+        try:
+            if step in self._permanent and self._publish:
+                self._publish(checkpoint)
+            save_checkpoint(self._folder, checkpoint)
+            self._newest_step = step
+            remove_old(self._folder, step, self._keep, self._permanent)
+        except Exception as error:
+            if not isinstance(error, MetaXLMError) and describe_failure(error) is None:
+                raise
+            raise self._explain(error, step) from error
+
+    def _explain(self, error: Exception, step: int) -> MetaXLMError:
+        place, reason = self._folder / step_name(step), str(error)
+        if isinstance(error, OSError):
+            place, reason = Path(error.filename or place), error.strerror or reason
+        newest = self._newest_step
+        what = f"checkpoint of step {step:,} not saved"
+        if newest == step:
+            what = f"checkpoint of step {step:,} saved, but an older one not removed"
+        resume = f"resume after step {newest:,}" if newest else "start from scratch"
+        return MetaXLMError(
+            f"{place}: {what} ({reason}); free disk space or repair the disk and run again: "
+            f"training will {resume}"
+        )
+
+
+def remove_old(folder: Path, newest_step: int, keep: int, permanent: Collection[int]) -> None:
+    """Remove all but the newest `keep` checkpoints up to a step, and the permanent ones.
+
+    Later checkpoints are damaged, or the run would have resumed from them; they do not count.
+    """
+    names = {step_name(step) for step in permanent}
+    upto = [path for path in list_checkpoints(folder) if path.name <= step_name(newest_step)]
+    for path in upto[:-keep]:
+        if path.name not in names:
+            # Rename first: a crash must not leave part of a checkpoint under its final name.
+            remove(path.rename(path.with_name(f"{TEMPORARY_PREFIX}removed-{path.name}")))
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+
+
+def _describe(shape: torch.Size | None) -> str:
+    return "absent" if shape is None else " x ".join(map(str, shape))
+
+
+def _megabytes(count: int) -> str:
+    return f"{count:,} bytes ({count / 1e6:,.1f} MB)"

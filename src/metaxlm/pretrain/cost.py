@@ -1,0 +1,411 @@
+"""The cost of a training run: parameters, FLOPs, memory, disk space, and the time of a step.
+
+Everything but time follows from the shape of the encoder and the recipe. Time is measured with real
+steps (masking, forward, backward, AdamW) on random tokens. Where whole steps take too long, as on a
+CPU, a tiny step and a step with a few rows are timed and extrapolated linearly. `metaxlm plan`
+shows these numbers, `metaxlm doctor` checks them, and the training log divides by them.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.config import ExecutionRecipe, TrainingRecipe
+from metaxlm.errors import MetaXLMError
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import MicroBatch
+from metaxlm.pretrain.checkpoint import TrainingState
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.optimizer import largest, value_at
+from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
+from metaxlm.vocabulary.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
+
+FLOAT, HALF = 4, 2
+"""Bytes of a float32 and of a bfloat16."""
+_SAMPLED_STEPS = 1_000
+_PEAK_REPEATS = 10
+_TIME_LIMIT_S = 20.0
+_EXPECTED_SHARE = 0.3
+"""Assumed share of the matmul rate in a step, to choose the number of rows to time."""
+_MEMORY_MARGIN = 1.3
+"""Temporary tensors of the backward pass and fragmentation, measured on a CPU."""
+_FEW_TOKENS = 8
+"""Length of the tiny step, which takes as long as the optimizer."""
+_WARM_UP = 2
+_RATE = 1e-4
+
+
+def count_parts(config: EncoderConfig) -> dict[str, int]:
+    """Count the parameters of each part; the output embeddings are the token embeddings."""
+    size, inner = config.hidden_size, config.ffn_size
+    norm, square = 2 * size, size * size + size
+    positions = config.position_offset + config.max_positions + config.num_token_types
+    layer = 4 * square + 2 * size * inner + inner + size + 2 * norm
+    return {
+        "words": config.vocab_size * size,
+        "positions": positions * size + norm,
+        "layers": config.num_layers * layer,
+        "head": square + norm + config.vocab_size,
+    }
+
+
+def count_parameters(config: EncoderConfig) -> int:
+    """Count all parameters of the encoder with its head."""
+    return sum(count_parts(config).values())
+
+
+def count_trainable(config: EncoderConfig, frozen_body: bool) -> int:
+    """Count the trained parameters; with a frozen body, embeddings and head only."""
+    parts = count_parts(config)
+    return sum(parts.values()) - (parts["layers"] if frozen_body else 0)
+
+
+def count_predictions(recipe: TrainingRecipe) -> float:
+    """Return the number of predictions per step, averaged over training."""
+    steps = range(0, max(1, recipe.steps), max(1, recipe.steps // _SAMPLED_STEPS))
+    shares = [value_at(recipe.mask_probability, step) for step in steps]
+    return recipe.batch_size * recipe.length * sum(shares) / len(shares)
+
+
+def count_slots(recipe: TrainingRecipe, num_rows: int) -> int:
+    """Return the number of slots for predictions in a batch of rows, used or not."""
+    return num_rows * (int(largest(recipe.mask_probability) * recipe.length) + 1)
+
+
+def count_step_flops(
+    config: EncoderConfig,
+    batch_size: int,
+    length: int,
+    num_predictions: float,
+    *,
+    frozen_body: bool = False,
+) -> float:
+    """Count the minimum FLOPs of a step: one forward and two backward products per weight.
+
+    A frozen body has no weight gradient, but passes the gradient on to the embeddings.
+    """
+    size = config.hidden_size
+    weights = config.num_layers * (4 * size**2 + 2 * size * config.ffn_size)
+    attention = config.num_layers * 2 * length * size
+    head = size * (config.vocab_size + size)
+    body = (4 if frozen_body else 6) * weights + 6 * attention
+    return float(batch_size * length * body + 6 * num_predictions * head)
+
+
+def step_flops(
+    config: EncoderConfig, recipe: TrainingRecipe, *, frozen_body: bool = False
+) -> float:
+    """Count the FLOPs of an average step."""
+    predictions = count_predictions(recipe)
+    return count_step_flops(
+        config, recipe.batch_size, recipe.length, predictions, frozen_body=frozen_body
+    )
+
+
+def estimate_memory(
+    config: EncoderConfig,
+    batch_size: int,
+    length: int,
+    num_predictions: int,
+    bfloat16: bool,
+    *,
+    frozen_body: bool = False,
+    flash: bool = True,
+) -> dict[str, int]:
+    """Estimate the memory of a step by part, in bytes, for plain torch.
+
+    `batch_size` counts the rows of a micro-batch, `num_predictions` their slots. With `flash`,
+    attention does not store its weights; on a CPU with dropout it does.
+    """
+    parameters, trainable = count_parameters(config), count_trainable(config, frozen_body)
+    size, inner = config.hidden_size, config.ffn_size
+    width = HALF if bfloat16 else FLOAT
+    # Dropout stores one byte per value on a GPU, and the factor itself on a CPU.
+    mask = (1 if flash else width) if config.dropout else 0
+    # Saved for the backward pass of a layer, per token: query, key, value and their mixture;
+    # inputs of products; both sums before a LayerNorm (always float32); dropout masks.
+    layer = (6 * size + 2 * inner) * width + 2 * size * (FLOAT + mask)
+    if not flash:
+        # Scaled queries and keys; attention weights before and after dropout, and its factors.
+        layer += 2 * size * width + config.num_heads * length * 3 * width
+    # The log-probabilities and their gradient, and one copy in the type of the product.
+    logits = config.vocab_size * (2 * FLOAT + (HALF if bfloat16 else 0))
+    return {
+        "weights": parameters * FLOAT,
+        "gradients": trainable * FLOAT,
+        "moments": 2 * trainable * FLOAT,
+        "bfloat16 copies": parameters * HALF if bfloat16 else 0,
+        "activations": batch_size * length * config.num_layers * layer,
+        "logits": num_predictions * logits,
+    }
+
+
+def estimate_checkpoint(config: EncoderConfig, *, frozen_body: bool = False) -> int:
+    """Return the size of a checkpoint in bytes: weights, and two moments of trained weights."""
+    return FLOAT * (count_parameters(config) + 2 * count_trainable(config, frozen_body))
+
+
+def estimate_disk(
+    config: EncoderConfig, recipe: TrainingRecipe, *, frozen_body: bool = False
+) -> int:
+    """Return the maximum size of the checkpoints and models of a training run in bytes."""
+    model = FLOAT * count_parameters(config)
+    checkpoint = estimate_checkpoint(config, frozen_body=frozen_body)
+    permanent = sum(step <= recipe.steps for step in set(recipe.keep_steps))
+    # A new checkpoint is complete before the oldest one is removed.
+    newest = recipe.keep_checkpoints + 1 if recipe.steps else 0
+    return model + newest * checkpoint + permanent * (checkpoint + model)
+
+
+def measure_peak(device: torch.device, bfloat16: bool | None = None) -> float:
+    """Measure the FLOP/s of a large matrix product, once per process.
+
+    Without `bfloat16`, use the type of `precision: auto`. Torch's generators are not changed.
+    """
+    if bfloat16 is None:
+        bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return _measure_peak(str(device), bfloat16, torch.get_num_threads())
+
+
+def peak_flops(device: torch.device, bfloat16: bool | None = None) -> float | None:
+    """Return the measured FLOP/s, or None if there is too little memory to measure them."""
+    try:
+        return measure_peak(device, bfloat16)
+    except torch.OutOfMemoryError:
+        return None
+
+
+@cache
+def _measure_peak(name: str, bfloat16: bool, _threads: int) -> float:
+    device = torch.device(name)
+    size = 8192 if device.type == "cuda" else 1024
+    dtype = torch.bfloat16 if bfloat16 else torch.float32
+    generator = torch.Generator(device).manual_seed(0)
+    first, second = (
+        torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2)
+    )
+    result = torch.empty(size, size, device=device, dtype=dtype)
+    seconds = []
+    for _ in range(_PEAK_REPEATS + 2):
+        synchronize(device)
+        start = time.perf_counter()
+        torch.mm(first, second, out=result)
+        synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    # The first calls load kernels. Use the median on a GPU, whose clock falls under load, and the
+    # minimum on a CPU, which runs other processes too.
+    place = _PEAK_REPEATS // 2 if device.type == "cuda" else 0
+    return float(2 * size**3 / sorted(seconds[2:])[place])
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class DoesNotFit(MetaXLMError):
+    """A step needs more memory than is free."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result of timing steps."""
+
+    seconds: float
+    """Time of a whole step."""
+    num_steps: int
+    """Number of timed steps."""
+    num_rows: int
+    """Rows of a timed step; fewer than a batch if the time is extrapolated."""
+    peak_bytes: int | None
+    """Peak memory during whole steps, if the device reports it."""
+    loss: float
+    """Mean loss; NaN if a step was skipped."""
+
+
+def measure_step(
+    config: EncoderConfig,
+    recipe: TrainingRecipe,
+    device: torch.device,
+    steps: int = 10,
+    *,
+    limit_s: float = _TIME_LIMIT_S,
+    frozen_body: bool = False,
+    execution: ExecutionRecipe | None = None,
+) -> Measurement:
+    """Time steps of the recipe's shape; raise `DoesNotFit` if there is too little memory.
+
+    No step starts after `limit_s`. If whole steps would take too long, time fewer rows. Torch's
+    generators are not changed.
+    """
+    rows = recipe.batch_size
+    # On a GPU whole steps are short, and a graph is captured for one shape.
+    if device.type == "cpu":
+        affordable = affordable_rows(config, recipe, device, limit_s / (steps + _WARM_UP))
+        rows = min(rows, max(1, affordable))
+        _check_memory(config, recipe, rows)
+    is_whole = rows == recipe.batch_size
+    try:
+        with _random_training(config, recipe, device, execution, frozen_body) as step:
+            if is_whole:
+                seconds, count = _time_steps(step, recipe, rows, recipe.length, steps, limit_s)
+            else:
+                tiny, _ = _time_steps(step, recipe, 1, _FEW_TOKENS, steps, limit_s / 4)
+                few, count = _time_steps(step, recipe, rows, recipe.length, steps, limit_s * 3 / 4)
+                whole = (recipe.batch_size, recipe.length)
+                shapes = ((1, _FEW_TOKENS), (rows, recipe.length), whole)
+                flops = [_shape_flops(config, recipe, *shape) for shape in shapes]
+                seconds = extrapolate((flops[0], tiny), (flops[1], few), flops[2])
+            peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+            state = TrainingState()
+            step.read(state)
+    except torch.OutOfMemoryError as error:
+        total = torch.cuda.get_device_properties(device).total_memory / 2**30
+        raise DoesNotFit(
+            f"a step of {recipe.batch_size} x {recipe.length} tokens does not fit into the "
+            f"{total:.0f} GiB of {device}; increase micro_batches"
+        ) from error
+    loss = math.nan if state.skipped else state.loss_sum / state.loss_count
+    return Measurement(seconds, count, rows, peak, loss)
+
+
+def extrapolate(few: tuple[float, float], many: tuple[float, float], flops: float) -> float:
+    """Return the seconds of a step from the (FLOPs, seconds) of two smaller ones.
+
+    The time is linear in FLOPs, plus a constant for the optimizer. A lower bound of the slope
+    prevents noise from making work free.
+    """
+    slope = (many[1] - few[1]) / (many[0] - few[0])
+    return many[1] + max(slope, 0.1 * many[1] / many[0]) * (flops - many[0])
+
+
+def affordable_rows(
+    config: EncoderConfig, recipe: TrainingRecipe, device: torch.device, seconds: float
+) -> int:
+    """Estimate the number of rows of a step that takes this time."""
+    row = _shape_flops(config, recipe, 1, recipe.length)
+    rate = measure_peak(device, uses_bfloat16(recipe, device))
+    return int(seconds * rate * _EXPECTED_SHARE / row)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the free memory of a device in bytes, or None if it is unknown."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    values = dict(line.split(":", 1) for line in lines)
+    return int(values["MemAvailable"].split()[0]) * 1024
+
+
+def _check_memory(config: EncoderConfig, recipe: TrainingRecipe, num_rows: int) -> None:
+    """Raise an error instead of being killed by the system."""
+    free = free_memory(torch.device("cpu"))
+    slots, flash = count_slots(recipe, num_rows), config.attention_dropout == 0
+    parts = estimate_memory(config, num_rows, recipe.length, slots, bfloat16=False, flash=flash)
+    needed = _MEMORY_MARGIN * sum(parts.values())
+    if free is not None and needed > free:
+        raise DoesNotFit(
+            f"a step of {num_rows} x {recipe.length} tokens needs about {needed / 2**30:.1f} GiB, "
+            f"and {free / 2**30:.1f} GiB of memory are free"
+        )
+
+
+def _shape_flops(config: EncoderConfig, recipe: TrainingRecipe, rows: int, length: int) -> float:
+    slots = rows * (int(largest(recipe.mask_probability) * length) + 1)
+    return count_step_flops(config, rows, length, slots)
+
+
+def _time_steps(
+    step: PretrainStep,
+    recipe: TrainingRecipe,
+    num_rows: int,
+    length: int,
+    steps: int,
+    limit_s: float,
+) -> tuple[float, int]:
+    """Return the median time of steps on random tokens, and the number of timed steps."""
+    device, begin = step.world.device, time.perf_counter()
+    # A whole batch is split as in training.
+    count = recipe.micro_batches if num_rows == recipe.batch_size else 1
+    batches = _make_batches(num_rows, length, count, step.model.config.vocab_size)
+    probability = largest(recipe.mask_probability)
+    seconds: list[float] = []
+    while len(seconds) < steps + _WARM_UP:
+        synchronize(device)
+        start = time.perf_counter()
+        step(batches, _RATE, probability, len(seconds))
+        synchronize(device)
+        end = time.perf_counter()
+        seconds.append(end - start)
+        if len(seconds) == 1 and device.type == "cuda":
+            begin = end  # the first step compiles kernels
+        elif end - begin + seconds[-1] > limit_s:
+            break
+    timed = seconds[_WARM_UP:] or seconds[-1:]
+    return sorted(timed)[len(timed) // 2], len(timed)
+
+
+def _make_batches(num_rows: int, length: int, count: int, vocab_size: int) -> list[MicroBatch]:
+    generator = torch.Generator().manual_seed(1)
+    low, high = len(FIRST_TOKENS), vocab_size - 1
+    ids_BL = torch.randint(low, high, (num_rows, length), generator=generator, dtype=torch.int32)
+    lengths_B = torch.full((num_rows,), length, dtype=torch.int32)
+    parts = (tensor.chunk(count) for tensor in (ids_BL, lengths_B, torch.arange(num_rows)))
+    return [
+        MicroBatch(ids, lengths, rows, seed, [], ids.numel())
+        for seed, (ids, lengths, rows) in enumerate(zip(*parts, strict=True))
+    ]
+
+
+@contextmanager
+def _random_training(
+    config: EncoderConfig,
+    recipe: TrainingRecipe,
+    device: torch.device,
+    execution: ExecutionRecipe | None,
+    frozen_body: bool,
+) -> Iterator[PretrainStep]:
+    """Yield the training step of a random model; free the device's memory afterwards."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        torch.manual_seed(0)
+        with device:
+            model = MaskedLM(config)
+        model.encoder.layers.requires_grad_(not frozen_body)
+        masking = Masking(make_tokenizer(config.vocab_size), recipe, device)
+        execution = execution or ExecutionRecipe()
+        alone = DistributedContext.alone(device)
+        step = PretrainStep(model, masking, recipe, execution, alone)
+        try:
+            yield step
+        finally:
+            del step, model
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+
+
+def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerBase:
+    """Make a placeholder tokenizer; every second ordinary token starts a word."""
+    ordinary = vocab_size - len(FIRST_TOKENS) - 1
+    tokens = [f"{'▁' if number % 2 else ''}{number}" for number in range(ordinary)]
+    ids = {token: number for number, token in enumerate([*FIRST_TOKENS, *tokens, MASK_TOKEN])}
+    return wrap_tokenizer(Tokenizer(WordLevel(ids, unk_token="<unk>")))

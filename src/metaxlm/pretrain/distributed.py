@@ -1,0 +1,470 @@
+"""Train on one device, or in several processes started by torchrun.
+
+A `DistributedContext` gives the training loop sums, agreement and its share of each step; with one
+process all of it is a no-op. Gradients are averaged by DDP or sharded by FSDP2. Checkpoints hold
+whole tensors under the same names in all cases, so a run can resume with another number of
+processes or another sharding.
+
+Rank 0 decides what to do next, and the other processes wait for its orders without a time limit
+(preparing text can take hours). Orders and stop requests go through torch's key-value store.
+Supervision is left to torchrun and to the timeouts of collective operations.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
+from torch.nn.parallel import DistributedDataParallel
+
+from metaxlm.config import ExecutionRecipe
+from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
+from metaxlm.model.encoder import Layer, MaskedLM
+from metaxlm.pretrain.optimizer import MOMENTS, export_moments, import_moments
+
+_POLL_S = 0.1
+_GRACE_S = 10.0
+"""Time for the other processes to read the end of the run."""
+_STOP, _END, _LEFT, _FAILURE = "stop", "end", "left", "failure"
+"""Keys of the store: a rank asked to stop, rank 0's exit code, processes that left, an error."""
+
+Value = TypeVar("Value")
+
+
+class DistributedContext:
+    """The processes that train together, as seen by one of them."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        device: torch.device,
+        store: Store | None = None,
+        hosts: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.device = device
+        self._store = store
+        self._hosts = hosts
+        self._num_orders = 0
+
+    @classmethod
+    def alone(cls, device: torch.device) -> DistributedContext:
+        """Return the context of a single process."""
+        return cls(0, 1, device)
+
+    @classmethod
+    def join(cls, device_name: str, execution: ExecutionRecipe) -> DistributedContext:
+        """Connect to the processes that were started together, if there are several."""
+        (rank, size), (local_rank, local_size) = _read_environment(), local_place()
+        try:
+            device = choose_device(device_name, local_rank, local_size)
+        except MetaXLMError as error:
+            if local_rank == 0 < rank:  # rank 0 may have found its device on another machine
+                raise UnmetError(f"rank {rank}: {error}") from error
+            raise
+        if size == 1:
+            return cls.alone(device)
+        limit = timedelta(seconds=execution.timeout_s)
+        try:
+            store, _, _ = next(rendezvous("env://", timeout=limit))
+            dist.init_process_group(
+                "nccl" if device.type == "cuda" else "gloo",
+                store=PrefixStore("group", store),
+                rank=rank,
+                world_size=size,
+                timeout=limit,
+            )
+            hosts = None
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+                # Agreement uses the hosts, so that no step waits for a GPU.
+                hosts = dist.new_group(backend="gloo", timeout=limit)
+        except RuntimeError as error:
+            raise UnmetError(
+                f"rank {rank}: the {size} processes did not connect at "
+                f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} within "
+                f"{execution.timeout_s} s; check that all are running, and MASTER_ADDR and "
+                "MASTER_PORT"
+            ) from error
+        return cls(rank, size, device, PrefixStore("orders", store), hosts)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process has rank 0, which writes files and messages."""
+        return self.rank == 0
+
+    def send_order(self, order: str) -> None:
+        """Tell all other processes what to do next (rank 0 only)."""
+        if self._store is not None:
+            self._store.set(f"order/{self._num_orders}", order)
+            self._num_orders += 1
+
+    def next_order(self, stop_requested: Callable[[], bool]) -> str | None:
+        """Wait for rank 0's next order; None means that the run has ended.
+
+        A stop request of this process is passed on to rank 0.
+        """
+        assert self._store is not None
+        key, passed_on = f"order/{self._num_orders}", False
+        while not self._store.check([key]):
+            if self._store.check([_END]):
+                return None
+            if stop_requested() and not passed_on:
+                self._store.set(_STOP, str(self.rank))
+                passed_on = True
+            time.sleep(_POLL_S)
+        self._num_orders += 1
+        return str(self._store.get(key).decode())
+
+    def check_stop(self) -> None:
+        """Raise `Interrupted` if a waiting process was asked to stop."""
+        if self._store is not None and self._store.check([_STOP]):
+            raise Interrupted(f"rank {self._store.get(_STOP).decode()} was asked to stop")
+
+    def find_failure(self) -> str | None:
+        """Return the error that another process reported, if any."""
+        try:
+            if self._store is not None and self._store.check([_FAILURE]):
+                return str(self._store.get(_FAILURE).decode())
+        except RuntimeError:  # the store is gone
+            return None
+        return None
+
+    def leave(self, code: int, failure: str = "") -> int | None:
+        """Leave the other processes; return the exit code of the run, which rank 0 decides.
+
+        `failure` is an error of this process that rank 0 reports. The result is None if rank 0 does
+        not answer.
+        """
+        store = self._store
+        if store is None:
+            return code
+        others = self.size - 1
+        try:
+            if self.is_main:
+                store.set(_END, str(code))
+                _poll(lambda: int(store.add(_LEFT, 0)) == others)
+            elif failure:
+                store.set(_FAILURE, f"rank {self.rank}: {failure}")
+                return code  # rank 0 notices when this process ends
+            else:
+                if not _poll(lambda: bool(store.check([_END]))):
+                    return None
+                code = int(store.get(_END))
+                store.add(_LEFT, 1)
+        except RuntimeError:  # the store is gone
+            return code if self.is_main else None
+        if code == 0:
+            dist.destroy_process_group()
+        return code
+
+    def share(self, micro_batches: int, batch_size: int) -> tuple[range, int]:
+        """Return the micro-batches of a step for this process, and their total number."""
+        count = max(micro_batches, self.size)
+        if count % self.size:
+            raise MetaXLMError(
+                f"micro_batches is {micro_batches}, which {self.size} processes cannot share "
+                f"evenly; use a multiple of {self.size}, or another number of processes"
+            )
+        if batch_size % count:
+            raise MetaXLMError(
+                f"batch_size {batch_size} does not split into {count} equal micro-batches "
+                f"(micro_batches {micro_batches}, processes {self.size}); use a multiple of {count}"
+            )
+        mine = count // self.size
+        return range(self.rank * mine, (self.rank + 1) * mine), count
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def agree(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process (collective)."""
+        if self.size == 1:
+            return flag
+        votes = torch.tensor(int(flag))
+        dist.all_reduce(votes, dist.ReduceOp.MAX, group=self._hosts)
+        return bool(votes)
+
+    def broadcast(self, value: Value) -> Value:
+        """Return rank 0's value in every process (collective)."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self._hosts)
+        return values[0]
+
+    def barrier(self) -> None:
+        """Wait for all processes (collective)."""
+        self.broadcast(None)
+
+    def wrap(self, objective: nn.Module, sharding: str) -> nn.Module:
+        """Wrap a module in DDP or FSDP; create the optimizer after this."""
+        objective.to(self.device)
+        if self.size == 1:
+            return objective
+        if sharding == "fsdp":
+            _shard(objective)
+            return objective
+        devices = [self.device] if self.device.type == "cuda" else None
+        parallel = DistributedDataParallel(objective, devices, gradient_as_bucket_view=True)
+        _settle_buckets(parallel)
+        return parallel
+
+    def no_sync(self, objective: nn.Module, skip: bool) -> AbstractContextManager[object]:
+        """Do not synchronize gradients while `skip`: another micro-batch of the step follows."""
+        if isinstance(objective, DistributedDataParallel):
+            return objective.no_sync() if skip else nullcontext()
+        if self.size > 1:
+            from torch.distributed.fsdp import FSDPModule
+
+            assert isinstance(objective, FSDPModule)
+            objective.set_requires_gradient_sync(not skip)
+        return nullcontext()
+
+    def total_norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the norm of all gradients, a scalar on the device."""
+        if self.size == 1 or not any(map(_is_sharded, gradients)):
+            return torch.nn.utils.get_total_norm(gradients)
+        local = [gradient.to_local() for gradient in gradients]  # type: ignore[attr-defined]
+        return self.sum(torch.nn.utils.get_total_norm(local).double().square()).sqrt().float()
+
+    def full_state(
+        self, model: nn.Module, optimizer: torch.optim.AdamW | None = None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the whole tensors of model and optimizer by name in rank 0 (collective).
+
+        Tensors that are not sharded are returned as they are, not as copies.
+        """
+        moments = {} if optimizer is None else export_moments(optimizer, model)
+        return self._gather(model.state_dict()), self._gather(moments)
+
+    def _gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if self.size == 1:
+            return dict(tensors)
+        whole = {}
+        for name, tensor in tensors.items():
+            value = tensor
+            if _is_sharded(tensor):
+                # One at a time: a sharded model may not fit on a single device.
+                value = tensor.full_tensor()  # type: ignore[attr-defined]
+                value = value.cpu() if self.is_main else value
+            if self.is_main:
+                whole[name] = value
+        return whole
+
+    def load_state(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.AdamW,
+        model_tensors: Mapping[str, Tensor],
+        moments: Mapping[str, Tensor],
+        step: int,
+    ) -> None:
+        """Load whole tensors of rank 0; the other processes pass empty mappings (collective)."""
+        with torch.no_grad():
+            for name, tensor in model.state_dict().items():
+                tensor.copy_(self._scatter(model_tensors, name, tensor))
+        names = {
+            f"{moment}.{name}": parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+            for moment in MOMENTS
+        }
+        scattered = {name: self._scatter(moments, name, like) for name, like in names.items()}
+        import_moments(optimizer, model, scattered, step)
+
+    def _scatter(self, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
+        """Return rank 0's tensor, or this process's shard of it."""
+        if self.size == 1:
+            return tensors[name]
+        if self.is_main:
+            whole = tensors[name].to(self.device)
+        else:
+            whole = torch.empty(like.shape, dtype=like.dtype, device=self.device)
+        if _is_sharded(like):
+            from torch.distributed.tensor import DTensor, distribute_tensor
+
+            assert isinstance(like, DTensor)
+            return distribute_tensor(whole, like.device_mesh, like.placements)
+        dist.broadcast(whole, src=0)
+        return whole
+
+    def whole(self, model: MaskedLM) -> MaskedLM:
+        """Return a model that can be saved (collective).
+
+        It is the given one, or in rank 0 a copy that joins its shards.
+        """
+        if self.size == 1 or not any(map(_is_sharded, model.parameters())):
+            return model
+        tensors, _ = self.full_state(model)
+        if not self.is_main:
+            return model
+        with torch.device("meta"):
+            copy = MaskedLM(model.config)
+        copy.load_state_dict(tensors, assign=True)
+        return copy
+
+
+def local_place() -> tuple[int, int]:
+    """Return this process's number on its machine, and the number of processes there."""
+    rank, size = _read_environment()
+    return (
+        int(os.environ.get("LOCAL_RANK", rank)),
+        int(os.environ.get("LOCAL_WORLD_SIZE", size)),
+    )
+
+
+def _read_environment() -> tuple[int, int]:
+    """Return rank and number of processes from the environment that torchrun sets."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return 0, 1
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise MetaXLMError(
+            f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set; start with torchrun, or "
+            "unset WORLD_SIZE"
+        )
+    return int(os.environ["RANK"]), size
+
+
+def is_collective_error(error: BaseException | None) -> bool:
+    """Return whether an error comes from a collective operation that another process broke."""
+    while error is not None:
+        if isinstance(error, dist.DistError):
+            return True
+        if isinstance(error, RuntimeError) and "gloo" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _poll(condition: Callable[[], bool]) -> bool:
+    """Wait for a condition; return False if it does not hold in time."""
+    deadline = time.monotonic() + _GRACE_S
+    while not (holds := condition()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return holds
+
+
+def _settle_buckets(parallel: DistributedDataParallel) -> None:
+    """Make DDP assign its gradient buckets before the first step.
+
+    DDP rebuilds its buckets after the first backward pass, and they decide the order in which three
+    or more processes sum gradients: without this, a resumed run would round differently from an
+    uninterrupted one. The gradients of this pass arrive last layer first, as in training.
+    """
+    objective = parallel.module
+
+    def sum_parameters() -> Tensor:
+        total = torch.zeros((), device=next(objective.parameters()).device)
+        for parameter in objective.parameters():
+            if parameter.requires_grad:
+                total = total + parameter.sum()
+        return total
+
+    vars(objective)["forward"] = sum_parameters
+    torch.autograd.backward(parallel())
+    del vars(objective)["forward"]
+    parallel.zero_grad(set_to_none=True)
+
+
+# FSDP is imported only where it is used: the import takes half a second.
+
+
+def _shard(objective: nn.Module) -> None:
+    """Shard a model over all processes, layer by layer; this replaces its parameters."""
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    for module in objective.modules():
+        if isinstance(module, Layer):
+            fully_shard(module)
+    fully_shard(objective)
+
+    def reshard(module: nn.Module, *_: object) -> None:
+        """Release the parameters gathered by a forward pass without a backward pass."""
+        if isinstance(module, FSDPModule) and not torch.is_grad_enabled():
+            module.reshard()
+
+    objective.register_forward_hook(reshard)
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def choose_device(name: str, local_rank: int = 0, local_size: int = 1) -> torch.device:
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`.
+
+    Of several processes on a machine, each uses the GPU with its own number.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise MetaXLMError(
+            f"--device {name}: not a device; use auto, cpu, cuda or cuda:N"
+        ) from error
+    if device.type not in ("cpu", "cuda"):
+        raise MetaXLMError(f"--device {name}: only cpu and cuda are supported")
+    if device.type == "cpu":
+        return device
+    found = torch.cuda.device_count()
+    if local_size == 1:
+        if (device.index or 0) >= found:
+            raise MetaXLMError(f"--device {name}: found {found} CUDA devices; use cpu or auto")
+        return device
+    if device.index is not None:
+        raise MetaXLMError(
+            f"--device {name}: one GPU for {local_size} processes; use cuda, and each takes its own"
+        )
+    if local_size > found:
+        raise MetaXLMError(
+            f"--device {name}: {local_size} processes on this machine, but {found} CUDA devices; "
+            f"start {found or 'none'} of them here, or use --device cpu"
+        )
+    return torch.device("cuda", local_rank)
+
+
+def describe_device(device: torch.device) -> str:
+    """Return the name of a device for messages and records."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
+
+
+@contextmanager
+def own_bfloat16(device: torch.device, enabled: bool = True) -> Iterator[None]:
+    """Use torch's own bfloat16 products on a CPU that has no instructions for them.
+
+    oneDNN, which torch tries first, fails there: it prints a warning with a C++ stack trace and is
+    then disabled for the process, which changes the bits of later results.
+    """
+    if not enabled or device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        yield
+        return
+    # Not flags(): it also sets options of Intel GPUs, and warns about them.
+    switch = partial(torch.backends.mkldnn.set_flags, _fp32_precision=None)
+    before, *_ = switch(False)
+    try:
+        yield
+    finally:
+        switch(before)

@@ -1,0 +1,393 @@
+"""Log a training run: `log.jsonl`, trackers, and the note of the progress bar.
+
+`log.jsonl` has one JSON line per log row, in the order of the steps. The same numbers go to the
+trackers of the recipe: TensorBoard, Weights & Biases or trackio. A resumed run drops the rows after
+its checkpoint and writes them again, so its log equals that of an uninterrupted run except for
+times. A tracker that fails during training is closed with one message, and training continues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import math
+import os
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import dump_json, read_text, write_text
+from metaxlm.pretrain.checkpoint import TrainingState
+from metaxlm.progress import say
+
+LOG_NAME = "log.jsonl"
+"""The training log next to the checkpoints: one row every `log_every` steps."""
+_SHOWN_LANGUAGES = 12
+_NUM_RECENT = 50
+"""Log rows that a new row is compared with."""
+_FEWEST_RECENT = 10
+_SPIKE_DEVIATIONS = 6.0
+_SMALLEST_DEVIATION = 0.01
+
+
+class TrainingLog:
+    """The log of a training run; with `path` None, as in processes other than rank 0, silent."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        state: TrainingState,
+        title: str,
+        *,
+        trackers: Trackers | None = None,
+        peak_flops: float | None = None,
+    ) -> None:
+        self.note = ""
+        """Text for the progress bar."""
+        self._path = path
+        self._title = title
+        self._trackers = trackers
+        self._peak = peak_flops
+        self._start = time.monotonic() - state.seconds
+        self._window = (state.tokens, state.seconds, state.step)
+        self._reported_spike = False
+        kept = "" if path is None else _drop_later_rows(path, state)
+        self._digest = hashlib.sha256(kept.encode())
+        self._bytes = len(kept.encode())
+        state.log = self._describe()
+
+    @property
+    def seconds(self) -> float:
+        """Training time over all starts."""
+        return time.monotonic() - self._start
+
+    def write_row(
+        self,
+        state: TrainingState,
+        *,
+        rate: float,
+        norm: float,
+        probability: float,
+        step_flops: float,
+    ) -> None:
+        """Write the row of a step, with the mean loss since the last row."""
+        state.seconds = self.seconds
+        loss = state.loss_sum / state.loss_count if state.loss_count else None
+        speed, share = self._measure_pace(state, step_flops)
+        row = {
+            "loss": loss,
+            "learning_rate": rate,
+            "gradient_norm": norm if math.isfinite(norm) else None,
+            "mask_probability": probability,
+            "tokens": state.tokens,
+            "skipped": state.skipped,
+            "tokens_per_second": round(speed, 1),
+            "peak_share": None if share is None else round(share, 4),
+            "seconds": round(state.seconds, 3),
+        }
+        self._write(state.step, row, row)
+        shown = [f"loss {loss:.3f}" if loss is not None else "loss -", f"{speed:,.0f} tokens/s"]
+        shown += [] if share is None else [f"{share:.1%} of peak"]
+        self.note = ", ".join([*shown, f"rate {rate:.2e}"])
+        if loss is not None:
+            self._check_spike(state, loss)
+
+    def write_held_out(self, step: int, losses: Mapping[str, float]) -> None:
+        """Write the held-out loss of each language."""
+        finite = {name: loss if math.isfinite(loss) else None for name, loss in losses.items()}
+        tracked = {f"held_out/{language}": loss for language, loss in finite.items()}
+        self._write(step, {"held_out": finite}, tracked)
+        if self._path is not None and losses:
+            say(f"{self._title}: held-out loss after step {step:,}: {describe_losses(losses)}")
+
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Exclude the enclosed work from the tokens per second."""
+        start = time.monotonic()
+        yield
+        tokens, seconds, step = self._window
+        self._window = (tokens, seconds + time.monotonic() - start, step)
+
+    def flush(self) -> dict[str, Any]:
+        """Flush all rows to disk, as before every checkpoint; return size and digest."""
+        if self._path is not None and self._path.exists():
+            with self._path.open("rb") as file:
+                os.fsync(file.fileno())
+        return self._describe()
+
+    def _describe(self) -> dict[str, Any]:
+        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
+
+    def _measure_pace(self, state: TrainingState, step_flops: float) -> tuple[float, float | None]:
+        tokens, seconds, step = self._window
+        self._window = (state.tokens, state.seconds, state.step)
+        elapsed = max(state.seconds - seconds, 1e-9)
+        speed = (state.tokens - tokens) / elapsed
+        if self._peak is None:
+            return speed, None
+        return speed, (state.step - step) * step_flops / elapsed / self._peak
+
+    def _check_spike(self, state: TrainingState, loss: float) -> None:
+        spike = find_spike(loss, state.recent_losses)
+        state.recent_losses = [*state.recent_losses, loss][-_NUM_RECENT:]
+        if spike is None:
+            return
+        self._write(state.step, {"spike": asdict(spike)}, {"spike": loss})
+        if not self._reported_spike:
+            self._reported_spike = True
+            say(
+                f"{self._title}: the loss jumped to {spike.loss:.3f} at step {state.step:,}, from "
+                f"about {spike.mean:.3f}; later jumps are reported in {LOG_NAME} only"
+            )
+
+    def _write(self, step: int, row: Mapping[str, Any], tracked: Mapping[str, Any]) -> None:
+        if self._path is None:
+            return
+        line = (json.dumps({"step": step, **row}) + "\n").encode()
+        self._digest.update(line)
+        self._bytes += len(line)
+        try:
+            with self._path.open("ab") as file:
+                file.write(line)
+        except OSError as error:
+            raise MetaXLMError(
+                f"{self._path}: cannot be written ({error.strerror}); free disk space or repair "
+                "the disk and run again: training will resume from its newest checkpoint"
+            ) from error
+        if self._trackers is not None:
+            self._trackers.log(step, tracked)
+
+
+def _drop_later_rows(path: Path, state: TrainingState) -> str:
+    """Keep the rows up to a checkpoint and return them; raise an error if they were changed."""
+    lines = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+    kept = "".join(f"{line}\n" for line in lines if _row_step(line) <= state.step)
+    digest = hashlib.sha256(kept.encode()).hexdigest()
+    if path.exists() and digest != state.log.get("sha256", digest):
+        raise MetaXLMError(
+            f"{path}: its rows up to step {state.step:,} do not match the digest in the "
+            "checkpoint; move it away and run again: training continues with a new log"
+        )
+    write_text(path, kept)
+    return kept
+
+
+def _row_step(line: str) -> float:
+    """Return the step of a log line; infinity for a line truncated by a crash."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def describe_losses(losses: Mapping[str, float]) -> str:
+    """Format the mean loss and the losses by language, best first; shorten long lists."""
+    mean = sum(losses.values()) / len(losses)
+    ordered = sorted(losses.items(), key=lambda item: item[1])
+    shown = [f"{language} {loss:.2f}" for language, loss in ordered]
+    if len(shown) > _SHOWN_LANGUAGES:
+        half = _SHOWN_LANGUAGES // 2
+        shown = [*shown[:half], "...", *shown[-half:]]
+    return f"{mean:.3f} ({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Spike:
+    """A loss far above the previous ones."""
+
+    loss: float
+    mean: float
+    deviation: float
+
+
+def find_spike(loss: float, recent: Sequence[float]) -> Spike | None:
+    """Return a spike if the loss exceeds the mean of recent losses by six standard deviations.
+
+    The deviation is at least 1 % of the mean: late in training, losses differ so little that noise
+    would look like a spike. With fewer than ten losses the result is None.
+    """
+    if len(recent) < _FEWEST_RECENT:
+        return None
+    mean = statistics.fmean(recent)
+    deviation = max(statistics.stdev(recent), _SMALLEST_DEVIATION * abs(mean))
+    if loss <= mean + _SPIKE_DEVIATIONS * deviation:
+        return None
+    return Spike(loss, mean, deviation)
+
+
+class Tracker(Protocol):
+    """A service that plots numbers over steps."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Add the numbers of a step; steps increase."""
+        ...
+
+    def close(self) -> None:
+        """Write buffered numbers and finish."""
+        ...
+
+
+class Trackers:
+    """All trackers of a training run."""
+
+    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
+        self._trackers = dict(trackers)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the open trackers."""
+        return list(self._trackers)
+
+    def log(self, step: int, values: Mapping[str, float | None]) -> None:
+        """Send the numbers of a step to every tracker, without those that are None."""
+        numbers = {name: float(value) for name, value in values.items() if value is not None}
+        self._each(lambda tracker: tracker.log(step, numbers))
+
+    def close(self) -> None:
+        """Write buffered numbers and finish."""
+        self._each(lambda tracker: tracker.close())
+        self._trackers.clear()
+
+    def _each(self, act: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                act(tracker)
+            except Exception as error:  # an error of a service must not end a run
+                del self._trackers[name]
+                reason = " ".join(str(error).split()) or type(error).__name__
+                say(f"{name}: closed after an error, training continues ({reason})")
+
+
+def open_trackers(
+    names: Sequence[str], folder: Path, title: str, recipe: Mapping[str, Any]
+) -> Trackers:
+    """Open the trackers of a recipe for the training run `title` with its log in `folder`.
+
+    `recipe` is stored with the numbers, and its `name` groups the training runs of an experiment.
+    TensorBoard is skipped if it is not installed; any other missing tracker is an error.
+    """
+    trackers: dict[str, Tracker] = {}
+    for name in names:
+        if name == "tensorboard" and not _is_installed("torch.utils.tensorboard"):
+            continue
+        if name != "tensorboard" and not _is_installed(name):
+            raise MetaXLMError(
+                f"execution.trackers: {name} is not installed; "
+                f"pip install 'metaxlm[{name}]', or leave it out"
+            )
+        trackers[name] = _TRACKERS[name](folder, title, recipe)
+    return Trackers(trackers)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
+
+
+class _TensorBoard:
+    """Event files in `folder/tensorboard`; a resumed run purges the steps that it repeats."""
+
+    def __init__(self, folder: Path, title: str, recipe: Mapping[str, Any]) -> None:
+        self._folder = folder / "tensorboard"
+        self._text = f"{title}\n\n```json\n{dump_json(dict(recipe))}```"
+        self._writer: Any = None
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            is_new = not self._folder.exists()
+            self._writer = SummaryWriter(self._folder, purge_step=step)
+            if is_new:
+                self._writer.add_text("recipe", self._text, step)
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class _Service:
+    """A run of a service whose steps must increase, also after a resume."""
+
+    _run: Any
+    _last: int
+    """The last step that the service has."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        if step > self._last:
+            self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class _Wandb(_Service):
+    """A run of Weights & Biases; WANDB_MODE=offline keeps it on disk without network access."""
+
+    def __init__(self, folder: Path, title: str, recipe: Mapping[str, Any]) -> None:
+        import wandb
+
+        try:
+            self._run = wandb.init(
+                project=_project(recipe),
+                name=title,
+                dir=folder,
+                id=_identify(folder),
+                resume="allow",
+                config=dict(recipe),
+                settings=wandb.Settings(silent=True),
+            )
+        except wandb.errors.Error as error:
+            reason = " ".join(str(error).split())
+            raise MetaXLMError(
+                f"execution.trackers: wandb cannot start ({reason}); "
+                "run `wandb login`, or set WANDB_MODE=offline"
+            ) from error
+        self._last = self._run.step - 1 if self._run.resumed else -1
+
+
+class _Trackio(_Service):
+    """A run in trackio's own folder (TRACKIO_DIR), displayed by `trackio show`."""
+
+    def __init__(self, folder: Path, title: str, recipe: Mapping[str, Any]) -> None:
+        import trackio
+        from trackio.sqlite_storage import SQLiteStorage
+
+        project, name = _project(recipe), f"{title} {_identify(folder)}"
+        last = SQLiteStorage.get_max_step_for_run(project, name)
+        self._last = -1 if last is None else int(last)
+        self._run = trackio.init(
+            project=project, name=name, config=dict(recipe), resume="allow", embed=False
+        )
+
+
+_TRACKERS: dict[str, Callable[[Path, str, Mapping[str, Any]], Tracker]] = {
+    "tensorboard": _TensorBoard,
+    "wandb": _Wandb,
+    "trackio": _Trackio,
+}
+
+
+def _project(recipe: Mapping[str, Any]) -> str:
+    return str(recipe.get("name", "metaxlm"))
+
+
+def _identify(folder: Path) -> str:
+    """Return the id of a training run on a service, which is stored in its folder."""
+    path = folder / "board_id"
+    if not path.is_file():
+        write_text(path, secrets.token_hex(6))
+    return read_text(path).strip()

@@ -1,0 +1,279 @@
+"""The training loop of both pretraining phases: masked language modeling.
+
+The model is trained in place; checkpoints and `log.jsonl` are written to a folder. A run that was
+stopped or killed resumes from its newest checkpoint and ends with bit-identical weights: samples,
+masks and dropout are functions of (seed, step), and everything else is in the checkpoint. The host
+waits for the device only for log rows, held-out losses and checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from metaxlm.config import ExecutionRecipe, TrainingRecipe
+from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.files import exclusive_folder, sweep, write_json
+from metaxlm.manifest import find_damage
+from metaxlm.model.encoder import MaskedLM
+from metaxlm.pretrain.batches.masking import IGNORED, Masking
+from metaxlm.pretrain.batches.prefetch import Prefetcher
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
+from metaxlm.pretrain.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    TrainingState,
+    check_fit,
+    load_checkpoint,
+    load_newest,
+    rebuild_model,
+    require_space,
+    step_name,
+)
+from metaxlm.pretrain.cost import count_step_flops, estimate_disk, peak_flops
+from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
+from metaxlm.pretrain.log import LOG_NAME, Trackers, TrainingLog
+from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
+from metaxlm.pretrain.step import PretrainStep, Teacher
+from metaxlm.progress import say, track
+from metaxlm.randomness import derive_seed
+from metaxlm.stopping import deferred_stops
+
+STEPS = "steps"
+"""Folder next to the checkpoints with the exported models of the recipe's `keep_steps`."""
+BAD_STEPS_NAME = "bad_steps.json"
+"""File next to the checkpoints with the samples of the steps that ended a run."""
+
+Export = Callable[[MaskedLM, Path], None]
+"""Writes a model as a Hugging Face folder."""
+
+# A stop must be agreed by all processes, which costs a message: every second step.
+_AGREE_EVERY = 2
+
+
+def train(
+    model: MaskedLM,
+    batches: BatchSource,
+    recipe: TrainingRecipe,
+    folder: Path,
+    seed: int,
+    world: DistributedContext,
+    title: str,
+    *,
+    masking: Masking,
+    execution: ExecutionRecipe | None = None,
+    teacher: Teacher | None = None,
+    export: Export | None = None,
+    trackers: Trackers | None = None,
+) -> TrainingState:
+    """Train to the recipe's last step, resuming from the newest checkpoint in the folder.
+
+    `export` writes the models of the recipe's `keep_steps` to `steps/` next to the folder.
+    """
+    execution = execution or ExecutionRecipe()
+    indices, count = world.share(recipe.micro_batches, recipe.batch_size)
+    with _lock(folder, world):
+        step = PretrainStep(model, masking, recipe, execution, world, teacher)
+        state = _resume(step, folder, title)
+        if world.is_main:
+            frozen = not all(parameter.requires_grad for parameter in model.parameters())
+            needed = estimate_disk(model.config, recipe, frozen_body=frozen)
+            require_space(needed, folder, folder.parent / STEPS)
+        log = _open_log(step, folder, state, title, trackers)
+
+        def is_due(every: int) -> bool:
+            return state.step % every == 0 or state.step == recipe.steps
+
+        with (
+            _open_writer(folder, recipe, model, state, export) as writer,
+            Prefetcher(
+                batches, state.step, recipe.steps, indices, count, execution.workers
+            ) as prefetcher,
+            deferred_stops() as stop_requested,
+            track(title, recipe.steps, "steps", completed=state.step) as advance,
+        ):
+            while state.step < recipe.steps:
+                rate, probability = _scheduled_values(recipe, state.step)
+                micro_batches = prefetcher.get(state.step)
+                step(micro_batches, rate, probability, batches.mask_key(state.step))
+                state.step += 1
+                if is_due(recipe.log_every):
+                    _write_row(step, state, log, recipe)
+                if recipe.held_out and is_due(recipe.evaluate_every):
+                    with log.pausing():
+                        losses = measure_held_out(step, batches, masking, recipe, seed)
+                    log.write_held_out(state.step, losses)
+                advance(note=log.note)
+                stopping = _must_stop(step, state, recipe, batches, folder, stop_requested)
+                if stopping or state.step in recipe.keep_steps or is_due(recipe.checkpoint_every):
+                    wait = stopping or state.step == recipe.steps
+                    _save(step, state, log, writer, wait=wait)
+                if stopping:
+                    raise Interrupted(f"{title}: stopped after step {state.step}")
+    return state
+
+
+def _scheduled_values(recipe: TrainingRecipe, step: int) -> tuple[float, float]:
+    """Return learning rate and mask probability of a step, counted from 0."""
+    rate = learning_rate(step, recipe.learning_rate, recipe.steps, recipe.warmup_steps)
+    return rate, value_at(recipe.mask_probability, step)
+
+
+def _write_row(
+    step: PretrainStep, state: TrainingState, log: TrainingLog, recipe: TrainingRecipe
+) -> None:
+    norm = step.read(state)
+    rate, probability = _scheduled_values(recipe, state.step - 1)
+    num_predictions = round(probability * recipe.batch_size * recipe.length)
+    flops = count_step_flops(step.model.config, recipe.batch_size, recipe.length, num_predictions)
+    log.write_row(state, rate=rate, norm=norm, probability=probability, step_flops=flops)
+    step.totals.reset()
+    state.loss_sum, state.loss_count = 0.0, 0
+
+
+def _must_stop(
+    step: PretrainStep,
+    state: TrainingState,
+    recipe: TrainingRecipe,
+    batches: BatchSource,
+    folder: Path,
+    stop_requested: Callable[[], bool],
+) -> bool:
+    """Return whether any process was asked to stop; abort after too many consecutive bad steps."""
+    world, limit = step.world, recipe.max_bad_steps
+    if world.size > 1 and state.step % _AGREE_EVERY and state.step < recipe.steps:
+        return False
+    if not world.agree(stop_requested() or step.count_bad_steps() >= limit):
+        return False
+    step.read(state)
+    if state.skipped_in_row >= limit:
+        # No checkpoint: the newest one is equivalent, because these steps changed nothing.
+        bad_steps = range(state.step - state.skipped_in_row, state.step)
+        abort_on_nan(folder, bad_steps, batches, write=world.is_main)
+    return world.agree(stop_requested())
+
+
+def abort_on_nan(folder: Path, steps: range, batches: BatchSource, *, write: bool = True) -> None:
+    """Write the samples of bad steps, counted from 0, and raise the error that ends the run."""
+    path = folder / BAD_STEPS_NAME
+    if write:
+        write_json(path, [{"step": step, "samples": batches.samples(step)} for step in steps])
+    raise MetaXLMError(
+        f"the loss or the gradient was not finite in {len(steps)} steps in a row, {steps[0]:,} to "
+        f"{steps[-1]:,}; they changed no weights. Their blocks are listed in {path}; lower "
+        "learning_rate, increase warmup_steps, or check these blocks"
+    )
+
+
+def _save(
+    step: PretrainStep,
+    state: TrainingState,
+    log: TrainingLog,
+    writer: CheckpointWriter,
+    *,
+    wait: bool,
+) -> None:
+    step.read(state)
+    state.seconds = log.seconds
+    state.log = log.flush()
+    tensors, moments = step.collect()
+    if step.world.is_main:
+        writer.save(tensors, moments, state, wait=wait)
+
+
+@torch.no_grad()
+def measure_held_out(
+    step: PretrainStep, batches: BatchSource, masking: Masking, recipe: TrainingRecipe, seed: int
+) -> dict[str, float]:
+    """Return the mean loss per prediction of each language on its held-out blocks.
+
+    Languages that are too small to hold out blocks are left out. Masks are the same in every call,
+    dropout is off, and the state of training does not change. With several processes, each computes
+    everything, as sharded weights require.
+    """
+    device = step.world.device
+    key = derive_seed(seed, "held-out")
+    # One rate for all steps, so that measurements are comparable.
+    probability = largest(recipe.mask_probability)
+
+    def compute(held_out: Sequence[MicroBatch]) -> float:
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        count = torch.zeros((), dtype=torch.int64, device=device)
+        for batch in (held.to(device) for held in held_out):
+            masked = masking(batch.ids_BL, batch.lengths_B, batch.rows_B, key, probability)
+            casting = torch.autocast(device.type, torch.bfloat16, step.bfloat16)
+            with own_bfloat16(device, step.bfloat16), casting:
+                loss, _ = step.objective(masked, batch.lengths_B)  # without the teacher's loss
+            total += loss.double()
+            count += (masked.labels_M != IGNORED).sum()
+        return float(total / count.clamp_min(1))
+
+    step.model.eval()
+    try:
+        held_out = {language: batches.held_out(language) for language in batches.languages}
+        return {language: compute(found) for language, found in held_out.items() if found}
+    finally:
+        step.model.train()
+
+
+@contextmanager
+def _lock(folder: Path, world: DistributedContext) -> Iterator[None]:
+    """Lock the folder against other runs, and remove temporary files of a killed run."""
+    if not world.is_main:
+        yield
+        return
+    with exclusive_folder(folder):
+        sweep(folder)
+        yield
+
+
+def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
+    """Load the newest checkpoint, which rank 0 reads for all processes."""
+    found = load_newest(folder) if step.world.is_main else None
+    if found is not None:
+        check_fit(found, step.model, folder)
+    state = step.world.broadcast(None if found is None else found.state)
+    if state is None:
+        return TrainingState()
+    step.restore(found or Checkpoint({}, {}, state))
+    say(f"{title}: continuing after step {state.step:,}")
+    return state
+
+
+def _open_log(
+    step: PretrainStep, folder: Path, state: TrainingState, title: str, trackers: Trackers | None
+) -> TrainingLog:
+    world = step.world
+    if not world.is_main:
+        return TrainingLog(None, state, title)
+    peak = peak_flops(world.device, step.bfloat16)
+    peak = None if peak is None else peak * world.size
+    return TrainingLog(folder / LOG_NAME, state, title, trackers=trackers, peak_flops=peak)
+
+
+def _open_writer(
+    folder: Path,
+    recipe: TrainingRecipe,
+    model: MaskedLM,
+    state: TrainingState,
+    export: Export | None,
+) -> CheckpointWriter:
+    def publish(checkpoint: Checkpoint) -> None:
+        if export is not None:
+            place = folder.parent / STEPS / step_name(checkpoint.state.step)
+            export(rebuild_model(model.config, checkpoint), place)
+
+    for step in recipe.keep_steps:  # export again if a model is missing or damaged
+        source, place = (parent / step_name(step) for parent in (folder, folder.parent / STEPS))
+        if source.is_dir() and find_damage(place) and not find_damage(source):
+            publish(load_checkpoint(source))
+    return CheckpointWriter(
+        folder,
+        keep=recipe.keep_checkpoints,
+        permanent=recipe.keep_steps,
+        publish=publish,
+        newest_step=state.step,
+    )

@@ -1,0 +1,87 @@
+"""AdamW and schedules, for pretraining and finetuning.
+
+Weight decay is decoupled and excludes biases and LayerNorms. The learning rate rises linearly in
+warm-up and decays linearly to zero, as a pure function of the step. Moments are exported by
+parameter name, so that a checkpoint needs no pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's state of each parameter."""
+Scheduled = float | Mapping[int, float]
+"""A constant, or values at steps with linear interpolation between them."""
+
+
+def value_at(scheduled: Scheduled, step: int) -> float:
+    """Return the value at a step, counted from 0."""
+    if not isinstance(scheduled, Mapping):
+        return float(scheduled)
+    steps = sorted(scheduled)
+    return float(np.interp(step, steps, [scheduled[known] for known in steps]))
+
+
+def largest(scheduled: Scheduled) -> float:
+    """Return the largest value over all steps."""
+    return float(max(scheduled.values()) if isinstance(scheduled, Mapping) else scheduled)
+
+
+def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int) -> float:
+    """Return the learning rate of a step, counted from 0."""
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return peak * max(0.0, (num_steps - step) / max(1, num_steps - warmup_steps))
+
+
+def make_optimizer(
+    model: nn.Module,
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    epsilon: float,
+) -> torch.optim.AdamW:
+    """Return AdamW over the model's trainable parameters, with and without weight decay."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, eps=epsilon, fused=True)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters, in place if it is a tensor on the device."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
+    """Return Adam's moments as `exp_avg.NAME` and `exp_avg_sq.NAME`."""
+    return {
+        f"{moment}.{name}": optimizer.state[parameter][moment]
+        for name, parameter in model.named_parameters()
+        if parameter in optimizer.state
+        for moment in MOMENTS
+    }
+
+
+def import_moments(
+    optimizer: torch.optim.AdamW, model: nn.Module, moments: dict[str, Tensor], step: int
+) -> None:
+    """Load saved moments into an optimizer that has taken `step` steps."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            device = parameter.device
+            state = {moment: moments[f"{moment}.{name}"].to(device) for moment in MOMENTS}
+            state["step"] = torch.tensor(float(step), device=device)
+            optimizer.state[parameter] = state

@@ -1,0 +1,523 @@
+"""Optimizer steps that never wait for the device, for pretraining and finetuning.
+
+A step whose loss or gradient is not finite changes no weight and no moment, and is counted. Totals
+stay on the device until they are read. On one GPU with fused kernels the whole step, from its
+inputs to the optimizer, is one CUDA graph: the host copies the inputs and launches it. There is one
+graph per input shape.
+
+In pretraining, loss and gradients are divided by the number of predictions in the whole step, so
+the result does not depend on the split into micro-batches and processes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from metaxlm.config import ExecutionRecipe, TrainingRecipe
+from metaxlm.model.encoder import Encoder, MaskedLM
+from metaxlm.model.fused import fits, is_available
+from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
+from metaxlm.pretrain.batches.source import Extra, MicroBatch
+from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
+from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
+from metaxlm.pretrain.optimizer import make_optimizer, set_rate
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
+
+_STEPS_AHEAD = 8
+"""Steps that the host may run ahead of the device."""
+_WARM_UP = 2
+"""Steps without effect before a graph is captured, to compile kernels and allocate moments."""
+_MOST_GRAPHS = 24
+"""Maximum number of graphs; steps of further shapes run without a graph."""
+
+
+@dataclass
+class Totals:
+    """Sums over steps, as scalars on the device."""
+
+    loss: Tensor
+    """Sum of the losses of good steps since `reset`, float64."""
+    steps: Tensor
+    """Number of good steps since `reset`."""
+    norm: Tensor
+    """Norm of the last gradient before clipping."""
+    last_loss: Tensor
+    """Loss of the last step, finite or not."""
+    bad: Tensor
+    """Number of skipped steps since the start of the run."""
+    bad_in_row: Tensor
+    """Number of consecutive skipped steps up to now."""
+
+    @classmethod
+    def zeros(cls, device: torch.device) -> Totals:
+        """Return empty totals."""
+        real = [torch.zeros((), dtype=torch.float64, device=device) for _ in range(3)]
+        whole = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(3)]
+        return cls(real[0], whole[0], real[1], real[2], whole[1], whole[2])
+
+    def reset(self) -> None:
+        """Start a new mean loss, after a log row."""
+        self.loss.zero_()
+        self.steps.zero_()
+
+
+class StepInputs(Protocol):
+    """The inputs of a step."""
+
+    def shape(self) -> Hashable:
+        """Return a key that is equal for steps that can use the same graph."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """Return a copy on a device."""
+        ...
+
+    def fill(self, other: Self) -> None:
+        """Copy the values of inputs of the same shape in place."""
+        ...
+
+
+Inputs = TypeVar("Inputs", bound=StepInputs)
+
+
+class TrainStep(ABC, Generic[Inputs]):
+    """Trains a model one step at a time."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.AdamW,
+        world: DistributedContext,
+        *,
+        clip: float,
+        bfloat16: bool,
+    ) -> None:
+        self.totals = Totals.zeros(world.device)
+        self.world = world
+        self.bfloat16 = bfloat16
+        self._optimizer = optimizer
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._clip = clip if clip > 0 else math.inf
+        self._graphs: dict[Hashable, _Graph[Inputs]] = {}
+        self._fused_update: FusedUpdate | None = None
+        self._running: deque[torch.cuda.Event] = deque()
+
+    @abstractmethod
+    def _compute(self, inputs: Inputs, skip: bool = False) -> None:
+        """Compute loss and gradients of inputs on the device and call `_update`."""
+
+    @abstractmethod
+    def _can_be_captured(self) -> bool:
+        """Return whether the step runs without the host: fused kernels and one process."""
+
+    @abstractmethod
+    def _make_fused_update(self) -> FusedUpdate:
+        """Return the optimizer of captured steps, and let the model use its weight copies."""
+
+    def _before_replay(self, inputs: Inputs) -> None:
+        """Do work that a graph cannot, such as seeding torch's generator."""
+
+    def take(self, inputs: Inputs, rate: float) -> None:
+        """Take a step with this learning rate; it may still be in progress on return."""
+        graph = self._find_graph(inputs)
+        set_rate(self._optimizer, rate)
+        if graph is not None:
+            self._before_replay(inputs)
+            graph.replay(inputs)
+        else:
+            self._compute(inputs.to(self.world.device))
+        self._limit_queue()
+
+    def _update(self, loss: Tensor, skip: bool) -> None:
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = self.world.total_norm(gradients)
+        bad = ~(norm.isfinite() & loss.isfinite()) | skip
+        shrink = (norm / self._clip).clamp_min(1.0)
+        if self._fused_update is not None:
+            self._fused_update.step(shrink, bad.float())
+        else:
+            # Fused AdamW divides gradients by `grad_scale` and does nothing if `found_inf` is 1.
+            self._optimizer.grad_scale = shrink  # type: ignore[attr-defined]
+            self._optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+            self._optimizer.step()
+        if skip:
+            return
+        totals = self.totals
+        totals.norm.copy_(norm)
+        totals.last_loss.copy_(loss)
+        totals.loss += torch.where(bad, 0.0, loss)
+        totals.steps += ~bad
+        totals.bad += bad
+        totals.bad_in_row.copy_((totals.bad_in_row + 1) * bad)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if not self.bfloat16:
+            return nullcontext()
+        # A graph must cast weights in each replay instead of using an earlier cache.
+        return torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False)
+
+    def _find_graph(self, inputs: Inputs) -> _Graph[Inputs] | None:
+        """Return the graph for inputs of this shape; capture it if it is new."""
+        if not self._can_be_captured():
+            return None
+        shape = inputs.shape()
+        if shape not in self._graphs and len(self._graphs) < _MOST_GRAPHS:
+            if self._fused_update is None:
+                self._prepare_capture()
+            # No tensor of a graph outlives its step, so all graphs can share their memory.
+            pool = next(iter(self._graphs.values())).pool if self._graphs else None
+            self._graphs[shape] = _Graph(self, inputs, self.world.device, pool)
+        return self._graphs.get(shape)
+
+    def _prepare_capture(self) -> None:
+        for group in self._optimizer.param_groups:
+            group["capturable"] = True
+            group["lr"] = torch.tensor(0.0, device=self.world.device)
+        self._fused_update = self._make_fused_update()
+
+    def _limit_queue(self) -> None:
+        """Wait if the host is far ahead of the device: queued inputs would fill the memory."""
+        if self.world.device.type != "cuda":
+            return
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self._running.append(event)
+        if len(self._running) > _STEPS_AHEAD:
+            self._running.popleft().synchronize()
+
+
+class _Graph(Generic[Inputs]):
+    """A captured step that is replayed with other inputs."""
+
+    def __init__(
+        self,
+        step: TrainStep[Inputs],
+        inputs: Inputs,
+        device: torch.device,
+        pool: _POOL_HANDLE | None,
+    ) -> None:
+        self._inputs = inputs.to(device)
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP):
+                step._compute(self._inputs, skip=True)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            step._compute(self._inputs)
+        self.pool = self._graph.pool()
+
+    def replay(self, inputs: Inputs) -> None:
+        """Copy the inputs and launch the step."""
+        self._inputs.fill(inputs)
+        self._graph.replay()
+
+
+def is_recording() -> bool:
+    """Return whether a CUDA graph is being captured, where torch cannot be seeded."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+class FusedUpdate:
+    """AdamW for captured steps.
+
+    Each large weight is updated in one pass, together with the bfloat16 copy that matrix products
+    read. Torch's AdamW holds the moments, so checkpoints do not differ, and updates biases and
+    LayerNorms.
+    """
+
+    def __init__(
+        self, encoder: Encoder, optimizer: torch.optim.AdamW, *, copies_words: bool
+    ) -> None:
+        from metaxlm.model.kernels.blocks import pad_rows
+
+        self._optimizer = optimizer
+        words = encoder.embeddings.words.weight
+        self.copies: dict[Tensor, Tensor] = {}
+        if copies_words:  # only the masked-LM head multiplies with the token embeddings
+            self.copies[words] = pad_rows(words.detach(), torch.bfloat16)
+        for name, weight in encoder.layers.named_parameters():
+            if weight.ndim > 1 and name.endswith("weight"):
+                self.copies[weight] = weight.detach().to(torch.bfloat16)
+        self._large = [
+            (parameter, group)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.ndim > 1
+        ]
+        taken = [state["step"] for state in optimizer.state.values()]
+        self._time = taken[0].clone() if taken else torch.zeros((), device=words.device)
+        for parameter, _ in self._large:
+            state = optimizer.state[parameter]
+            if not state:
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+            state["step"] = self._time  # one count for all
+
+    @torch.no_grad()
+    def step(self, shrink: Tensor, skip: Tensor) -> None:
+        """Take a step with gradients divided by `shrink`; do nothing if `skip` is 1."""
+        from metaxlm.model.kernels.adamw import update
+
+        group = self._large[0][1]
+        time = self._time.double() + 1
+        first, second = (-torch.expm1(time * math.log(beta)) for beta in group["betas"])
+        numbers = torch.stack([group["lr"].double(), shrink.double(), first, second.sqrt()]).float()
+        for parameter, group in self._large:
+            state = self._optimizer.state[parameter]
+            update(
+                parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"],
+                self.copies.get(parameter), numbers, skip,
+                group["betas"], group["eps"], group["weight_decay"],
+            )  # fmt: skip
+            parameter.grad = None  # so that torch's step ignores it
+        self._time += 1 - skip
+        self._optimizer.grad_scale = shrink  # type: ignore[attr-defined]
+        self._optimizer.found_inf = skip  # type: ignore[attr-defined]
+        self._optimizer.step()
+
+
+class Teacher(Protocol):
+    """Adds a loss term, such as distillation."""
+
+    def loss(self, hidden_BLD: Tensor, extra: Extra) -> Tensor:
+        """Return the weighted loss of a micro-batch; the losses of a step are summed."""
+        ...
+
+
+class Objective(nn.Module):
+    """A model with its training loss; the module that DDP and FSDP wrap."""
+
+    def __init__(
+        self, model: MaskedLM, teacher: Teacher | None = None, *, kernels: str = "auto"
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.teacher = teacher
+        self.copies: Mapping[Tensor, Tensor] = {}
+        """bfloat16 copies of weights kept by `FusedUpdate`; other weights are cast when used."""
+        self._kernels = kernels
+
+    def uses_fused_kernels(self, device: torch.device) -> bool:
+        """Return whether the fused kernels are used: on a supported GPU, under autocast."""
+        wanted = self._kernels == "auto" and torch.is_autocast_enabled()
+        return wanted and is_available(device) and fits(self.model.config)
+
+    def forward(
+        self,
+        masked: Masked,
+        lengths_B: Tensor,
+        extra: Extra | None = None,
+        seed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the summed loss of the masked tokens, and the teacher's loss (0 without one).
+
+        The dropout of the fused kernels follows from `seed`, that of torch from its generator.
+        """
+        if self.uses_fused_kernels(lengths_B.device):
+            is_taught = self.teacher is not None and extra is not None
+            hidden_BLD, loss = self._compute_fused(masked, lengths_B, seed, is_taught)
+        else:
+            columns_L = torch.arange(masked.ids_BL.shape[1], device=lengths_B.device)
+            hidden_BLD = self.model.encoder(masked.ids_BL, columns_L < lengths_B[:, None])
+            loss = self.model.loss_sum(hidden_BLD, masked.positions_M, masked.labels_M)
+        if self.teacher is None or extra is None:
+            return loss, torch.zeros((), device=loss.device)
+        return loss, self.teacher.loss(hidden_BLD, extra)
+
+    def _compute_fused(
+        self, masked: Masked, lengths_B: Tensor, seed: Tensor | None, is_taught: bool
+    ) -> tuple[Tensor, Tensor]:
+        from metaxlm.model.kernels.blocks import Blocks, TiedGradient
+
+        if seed is None:
+            assert not self.model.training, "dropout needs a seed"
+            seed = torch.zeros(1, dtype=torch.int64, device=lengths_B.device)
+        tied = TiedGradient(is_used=not is_taught)
+        length = masked.ids_BL.shape[1]
+        blocks = Blocks(lengths_B, length, seed, copies=self.copies, tied=tied)
+        hidden_BLD = self.model.encoder.encode_blocks(masked.ids_BL, blocks)
+        loss = self.model.loss_sum(hidden_BLD, masked.positions_M, masked.labels_M, blocks)
+        return hidden_BLD, loss
+
+
+@dataclass(frozen=True)
+class _MaskedLMInputs:
+    """The micro-batches of a step in this process, and the inputs of masking."""
+
+    batches: list[MicroBatch]
+    seeds: list[Tensor]
+    """Dropout seeds of the micro-batches, for the fused kernels."""
+    key: Tensor
+    probability: Tensor
+
+    @classmethod
+    def make(cls, batches: Sequence[MicroBatch], key: int, probability: float) -> _MaskedLMInputs:
+        seeds = [torch.tensor([batch.dropout_seed]) for batch in batches]
+        return cls(
+            list(batches), seeds, torch.tensor(key), torch.tensor(probability, dtype=torch.float64)
+        )
+
+    def shape(self) -> Hashable:
+        return tuple(tuple(tensor.shape for tensor in _tensors(batch)) for batch in self.batches)
+
+    def to(self, device: torch.device) -> Self:
+        return type(self)(
+            [batch.to(device) for batch in self.batches],
+            [seed.to(device) for seed in self.seeds],
+            self.key.to(device),
+            self.probability.to(device),
+        )
+
+    def fill(self, other: Self) -> None:
+        for target, batch in zip(self.batches, other.batches, strict=True):
+            for old, new in zip(_tensors(target), _tensors(batch), strict=True):
+                old.copy_(new, non_blocking=True)
+        for seed, batch in zip(self.seeds, other.batches, strict=True):
+            seed.fill_(batch.dropout_seed)
+        self.key.fill_(other.key.item())
+        self.probability.fill_(other.probability.item())
+
+
+def _tensors(batch: MicroBatch) -> list[Tensor]:
+    """Return all tensors that the host copies for a micro-batch."""
+    extra = [] if batch.extra is None else batch.extra.tensors()
+    return [batch.ids_BL, batch.lengths_B, batch.rows_B, *extra]
+
+
+class PretrainStep(TrainStep[_MaskedLMInputs]):
+    """Pretrains a model one step at a time, with one process or several.
+
+    Only `read`, `collect` and `restore` wait for the device.
+    """
+
+    def __init__(
+        self,
+        model: MaskedLM,
+        masking: Masking,
+        recipe: TrainingRecipe,
+        execution: ExecutionRecipe,
+        world: DistributedContext,
+        teacher: Teacher | None = None,
+    ) -> None:
+        self.model = model.to(world.device).train()
+        objective = Objective(model, teacher, kernels=execution.kernels)
+        self.objective = world.wrap(objective, execution.sharding)
+        # The optimizer comes after `wrap`, because sharding replaces the parameters.
+        optimizer = make_optimizer(
+            model,
+            learning_rate=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            betas=(recipe.adam_betas[0], recipe.adam_betas[1]),
+            epsilon=recipe.adam_epsilon,
+        )
+        bfloat16 = uses_bfloat16(recipe, world.device)
+        super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)
+        self._masking = masking
+        self._new_tokens = 0
+        # A late copy of `totals.bad_in_row` on the host, so that no step waits for it.
+        counter = self.totals.bad_in_row
+        self._bad_in_row = torch.zeros((), dtype=counter.dtype, pin_memory=counter.is_cuda)
+        self._copied: torch.cuda.Event | None = None
+
+    def __call__(
+        self, batches: Sequence[MicroBatch], rate: float, probability: float, mask_key: int
+    ) -> None:
+        """Take a step; `mask_key` decides its masks, each `dropout_seed` the dropout."""
+        self.take(_MaskedLMInputs.make(batches, mask_key, probability), rate)
+        self._new_tokens += sum(batch.num_tokens for batch in batches)
+
+    def count_bad_steps(self) -> int:
+        """Return the number of consecutive bad steps as of a few steps ago; never wait."""
+        counter = self.totals.bad_in_row
+        if not counter.is_cuda:
+            return int(counter)
+        if self._copied is not None and not self._copied.query():  # type: ignore[no-untyped-call]
+            return 0
+        value = int(self._bad_in_row) if self._copied is not None else 0
+        self._bad_in_row.copy_(counter, non_blocking=True)
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record(torch.cuda.current_stream(counter.device))
+        return value
+
+    def read(self, state: TrainingState) -> float:
+        """Update a state; return the norm of the last gradient (collective)."""
+        new_tokens = torch.tensor(self._new_tokens, device=self.world.device)
+        state.tokens += int(self.world.sum(new_tokens))
+        self._new_tokens = 0
+        totals = self.totals
+        numbers = (totals.loss, totals.steps, totals.bad, totals.bad_in_row, totals.norm)
+        loss, count, bad, bad_in_row, norm = torch.stack([n.double() for n in numbers]).tolist()
+        state.loss_sum, state.loss_count = loss, int(count)
+        state.skipped, state.skipped_in_row = int(bad), int(bad_in_row)
+        return float(norm)
+
+    def collect(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the whole weights and moments in rank 0 (collective)."""
+        return self.world.full_state(self.model, self._optimizer)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Load a checkpoint; only rank 0 needs its tensors (collective)."""
+        state, totals = checkpoint.state, self.totals
+        self.world.load_state(
+            self.model, self._optimizer, checkpoint.model, checkpoint.moments, state.good_steps
+        )
+        totals.loss.fill_(state.loss_sum)
+        totals.steps.fill_(state.loss_count)
+        totals.bad.fill_(state.skipped)
+        totals.bad_in_row.fill_(state.skipped_in_row)
+
+    def _compute(self, inputs: _MaskedLMInputs, skip: bool = False) -> None:
+        masked = [
+            self._masking(b.ids_BL, b.lengths_B, b.rows_B, inputs.key, inputs.probability)
+            for b in inputs.batches
+        ]
+        count = torch.stack([(m.labels_M != IGNORED).sum() for m in masked]).sum()
+        count = self.world.sum(count).clamp_min(1)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        for index, batch in enumerate(inputs.batches):
+            with self.world.no_sync(self.objective, index + 1 < len(masked)):
+                loss += self._backward(batch, masked[index], inputs.seeds[index], count)
+        self._update(self.world.sum(loss), skip)
+
+    def _backward(self, batch: MicroBatch, masked: Masked, seed: Tensor, count: Tensor) -> Tensor:
+        if not is_recording():
+            torch.manual_seed(batch.dropout_seed)
+        with own_bfloat16(self.world.device, self.bfloat16):
+            with self._autocast():
+                loss_sum, teaching = self.objective(masked, batch.lengths_B, batch.extra, seed)
+            loss: Tensor = loss_sum / count + teaching
+            # DDP and FSDP average over processes, but this loss is a share of a sum.
+            torch.autograd.backward(loss * self.world.size)
+        return loss.detach().double()
+
+    def _can_be_captured(self) -> bool:
+        if self.world.size > 1 or not isinstance(self.objective, Objective):
+            return False
+        with self._autocast():
+            return self.objective.uses_fused_kernels(self.world.device)
+
+    def _make_fused_update(self) -> FusedUpdate:
+        assert isinstance(self.objective, Objective)
+        update = FusedUpdate(self.model.encoder, self._optimizer, copies_words=True)
+        self.objective.copies = update.copies
+        return update
+
+
+def uses_bfloat16(recipe: TrainingRecipe, device: torch.device) -> bool:
+    """Return whether matrix products run in bfloat16: `auto` uses it on GPUs that support it."""
+    if recipe.precision == "auto":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return recipe.precision == "bfloat16"

@@ -1,0 +1,243 @@
+"""Dictionary switching: whole words only, a function of (seed, step), nothing else changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from tests.pretrain.code_switching_cases import list_tokenizer
+from tests.trainings import Source, Training, crash, ending, rows
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from metaxlm.config import TrainingRecipe
+from metaxlm.corpus.shards import Shard
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
+from metaxlm.pretrain.code_switching import Switching, SwitchTable, ends_words, make_switch_table
+from metaxlm.vocabulary.byte_bpe import train_byte_bpe
+
+WORDS = {
+    "en": {
+        "▁cat": [["▁Katze"], ["▁кошка"]],
+        "▁the": [["▁die", "▁der", "▁das"]],
+        "▁a": [["▁ein"]],  # also the beginning of `at`
+        "▁sister": [["▁Schwester"], ["▁сестра"]],
+    },
+    "de": {"▁Hund": [["▁dog"]], "▁die": [["▁the"]]},
+    "ru": {},
+}
+BATCHES = TrainingRecipe(batch_size=8, length=32, held_out=2)
+
+
+@pytest.fixture
+def table(multilingual_tokenizer: Tokenizer) -> SwitchTable:
+    ids = multilingual_tokenizer.convert_tokens_to_ids
+    translations = {
+        language: {ids(word): [ids(group) for group in groups] for word, groups in words.items()}
+        for language, words in WORDS.items()
+    }
+    return make_switch_table(translations, len(multilingual_tokenizer))
+
+
+@pytest.fixture
+def switch_all(table: SwitchTable, multilingual_tokenizer: Tokenizer) -> Switching:
+    return Switching(table, multilingual_tokenizer, 1.0)
+
+
+@pytest.fixture
+def plain(shards: dict[str, Shard], multilingual_tokenizer: Tokenizer) -> BatchSource:
+    return BatchSource(shards, multilingual_tokenizer, BATCHES, 1)
+
+
+@pytest.fixture
+def switched(
+    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, switch_all: Switching
+) -> BatchSource:
+    return BatchSource(shards, multilingual_tokenizer, BATCHES, 1, switching=switch_all)
+
+
+def test_a_table_tells_what_it_was_made_of(
+    table: SwitchTable, multilingual_tokenizer: Tokenizer
+) -> None:
+    assert table.count_pieces() == {"en": 4, "de": 2, "ru": 0}
+    ids = multilingual_tokenizer.convert_tokens_to_ids
+    for language, words in WORDS.items():
+        for word, groups in words.items():
+            assert table.find(language, ids(word)) == [ids(group) for group in groups]
+    assert table.find("ru", ids("▁cat")) == table.find("en", ids("▁Hund")) == []
+
+
+def test_whole_words_with_translations_switch_and_nothing_else(
+    plain: BatchSource, switched: BatchSource, multilingual_tokenizer: Tokenizer
+) -> None:
+    seen: Counter[str] = Counter()
+    for step in range(40):
+        before, after = plain.micro_batch(step), switched.micro_batch(step)
+        assert before.samples == after.samples
+        assert torch.equal(before.lengths_B, after.lengths_B)
+        assert before.num_tokens == after.num_tokens
+        for row, (language, _) in enumerate(before.samples):
+            texts = [
+                multilingual_tokenizer.convert_ids_to_tokens(piece.ids_BL[row].tolist())
+                for piece in (before, after)
+            ]
+            for old, new, behind in zip(*texts, [*texts[0][1:], "x"], strict=True):
+                is_whole = behind.startswith("▁") or behind in (".", "</s>")
+                allowed = WORDS[language].get(old, []) if is_whole else []
+                if allowed:
+                    assert new in [text for group in allowed for text in group]
+                else:
+                    assert new == old
+                seen[f"{language} {old} {'whole' if is_whole else 'part'}"] += 1
+    # The text had all the cases.
+    cases = ("en ▁cat", "en ▁the", "en ▁a", "en ▁sister", "de ▁Hund", "de ▁die", "ru ▁кошка")
+    assert all(seen[f"{case} whole"] for case in cases)
+    assert seen["en ▁a part"]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_micro_batches_of_a_step_are_switched_as_the_whole(
+    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, table: SwitchTable, count: int
+) -> None:
+    # A length that the random numbers do not fill evenly.
+    recipe = BATCHES.model_copy(update={"length": 30})
+    half = Switching(table, multilingual_tokenizer, 0.5)
+    source = BatchSource(shards, multilingual_tokenizer, recipe, 1, switching=half)
+    again = BatchSource(shards, multilingual_tokenizer, recipe, 1, switching=half)
+    for step in (700, 0, 3):
+        whole = source.micro_batch(step).ids_BL
+        assert torch.equal(again.micro_batch(step).ids_BL, whole)
+        cut = [source.micro_batch(step, index, count).ids_BL for index in range(count)]
+        assert torch.equal(torch.cat(cut), whole)
+
+
+def test_steps_rows_columns_and_seeds_switch_differently(
+    table: SwitchTable, multilingual_tokenizer: Tokenizer
+) -> None:
+    cat = multilingual_tokenizer.convert_tokens_to_ids("▁cat")
+    half = Switching(table, multilingual_tokenizer, 0.5)
+
+    def switch(first_row: int, key: int) -> NDArray[np.int32]:
+        ids_BL = np.full((6, 41), cat, np.int32)
+        half.switch(ids_BL, np.zeros(6, np.int64), first_row, key)
+        return ids_BL[:, :-1]
+
+    once = switch(0, 7)
+    assert len({row.tobytes() for row in [*once, *switch(6, 7), *switch(0, 8)]}) == 18
+    assert len({column.tobytes() for column in once.T}) > 20
+    assert np.array_equal(once[4:], switch(4, 7)[:2])
+    # Nothing tells whether a row's last piece is whole.
+    ids_BL = np.full((6, 41), cat, np.int32)
+    Switching(table, multilingual_tokenizer, 1.0).switch(ids_BL, np.zeros(6, np.int64), 0, 7)
+    assert (ids_BL[:, -1] == cat).all()
+    assert (ids_BL[:, :-1] != cat).all()
+
+
+def test_a_block_is_switched_anew_each_time(
+    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer
+) -> None:
+    recipe = TrainingRecipe(batch_size=1, length=256)
+    the = multilingual_tokenizer.convert_tokens_to_ids("▁the")
+    table = make_switch_table({"en": {the: [[7], [8], [9]]}}, len(multilingual_tokenizer))
+    half = Switching(table, multilingual_tokenizer, 0.5)
+    english = {"en": shards["en"]}
+    source = BatchSource(english, multilingual_tokenizer, recipe, 1, switching=half)
+    shown: dict[Sample, set[bytes]] = {}
+    for step in range(40):
+        piece = source.micro_batch(step)
+        shown.setdefault(piece.samples[0], set()).add(piece.ids_BL.numpy().tobytes())
+    assert sum(map(len, shown.values())) == 40 > 4 * len(shown)
+
+
+@pytest.mark.parametrize("probability", [0.02, 0.3])
+def test_shares_are_as_asked_for(multilingual_tokenizer: Tokenizer, probability: float) -> None:
+    # One language with one translation, one with three: the languages are equally likely.
+    groups = [[21], [31, 32, 33]]
+    table = make_switch_table({"en": {20: groups}}, len(multilingual_tokenizer))
+    ids_BL = np.full((400, 513), 20, np.int32)
+    starts = multilingual_tokenizer.convert_tokens_to_ids("▁cat")
+    ids_BL[:, 1::2] = starts  # a word behind each
+    switching = Switching(table, multilingual_tokenizer, probability)
+    switching.switch(ids_BL, np.zeros(400, np.int64), 0, 3)
+    total = 400 * 256
+    found = Counter(ids_BL[:, :-1:2].flatten().tolist())
+    shares = {21: 1 / 2, 31: 3 / 11, 32: 3 / 22, 33: 1 / 11}
+    expected = {piece: share * probability for piece, share in shares.items()}
+    expected[20] = 1 - probability
+    assert set(found) == set(expected)
+    for piece, share in expected.items():
+        deviation = (share * (1 - share) / total) ** 0.5
+        assert found[piece] / total == pytest.approx(share, abs=4.5 * deviation)
+    assert (ids_BL[:, 1::2] == starts).all()
+
+
+def test_held_out_blocks_stay_as_they_are(plain: BatchSource, switched: BatchSource) -> None:
+    for language in plain.languages:
+        for before, after in zip(
+            plain.held_out(language), switched.held_out(language), strict=True
+        ):
+            assert torch.equal(before.ids_BL, after.ids_BL)
+
+
+def test_what_is_drawn_and_masked_stays_the_same(plain: BatchSource, switched: BatchSource) -> None:
+    assert plain.samples(9) == switched.samples(9)
+    assert plain.mask_key(9) == switched.mask_key(9)
+    assert plain.micro_batch(9, 1, 2).dropout_seed == switched.micro_batch(9, 1, 2).dropout_seed
+
+
+def test_words_end_before_words_and_punctuation() -> None:
+    ending = ["▁", "▁cat", ",", ").", "-", "…", "。", "我", "ที่", "€"]
+    inside = ["'", "’", "'s", "ing", "0", ",0", "사"]
+    tokenizer = list_tokenizer([*ending, *inside])
+    ends = ends_words(tokenizer)
+    found = {token: bool(ends[row]) for token, row in tokenizer.get_vocab().items()}
+    specials = ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]
+    assert found == dict.fromkeys([*ending, *specials], True) | dict.fromkeys(inside, False)
+    bytes_tokenizer = train_byte_bpe(iter(["it's so. "] * 9), 270)
+    ends = ends_words(bytes_tokenizer)
+    ids = bytes_tokenizer.get_vocab()
+    # The last one is a byte that is no text on its own.
+    assert [bool(ends[ids[token]]) for token in ("Ġ", ".", "'", "s", "æ")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_a_teacher_cannot_read_switched_text(
+    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, switch_all: Switching
+) -> None:
+    def prepare(piece: MicroBatch, samples: object) -> None:
+        return None
+
+    with pytest.raises(AssertionError, match="a teacher cannot read"):
+        BatchSource(shards, multilingual_tokenizer, BATCHES, 1, prepare, switch_all)
+
+
+def test_a_switched_training_that_crashed_ends_as_an_undisturbed_one(
+    shards: dict[str, Shard],
+    multilingual_tokenizer: Tokenizer,
+    table: SwitchTable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Training(shards, multilingual_tokenizer)
+    training.run(tmp_path / "plain")
+    half = Switching(table, multilingual_tokenizer, 0.5)
+    monkeypatch.setattr("tests.trainings.Source", partial(Source, switching=half))
+    training.run(tmp_path / "whole", workers=0)
+    for workers, crash_at in enumerate((13, 24)):
+        with pytest.raises(RuntimeError, match="crash"):
+            training.run(tmp_path / "parts", act=crash(crash_at), workers=workers)
+    training.run(tmp_path / "parts", workers=2)
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+    digest = "model.safetensors"
+    assert ending(tmp_path / "whole")[digest] != ending(tmp_path / "plain")[digest]
+    # The same blocks, so the same number of tokens.
+    tokens = [
+        [row.get("tokens") for row in rows(tmp_path / name) if "loss" in row]
+        for name in ("plain", "whole")
+    ]
+    assert tokens[0] == tokens[1]

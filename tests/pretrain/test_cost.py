@@ -1,0 +1,160 @@
+"""Costs that are computed agree with what models, torch's own counters, and disks say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from metaxlm.config import TrainingRecipe
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.pretrain import cost
+from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
+from metaxlm.pretrain.cost import DoesNotFit, extrapolate, measure_step
+
+CPU = torch.device("cpu")
+SMALL = EncoderConfig(120, 32, 2, 4, 96, 40)
+BERT = EncoderConfig(90, 24, 3, 2, 48, 32, pad_id=0, position_offset=0, num_token_types=2)
+PAPER = EncoderConfig(250_002)
+
+
+def make(config: EncoderConfig, frozen_body: bool = False) -> MaskedLM:
+    torch.manual_seed(0)
+    model = MaskedLM(config).train()
+    model.encoder.layers.requires_grad_(not frozen_body)
+    return model
+
+
+def loss_of(model: MaskedLM, batch_size: int, length: int, num_predictions: int) -> Tensor:
+    ids_BL = torch.randint(5, model.config.vocab_size, (batch_size, length))
+    rows_M = torch.arange(num_predictions)
+    return model.loss_sum(model.encoder(ids_BL), rows_M, ids_BL.flatten()[rows_M])
+
+
+@pytest.mark.parametrize("config", [SMALL, BERT])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_parameters_are_those_of_the_model(config: EncoderConfig, frozen: bool) -> None:
+    model = make(config, frozen)
+    parts = cost.count_parts(config)
+    assert cost.count_parameters(config) == sum(p.numel() for p in model.parameters())
+    assert parts["layers"] == sum(p.numel() for p in model.encoder.layers.parameters())
+    assert parts["head"] == sum(p.numel() for p in model.head.parameters())
+    assert parts["words"] == model.encoder.embeddings.words.weight.numel()
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert cost.count_trainable(config, frozen) == trainable
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_flops_are_those_that_torch_counts(frozen: bool) -> None:
+    model = make(SMALL, frozen)
+    with FlopCounterMode(display=False) as counter:
+        loss_of(model, 3, 16, 7).backward()
+    expected = cost.count_step_flops(SMALL, 3, 16, 7, frozen_body=frozen)
+    assert counter.get_total_flops() == expected
+
+
+def test_the_papers_step() -> None:
+    """64 x 512 tokens, 12 layers x 768, 250,002 rows: 24.2 TFLOP and 278 million parameters."""
+    assert cost.step_flops(PAPER, TrainingRecipe()) == pytest.approx(24.2e12, rel=0.01)
+    assert cost.count_parameters(PAPER) == pytest.approx(278e6, rel=0.01)
+
+
+def test_predictions_follow_the_schedule() -> None:
+    recipe = TrainingRecipe(
+        steps=100, warmup_steps=10, batch_size=4, length=50, mask_probability={0: 0.4, 100: 0.2}
+    )
+    assert cost.count_predictions(recipe) == pytest.approx(4 * 50 * 0.3, rel=0.01)
+    assert cost.count_slots(recipe, 4) == 4 * 21
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_memory_of_activations_is_what_autograd_keeps(dropout: float) -> None:
+    config = EncoderConfig(2_000, 64, 4, 4, 256, 64, dropout=dropout, attention_dropout=dropout)
+    model = make(config)
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+    alive: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = loss_of(model, 8, 64, 80)
+    assert loss.requires_grad
+    estimate = cost.estimate_memory(config, 8, 64, 80, bfloat16=False, flash=not dropout)
+    # Of the logits only the log-probabilities are kept; their gradient comes later.
+    expected = estimate["activations"] + estimate["logits"] / 2
+    assert sum(kept.values()) == pytest.approx(expected, rel=0.1)
+
+
+def test_memory_of_a_frozen_body_and_of_bfloat16() -> None:
+    plain = cost.estimate_memory(SMALL, 2, 8, 4, bfloat16=False)
+    frozen = cost.estimate_memory(SMALL, 2, 8, 4, bfloat16=True, frozen_body=True)
+    layers = cost.count_parts(SMALL)["layers"]
+    assert plain["moments"] - frozen["moments"] == 8 * layers
+    assert plain["weights"] == frozen["weights"]
+    assert plain["bfloat16 copies"] == 0
+    assert frozen["activations"] < plain["activations"]
+
+
+def test_disk_is_what_a_checkpoint_takes(tmp_path: Path) -> None:
+    config = EncoderConfig(3_000, 64, 2, 4, 256, 64)
+    model = make(config, frozen_body=True)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    moments = {f"{m}.{name}": p.detach().clone() for m in ("a", "b") for name, p in trained.items()}
+    folder = save_checkpoint(tmp_path, Checkpoint(model.state_dict(), moments, TrainingState(1)))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    estimate = cost.estimate_checkpoint(config, frozen_body=True)
+    assert size == pytest.approx(estimate, rel=0.03)
+    recipe = TrainingRecipe(steps=10, warmup_steps=1, keep_checkpoints=2, keep_steps=[5, 20])
+    exported = 4 * cost.count_parameters(config)
+    expected = 3 * estimate + (estimate + exported) + exported
+    assert cost.estimate_disk(config, recipe, frozen_body=True) == expected
+    assert cost.estimate_disk(config, TrainingRecipe(steps=0)) == exported
+
+
+def test_the_rate_of_products_is_measured_once() -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    rate = cost.measure_peak(CPU)
+    assert rate > 1e9
+    assert cost.measure_peak(CPU) == rate == cost.peak_flops(CPU)
+    assert torch.get_rng_state().equal(before)
+
+
+def test_steps_are_measured_and_leave_no_trace() -> None:
+    recipe = TrainingRecipe(batch_size=4, micro_batches=2, length=16)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    measured = measure_step(SMALL, recipe, CPU, steps=3)
+    assert torch.get_rng_state().equal(before)
+    assert (measured.num_steps, measured.num_rows, measured.peak_bytes) == (3, 4, None)
+    assert measured.seconds > 0
+    assert measured.loss == pytest.approx(torch.tensor(120.0).log().item(), rel=0.2)
+
+
+def test_what_takes_too_long_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = TrainingRecipe(batch_size=64, length=16)
+    monkeypatch.setattr(cost, "affordable_rows", lambda *_: 6)
+    real = measure_step(SMALL, recipe, CPU, steps=2)
+    assert real.num_rows == 6
+    assert real.seconds > 0
+
+
+def test_extrapolation() -> None:
+    # An optimizer that takes a second, and FLOPs that take half a second each.
+    assert extrapolate((3, 2.5), (6, 4), 64) == pytest.approx(1 + 64 / 2)
+    assert extrapolate((1, 5), (2, 4), 12) == pytest.approx(4 + 0.2 * 10)
+
+
+def test_what_does_not_fit_is_not_tried() -> None:
+    huge = EncoderConfig(10_000_000, 65_536, 96, 64, 262_144)
+    with pytest.raises(DoesNotFit, match="GiB of memory are free"):
+        measure_step(huge, TrainingRecipe(), CPU)

@@ -1,0 +1,66 @@
+"""The training loop on a GPU: the same promises, with copies and numbers that arrive late."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from tests.trainings import BAD_GRADIENT, RECIPE, Training, crash, ending, rows
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.corpus.shards import Shard
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import read_json
+from metaxlm.pretrain.checkpoint import CheckpointWriter, TrainingState, load_newest
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.fixture
+def training(shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase) -> Training:
+    return Training(shards, multilingual_tokenizer, torch.device("cuda"))
+
+
+def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(
+    training: Training, tmp_path: Path
+) -> None:
+    training.run(tmp_path / "whole", workers=0)
+    for workers, crash_at in enumerate((3, 17, 24)):
+        with pytest.raises(RuntimeError, match="crash"):
+            training.run(tmp_path / "parts", act=crash(crash_at), workers=workers)
+    training.run(tmp_path / "parts", workers=2)
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+
+
+def test_bad_steps_are_skipped_counted_and_end_the_run_a_little_late(
+    training: Training, tmp_path: Path
+) -> None:
+    nan = float("nan")
+    training.run(tmp_path / "some", added={4: nan, 7: BAD_GRADIENT, 8: float("inf")})
+    assert [row["skipped"] for row in rows(tmp_path / "some") if "loss" in row][-1] == 3
+    recipe = RECIPE.model_copy(update={"max_bad_steps": 3, "steps": 400})
+    with pytest.raises(MetaXLMError, match="steps in a row, 11 to"):
+        training.run(tmp_path / "many", recipe, added=dict.fromkeys(range(11, 400), nan))
+    assert read_json(tmp_path / "many" / "bad_steps.json")[0]["step"] == 11
+
+
+def test_a_save_in_the_background_holds_what_its_step_had(tmp_path: Path) -> None:
+    # Large enough that the copy is still under way when the tensors change.
+    tensors = {f"t{number}": torch.rand(4096, 4096, device="cuda") for number in range(8)}
+    expected = {name: tensor.cpu() for name, tensor in tensors.items()}
+    go_on = threading.Event()
+    with CheckpointWriter(
+        tmp_path, keep=2, permanent=[3], publish=lambda _: go_on.wait(60) and None
+    ) as writer:
+        writer.save(tensors, {}, TrainingState(3))
+        for tensor in tensors.values():
+            tensor.fill_(-1.0)
+        go_on.set()
+    loaded = load_newest(tmp_path)
+    assert loaded is not None
+    assert all(torch.equal(loaded.model[name], expected[name]) for name in expected)

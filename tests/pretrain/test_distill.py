@@ -1,0 +1,342 @@
+"""Distillation against a direct computation, one block at a time."""
+
+from __future__ import annotations
+
+import copy
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from tests.pretrain.distill_cases import (
+    BLOCKS,
+    CPU,
+    ENGLISH,
+    LENGTH,
+    TEACHERS,
+    encode_alone,
+    encode_block,
+    encode_masked,
+    make,
+    make_batch,
+    make_model,
+    mask,
+    teach,
+)
+from tests.vocabulary.kinds import LINES, make_tokenizer
+
+from metaxlm.config import DistillationRecipe, ExecutionRecipe, TrainingRecipe
+from metaxlm.errors import MetaXLMError
+from metaxlm.model.hugging_face import Pretrained
+from metaxlm.pretrain.batches.masking import Masked, Masking
+from metaxlm.pretrain.batches.source import MicroBatch
+from metaxlm.pretrain.checkpoint import TrainingState
+from metaxlm.pretrain.distill import (
+    Retokenizer,
+    TeacherBatch,
+    _WordTokenizer,
+    make_teacher,
+    pad_shapes,
+)
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.step import Objective, PretrainStep
+
+
+@pytest.mark.parametrize("kind", TEACHERS)
+def test_the_loss_equals_the_direct_computation(kind: str) -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer(kind)
+    student, teacher = make_model(ours, 1), make_model(theirs, 2)
+    blocks = [(language, [line.lower() for line in lines]) for language, lines in BLOCKS]
+    batch = make_batch(ours, blocks)
+    masked = mask(batch, ours)
+    distances = []
+    for index in (0, 2, 3):
+        ids = masked.ids_BL[index, : batch.lengths_B[index]].tolist()
+        their_ids = encode_block(theirs, blocks[index][1])
+        difference = encode_alone(student, ids).mean(0) - encode_alone(teacher, their_ids).mean(0)
+        distances.append(difference.square().mean().item())
+    assert min(distances) > 0.01
+    found = teach(make(teacher, theirs, ours, pooled=0.7), student, batch, masked)
+    assert found.item() == pytest.approx(0.7 * sum(distances) / 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "byte_bpe", "bert"])
+def test_the_loss_is_zero_for_the_teacher_itself(kind: str) -> None:
+    tokenizer = make_tokenizer(kind)
+    model = make_model(tokenizer, 3)
+    blocks = [("en", [line.lower() for line in lines]) for _, lines in BLOCKS]
+    batch = make_batch(tokenizer, blocks, 60)
+    masked, distillation = mask(batch, tokenizer), make(model, tokenizer, tokenizer)
+    unmasked = Masked(batch.ids_BL.long(), masked.positions_M, masked.labels_M)
+    assert teach(distillation, model, batch, unmasked).item() == pytest.approx(0.0, abs=1e-9)
+    assert teach(distillation, model, batch, masked).item() > 1e-3
+
+
+@pytest.mark.parametrize("limit", [5, 6, 8, 10, 11])
+def test_a_block_too_long_for_the_teacher_is_truncated_in_both_models(limit: int) -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student, teacher = make_model(ours, 1), make_model(theirs, 2, positions=limit)
+    lines = [line.lower() for line in BLOCKS[0][1]]
+    batch = make_batch(ours, [("en", lines), ("en", ["a dog"])])
+    whole = encode_block(theirs, lines)
+    assert len(whole) > limit
+    distillation = make(teacher, theirs, ours)
+    found = distillation.prepare(batch, batch.samples)
+    assert found is not None
+    assert found.ids_RT[0].tolist() == [*whole[: limit - 1], theirs.sep_token_id]
+    # The covered tokens spell a prefix of the text that the teacher reads, and not one token less.
+    read = theirs.decode(whole[1 : limit - 1], skip_special_tokens=True).replace(" ", "")
+    num_covered = int(found.covered_RL[0].sum())
+    assert found.covered_RL[0].tolist() == [place < num_covered for place in range(LENGTH)]
+    spelled = [
+        ours.decode(batch.ids_BL[0, :end].tolist(), skip_special_tokens=True).replace(" ", "")
+        for end in (num_covered, num_covered + 1)
+    ]
+    assert read.startswith(spelled[0])
+    assert not read.startswith(spelled[1]) or spelled[0] == spelled[1]
+    assert found.covered_RL[1].sum() == batch.lengths_B[1]
+
+    masked = mask(batch, ours)
+    hidden = encode_masked(student, batch, masked)
+    theirs_mean = encode_alone(teacher, found.ids_RT[0].tolist()).mean(0)
+    first = hidden[0, :num_covered].mean(0) - theirs_mean
+    dog = encode_alone(teacher, encode_block(theirs, ["a dog"])).mean(0)
+    second = hidden[1, : batch.lengths_B[1]].mean(0) - dog
+    expected = (first.square().mean() + second.square().mean()) / 2
+    loss = teach(distillation, student, batch, masked)
+    assert loss.item() == pytest.approx(expected.item())
+
+
+def test_only_blocks_in_the_source_language_count() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student, teacher = make_model(ours, 1), make_model(theirs, 2)
+    distillation = make(teacher, theirs, ours)
+    batch = make_batch(ours, BLOCKS)
+    masked = mask(batch, ours)
+    extra = distillation.prepare(batch, batch.samples)
+    assert extra is not None
+    hidden = encode_masked(student, batch, masked).detach().requires_grad_()
+    loss = distillation.loss(hidden, extra)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None
+    assert hidden.grad[1].abs().sum() == 0
+    assert all(hidden.grad[row].abs().sum() > 0 for row in (0, 2, 3))
+    # Hidden states at padding may be NaN.
+    spoiled = hidden.detach().clone()
+    spoiled[1] = torch.nan
+    for row, length in enumerate(batch.lengths_B.tolist()):
+        spoiled[row, length:] = torch.nan
+    assert torch.equal(distillation.loss(spoiled, extra), loss)
+    assert distillation.prepare(make_batch(ours, [BLOCKS[1]]), batch.samples) is None
+
+
+def test_gradients_reach_the_student_and_not_the_teacher() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student = make_model(ours, 1)
+    source = Pretrained(make_model(theirs, 2).train(), theirs, "RobertaForMaskedLM", ())
+    distillation = make_teacher(source, ours, student.config, DistillationRecipe(), "en", CPU)
+    before = copy.deepcopy(source.model.state_dict())
+    objective = Objective(student, distillation).train()
+    assert {id(p) for p in objective.parameters()} == {id(p) for p in student.parameters()}
+    batch = make_batch(ours, BLOCKS)
+    masked = mask(batch, ours)
+    state = torch.get_rng_state()
+    loss, term = objective(masked, batch.lengths_B, distillation.prepare(batch, batch.samples))
+    assert not source.model.training
+    assert loss.requires_grad
+    term.backward()
+    for name, parameter in student.encoder.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+    assert student.encoder.layers[0].ffn_in.weight.grad.abs().sum() > 0
+    assert all(p.grad is None and not p.requires_grad for p in source.model.parameters())
+    assert all(torch.equal(before[k], v) for k, v in source.model.state_dict().items())
+    # The teacher draws no random numbers, so the student's dropout does not change.
+    after = torch.get_rng_state()
+    torch.set_rng_state(state)
+    Objective(student).train()(masked, batch.lengths_B)
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+def test_the_micro_batches_of_a_step_add_up_to_the_whole() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student, teacher = make_model(ours, 1), make_model(theirs, 2)
+    distillation = make(teacher, theirs, ours)
+    blocks = [*BLOCKS, BLOCKS[1], ("en", [ENGLISH[7]])]
+    whole = make_batch(ours, blocks)
+    masked = mask(whole, ours, num=7)
+    total = teach(distillation, student, whole, masked)
+    parts = []
+    for first, last in ((0, 1), (1, 2), (2, 6)):
+        batch = make_batch(ours, blocks[first:last])
+        part = Masked(masked.ids_BL[first:last], masked.positions_M, masked.labels_M)
+        extra = distillation.prepare(batch, whole.samples)
+        if extra is not None:
+            parts.append(distillation.loss(encode_masked(student, batch, part), extra).item())
+    assert len(parts) == 2
+    assert sum(parts) == pytest.approx(total.item(), rel=1e-5)
+
+
+def test_preparing_is_pure_and_thread_safe() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    distillation = make(make_model(theirs, 2), theirs, ours)
+    batches = [make_batch(ours, [("en", [line]), BLOCKS[1]]) for line in ENGLISH]
+    copies = [batch.ids_BL.clone() for batch in batches]
+
+    def prepare(batch: MicroBatch) -> TeacherBatch:
+        extra = distillation.prepare(batch, batch.samples)
+        assert extra is not None
+        return extra
+
+    alone = [prepare(batch) for batch in batches]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(prepare, batches * 3))
+    for index, found in enumerate(together):
+        for field in fields(TeacherBatch):
+            wanted = getattr(alone[index % len(batches)], field.name)
+            assert np.array_equal(getattr(found, field.name), wanted)
+    assert all(torch.equal(c, b.ids_BL) for c, b in zip(copies, batches, strict=True))
+
+
+def test_training_lowers_the_loss() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student, teacher = make_model(ours, 1), make_model(theirs, 2)
+    distillation = make(teacher, theirs, ours)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-2)
+    batch = make_batch(ours, [("en", [line]) for line in ENGLISH[:16]])
+    losses = []
+    for step in range(60):
+        loss = teach(distillation, student, batch, mask(batch, ours, num=3, seed=step % 5))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    assert np.mean(losses[-5:]) < 0.4 * np.mean(losses[:5])
+
+
+def test_unusable_teachers_and_recipes_are_rejected() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student = make_model(ours, 1)
+    source = Pretrained(make_model(theirs, 2, hidden=32), theirs, "RobertaModel", ())
+    with pytest.raises(MetaXLMError, match="32 dimensions, the student's 16; use models of the"):
+        make_teacher(source, ours, student.config, DistillationRecipe(), "en", CPU)
+    # Recipes saved by earlier versions have the keys of a removed loss.
+    old = {"pooled": 0.5, "tokens": 0.0, "temperature": 2.0}
+    assert DistillationRecipe(**old) == DistillationRecipe(pooled=0.5)
+    for wrong in ({"tokens": 1.0}, {"pooled": 0.0}):
+        with pytest.raises(ValidationError):
+            DistillationRecipe(**wrong)
+
+
+@pytest.mark.parametrize("room", [1, 100])
+def test_padded_shapes_give_the_same_loss(room: int) -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    student, teacher = make_model(ours, 1), make_model(theirs, 2, positions=200)
+    distillation = make(teacher, theirs, ours)
+    batch = make_batch(ours, BLOCKS)
+    masked = mask(batch, ours)
+    extra = distillation.prepare(batch, batch.samples)
+    assert extra is not None
+    names = [field.name for field in fields(TeacherBatch) if not field.name.startswith("num")]
+    most_columns = extra.ids_RT.shape[1] + room  # the teacher's number of positions
+    arrays = pad_shapes({name: getattr(extra, name).numpy() for name in names}, most_columns)
+    padded = replace(extra, **{name: torch.from_numpy(array) for name, array in arrays.items()})
+    assert len(padded.rows_R) == 8
+    assert padded.ids_RT.shape[1] == min(64, most_columns)
+    found = []
+    for version in (extra, padded):
+        student.zero_grad()
+        loss = distillation.loss(encode_masked(student, batch, masked), version)
+        loss.backward()
+        found.append((loss.item(), student.encoder.embeddings.words.weight.grad.clone()))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
+    torch.testing.assert_close(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("kind", ["unigram", "xlmr", "byte_bpe", "roberta"])
+def test_retokenizing_with_the_same_tokenizer_restores_the_tokens(kind: str) -> None:
+    # Includes characters of several tokens; the student's text is what its tokens spell.
+    tokenizer = make_tokenizer(kind)
+    lines = [line for line in LINES if tokenizer.unk_token_id not in tokenizer(line)["input_ids"]]
+    assert len(lines) > 50
+    batch = make_batch(tokenizer, [("en", [line]) for line in lines], 300)
+    ids, lengths = batch.ids_BL.numpy(), batch.lengths_B.numpy()
+    found = Retokenizer(tokenizer, tokenizer, 512).read(ids, lengths)
+    assert found.covered_RL.sum(axis=1).tolist() == lengths.tolist()
+    same = [
+        found.ids_RT[row, : found.lengths_R[row]].tolist() == ids[row, :length].tolist()
+        for row, length in enumerate(lengths.tolist())
+    ]
+    # Unigram may segment its own normalized text in another way.
+    assert sum(same) >= 0.98 * len(lines)
+
+
+def test_a_block_that_ends_within_a_character_is_read() -> None:
+    ours, theirs = make_tokenizer("byte_bpe"), make_tokenizer("unigram")
+    batch = make_batch(ours, [("en", ["café 猫"])])
+    lengths = batch.lengths_B.numpy() - 2
+    found = Retokenizer(ours, theirs, 64).read(batch.ids_BL.numpy(), lengths)
+    assert found.covered_RL.sum() == lengths[0]
+
+
+@pytest.mark.parametrize("kind", [*TEACHERS, "byte_fallback"])
+def test_words_are_tokenized_as_in_their_sentence(kind: str) -> None:
+    tokenizer = make_tokenizer(kind)
+    # As a student's tokens spell it: normalized, and with a space before the first word.
+    texts = [f" {' '.join(unicodedata.normalize('NFKC', line).split())}" for line in LINES]
+    ids_K, starts_K, ends_K, counts_S = _WordTokenizer(tokenizer).encode(texts)
+    assert len(counts_S) == len(texts)
+    offset = 0
+    for text, end, count in zip(
+        texts, np.cumsum(counts_S).tolist(), counts_S.tolist(), strict=True
+    ):
+        skipped = 0 if kind in ("byte_bpe", "roberta") else 1
+        wanted = tokenizer.backend_tokenizer.encode(text[skipped:], add_special_tokens=False)
+        assert ids_K[end - count : end].tolist() == wanted.ids
+        # The span of a separate space token may be the next letter.
+        solid = [bool(token.strip("▁Ġ")) for token in wanted.tokens]
+        for place, (start, stop) in zip(range(end - count, end), wanted.offsets, strict=True):
+            span = text[starts_K[place] - offset : ends_K[place] - offset]
+            if solid[place - end + count]:
+                assert span.strip() == text[start + skipped : stop + skipped].strip()
+        offset += len(text)
+
+
+def test_text_that_spells_a_special_token_is_ordinary_text() -> None:
+    ours, theirs = make_tokenizer("byte_bpe"), make_tokenizer("roberta")
+    ids = [0, *(ours.convert_tokens_to_ids(letter) for letter in "<mask>"), 2]
+    found = Retokenizer(ours, theirs, 64).read(np.array([ids]), np.array([len(ids)]))
+    assert theirs.mask_token_id not in found.ids_RT
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_fused_steps_learn_from_a_teacher_as_plain_ones_do() -> None:
+    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
+    recipe = TrainingRecipe(batch_size=4, length=LENGTH, learning_rate=1e-3)
+    world, curves = DistributedContext.alone(torch.device("cuda")), []
+    for kernels in ("plain", "auto"):
+        student, teacher = make_model(ours, 1, hidden=32), make_model(theirs, 2, hidden=32)
+        student.train()
+        for module in student.modules():  # the dropout of the two differs
+            if hasattr(module, "dropout"):
+                module.dropout = torch.nn.Dropout(0.0) if module.dropout != 0.1 else 0.0
+        source = Pretrained(teacher, theirs, "RobertaForMaskedLM", ())
+        weights = DistillationRecipe(pooled=1.0)
+        distillation = make_teacher(source, ours, student.config, weights, "en", world.device)
+        masking = Masking(ours, recipe, world.device)
+        execution = ExecutionRecipe(kernels="plain" if kernels == "plain" else "auto")
+        step = PretrainStep(student, masking, recipe, execution, world, distillation)
+        losses = []
+        for number in range(12):
+            # Every third step has no block in the source language.
+            batch = make_batch(ours, BLOCKS if number % 3 else [BLOCKS[1]] * 4)
+            batch = replace(batch, extra=distillation.prepare(batch, batch.samples))
+            step([batch], 1e-3, 0.3, number)
+            state = TrainingState()
+            step.read(state)
+            losses.append(state.loss_sum)
+        curves.append(losses)
+    assert curves[1] == pytest.approx(curves[0], rel=0.01)

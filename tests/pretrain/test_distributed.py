@@ -1,0 +1,183 @@
+"""Many processes train as one does: the same samples, the same sums, checkpoints that move."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import PARTS, sentences
+from tests.rank_jobs import Job, Work, notes, open_shards, run_job, samples, torchrun
+from tests.trainings import CPU, ending, rows
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.corpus.shards import write_shard
+from metaxlm.errors import MetaXLMError
+from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
+from metaxlm.pretrain.distributed import DistributedContext, choose_device
+
+STOP = ((1, 13, signal.SIGTERM),)
+TWO = {"micro_batches": 2}
+FOUR = {"micro_batches": 4, "steps": 100, "log_every": 1, "evaluate_every": 100}
+
+
+class Runs:
+    """Trainings of one corpus in folders beside each other."""
+
+    def __init__(self, root: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.root, self.tokenizer = root, tokenizer
+        tokenizer.save_pretrained(root / "tokenizer")
+        for language in PARTS:
+            write_shard(root / "shards" / language, sentences(language), tokenizer)
+        self.shards = open_shards(root / "shards")
+
+    def alone(self, name: str, recipe: dict[str, object], **more: object) -> None:
+        """Train in this process; give what is there already a new start."""
+        job = Job(str(self.root / name), recipe, **more)  # type: ignore[arg-type]
+        run_job(job, DistributedContext.alone(CPU), self.shards, self.tokenizer)
+
+    def job(self, name: str, sharding: str, **more: object) -> Job:
+        """Describe a training of several processes."""
+        return Job(str(self / name), TWO, sharding, **more)  # type: ignore[arg-type]
+
+    def continue_alone(self, name: str) -> None:
+        """Continue what several processes began, in this one; keep what they wrote down."""
+        shutil.copytree(self / f"{name}-stopped", self / name)
+        self.alone(name, TWO)
+
+    def together(self, size: int, *jobs: Job) -> None:
+        """Train in several processes, one job after the other."""
+        work = Work(str(self.root / "shards"), str(self.root / "tokenizer"), 60, jobs)
+        process = torchrun(size, work.write(self.root / f"work-{size}.json"))
+        output, _ = process.communicate(timeout=240)
+        print(output)
+        assert process.returncode == 0, output
+        assert "Warning" not in output, output
+
+    def __truediv__(self, name: str) -> Path:
+        return self.root / name
+
+
+@pytest.fixture(scope="module")
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> Runs:
+    """Two processes with either sharding: undisturbed, stopped, and continued."""
+    runs = Runs(tmp_path_factory.mktemp("runs"), multilingual_tokenizer)
+    runs.alone("one", TWO)
+    for name in ("one-to-ddp", "one-to-fsdp"):
+        runs.alone(name, TWO, signals=[(0, 13, signal.SIGTERM)])
+    runs.together(
+        2,
+        runs.job("ddp", "ddp"),
+        runs.job("fsdp", "fsdp"),
+        runs.job("ddp-to-ddp", "ddp", signals=STOP, copy=str(runs / "ddp-to-one-stopped")),
+        runs.job("ddp-to-ddp", "ddp"),
+        runs.job("fsdp-to-one-stopped", "fsdp", signals=STOP),
+        runs.job("one-to-ddp", "ddp"),
+        runs.job("one-to-fsdp", "fsdp"),
+    )
+    return runs
+
+
+def test_two_processes_train_as_one_with_two_micro_batches_to_the_bit(runs: Runs) -> None:
+    assert ending(runs / "ddp") == ending(runs / "one")
+    assert samples(runs / "ddp", 30) == samples(runs / "one", 30)
+
+
+def test_shards_of_a_model_train_as_the_whole_one(runs: Runs) -> None:
+    """Their gradient's norm is added in another order: the last bits differ."""
+    check_close(runs / "fsdp", runs / "one", 1e-6)
+
+
+def check_close(found: Path, expected: Path, tolerance: float) -> None:
+    pairs = zip(rows(found), rows(expected), strict=True)
+    for left, right in pairs:
+        assert left.get("loss") == pytest.approx(right.get("loss"), abs=tolerance)
+        assert left.get("held_out") == pytest.approx(right.get("held_out"), abs=tolerance)
+    left, right = load_newest(found), load_newest(expected)
+    assert left is not None and right is not None
+    assert left.state.step == right.state.step == 30
+    for one, other in ((left.model, right.model), (left.moments, right.moments)):
+        assert set(one) == set(other)
+        for name, tensor in one.items():
+            assert torch.allclose(tensor, other[name], rtol=0, atol=1e-5), name
+
+
+def test_a_stop_asked_of_one_process_stops_all_at_the_same_step(runs: Runs) -> None:
+    for name in ("ddp-to-one-stopped", "fsdp-to-one-stopped"):
+        assert {note["end"] for note in notes(runs / name)} == {"job: stopped after step 14"}
+        assert len(notes(runs / name)) == 2
+        assert list_checkpoints(runs / name)[-1].name == "step-00000014"
+
+
+@pytest.mark.parametrize("name", ["ddp-to-ddp", "ddp-to-one", "one-to-ddp"])
+def test_a_checkpoint_moves_between_numbers_of_processes_to_the_bit(runs: Runs, name: str) -> None:
+    if name.endswith("one"):
+        runs.continue_alone(name)
+    assert ending(runs / name) == ending(runs / "one")
+
+
+@pytest.mark.parametrize("name", ["fsdp-to-one", "one-to-fsdp"])
+def test_a_checkpoint_moves_in_and_out_of_shards(runs: Runs, name: str) -> None:
+    if name.endswith("one"):
+        runs.continue_alone(name)
+    check_close(runs / name, runs / "one", 1e-6)
+
+
+@pytest.mark.faults
+def test_a_checkpoint_moves_between_ways_of_sharding(runs: Runs) -> None:
+    ways = [("ddp", "fsdp"), ("fsdp", "ddp"), ("fsdp", "fsdp")]
+    jobs = [
+        job
+        for first, second in ways
+        for job in (
+            runs.job(f"{first}-to-{second}", first, signals=STOP),
+            runs.job(f"{first}-to-{second}", second),
+        )
+    ]
+    runs.together(2, *jobs)
+    for first, second in ways:
+        check_close(runs / f"{first}-to-{second}", runs / "one", 1e-6)
+
+
+@pytest.mark.faults
+def test_four_processes_agree_with_one_and_continue_to_the_bit(
+    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    runs = Runs(tmp_path, multilingual_tokenizer)
+    runs.alone("one", FOUR)
+    runs.together(
+        4,
+        Job(str(runs / "four"), FOUR),
+        Job(str(runs / "stopped"), FOUR, signals=STOP),
+        Job(str(runs / "stopped"), FOUR),
+    )
+    losses = [[row["loss"] for row in rows(runs / n) if "loss" in row] for n in ("four", "one")]
+    assert len(losses[0]) == 100
+    assert losses[0] == pytest.approx(losses[1], rel=0, abs=1e-6)
+    assert samples(runs / "four", 100) == samples(runs / "one", 100)
+    assert ending(runs / "stopped") == ending(runs / "four")
+
+
+def test_micro_batches_are_shared_in_order() -> None:
+    worlds = [DistributedContext(rank, 2, CPU) for rank in range(2)]
+    assert [world.share(4, 8) for world in worlds] == [(range(2), 4), (range(2, 4), 4)]
+    assert [world.share(1, 8) for world in worlds] == [(range(1), 2), (range(1, 2), 2)]
+    with pytest.raises(MetaXLMError, match="micro_batches is 3, which 2 processes cannot share"):
+        worlds[0].share(3, 6)
+    with pytest.raises(MetaXLMError, match="batch_size 7 does not split into 2 equal"):
+        worlds[0].share(1, 7)
+    with pytest.raises(MetaXLMError, match="batch_size 8 does not split into 3 equal"):
+        DistributedContext.alone(CPU).share(3, 8)
+
+
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [choose_device("cuda", rank, 2).index for rank in range(2)] == [0, 1]
+    with pytest.raises(MetaXLMError, match="3 processes on this machine, but 2 CUDA devices"):
+        choose_device("cuda", 0, 3)
+    with pytest.raises(MetaXLMError, match="cuda:1: one GPU for 2 processes"):
+        choose_device("cuda:1", 0, 2)

@@ -1,0 +1,353 @@
+"""The training loop: it learns, it resumes to the bit, it guards itself and stops on request."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from tests.trainings import BAD_GRADIENT, CPU, RECIPE, Training, crash, ending, rows
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+
+from metaxlm.corpus.shards import Shard
+from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.files import read_json
+from metaxlm.model.encoder import MaskedLM
+from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource
+from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
+from metaxlm.pretrain.distributed import choose_device
+from metaxlm.pretrain.log import describe_losses, find_spike
+from metaxlm.randomness import derive_seed
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def training(shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase) -> Training:
+    return Training(shards, multilingual_tokenizer)
+
+
+def held_out_rows(folder: Path) -> list[dict[str, object]]:
+    return [row for row in rows(folder) if "held_out" in row]
+
+
+def test_the_loss_falls_on_trained_and_on_held_out_text(training: Training, tmp_path: Path) -> None:
+    recipe = RECIPE.model_copy(update={"steps": 150, "evaluate_every": 15, "warmup_steps": 3})
+    training.run(tmp_path, recipe)
+    trained = [row for row in rows(tmp_path) if "loss" in row]
+    assert trained[0]["loss"] > 4.5
+    assert trained[-1]["loss"] < 3.6
+    assert trained[-1]["step"] == 150
+    measured = held_out_rows(tmp_path)
+    assert [row["step"] for row in measured] == list(range(15, 151, 15))
+    first, last = (row["held_out"] for row in (measured[0], measured[-1]))
+    assert set(first) == {"en", "de", "ru"}
+    assert sum(last.values()) < sum(first.values()) - 0.5
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(
+    training: Training, tmp_path: Path, pieces: int
+) -> None:
+    recipe = RECIPE.model_copy(update={"micro_batches": pieces})
+    whole = training.run(tmp_path / "whole", recipe, workers=0)
+    # Before the first checkpoint, and twice after; every start with another number of workers.
+    for workers, crash_at in enumerate((3, 17, 24)):
+        with pytest.raises(RuntimeError, match="crash"):
+            training.run(tmp_path / "parts", recipe, act=crash(crash_at), workers=workers)
+    model = training.run(tmp_path / "parts", recipe, workers=2)
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+    tensors = (whole.state_dict(), model.state_dict())
+    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+
+
+def test_rows_that_a_crash_cut_short_or_left_too_late_are_written_again(
+    training: Training, tmp_path: Path
+) -> None:
+    training.run(tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="crash"):
+        training.run(tmp_path / "parts", act=crash(29))
+    with (tmp_path / "parts" / "log.jsonl").open("a") as file:
+        file.write('{"step": 29, "lo')
+    training.run(tmp_path / "parts")
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("number", "last"), [(signal.SIGINT, 14), (signal.SIGTERM, 14), (signal.SIGTERM, RECIPE.steps)]
+)
+def test_a_signal_saves_after_the_step_and_the_next_start_continues(
+    training: Training, tmp_path: Path, number: signal.Signals, last: int
+) -> None:
+    training.run(tmp_path / "whole")
+    handler = signal.getsignal(number)
+
+    def act(step: int) -> None:
+        if step == last - 1:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(Interrupted, match=f"stopped after step {last}"):
+        training.run(tmp_path / "parts", act=act)
+    assert list_checkpoints(tmp_path / "parts")[-1].name == step_name(last)
+    training.run(tmp_path / "parts")
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+    assert signal.getsignal(number) is handler
+
+
+def test_the_user_sees_each_language_on_held_out_text(
+    training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training.run(tmp_path, RECIPE.model_copy(update={"steps": 9}))
+    (row,) = held_out_rows(tmp_path)
+    assert isinstance(row["held_out"], dict)
+    losses: dict[str, float] = row["held_out"]
+    mean = sum(losses.values()) / len(losses)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "held-out" in line]
+    assert len(lines) == 1
+    assert f"held-out loss after step 9: {mean:.3f} (" in lines[0]
+    assert all(f"{language} {loss:.2f}" in lines[0] for language, loss in losses.items())
+
+
+def test_of_many_languages_the_best_and_the_worst_are_shown() -> None:
+    text = describe_losses({f"l{number}": float(number) for number in range(40)})
+    assert text.startswith("19.500 (l0 0.00, l1 1.00, l2 2.00,")
+    assert text.endswith(
+        "l5 5.00, ..., l34 34.00, l35 35.00, l36 36.00, l37 37.00, l38 38.00, l39 39.00)"
+    )
+
+
+def test_measuring_held_out_text_changes_nothing(training: Training, tmp_path: Path) -> None:
+    for every in (1, 1_000):
+        recipe = RECIPE.model_copy(update={"evaluate_every": every, "steps": 12})
+        training.run(tmp_path / str(every), recipe)
+    often, once = ending(tmp_path / "1"), ending(tmp_path / "1000")
+    assert len(held_out_rows(tmp_path / "1")) == 12
+    assert held_out_rows(tmp_path / "1")[-1] == held_out_rows(tmp_path / "1000")[-1]
+    assert often.pop("log") != once.pop("log")
+    assert often == once
+
+
+def test_held_out_losses_are_those_of_the_model_without_dropout(
+    training: Training, tmp_path: Path
+) -> None:
+    recipe = RECIPE.model_copy(update={"mask_probability": {0: 0.3, 20: 0.1}, "steps": 5})
+    model = training.run(tmp_path, recipe).eval()
+    source = BatchSource(training.shards, training.tokenizer, recipe, 1)
+    masking = Masking(training.tokenizer, recipe, CPU)
+    expected = {}
+    for language in source.languages:
+        (piece,) = source.held_out(language)
+        key = derive_seed(1, "held-out")
+        masked = masking(piece.ids_BL, piece.lengths_B, piece.rows_B, key, 0.3)
+        mask_BL = torch.arange(32) < piece.lengths_B[:, None]
+        with torch.no_grad():
+            logits_MV = model(masked.ids_BL, mask_BL, masked.positions_M)
+        expected[language] = float(F.cross_entropy(logits_MV, masked.labels_M))
+    assert held_out_rows(tmp_path)[-1] == {"step": 5, "held_out": pytest.approx(expected, abs=1e-5)}
+
+
+def test_no_held_out_text_is_measured_if_there_is_none(training: Training, tmp_path: Path) -> None:
+    training.run(tmp_path, RECIPE.model_copy(update={"held_out": 0, "steps": 5}))
+    assert not held_out_rows(tmp_path)
+
+
+def test_a_start_of_no_steps_leaves_the_model_as_it_is(training: Training, tmp_path: Path) -> None:
+    model = training.run(tmp_path, RECIPE.model_copy(update={"steps": 0}))
+    start = training.make_model().state_dict()
+    assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
+    assert (tmp_path / "log.jsonl").read_text() == ""
+
+
+def test_rates_and_mask_schedules_stand_in_the_log(training: Training, tmp_path: Path) -> None:
+    recipe = RECIPE.model_copy(
+        update={"steps": 20, "log_every": 5, "mask_probability": {4: 0.3, 14: 0.1}}
+    )
+    training.run(tmp_path, recipe)
+    found = [row for row in rows(tmp_path) if "loss" in row]
+    assert [row["step"] for row in found] == [5, 10, 15, 20]
+    assert [row["mask_probability"] for row in found] == pytest.approx([0.3, 0.2, 0.1, 0.1])
+    assert found[0]["learning_rate"] == pytest.approx(3e-3)
+    assert found[-1]["learning_rate"] == pytest.approx(3e-3 / 15)
+    raw = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert all(row["tokens_per_second"] > 0 for row in raw if "loss" in row)
+    assert all(0 < row["peak_share"] < 1 for row in raw if "loss" in row)
+    source = BatchSource(training.shards, training.tokenizer, recipe, 1)
+    assert found[-1]["tokens"] == sum(source.micro_batch(step).num_tokens for step in range(20))
+
+
+def test_only_the_newest_and_the_permanent_checkpoints_stay(
+    training: Training, tmp_path: Path
+) -> None:
+    recipe = RECIPE.model_copy(
+        update={"keep_checkpoints": 1, "checkpoint_every": 5, "keep_steps": [12, 20]}
+    )
+
+    def export(model: MaskedLM, folder: Path) -> None:
+        save_pretrained(model, training.tokenizer, folder, "a step")
+
+    training.run(tmp_path / "checkpoints", recipe, export=export)
+    names = [path.name for path in list_checkpoints(tmp_path / "checkpoints")]
+    assert names == ["step-00000012", "step-00000020", "step-00000030"]
+    assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == names[:2]
+    ids = torch.arange(5, 15)[None]
+    for name in names[:2]:
+        AutoTokenizer.from_pretrained(tmp_path / "steps" / name)
+        theirs = AutoModel.from_pretrained(tmp_path / "steps" / name).eval()
+        ours = training.make_model().eval()
+        ours.load_state_dict(load_file(tmp_path / "checkpoints" / name / "model.safetensors"))
+        with torch.no_grad():
+            expected = ours.encoder(ids)
+            assert torch.allclose(theirs(ids).last_hidden_state, expected, atol=1e-5)
+            assert torch.equal(
+                load_pretrained(tmp_path / "steps" / name).model.encoder(ids), expected
+            )
+
+
+def test_a_frozen_body_keeps_its_bytes_and_has_no_moments(
+    training: Training, tmp_path: Path
+) -> None:
+    model = training.make_model()
+    model.encoder.layers.requires_grad_(False)
+    for crash_at in (14, None):
+        if crash_at:
+            with pytest.raises(RuntimeError, match="crash"):
+                training.run(tmp_path, model=model, act=crash(crash_at))
+        else:
+            training.run(tmp_path, model=model)
+    start = training.make_model().state_dict()
+    checkpoint = load_newest(tmp_path)
+    assert checkpoint is not None
+    same = {n for n, tensor in checkpoint.model.items() if torch.equal(tensor, start[n])}
+    assert same == {name for name in start if name.startswith("encoder.layers.")}
+    assert len(same) > 10
+    moments = {name.split(".", 1)[1] for name in checkpoint.moments}
+    assert moments == set(start) - same
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(
+    training: Training, tmp_path: Path
+) -> None:
+    recipe = RECIPE.model_copy(update={"checkpoint_every": 1, "keep_checkpoints": 99, "steps": 12})
+    bad = {4: NAN, 7: BAD_GRADIENT, 8: float("inf")}
+    training.run(tmp_path / "whole", recipe, added=bad)
+    folders = list_checkpoints(tmp_path / "whole")
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        contents = [(folder / name).read_bytes() for folder in folders]
+        unchanged = {step for step in range(1, 12) if contents[step] == contents[step - 1]}
+        assert unchanged == set(bad)
+    assert rows(tmp_path / "whole")[-2]["skipped"] == 3
+    states = [read_json(folder / "state.json") for folder in folders]
+    assert [state["skipped_in_row"] for state in states] == [0, 0, 0, 0, 1, 0, 0, 1, 2, 0, 0, 0]
+    # Adam counts the steps that it took, also after a new start.
+    for crash_at in (6, 9):
+        with pytest.raises(RuntimeError, match="crash"):
+            training.run(tmp_path / "parts", recipe, added=bad, act=crash(crash_at))
+    training.run(tmp_path / "parts", recipe, added=bad)
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+
+
+def test_too_many_bad_steps_in_a_row_stop_the_run_and_name_their_samples(
+    training: Training, tmp_path: Path
+) -> None:
+    recipe = RECIPE.model_copy(update={"max_bad_steps": 3, "checkpoint_every": 4})
+    bad = {2: NAN, 3: NAN, 11: NAN, 12: NAN, 13: NAN, 14: NAN}
+    with pytest.raises(RuntimeError, match="crash"):  # in the middle of the row
+        training.run(tmp_path, recipe, added=bad, act=crash(12))
+    with pytest.raises(MetaXLMError, match=r"3 steps in a row, 11 to 13;.*bad_steps\.json"):
+        training.run(tmp_path, recipe, added=bad)
+    source = BatchSource(training.shards, training.tokenizer, recipe, 1)
+    samples = [[list(sample) for sample in source.samples(step)] for step in (11, 12, 13)]
+    found = read_json(tmp_path / "bad_steps.json")
+    assert [row["step"] for row in found] == [11, 12, 13]
+    assert [row["samples"] for row in found] == samples
+    assert [path.name for path in list_checkpoints(tmp_path)][-1] == "step-00000012"
+    training.run(tmp_path, recipe)
+    assert load_newest(tmp_path).state.step == 30  # type: ignore[union-attr]
+
+
+def test_a_rate_that_is_far_too_high_stops_the_run(training: Training, tmp_path: Path) -> None:
+    wild = RECIPE.model_copy(update={"learning_rate": 1e30, "warmup_steps": 0, "clip": 0.0})
+    with pytest.raises(MetaXLMError, match="lower learning_rate"):
+        training.run(tmp_path, wild)
+
+
+def test_jumps_of_the_loss_are_logged_and_said_once(
+    training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = RECIPE.model_copy(update={"log_every": 1, "held_out": 0, "steps": 20})
+    added = {15: 50.0, 17: 5_000.0}
+    training.run(tmp_path / "whole", recipe, added=added)
+    spikes = {
+        row["step"]: row["spike"]["loss"] for row in rows(tmp_path / "whole") if "spike" in row
+    }
+    assert set(spikes) == {16, 18}
+    assert 50 < spikes[16] < 60
+    assert capsys.readouterr().out.count("the loss jumped") == 1
+    with pytest.raises(RuntimeError, match="crash"):
+        training.run(tmp_path / "parts", recipe, added=added, act=crash(14))
+    training.run(tmp_path / "parts", recipe, added=added)
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+
+
+def test_what_counts_as_a_jump() -> None:
+    calm = [3.0 + 0.1 * (-1) ** number for number in range(20)]
+    assert find_spike(3.7, calm) is not None
+    assert find_spike(3.5, calm) is None
+    assert find_spike(9.0, calm[:9]) is None
+    # Rows that hardly differ: a hundredth of the mean is the least that counts as a deviation.
+    assert find_spike(3.1, [3.0] * 20) is None
+    assert find_spike(3.2, [3.0] * 20) is not None
+
+
+def test_a_second_run_in_the_same_folder_is_refused(training: Training, tmp_path: Path) -> None:
+    refused = []
+
+    def act(step: int) -> None:
+        if step == 2:
+            with pytest.raises(MetaXLMError, match=f"in use by process {os.getpid()}") as error:
+                training.run(tmp_path)
+            refused.append(error)
+
+    training.run(tmp_path, RECIPE.model_copy(update={"steps": 4}), act=act)
+    assert refused
+
+
+def test_a_disk_without_room_for_the_checkpoints_is_refused(
+    training: Training, tmp_path: Path
+) -> None:
+    with pytest.raises(MetaXLMError, match=r"need [\d,]+ bytes .* only [\d,]+ bytes .* are free"):
+        training.run(tmp_path, RECIPE.model_copy(update={"keep_checkpoints": 10**12}))
+    assert not list_checkpoints(tmp_path)
+
+
+def test_a_checkpoint_of_another_model_is_refused(training: Training, tmp_path: Path) -> None:
+    training.run(tmp_path, RECIPE.model_copy(update={"steps": 2}))
+    with pytest.raises(MetaXLMError, match=r"another model.*32.*64.*choose another folder"):
+        training.run(tmp_path, model=training.make_model(hidden=64))
+    frozen = training.make_model()
+    frozen.head.requires_grad_(False)
+    with pytest.raises(MetaXLMError, match=r"another model: exp_avg\.head\..* absent here"):
+        training.run(tmp_path, model=frozen)
+
+
+def test_no_thread_outlives_a_training(training: Training, tmp_path: Path) -> None:
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="crash"):
+        training.run(tmp_path, act=crash(15), workers=2)
+    assert threading.active_count() == before
+    training.run(tmp_path, workers=2)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta"])
+def test_a_device_that_is_not_there_is_refused(name: str) -> None:
+    with pytest.raises(MetaXLMError, match="--device"):
+        choose_device(name)

@@ -1,0 +1,122 @@
+"""The feed: the same batches for any number of threads, and none of them left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.config import TrainingRecipe
+from metaxlm.corpus.shards import Shard
+from metaxlm.pretrain.batches.prefetch import Prefetcher
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
+
+RECIPE = TrainingRecipe(batch_size=8, length=32)
+
+
+@pytest.fixture
+def source(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> BatchSource:
+    return BatchSource(shards, multilingual_tokenizer, RECIPE, 1)
+
+
+def count_threads() -> int:
+    return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
+
+
+def collect(source: BatchSource, workers: int, first: int = 250, last: int = 262) -> list[object]:
+    with Prefetcher(source, first, last, [1, 3], 4, workers) as prefetcher:
+        assert count_threads() <= workers
+        return [
+            (batch.samples, batch.ids_BL.tolist(), batch.rows_B.tolist(), batch.dropout_seed)
+            for step in range(first, last)
+            for batch in prefetcher.get(step)
+        ]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_number_of_workers_changes_nothing(source: BatchSource, workers: int) -> None:
+    # A fresh source for each, so that threads race for the same chunk of the schedule.
+    assert collect(source, workers) == collect(source, 0)
+    assert count_threads() == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_prefetcher_returns_the_requested_micro_batches(
+    source: BatchSource, workers: int
+) -> None:
+    with Prefetcher(source, 7, 10, [2, 3], 4, workers) as prefetcher:
+        for step in range(7, 10):
+            batches = prefetcher.get(step)
+            assert [batch.rows_B.tolist() for batch in batches] == [[4, 5], [6, 7]]
+            assert torch.equal(batches[1].ids_BL, source.micro_batch(step, 3, 4).ids_BL)
+
+
+def make_failing(
+    shards: dict[str, Shard], tokenizer: PreTrainedTokenizerBase, seen: list[object]
+) -> BatchSource:
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> object:
+        seen.append(batch.samples)
+        if len(seen) > 3:
+            raise ValueError("the fourth batch cannot be prepared")
+        return None
+
+    return BatchSource(shards, tokenizer, RECIPE, 1, prepare)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_an_error_in_a_worker_is_raised_to_whoever_waits(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase, workers: int
+) -> None:
+    source = make_failing(shards, multilingual_tokenizer, [])
+    with (
+        pytest.raises(ValueError, match="fourth batch"),
+        Prefetcher(source, 0, 100, [0], 1, workers) as prefetcher,
+    ):
+        for step in range(100):
+            prefetcher.get(step)
+    assert count_threads() == 0
+
+
+def test_threads_end_when_the_loop_is_left_early(source: BatchSource) -> None:
+    with pytest.raises(KeyboardInterrupt), Prefetcher(source, 0, 100, [0], 1, 2) as prefetcher:
+        prefetcher.get(0)
+        raise KeyboardInterrupt
+    assert count_threads() == 0
+
+
+def test_no_more_steps_are_prepared_than_asked_for(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    seen: list[object] = []
+
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> object:
+        seen.append(batch.samples)
+        return None
+
+    source = BatchSource(shards, multilingual_tokenizer, RECIPE, 1, prepare)
+
+    def assert_prepared(expected: int) -> None:
+        deadline = time.monotonic() + 20
+        while len(seen) < expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)  # for what should not come
+        assert len(seen) == expected
+
+    with Prefetcher(source, 0, 9, [0], 1, 2, depth=3) as prefetcher:
+        assert_prepared(3)
+        prefetcher.get(0)
+        assert_prepared(4)
+        for step in range(1, 9):
+            prefetcher.get(step)
+        assert_prepared(9)
+
+
+def test_a_prefetcher_with_workers_must_be_entered(source: BatchSource) -> None:
+    with pytest.raises(AssertionError, match="with"):
+        Prefetcher(source, 0, 9, [0], 1, 2).get(0)

@@ -1,0 +1,285 @@
+"""Batches: the same rows for every cut of a step, and held-out blocks that no step shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.trainings import Now
+from transformers import BertTokenizerFast, PreTrainedTokenizerBase
+
+from metaxlm.config import TrainingRecipe
+from metaxlm.corpus.shards import Shard, ShardCounts
+from metaxlm.errors import MetaXLMError
+from metaxlm.languages import rebalance
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.packing import pack
+from metaxlm.pretrain.batches.sampling import CHUNK
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, PackedBlocks, Sample
+
+RECIPE = TrainingRecipe(batch_size=8, length=32, held_out=2)
+
+
+@pytest.fixture
+def source(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> BatchSource:
+    return BatchSource(shards, multilingual_tokenizer, RECIPE, 1)
+
+
+def assert_same(first: MicroBatch, second: MicroBatch) -> None:
+    assert first.samples == second.samples
+    assert torch.equal(first.ids_BL, second.ids_BL)
+    assert torch.equal(first.lengths_B, second.lengths_B)
+    assert torch.equal(first.rows_B, second.rows_B)
+    assert first.dropout_seed == second.dropout_seed
+    assert first.num_tokens == second.num_tokens
+
+
+def test_batches_are_functions_of_seed_and_step(
+    source: BatchSource, shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    again = BatchSource(shards, multilingual_tokenizer, RECIPE, 1)
+    other = BatchSource(shards, multilingual_tokenizer, RECIPE, 2)
+    for step in (5, 0, 300):
+        assert_same(source.micro_batch(step), again.micro_batch(step))
+        assert source.mask_key(step) == again.mask_key(step) != other.mask_key(step)
+        assert source.samples(step) == source.micro_batch(step).samples != other.samples(step)
+    assert source.samples(0) != source.samples(1)
+    assert source.mask_key(0) != source.mask_key(1)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_micro_batches_of_a_step_make_the_same_step(
+    source: BatchSource, multilingual_tokenizer: PreTrainedTokenizerBase, count: int
+) -> None:
+    masking = Masking(multilingual_tokenizer, RECIPE, torch.device("cpu"))
+    for step in (0, 3, 700):
+        whole = source.micro_batch(step)
+        batches = [source.micro_batch(step, index, count) for index in range(count)]
+        assert [sample for batch in batches for sample in batch.samples] == whole.samples
+        assert torch.equal(torch.cat([batch.ids_BL for batch in batches]), whole.ids_BL)
+        assert torch.equal(torch.cat([batch.lengths_B for batch in batches]), whole.lengths_B)
+        assert torch.cat([batch.rows_B for batch in batches]).tolist() == list(range(8))
+        assert sum(batch.num_tokens for batch in batches) == whole.num_tokens
+        assert len({batch.dropout_seed for batch in [whole, *batches]}) == count + 1
+        masked = [
+            masking(p.ids_BL, p.lengths_B, p.rows_B, source.mask_key(step), 0.15)
+            for p in [whole, *batches]
+        ]
+        assert torch.equal(torch.cat([m.ids_BL for m in masked[1:]]), masked[0].ids_BL)
+        assert torch.equal(torch.cat([m.labels_M for m in masked[1:]]), masked[0].labels_M)
+
+
+def test_a_batch_that_cannot_be_cut_is_refused(source: BatchSource) -> None:
+    with pytest.raises(MetaXLMError, match="batch_size 8 does not split into 3 equal"):
+        source.micro_batch(0, 0, 3)
+
+
+def test_a_micro_batch_restores_the_text_it_was_made_from(
+    source: BatchSource, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    batch = source.micro_batch(3)
+    assert batch.ids_BL.shape == (8, 32)
+    assert batch.ids_BL.dtype == batch.lengths_B.dtype == torch.int32
+    assert (batch.ids_BL[:, 0] == multilingual_tokenizer.bos_token_id).all()
+    real = batch.ids_BL != multilingual_tokenizer.pad_token_id
+    assert torch.equal(real, torch.arange(32) < batch.lengths_B[:, None])
+    assert batch.num_tokens == int(real.sum())
+    text = multilingual_tokenizer.decode(batch.ids_BL[0][real[0]], skip_special_tokens=True)
+    assert text.count(".") == (batch.ids_BL[0] == multilingual_tokenizer.eos_token_id).sum() > 1
+
+
+def test_a_block_is_masked_anew_each_time(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    recipe = TrainingRecipe(batch_size=1, length=256)
+    source = BatchSource({"de": shards["de"]}, multilingual_tokenizer, recipe, 1)
+    masking = Masking(multilingual_tokenizer, recipe, torch.device("cpu"))
+    masks: dict[tuple[str, int], list[list[int]]] = {}
+    for step in range(12):
+        batch = source.micro_batch(step)
+        masked = masking(batch.ids_BL, batch.lengths_B, batch.rows_B, source.mask_key(step), 0.15)
+        masks.setdefault(batch.samples[0], []).append(masked.positions_M.tolist())
+    repeated = [rows for rows in masks.values() if len(rows) > 1]
+    assert repeated
+    assert all(rows[0] != rows[1] for rows in repeated)
+
+
+def test_held_out_blocks_are_shown_by_no_step(source: BatchSource) -> None:
+    held = {
+        sample
+        for language in source.languages
+        for batch in source.held_out(language)
+        for sample in batch.samples
+    }
+    drawn = {sample for step in range(200) for sample in source.samples(step)}
+    # 128 English sentences make some 40 blocks; a twentieth of those is 2, of the others' 20 is 1.
+    assert {language for language, _ in held} == {"en", "de", "ru"}
+    assert len([sample for sample in held if sample[0] == "en"]) == 2
+    assert not held & drawn
+    for language in source.languages:
+        blocks = {block for name, block in held | drawn if name == language}
+        assert blocks == set(range(len(blocks)))
+
+
+def test_held_out_micro_batches_are_no_larger_than_a_batch(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    recipe = TrainingRecipe(batch_size=2, length=10, held_out=100)
+    source = BatchSource(shards, multilingual_tokenizer, recipe, 1)
+    batches = source.held_out("en")
+    assert len(batches) > 1
+    assert {len(batch.samples) for batch in batches[:-1]} == {2}
+    rows = [row for batch in batches for row in batch.rows_B.tolist()]
+    assert rows == list(range(len(rows)))
+    none = BatchSource(
+        shards, multilingual_tokenizer, TrainingRecipe(batch_size=2, length=10, held_out=0), 1
+    )
+    assert none.held_out("en") == []
+    tiny = BatchSource(shards, multilingual_tokenizer, TrainingRecipe(batch_size=2, length=512), 1)
+    assert tiny.held_out("de") == []
+
+
+def test_alpha_may_follow_a_schedule(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    recipe = TrainingRecipe(batch_size=8, length=32, alpha={0: 1.0, 2 * CHUNK: 0.0})
+    source = BatchSource(shards, multilingual_tokenizer, recipe, 1)
+    sizes = {name: shard.counts.bytes for name, shard in shards.items()}
+    assert source.probabilities(0) == source.probabilities(CHUNK - 1) == rebalance(sizes, 1.0)
+    assert source.probabilities(CHUNK + 9) == rebalance(sizes, 0.5)
+    assert source.probabilities(9 * CHUNK) == pytest.approx(dict.fromkeys(shards, 1 / 3))
+
+
+def test_what_a_teacher_prepares_travels_with_the_micro_batch(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    def prepare(batch: MicroBatch, samples: Sequence[Sample]) -> object:
+        return batch.samples, list(samples)
+
+    source = BatchSource(shards, multilingual_tokenizer, RECIPE, 1, prepare)
+    batch = source.micro_batch(4, 1, 2)
+    assert batch.extra == (batch.samples, source.samples(4))
+    assert source.held_out("en")[0].extra is None
+
+
+def test_little_is_padding(source: BatchSource) -> None:
+    batches = [source.micro_batch(step) for step in range(60)]
+    seen = sum(batch.num_tokens for batch in batches)
+    assert 1 - seen / (60 * 8 * 32) == pytest.approx(source.padding_share, abs=0.02)
+    assert source.padding_share < 0.15
+
+
+def test_micro_batches_stay_where_they_are_on_the_cpu(source: BatchSource) -> None:
+    batch = source.micro_batch(0)
+    assert batch.to(torch.device("cpu")) is batch
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_micro_batches_move_to_the_gpu(source: BatchSource) -> None:
+    batch = replace(source.micro_batch(0), extra=Now(torch.ones(3)))
+    assert batch.ids_BL.is_pinned()
+    moved = batch.to(torch.device("cuda"))
+    assert moved.extra is not None
+    for tensor in (moved.ids_BL, moved.lengths_B, moved.rows_B, *moved.extra.tensors()):
+        assert tensor.is_cuda
+    assert torch.equal(moved.ids_BL.cpu(), batch.ids_BL)
+
+
+class Specials:
+    """The only part of a tokenizer that blocks need."""
+
+    bos_token_id, pad_token_id, eos_token_id = 0, 1, 2
+
+
+def make_shard(lengths: list[int], first_token: int = 10) -> Shard:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint64)
+    tokens = np.arange(first_token, first_token + sum(lengths), dtype=np.uint32)
+    return Shard(tokens, offsets, ShardCounts(tokens=len(tokens)))
+
+
+def open_blocks(shards: list[Shard], length: int) -> PackedBlocks:
+    by_name = {f"x{index}": shard for index, shard in enumerate(shards)}
+    return PackedBlocks(by_name, Specials(), length)  # type: ignore[arg-type]
+
+
+def read(blocks: PackedBlocks, rows: list[tuple[int, int]], length: int) -> list[list[int]]:
+    output = np.full((len(rows), length), -7, np.int32)
+    languages, numbers = np.array(rows).T
+    lengths = blocks.read(languages, numbers, output)
+    for row, size in zip(output.tolist(), lengths.tolist(), strict=True):
+        assert row[size:] == [1] * (length - size)
+    return [row[:size] for row, size in zip(output.tolist(), lengths.tolist(), strict=True)]
+
+
+def read_slowly(shard: Shard, length: int) -> list[list[int]]:
+    """Return all blocks of a shard."""
+    sizes = np.minimum(np.diff(shard.offsets.astype(np.int64)) + 1, length - 1)
+    (packing,) = pack([sizes], length - 1)
+    rows = []
+    for block in range(len(packing)):
+        row = [0]
+        for sentence in packing.sentences(block):
+            row += [*shard.sentence(sentence).tolist()[: length - 2], 2]
+        rows.append(row)
+    return rows
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=40), min_size=1, max_size=4),
+    st.integers(3, 30),
+    st.randoms(use_true_random=False),
+)
+def test_rows_of_all_languages_are_read_together(
+    lengths: list[list[int]], length: int, random: object
+) -> None:
+    shards = [make_shard(part, 1_000 * index + 10) for index, part in enumerate(lengths)]
+    blocks = open_blocks(shards, length)
+    rows = [
+        (language, block)
+        for language, num_blocks in enumerate(blocks.num_blocks.values())
+        for block in range(num_blocks)
+    ]
+    random.shuffle(rows)  # type: ignore[attr-defined]
+    expected = [read_slowly(shard, length) for shard in shards]
+    for part in (rows, rows[:3]):
+        assert read(blocks, part, length) == [expected[language][block] for language, block in part]
+
+
+def test_blocks_hold_whole_sentences_between_their_special_tokens() -> None:
+    blocks = open_blocks([make_shard([3, 2, 4, 1])], 9)
+    assert read(blocks, [(0, 0), (0, 1)], 9) == [
+        [0, 10, 11, 12, 2, 13, 14, 2],
+        [0, 15, 16, 17, 18, 2, 19, 2],
+    ]
+    assert blocks.padding_share == pytest.approx(2 / 18)
+
+
+def test_a_sentence_longer_than_a_block_is_cut_and_keeps_its_end() -> None:
+    blocks = open_blocks([make_shard([20, 5, 2, 2])], 8)
+    assert read(blocks, [(0, 0), (0, 1), (0, 2)], 8) == [
+        [0, 10, 11, 12, 13, 14, 15, 2],
+        [0, 30, 31, 32, 33, 34, 2],
+        [0, 35, 36, 2, 37, 38, 2],
+    ]
+
+
+def test_a_length_without_room_for_a_token_is_refused() -> None:
+    with pytest.raises(MetaXLMError, match="length is 2"):
+        open_blocks([make_shard([3])], 2)
+
+
+def test_bert_names_its_boundaries_differently(encoder: object) -> None:
+    tokenizer: PreTrainedTokenizerBase = BertTokenizerFast.from_pretrained(encoder)
+    blocks = PackedBlocks({"en": make_shard([2])}, tokenizer, 6)
+    output = np.zeros((1, 6), np.int32)
+    blocks.read(np.array([0]), np.array([0]), output)
+    assert tokenizer.convert_ids_to_tokens(output[0])[::3] == ["[CLS]", "[SEP]"]

@@ -1,0 +1,156 @@
+"""The training step against torch's own batches put together by hand."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.trainings import AddedLoss, Source
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.config import ExecutionRecipe, TrainingRecipe
+from metaxlm.corpus.shards import Shard
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.pretrain.batches.masking import IGNORED, Masking
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.step import PretrainStep
+
+CPU = torch.device("cpu")
+RECIPE = TrainingRecipe(batch_size=8, length=32, learning_rate=1e-2, weight_decay=0.1)
+RATE, PROBABILITY = 1e-2, 0.3
+
+
+class Case:
+    """A model without dropout, its batches and its step."""
+
+    def __init__(
+        self,
+        shards: dict[str, Shard],
+        tokenizer: PreTrainedTokenizerBase,
+        clip: float = 0.0,
+        bfloat16: bool = False,
+        dropout: float = 0.0,
+        teacher: AddedLoss | None = None,
+    ) -> None:
+        self.source = Source(shards, tokenizer, RECIPE, 1)
+        self.masking = Masking(tokenizer, RECIPE, CPU)
+        torch.manual_seed(0)
+        rates = {"dropout": dropout, "attention_dropout": dropout}
+        config = EncoderConfig(len(tokenizer), 32, 2, 2, 64, 32, **rates)
+        self.model = MaskedLM(config)
+        self.start = copy.deepcopy(self.model)
+        settings = {"clip": clip, "precision": "bfloat16" if bfloat16 else "float32"}
+        recipe = RECIPE.model_copy(update=settings)
+        alone = DistributedContext.alone(CPU)
+        self.step = PretrainStep(
+            self.model, self.masking, recipe, ExecutionRecipe(), alone, teacher
+        )
+
+    def train(self, num_batches: int, steps: int = 3) -> list[float]:
+        losses = []
+        for step in range(steps):
+            batches = [
+                self.source.micro_batch(step, index, num_batches) for index in range(num_batches)
+            ]
+            self.step(batches, RATE, PROBABILITY, self.source.mask_key(step))
+            losses.append(float(self.step.totals.last_loss))
+        return losses
+
+
+@pytest.mark.parametrize("num_batches", [2, 4])
+def test_a_step_in_micro_batches_is_the_step_in_one(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase, num_batches: int
+) -> None:
+    whole, cut = (Case(shards, multilingual_tokenizer) for _ in range(2))
+    assert cut.train(num_batches) == pytest.approx(whole.train(1), rel=1e-6)
+    for name, parameter in whole.model.named_parameters():
+        found = cut.model.get_parameter(name)
+        torch.testing.assert_close(found, parameter, atol=1e-5, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_steps_are_those_of_torch(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase, clip: float
+) -> None:
+    case = Case(shards, multilingual_tokenizer, clip)
+    losses = case.train(1)
+    model = case.start
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.1},
+        {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98), eps=1e-6)
+    for step, found in enumerate(losses):
+        batch = case.source.micro_batch(step)
+        masked = case.masking(
+            batch.ids_BL, batch.lengths_B, batch.rows_B, case.source.mask_key(step), PROBABILITY
+        )
+        real_BL = torch.arange(32) < batch.lengths_B[:, None]
+        used_M = masked.labels_M != IGNORED
+        logits_BLV = model.logits(masked.ids_BL, real_BL)
+        loss = F.cross_entropy(
+            logits_BLV.flatten(0, 1)[masked.positions_M[used_M]], masked.labels_M[used_M]
+        )
+        assert found == pytest.approx(loss.item(), rel=1e-6)
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf"))
+        assert clip == 0 or norm > clip, "the case must clip"
+        optimizer.step()
+    assert float(case.step.totals.norm) == pytest.approx(norm.item(), rel=1e-4)
+    for name, parameter in model.named_parameters():
+        found_parameter = case.model.get_parameter(name)
+        torch.testing.assert_close(found_parameter, parameter, atol=2e-5, rtol=0, msg=name)
+
+
+def test_totals_add_up_until_they_are_reset(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    case = Case(shards, multilingual_tokenizer)
+    losses = case.train(1, steps=4)
+    totals = case.step.totals
+    assert int(totals.steps) == 4
+    assert float(totals.loss) == pytest.approx(sum(losses), rel=1e-9)
+    totals.reset()
+    assert (int(totals.steps), float(totals.loss)) == (0, 0.0)
+    assert float(totals.last_loss) == losses[-1]
+
+
+def test_bfloat16_products_change_the_loss_a_little(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    exact = Case(shards, multilingual_tokenizer).train(1, steps=1)[0]
+    rounded = Case(shards, multilingual_tokenizer, bfloat16=True).train(1, steps=1)[0]
+    assert exact != rounded
+    assert rounded == pytest.approx(exact, rel=0.01)
+
+
+def test_a_bad_step_is_left_out_of_the_mean(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    case = Case(shards, multilingual_tokenizer, teacher=AddedLoss({1: float("nan")}))
+    losses = case.train(1)
+    assert math.isnan(losses[1])
+    totals = case.step.totals
+    assert (int(totals.steps), int(totals.bad)) == (2, 1)
+    assert float(totals.loss) == pytest.approx(losses[0] + losses[2], rel=1e-9)
+
+
+def test_each_micro_batch_has_a_dropout_of_its_own(
+    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    losses = []
+    for seed in (1, 1, 2):
+        case = Case(shards, multilingual_tokenizer, dropout=0.5)
+        batch = replace(case.source.micro_batch(0), dropout_seed=seed)
+        case.step([batch], RATE, PROBABILITY, case.source.mask_key(0))
+        losses.append(float(case.step.totals.last_loss))
+    assert losses[0] == losses[1] != losses[2]
+    seeds = {
+        case.source.micro_batch(step, index, 2).dropout_seed for step in (0, 1) for index in (0, 1)
+    }
+    assert len(seeds) == 4
