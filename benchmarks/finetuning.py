@@ -32,7 +32,7 @@ from rich.table import Table
 from torch import nn
 
 from metaxlm.config import PhrasebookRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
+from metaxlm.data.demo import write_phrasebook
 from metaxlm.experiments.statistics import find_t_quantile, summarize_seeds
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import Shard, open_shard, write_shard
+from metaxlm.data.shards import Shard, open_shard, write_shard
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.unigram import train_unigram
@@ -51,7 +51,7 @@ def sentences(language: str) -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with whole runs: a file is one process's, and the last ones should be short."""
-    long = ("experiments", "recipes", "faults", "cli", "pretraining", "corpus")
+    long = ("experiments", "recipes", "faults", "cli", "pretraining", "data")
     items.sort(key=lambda item: item.path.parts[len(_ROOT.parts)] not in long)
 
 

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import PhrasebookRecipe, Recipe
-from metaxlm.corpus.phrasebook import write_phrasebook
+from metaxlm.data.demo import write_phrasebook
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments import estimates
 from metaxlm.experiments.estimates import (

@@ -17,8 +17,8 @@ import pytest
 from tests.faults.stopped_runs import End, Moment
 
 from metaxlm.config import PhrasebookRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
-from metaxlm.corpus.text import read_sentences, seal_text
+from metaxlm.data.demo import write_phrasebook
+from metaxlm.data.text import read_sentences, seal_text
 from metaxlm.files import digest_file
 from metaxlm.pretraining.checkpoint import step_name
 
@@ -49,7 +49,7 @@ evaluation:
   finetune: {{udpos: {{epochs: 1, length: 32, seeds: 2}}}}
 """
 
-CREW = "metaxlm.corpus.engines.local:_Crew._settle"
+CREW = "metaxlm.data.engines.local:_Crew._settle"
 PIECES = "metaxlm.vocabulary.sentencepiece_training"
 LOOP = "metaxlm.pretraining.loop"
 TRAINING = "metaxlm.experiments.training"
@@ -71,9 +71,9 @@ MOMENTS = [
     Moment("run is planned", "metaxlm.cli.execution:Work.plan", after=True),
     Moment("corpus: start", "metaxlm.experiments.pipeline:prepare_corpus", number=SIGINT),
     Moment("corpus: workers, whole group", CREW, group=True),
-    Moment("corpus: between rounds", "metaxlm.corpus.preparation:_deduplicate"),
-    Moment("corpus: before the last round", "metaxlm.corpus.preparation:_split", number=SIGINT),
-    Moment("corpus: assembly", "metaxlm.corpus.preparation:_assemble"),
+    Moment("corpus: between rounds", "metaxlm.data.pipeline:_deduplicate"),
+    Moment("corpus: before the last round", "metaxlm.data.pipeline:_split", number=SIGINT),
+    Moment("corpus: assembly", "metaxlm.data.pipeline:_assemble"),
     Moment("between stages", "metaxlm.experiments.stage:Stage.run", call=2),
     Moment("vocabulary: SentencePiece reads", f"{PIECES}:_feed", group=True),
     Moment("vocabulary: SentencePiece trains", f"{PIECES}:_wait_for_seeds", number=SIGINT),

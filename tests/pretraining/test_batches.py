@@ -11,7 +11,7 @@ from tests.trainings import Now
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
 from metaxlm.pretraining.batches import BatchSource, Piece, Sample

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizerFast, PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import Shard, ShardCounts
+from metaxlm.data.shards import Shard, ShardCounts
 from metaxlm.errors import MetaXLMError
 from metaxlm.pretraining.blocks import Blocks
 from metaxlm.pretraining.packing import pack

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.pretraining.batches import BatchSource, Piece, Sample
 from metaxlm.pretraining.feed import Feed
 

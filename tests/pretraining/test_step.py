@@ -13,7 +13,7 @@ from tests.trainings import AddedLoss, Source
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretraining.distributed import World
 from metaxlm.pretraining.masking import IGNORED, Masking

@@ -265,7 +265,7 @@ def corpus_stats(
     ] = None,
 ) -> None:
     """Show size, documents, sentences, tokens and sampling probability of each language."""
-    from metaxlm.corpus.statistics import collect_losses, collect_statistics
+    from metaxlm.data.statistics import collect_losses, collect_statistics
     from metaxlm.report.corpus_statistics import (
         describe_losses,
         statistics_table,

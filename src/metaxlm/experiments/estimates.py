@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 
 from metaxlm.config import Recipe, TrainingRecipe
-from metaxlm.corpus.readers.streams import find_compression
+from metaxlm.data.readers.streams import find_compression
 from metaxlm.experiments.evaluation_plan import FeaturePlan, TaskPlan
 from metaxlm.experiments.features import PIVOT
 from metaxlm.experiments.past_runs import PastRuns, PastStage, count_weights, mean_seconds
@@ -209,7 +209,7 @@ class Preparation:
         if engine.name != "local":
             return UNKNOWN
         # Imported here: a machine that gets finished shards has nothing that prepares them.
-        from metaxlm.corpus.engines.local import count_cores
+        from metaxlm.data.engines.local import count_cores
 
         cores = engine.workers or count_cores()
         start = _START_S + _LANGUAGE_START_S * len(self.recipe.languages)

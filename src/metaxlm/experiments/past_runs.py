@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from metaxlm.config import ModelRecipe, Recipe
-from metaxlm.corpus.text import read_counts
+from metaxlm.data.text import read_counts
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.cells import CELLS, RECORD
 from metaxlm.experiments.layout import RunLayout

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from metaxlm.corpus.readers.streams import COMPRESSIONS, open_stream
+from metaxlm.data.readers.streams import COMPRESSIONS, open_stream
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import decode_text
 from metaxlm.progress import say

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.pretraining.packing import Packing, pack
 from metaxlm.vocabulary.special_tokens import boundary_ids

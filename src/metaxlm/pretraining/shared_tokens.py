@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.corpus.encoding import word_mode
+from metaxlm.data.encode import word_mode
 from metaxlm.vocabulary.token_forms import Form, Kind, detect_kind, find_form, spell
 
 Ints = NDArray[np.int64]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 from rich.table import Table
 
-from metaxlm.corpus.statistics import LanguageStatistics, Losses
+from metaxlm.data.statistics import LanguageStatistics, Losses
 from metaxlm.files import atomic_file, write_text
 from metaxlm.languages import language_name
 from metaxlm.report.palette import GRID, INK
