@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metaxlm.data.wikitext import Site, clean_page, is_disambiguation, is_redirect, read_site
-from metaxlm.data.wikitext.prose import MIN_SENTENCE_WORDS, MIN_WORDS, is_prose
+from metaxlm.data.wikitext.blocks import MIN_SENTENCE_WORDS, MIN_WORDS, is_prose
 from metaxlm.data.wikitext.site import Target
 from metaxlm.data.wikitext.templates import show_template
 

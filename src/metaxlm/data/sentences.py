@@ -16,6 +16,8 @@ from functools import cache
 from itertools import pairwise
 from typing import cast
 
+from metaxlm.scripts import SOUTHEAST_ASIAN
+
 MAX_CHARACTERS = 1_000
 """No sentence is longer: without a mark it is cut at a clause, at a space, or anywhere."""
 
@@ -43,7 +45,7 @@ _PARTICLES = {
 }
 _QUOTED = re.compile(r"[」』”’\"'] ?$")
 _SPACE_BETWEEN_WORDS = re.compile(
-    r"(?<=[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]) (?=[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])"
+    rf"(?<=[{SOUTHEAST_ASIAN}]) (?=[{SOUTHEAST_ASIAN}])"
     r"(?![ๆฯໆຯ])"
 )
 _CLAUSE = re.compile(r"[;:؛፤；：၊។᠃]\s*|(?<=\S)\s(?=[–—-]\s)|[，、]|[,،፣]\s")

@@ -1,19 +1,30 @@
-"""Wikitext becomes paragraphs a person would read.
+"""Clean wikitext: a page becomes paragraphs of plain text.
 
-Comes in: the wikitext of a page and its `Site`. Goes out: paragraphs of plain text. Five steps,
-each in time linear in the length of the page:
+1. `elements`: remove comments, references, formulas, galleries, tags.
+2. `templates`: remove or show templates, remove links to files, categories and other languages.
+3. `blocks`: drop tables and headings, join lines to paragraphs and list items.
+4. `inline`: replace links by their labels, remove quotes and entities.
+5. `inline.tidy`: remove invisible characters and leftovers.
 
-1. `elements`: comments, references, formulas, galleries, tags;
-2. `brackets`: templates, links to files, categories and other languages;
-3. `blocks`: tables and headings go, lines become paragraphs and list items;
-4. `inline`: links become their labels, with mwparserfromhell where they are not plain;
-5. `tidying`: invisible characters, and what removed markup leaves behind.
-
-List items stay if they read like prose (`prose`). Headings, tables, formulas and code do not.
+Each step takes time linear in the length of the page. List items stay if they read like prose.
 """
 
-from metaxlm.data.wikitext.cleaning import clean_page
-from metaxlm.data.wikitext.kinds import is_disambiguation, is_redirect
-from metaxlm.data.wikitext.site import Site, read_site
+from metaxlm.data.wikitext.blocks import choose_variants, is_prose, split_blocks
+from metaxlm.data.wikitext.elements import remove_elements, remove_marks
+from metaxlm.data.wikitext.inline import render, tidy
+from metaxlm.data.wikitext.site import Site, is_disambiguation, is_redirect, read_site
+from metaxlm.data.wikitext.templates import remove_brackets
 
 __all__ = ["Site", "clean_page", "is_disambiguation", "is_redirect", "read_site"]
+
+
+def clean_page(wikitext: str, site: Site) -> list[str]:
+    """Return the paragraphs of a page as plain text, one line each, with single spaces."""
+    text = remove_elements(remove_marks(wikitext.replace("\r\n", "\n").replace("\r", "\n")))
+    text = choose_variants(remove_brackets(text, site), site.language)
+    paragraphs = []
+    for block in split_blocks(text):
+        shown = tidy(render(block.text, site))
+        if shown and (not block.is_item or is_prose(shown)):
+            paragraphs.append(shown)
+    return paragraphs

@@ -1,23 +1,42 @@
-"""First step: comments, `<ref>`, `<math>`, `<nowiki>` and all other tags.
+"""Step 1 of cleaning: remove comments, `<ref>`, `<math>`, `<nowiki>` and all other tags.
 
-Comes in: wikitext. Goes out: wikitext without tags. It reads from left to right, as MediaWiki does:
-a comment hides a tag, `<nowiki>` hides a comment, and what stands in a `<ref>` need not be well
-formed. Elements that are no text leave a `HOLE`, tags that only format leave nothing, and tags of
-blocks leave a line break. The time is linear in the length, whatever is left unclosed.
+The text is read from left to right, as MediaWiki does: a comment hides a tag, `<nowiki>` hides a
+comment, and the content of a `<ref>` may be malformed. Elements without readable text leave a
+`HOLE`, inline tags leave nothing, and block tags leave a line break. The time is linear in the
+length, also with unclosed tags.
+
+While a page is cleaned, the noncharacters U+FDD0 to U+FDEF are marks. Text may not contain them:
+`remove_marks` takes them out of a page first, and `unprotect` removes the last ones at the end.
 """
 
 from __future__ import annotations
 
 import re
 
-from metaxlm.data.wikitext.marks import HOLE, NOTHING, protect
-from metaxlm.data.wikitext.words import read_words
+from metaxlm.data.wikitext.site import read_words
 
-# Nobody reads these as a part of a sentence. `pre` and code are text, but not of a language.
+HOLE = "\ufdd0"
+"""The place of a removed part; `tidy` closes it."""
+BROKEN_TEMPLATE = "\ufdd1"
+"""A template starts here and never ends."""
+BROKEN_LINK = "\ufdd2"
+"""A link to a file or a category starts here and never ends."""
+NOTHING = "\ufdd3"
+"""An invisible separator, as `<nowiki />`."""
+
+_PROTECTED = "[]{}<>|'=*#:;&_-!~"
+_FIRST = 0xFDD4
+_TO_MARKS = {ord(sign): chr(_FIRST + index) for index, sign in enumerate(_PROTECTED)}
+_FROM_MARKS = {chr(_FIRST + index): sign for index, sign in enumerate(_PROTECTED)}
+_ANY = re.compile("[\ufdd0-\ufdef]")
+_MARKED = re.compile(f"[{NOTHING}-\ufdef]")
+
+# These are not part of a sentence. `pre` and code are text, but not in a natural language.
 _DROPPED_BLOCKS = read_words(
     """
-    categorytree gallery graph h1 h2 h3 h4 h5 h6 imagemap includeonly indicator inputbox mapframe
-    pre references score source syntaxhighlight table templatedata templatestyles timeline
+    categorytree gallery graph h1 h2 h3 h4 h5 h6 imagemap includeonly indicator inputbox
+    mapframe pre references score source syntaxhighlight table templatedata templatestyles
+    timeline
     """
 )
 _DROPPED_INLINE = read_words("ce chem hiero maplink math phonos ref")
@@ -26,17 +45,19 @@ _DROPPED = _DROPPED_BLOCKS | _DROPPED_INLINE | _DROPPED_SILENTLY
 _INLINE = read_words(
     """
     a abbr b bdi bdo big cite code data del dfn em font i ins kbd langconvert mark noinclude
-    onlyinclude q ruby rb s samp section small span strike strong sub sup time translate tt tvar u
-    var wbr
+    onlyinclude q ruby rb s samp section small span strike strong sub sup time translate tt tvar
+    u var wbr
     """
 )
 _BLOCKS = read_words(
-    "article aside blockquote body caption center dir div dl footer header hr html main menu nav "
-    "noscript ol p poem tbody tfoot thead tr ul"
+    """
+    article aside blockquote body caption center dir div dl footer header hr html main menu nav
+    noscript ol p poem tbody tfoot thead tr ul
+    """
 )
-# Cells come here only without their table; they count as list items.
+# A cell outside of a table counts as a list item.
 _ITEMS = read_words("dd dt li td th")
-# What stands in the place of an element; a hole in the line for those that are not named.
+# Replacements of elements; the default is a hole in the line.
 _HOLES = {
     **dict.fromkeys(_DROPPED_BLOCKS, f"\n{HOLE}\n"),
     **dict.fromkeys(_DROPPED_SILENTLY, ""),
@@ -57,15 +78,30 @@ _REST_OF_LINE = re.compile(r"[ \t]{0,99}\n")
 _PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n")
 
 
+def remove_marks(text: str) -> str:
+    """Remove the characters that cleaning uses as marks."""
+    return _ANY.sub("", text)
+
+
+def protect(text: str) -> str:
+    """Replace the characters of wikitext markup by marks, so that they stay plain text."""
+    return text.translate(_TO_MARKS)
+
+
+def unprotect(text: str) -> str:
+    """Restore protected characters."""
+    return _MARKED.sub(lambda match: _FROM_MARKS.get(match[0], ""), text)
+
+
 def remove_elements(text: str) -> str:
-    """Remove comments, elements that are no text, and tags."""
+    """Remove comments, elements without readable text, and tags."""
     if "<" not in text:
         return text
     return _Remover(text).run()
 
 
 class _Remover:
-    """One pass over a page."""
+    """A single pass over a page."""
 
     def __init__(self, text: str) -> None:
         self._text = _BREAKS.sub("\n\n", text)
@@ -85,7 +121,7 @@ class _Remover:
         return "".join(self._pieces)
 
     def _skip_comment(self, match: re.Match[str]) -> int:
-        """Return where the text goes on; a line that holds only comments is no line at all."""
+        """Return where the text continues; a line with nothing but comments vanishes."""
         end = self._text.find("-->", match.end())
         if end < 0:
             return len(self._text)
@@ -95,7 +131,7 @@ class _Remover:
         return end + 3
 
     def _replace(self, match: re.Match[str], name: str) -> tuple[str, int]:
-        """Return what stands for a tag or its element, and where the text goes on."""
+        """Return the replacement of a tag or its element, and where the text continues."""
         opening = not match["slash"] and not match["rest"].endswith("/")
         if name == "nowiki" or name in _DROPPED:
             return self._replace_element(match, name, opening)
@@ -124,7 +160,7 @@ class _Remover:
         return hole, closer.end()
 
     def _replace_poem(self, match: re.Match[str]) -> tuple[str, int]:
-        """Set the verses flush left: indented lines would be taken for list items."""
+        """Remove the indents of verses, which would make them list items."""
         closer = self._find_closer("poem", match)
         if closer is None:
             return "\n\n", match.end()
@@ -132,14 +168,14 @@ class _Remover:
         return f"\n\n{remove_elements(verses)}\n\n", closer.end()
 
     def _find_closer(self, name: str, opener: re.Match[str]) -> re.Match[str] | None:
-        """Return the next closing tag; each is searched for once, so that time stays linear."""
+        """Return the next closing tag; each is searched once, so that the time stays linear."""
         known = self._closers.get(name)
         if name not in self._closers or (known is not None and known.start() < opener.end()):
             known = self._closers[name] = _CLOSED[name].search(self._text, opener.end())
         return known
 
     def _find_table_end(self, opener: re.Match[str]) -> re.Match[str] | None:
-        """Return the closing tag of an HTML table, past the tables inside it."""
+        """Return the closing tag of an HTML table, after the tables inside it."""
         if self._find_closer("table", opener) is None:
             return None
         depth = 1
@@ -147,11 +183,11 @@ class _Remover:
             depth += -1 if tag[1] else 1
             if depth == 0:
                 return tag
-        self._closers["table"] = None  # one left open: the tables after it are not matched either
+        self._closers["table"] = None  # unclosed: the tables after it are not matched either
         return None
 
     def _is_unclosed(self, opener: re.Match[str], closer: re.Match[str] | None) -> bool:
-        """Say whether the closing tag is that of a later reference, in another paragraph."""
+        """Return whether the closing tag belongs to a later reference in another paragraph."""
         if closer is None:
             return True
         start, end = opener.end(), closer.start()

@@ -1,10 +1,12 @@
-"""Fourth step: links, bold and italic marks, entities.
+"""Steps 4 and 5 of cleaning: the text of a line, without links, bold and italic marks and entities.
 
-Comes in: one line of wikitext. Goes out: the text a reader sees. Almost all links are of the plain
-kinds `[[target|label]]` and `[http://... label]` and are replaced by patterns; whatever is left
-with the bracket of a link goes to mwparserfromhell, which costs more and knows the rest: brackets
-in labels, links in links, all schemes. It takes quadratic time for links that are not closed, so a
-line with more than a few of them only loses its brackets.
+Patterns replace plain links, `[[target|label]]` and `[http://... label]`, which almost all are.
+mwparserfromhell reads the others: brackets in labels, nested links, all schemes. Its time is
+quadratic in the number of unclosed links, so a line with many of them only loses its brackets.
+
+`tidy` removes invisible characters and what the removed markup leaves behind. It changes empty
+parentheses and repeated commas only around holes: `main()` in an article about programs stays. It
+removes marks of the text direction, and keeps the joiners of Persian and the Indic scripts.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
 
-from metaxlm.data.wikitext.marks import HOLE, protect, remove_marks
+from metaxlm.data.wikitext.elements import HOLE, protect, remove_marks, unprotect
 from metaxlm.data.wikitext.site import Site, Target
+from metaxlm.scripts import SOUTHEAST_ASIAN
 
 MAX_OPEN = 30
-"""With more brackets than this left in a line, mwparserfromhell is not asked."""
+"""The most brackets in a line for mwparserfromhell."""
 MAX_LENGTH = 20_000
-"""Nor for longer lines."""
+"""The longest line for mwparserfromhell."""
 
 _PLAIN_LINK = re.compile(r"\[\[([^\[\]{}|<>\n]+)(?:\|([^\[\]{}<>\n]*))?\]\]")
 _PLAIN_EXTERNAL = re.compile(
@@ -32,10 +35,32 @@ _HARD = re.compile(r"\[\[|\]\]|\[[a-z]*:|\[//", re.IGNORECASE)
 _OPENER = re.compile(r"\[|://")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31}|רלמ|رلم);")
 _QUOTES = re.compile(r"'{2,}")
-# Only links are left to find: tags and templates are gone, and what looks like one is text.
+# Only links are left: hide what looks like a tag or template from the parser.
 _SHIELD = str.maketrans("<&={}*#;", "\ufde8\ufde9\ufdea\ufdeb\ufdec\ufded\ufdee\ufdef")
 _UNSHIELD = {mark: sign for sign, mark in _SHIELD.items()}
 _PIPE_TRICK = re.compile(r"^:?(?:[^:]*:)?|\s*[(（][^()（）]*[)）]$|,\s.*$")
+
+# Soft hyphens, direction marks, byte order marks, word joiners, invisible operators, interlinear
+# annotation, object replacement, and control characters that are not white space.
+_INVISIBLE = re.compile(
+    "[\u00ad\u061c\u180e\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc"
+    "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]"
+)
+# A zero-width space separates words in Thai, Lao, Burmese and Khmer and has no meaning elsewhere.
+_ZERO_WIDTH_SPACE = re.compile(rf"(?<![{SOUTHEAST_ASIAN}])\u200b|\u200b(?![{SOUTHEAST_ASIAN}])")
+
+_COMMAS = ",;،؛、，；"
+_SEPARATORS = f" {_COMMAS}:：/–—·•-"
+_PAIRS = {"(": ")", "（": "）", "[": "]"}
+_CLOSING = tuple(_PAIRS.values())
+# No language puts a space before these; French does before the rest.
+_CLOSE = tuple(",.。，、،؛।۔»”") + _CLOSING
+_REACH = 200  # characters before a hole that are searched for punctuation
+_MAX_NESTING = 10
+# Leftovers of links and templates that were never closed, or closed twice.
+_BRACKETS = re.compile(r"[\[\]{}|]{2,}")
+_PAIRED = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 def render(line: str, site: Site) -> str:
@@ -56,7 +81,7 @@ def _render_links(line: str, site: Site) -> str:
 
 
 def show_link(target: str, label: str | None, site: Site) -> str:
-    """Return what is seen of a link."""
+    """Return the visible text of a link."""
     kind = site.classify(target.strip())
     if kind not in (Target.PAGE, Target.SISTER):
         return HOLE
@@ -70,7 +95,7 @@ def show_link(target: str, label: str | None, site: Site) -> str:
 
 
 def render_with_parser(line: str, site: Site) -> str:
-    """Return the text of a line as mwparserfromhell reads it."""
+    """Return the text of a line, parsed by mwparserfromhell."""
     if len(line) > MAX_LENGTH or len(_OPENER.findall(line)) > MAX_OPEN:
         return line
     code = mwparserfromhell.parse(line.translate(_SHIELD), skip_style_tags=True)
@@ -99,15 +124,14 @@ def _decode(match: re.Match[str]) -> str:
     entity = match[0]
     if ord(entity[1]) > 0x7F:
         return ""  # Hebrew and Arabic names of the right-to-left mark
-    shown = unescape(entity)
-    return protect(remove_marks(shown))  # what an entity stands for is never markup
+    return protect(remove_marks(unescape(entity)))  # the character of an entity is never markup
 
 
 def _drop_quotes(line: str) -> str:
     """Drop the marks of bold and italic text; a surplus apostrophe is text.
 
-    As in MediaWiki: four are an apostrophe and bold, and where both marks are odd in number one of
-    the bold ones is an apostrophe and italic (`L'''Odissea''` shows "L'Odissea").
+    As in MediaWiki, four apostrophes are one and a bold mark. If the numbers of bold and of italic
+    marks are both odd, one bold mark is an apostrophe and an italic mark (`L'''Odissea''`).
     """
     runs = list(_QUOTES.finditer(line))
     lengths = [_mark_length(len(run[0])) for run in runs]
@@ -127,7 +151,7 @@ def _mark_length(length: int) -> int:
 
 
 def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -> list[int]:
-    """Take one bold mark for an apostrophe and an italic mark; best after a word of one letter."""
+    """Make one bold mark italic, preferably one after a word of one letter."""
 
     def rank(index: int) -> int:
         before = line[max(0, runs[index].start() - 2) : runs[index].start()]
@@ -140,3 +164,54 @@ def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -
         return lengths
     chosen = min(bold, key=rank)
     return [2 if index == chosen else length for index, length in enumerate(lengths)]
+
+
+def tidy(text: str) -> str:
+    """Return plain text with single spaces; an empty string if no letter is left."""
+    if HOLE in text:
+        text = _close_holes(text)
+    text = " ".join(_BRACKETS.sub(_drop_brackets, text).split())
+    if not text.isprintable():
+        text = _ZERO_WIDTH_SPACE.sub("", _INVISIBLE.sub("", unprotect(text)))
+        text = " ".join(text.split())
+    return text if _LETTER.search(text) else ""
+
+
+def _drop_brackets(run: re.Match[str]) -> str:
+    return "" if _PAIRED.search(run[0]) else run[0]
+
+
+def _close_holes(text: str) -> str:
+    """Remove holes and the punctuation that belonged to the removed text."""
+    done: list[str] = []
+    left, *rest = " ".join(text.split()).split(HOLE)
+    for right in rest:
+        while done and not left.strip(_SEPARATORS):
+            before = done.pop()
+            done += [before[:-_REACH]] if len(before) > _REACH else []
+            left = before[-_REACH:] + left
+        left, right = _close_hole(left, right)
+        done.append(left)
+        left = right
+    return "".join([*done, left])
+
+
+def _close_hole(left: str, right: str) -> tuple[str, str]:
+    """Return the text before and after a hole, without superfluous punctuation."""
+    before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
+    for _ in range(_MAX_NESTING):
+        if not before or _PAIRS.get(before[-1]) != after[:1]:
+            break
+        left, right = before[:-1], after[1:]
+        before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
+    if before[-1:] in _PAIRS:
+        return before, after
+    if after.startswith(_CLOSING):
+        return left.rstrip(f" {_COMMAS}"), after
+    if not before:
+        return "", right.lstrip(f" {_COMMAS}:")
+    left_end, right_start = left.rstrip(), right.lstrip()
+    follows_comma = left_end.endswith(tuple(_COMMAS)) and right_start.startswith(tuple(_COMMAS))
+    if follows_comma or right_start.startswith(_CLOSE):
+        return left_end.rstrip(f" {_COMMAS}"), right_start
+    return left, right

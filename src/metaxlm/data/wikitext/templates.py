@@ -1,22 +1,26 @@
-"""Templates that stand for words of the sentence they are in.
+"""Step 2 of cleaning: templates, and links to files, categories and other languages.
 
-Comes in: what stands between the braces of a template. Goes out: the text a reader sees instead, or
-nothing, which is right for most: boxes, notes, navigation, coordinates. The ones below are
-different; without them a sentence has a gap (`The river is {{convert|3|km|mi}} long`). They are
-those whose text is among their arguments and whose name means the same in all wikis that have it.
-What a template computes, such as the same length in miles, is left out.
+Templates are removed, or replaced by their text. Links without text go with everything inside. One
+pass matches the brackets with a stack, so nesting has no cost. A heading ends all open brackets:
+an unclosed bracket costs at most its section, and only what looks like a template or a caption.
+
+Most templates show nothing that belongs to a sentence: boxes, notes, navigation, coordinates. The
+ones in `_FORMS` do (`The river is {{convert|3|km|mi}} long`): their text is among their arguments,
+and their name means the same in every wiki that has it. What a template computes is left out.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from metaxlm.data.wikitext.words import fold
+from metaxlm.data.wikitext.elements import BROKEN_LINK, BROKEN_TEMPLATE, HOLE
+from metaxlm.data.wikitext.site import Site, Target, fold
 
 MAX_LENGTH = 4_000
-"""Longer templates are boxes, and are not looked into."""
+"""A longer template is a box and shows nothing."""
 
-# `$1` is the first argument without a name; of the forms between bars the first that is not empty.
+# `$1` is the first unnamed argument. The first form between bars that is not empty is shown.
 _FORMS = {
     "$1": """
         nowrap, nobr, nobreak, small, smaller, smallcaps, sc, big, larger, nobold, noitalic, nobots,
@@ -56,21 +60,130 @@ _FAMILIES = ((re.compile(r"lang-[a-z-]+2?"), "$1"), (re.compile(r"link-[a-z-]+")
 _PLACE = re.compile(r"\$([a-z]+|\d)")
 _BAR = re.compile(r"\[\[|\]\]|\|")
 _NAMED = re.compile(r"\s*([\w -]{1,30}?)\s*=(?!=)")
-_UNITS = {
-    "km2": "km²",
-    "m2": "m²",
-    "m3": "m³",
-    "sqmi": "sq mi",
-    "sqkm": "km²",
-    "C": "°C",
-    "F": "°F",
-}
+_UNITS = {"km2": "km²", "m2": "m²", "m3": "m³", "sqmi": "sq mi", "sqkm": "km²"}
+_UNITS |= {"C": "°C", "F": "°F"}
+# Each branch starts with another character, so that the search can skip all others.
+_TOKEN = re.compile(r"\{\{+|\}\}+|\[\[|\]\]+|\n==[^\n]*==[ \t]*(?=\n|\Z)")
+# An unclosed template continues as long as lines look like its parameters.
+_BROKEN = re.compile(
+    rf"{BROKEN_TEMPLATE}[^\n{BROKEN_TEMPLATE}]*(?:\n[ \t]*[|!}}][^\n]*)*|{BROKEN_LINK}[^\n]*"
+)
+_KEPT = (Target.PAGE, Target.SISTER)
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An open bracket: its place in the output, and the number of its open braces (0: a link)."""
+
+    index: int
+    braces: int
+
+
+def remove_brackets(text: str, site: Site) -> str:
+    """Remove or show templates, and remove links without text; keep other links unchanged."""
+    if "{{" not in text and "[[" not in text:
+        return text.replace("}}", "")
+    out: list[str] = []
+    frames: list[_Frame] = []
+    text = f"\n{text}"
+    position = 0
+    for match in _TOKEN.finditer(text):
+        out.append(text[position : match.start()])
+        position = match.end()
+        token = match[0]
+        if token == "[[":
+            frames.append(_Frame(len(out), 0))
+            out.append("[[")
+        elif token[0] == "]":
+            _close_links(out, frames, len(token), site)
+        elif token[0] == "{":
+            frames.append(_Frame(len(out), len(token)))
+            out.append(token)
+        elif token[0] == "}":
+            _close_templates(out, frames, len(token))
+        else:
+            _break_open(out, frames, site)
+            out.append(token)
+    out.append(text[position:])
+    _break_open(out, frames, site)
+    return _BROKEN.sub(HOLE, "".join(out))
+
+
+def _close_links(out: list[str], frames: list[_Frame], brackets: int, site: Site) -> None:
+    """Match closing brackets in twos; a third one closes an external link, if one is open."""
+    is_web = brackets % 2 == 1 and "[" in out[-1]
+    out.append("]" if is_web else "")
+    for _ in range(brackets // 2):
+        _close_link(out, frames, site)
+    out.append("]" if brackets % 2 == 1 and not is_web else "")
+
+
+def _close_link(out: list[str], frames: list[_Frame], site: Site) -> None:
+    """Close the innermost link, unless it is outside of an open template."""
+    if not frames or frames[-1].braces:
+        out.append("]]")
+        return
+    index = frames.pop().index
+    if _classify(out, index, site) in _KEPT:
+        out.append("]]")
+    else:
+        del out[index:]
+        out.append(HOLE)
+
+
+def _classify(out: list[str], index: int, site: Site) -> Target:
+    """Return the kind of the link at an index; its target is in the part after its brackets."""
+    if index + 1 >= len(out):
+        return Target.PAGE
+    return site.classify(out[index + 1].partition("|")[0].strip())
+
+
+def _close_templates(out: list[str], frames: list[_Frame], braces: int) -> None:
+    """Match closing braces with open ones, in twos and threes as MediaWiki does."""
+    while braces >= 2:
+        # Unclosed links inside a template do not keep it open.
+        depth = len(frames) - 1
+        while depth >= 0 and not frames[depth].braces:
+            depth -= 1
+        if depth < 0:
+            return
+        del frames[depth + 1 :]
+        frame = frames[-1]
+        matched = 3 if braces >= 3 and frame.braces >= 3 else 2
+        braces -= matched
+        frame.braces -= matched
+        shown = _show(out, frame.index) if matched == 2 else ""
+        del out[frame.index :]
+        if frame.braces < 2:
+            frames.pop()
+        out += ["{" * frame.braces, shown or HOLE]
+    out.append("}" * braces)  # `{{!}}}` is the end of a table
+
+
+def _show(out: list[str], index: int) -> str:
+    """Return the text of the template whose braces are at an index of the output."""
+    length = 0
+    for piece in out[index + 1 :]:
+        length += len(piece)
+        if length > MAX_LENGTH:
+            return ""
+    return show_template("".join(out[index + 1 :]).replace(HOLE, ""))
+
+
+def _break_open(out: list[str], frames: list[_Frame], site: Site) -> None:
+    """Mark open templates and links as broken; links with text lose only their brackets, later."""
+    for frame in frames:
+        if frame.braces:
+            out[frame.index] = BROKEN_TEMPLATE
+        elif _classify(out, frame.index, site) not in _KEPT:
+            out[frame.index] = BROKEN_LINK
+    frames.clear()
 
 
 def show_template(content: str) -> str:
-    """Return the text a reader sees for a template; mostly nothing.
+    """Return the text that a reader sees for a template, mostly none.
 
-    `content` is what stands between the braces, with the templates inside it already replaced.
+    `content` is the text between the braces, with the templates inside already replaced.
     """
     head, bar, rest = content.partition("|")
     name, colon, value = head.partition(":")
@@ -89,7 +202,7 @@ def show_template(content: str) -> str:
 
 
 def _fill(form: str, arguments: dict[str, str]) -> str:
-    """Put arguments into the first form whose places can be filled."""
+    """Fill the first form whose arguments exist."""
     if "$" not in form:
         return form
     for choice in form.split("|"):
@@ -101,7 +214,7 @@ def _fill(form: str, arguments: dict[str, str]) -> str:
 
 
 def _read_arguments(text: str) -> dict[str, str]:
-    """Return arguments by name, or by number where they have none."""
+    """Return the arguments by name, or by number if they have no name."""
     arguments: dict[str, str] = {}
     number = 0
     for part in _split_at_bars(text):
@@ -115,7 +228,7 @@ def _read_arguments(text: str) -> dict[str, str]:
 
 
 def _split_at_bars(text: str) -> list[str]:
-    """Split at the bars that are not those of a link."""
+    """Split at the bars outside of links."""
     parts, start, depth = [], 0, 0
     for match in _BAR.finditer(text):
         if match[0] == "|":
