@@ -199,7 +199,7 @@ def classify(pair: Pair, rows_VD: Rows, is_random: Mask, is_blind: Mask) -> NDAr
 def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     """Plan and apply, with more dictionaries each time."""
     from metaxlm.config import MatchingRecipe
-    from metaxlm.data.frequencies import count_corpus
+    from metaxlm.data.statistics import count_corpus
     from metaxlm.initialization.apply import Parts, initialize
     from metaxlm.initialization.composition import Counts
     from metaxlm.initialization.dictionaries import load_dictionaries

@@ -54,7 +54,7 @@ class End:
     seconds: float | None
     """Since the signal; None if it was not sent."""
     left: int
-    """How many of its processes are still alive."""
+    """Number of its processes that are alive a second later."""
 
 
 class Trigger:
@@ -131,7 +131,12 @@ def start(recipe: Path, folder: Path, moment: Moment | None) -> End:
             ).pid
     code = wait(child)
     seconds = time.time() - float(record.read_text()) if record.is_file() else None
-    return End(code, (folder / "errors").read_text("utf-8"), seconds, count_group(child))
+    deadline = (
+        time.monotonic() + 1.0
+    )  # the resource tracker of multiprocessing ends after its parent
+    while (left := count_group(child)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return End(code, (folder / "errors").read_text("utf-8"), seconds, left)
 
 
 def run_and_exit(recipe: Path, folder: Path, moment: Moment | None) -> NoReturn:

@@ -49,7 +49,7 @@ evaluation:
   finetune: {{udpos: {{epochs: 1, length: 32, seeds: 2}}}}
 """
 
-CREW = "metaxlm.data.engines.local:_Crew._settle"
+TASKS = "metaxlm.data.executors:_collect_errors"
 PIECES = "metaxlm.vocabulary.sentencepiece_training"
 LOOP = "metaxlm.pretraining.loop"
 TRAINING = "metaxlm.experiments.training"
@@ -70,7 +70,7 @@ MOMENTS = [
     Moment("recipe is read", "metaxlm.recipe_file:load_recipe", after=True),
     Moment("run is planned", "metaxlm.cli.execution:Work.plan", after=True),
     Moment("corpus: start", "metaxlm.experiments.pipeline:prepare_corpus", number=SIGINT),
-    Moment("corpus: workers, whole group", CREW, group=True),
+    Moment("corpus: workers, whole group", TASKS, group=True),
     Moment("corpus: between rounds", "metaxlm.data.pipeline:_deduplicate"),
     Moment("corpus: before the last round", "metaxlm.data.pipeline:_split", number=SIGINT),
     Moment("corpus: assembly", "metaxlm.data.pipeline:_assemble"),
@@ -79,7 +79,7 @@ MOMENTS = [
     Moment("vocabulary: SentencePiece trains", f"{PIECES}:_wait_for_seeds", number=SIGINT),
     Moment("vocabulary: rounds, whole group", f"{PIECES}:_show_rounds", group=True),
     Moment("vocabulary: byte-level BPE", "metaxlm.experiments.preparation:train_byte_bpe"),
-    Moment("shards: workers, whole group", CREW, number=SIGINT, group=True),
+    Moment("shards: workers, whole group", TASKS, call=5, number=SIGINT, group=True),
     Moment("shards: almost complete", "metaxlm.experiments.stage:Stage._marker"),
     Moment("meta: before the loop", f"{LOOP}:_resume", number=SIGINT),
     Moment("meta: in the loop", f"{LOOP}:_Training.take_step", step=2),

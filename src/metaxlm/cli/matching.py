@@ -85,7 +85,7 @@ def match_command(
             "match: needs --from MODEL, --to TOKENIZER and --output DIR; `metaxlm match --help` "
             "tells the rest"
         )
-    from metaxlm.data.frequencies import count_corpus
+    from metaxlm.data.statistics import count_corpus
     from metaxlm.initialization.start import check_output, match
     from metaxlm.manifest import atomic_folder
     from metaxlm.recipe_file import load_matching

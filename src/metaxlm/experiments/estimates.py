@@ -209,7 +209,7 @@ class Preparation:
         if engine.name != "local":
             return UNKNOWN
         # Imported here: a machine that gets finished shards has nothing that prepares them.
-        from metaxlm.data.engines.local import count_cores
+        from metaxlm.data.executors import count_cores
 
         cores = engine.workers or count_cores()
         start = _START_S + _LANGUAGE_START_S * len(self.recipe.languages)

@@ -78,8 +78,8 @@ def fold(name: str) -> str:
 
 def _read_names() -> dict[str, dict[str, frozenset[str]]]:
     """Return the folded names by column and language."""
-    with files(__package__).joinpath("names.tsv").open(encoding="utf-8", newline="") as file:
-        rows = {row.pop("language"): row for row in csv.DictReader(file, delimiter="\t")}
+    text = files(__package__).joinpath("names.tsv").read_text(encoding="utf-8")
+    rows = {row.pop("language"): row for row in csv.DictReader(text.split("\n"), delimiter="\t")}
     return {
         column: {
             language: frozenset(map(fold, row[column].split(", ")))
