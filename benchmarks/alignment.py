@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metaxlm.config import PhrasebookRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
+from metaxlm.data.demo import write_phrasebook
 from metaxlm.features.alignment import AlignSettings, Links, align_words
 from metaxlm.features.layers import LayerChoice, parse_layers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder

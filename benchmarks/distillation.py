@@ -26,9 +26,9 @@ from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.config import DistillationRecipe, PhrasebookRecipe, TrainingRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
-from metaxlm.corpus.shards import open_shard, write_shard
-from metaxlm.corpus.text import read_sentences
+from metaxlm.data.demo import write_phrasebook
+from metaxlm.data.shards import open_shard, write_shard
+from metaxlm.data.text import read_sentences
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained
 from metaxlm.pretrain.batches.masking import Masking

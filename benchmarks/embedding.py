@@ -31,7 +31,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from metaxlm.config import PhrasebookRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
+from metaxlm.data.demo import write_phrasebook
 from metaxlm.features.embedding import EmbedSettings, embed_texts, plan_work
 from metaxlm.features.layers import LayerChoice
 from metaxlm.features.sentence_batches import find_frame, tokenize_texts

@@ -30,9 +30,9 @@ from transformers import (
 )
 
 from metaxlm.config import PhrasebookRecipe, TrainingRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
-from metaxlm.corpus.shards import Shard, open_shard, write_shard
-from metaxlm.corpus.text import read_sentences
+from metaxlm.data.demo import write_phrasebook
+from metaxlm.data.shards import Shard, open_shard, write_shard
+from metaxlm.data.text import read_sentences
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.prefetch import Prefetcher
 from metaxlm.pretrain.batches.source import BatchSource

@@ -35,7 +35,7 @@ from torch import nn
 
 from metaxlm.analysis.stats import deviation
 from metaxlm.config import PhrasebookRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
+from metaxlm.data.demo import write_phrasebook
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel

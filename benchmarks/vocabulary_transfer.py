@@ -159,7 +159,7 @@ def read_rows(model: MaskedLM) -> Rows:
 
 def write_material(options: Namespace, pair: Pair, folder: Path) -> Mask:
     """Write what the peers need; return which target rows the one language's text uses."""
-    from metaxlm.corpus.text import read_sentences
+    from metaxlm.data.text import read_sentences
     from metaxlm.initialization.dictionaries import load_dictionaries
 
     np.save(folder / "source.npy", pair.rows_VD)
@@ -199,7 +199,7 @@ def classify(pair: Pair, rows_VD: Rows, is_random: Mask, is_blind: Mask) -> NDAr
 def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     """Plan and apply, with more dictionaries each time."""
     from metaxlm.config import MatchingRecipe
-    from metaxlm.corpus.frequencies import count_corpus
+    from metaxlm.data.statistics import count_corpus
     from metaxlm.initialization.apply import Parts, initialize
     from metaxlm.initialization.composition import Counts
     from metaxlm.initialization.dictionaries import load_dictionaries

@@ -2,7 +2,7 @@
 
     python benchmarks/wikitext.py
 
-Both get the pages of the hand-written dumps in `tests/corpus/dumps` again and again, then two hard
+Both get the pages of the hand-written dumps in `tests/data/dumps` again and again, then two hard
 pages: web links that are not closed, and templates nested ten thousand deep. The peer only strips
 markup; ours also drops tables, files, references and list items that are no prose.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import mwparserfromhell
 
-from metaxlm.corpus.wikitext import Site, clean_page
+from metaxlm.data.wikitext import Site, clean_page
 
 DUMPS = Path(__file__).parent.parent / "tests" / "corpus" / "dumps"
 REPEATS = 20

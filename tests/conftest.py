@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import Shard, open_shard, write_shard
+from metaxlm.data.shards import Shard, open_shard, write_shard
 from metaxlm.progress import set_quiet
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe
 from metaxlm.vocabulary.unigram import train_unigram

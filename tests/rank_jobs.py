@@ -24,7 +24,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.cli.endings import ending_together, explain, is_heard, print_error
 from metaxlm.config import ExecutionRecipe
-from metaxlm.corpus.shards import Shard, open_shard
+from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch

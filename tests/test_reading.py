@@ -16,9 +16,9 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm import reading
-from metaxlm.corpus.documents import Rejection, Split
-from metaxlm.corpus.readers import parquet
-from metaxlm.corpus.readers.parquet_pages import list_pages, open_parquet
+from metaxlm.data.documents import Rejection, Split
+from metaxlm.data.readers import parquet
+from metaxlm.data.readers.parquet_pages import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.features.sentence_batches import find_frame, take_texts, tokenize_texts
 from metaxlm.features.sentence_files import open_sentences

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from metaxlm.scripts import (
     COMMON,
     SAMPLE_CHARACTERS,
+    UNSPACED,
+    UNSPACED_CHARACTERS,
     drop_foreign,
     find_script,
     measure_share,
@@ -85,3 +89,11 @@ def test_share_agrees_with_the_script_of_each_character(text: str, script: str) 
 def test_foreign_letters_are_dropped() -> None:
     assert drop_foreign("Kyiv (Київ, 京) 2.8 é", ("Latin",)) == "Kyiv (, ) 2.8 é"
     assert drop_foreign("日本の Tokyo", ("Han", "Kana")) == "日本の "
+
+
+def test_characters_of_unspaced_scripts_match_their_pattern() -> None:
+    pattern = re.compile(f"[{UNSPACED_CHARACTERS}]")
+    for character in map(chr, range(0x40000)):
+        script = find_script(character)
+        if script != COMMON:
+            assert (script in UNSPACED) == bool(pattern.match(character)), character

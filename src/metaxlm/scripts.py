@@ -1,9 +1,8 @@
-"""The script of a token, and how much of a text is in a script.
+"""The script of a token, and the share of a text's letters that are in given scripts.
 
-Comes in: a token's or paragraph's text. Goes out: a script name such as Latin, Cyrillic or Han,
-taken from the Unicode name of the first letter (`Common` for tokens without letters: digits,
-punctuation), for the tables that say what each script starts with; or the share of a text's letters
-that are in given scripts, by which corpus cleaning drops paragraphs in the wrong one.
+A script has a name such as Latin, Cyrillic or Han, from the Unicode name of the first letter;
+tokens without letters (digits, punctuation) are `Common`. Corpus cleaning drops paragraphs by the
+share of their letters in the scripts of the language.
 """
 
 from __future__ import annotations
@@ -18,6 +17,17 @@ from numpy.typing import NDArray
 COMMON = "Common"
 SPECIAL = "Special"
 """In place of a script for rows that are not text: special tokens and broken-off bytes."""
+
+UNSPACED = frozenset({"Bopomofo", "Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"})
+"""Scripts that put no spaces between words."""
+SOUTHEAST_ASIAN = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+"""Thai, Lao, Burmese and Khmer, for a character class of a regular expression."""
+UNSPACED_CHARACTERS = (
+    rf"{SOUTHEAST_ASIAN}\ua9e0-\ua9ff\uaa60-\uaa7f\u0f00-\u0fff\u3005-\u3007"
+    r"\u302a-\u302d\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    r"\U0001aff0-\U0001b16f\U00020000-\U0003ffff"
+)
+"""Characters of the scripts in `UNSPACED`, for a character class of a regular expression."""
 
 SAMPLE_CHARACTERS = 2_000
 """`measure_share` looks at no more than this from the start of a text: more changes no verdict."""

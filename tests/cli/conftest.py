@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaxlm.corpus.phrasebook import write_phrasebook
+from metaxlm.data.demo import write_phrasebook
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.vocabulary.unigram import train_unigram

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.cli.doctor import LEAST_VERSIONS
-from metaxlm.corpus.shards import write_shard
+from metaxlm.data.shards import write_shard
 from metaxlm.model.encoder import MaskedLM
 from metaxlm.pretrain import checkpoint
 from tests.commands import Command

@@ -18,7 +18,7 @@ from tests.toy_runs import run, start
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from metaxlm.cli import main
-from metaxlm.corpus.shards import open_shard
+from metaxlm.data.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.hugging_face import load_pretrained
 from metaxlm.pretrain.batches.prefetch import Prefetcher

@@ -105,8 +105,8 @@ def _write_jsonl(folder: Path) -> None:
 
 
 def _read_jsonl(folder: Path) -> None:
-    from metaxlm.corpus.documents import Rejection, Split
-    from metaxlm.corpus.readers.jsonl import read_jsonl
+    from metaxlm.data.documents import Rejection, Split
+    from metaxlm.data.readers.jsonl import read_jsonl
 
     for record in read_jsonl(Split(folder / "de.jsonl.xz"), lambda _: None):
         if isinstance(record, Rejection):
@@ -138,8 +138,8 @@ def _write_rows(folder: Path, columns: dict[str, Any], **options: Any) -> None:
 
 
 def _read_parquet(folder: Path) -> None:
-    from metaxlm.corpus.documents import Split
-    from metaxlm.corpus.readers.parquet import read_parquet
+    from metaxlm.data.documents import Split
+    from metaxlm.data.readers.parquet import read_parquet
 
     for _ in read_parquet(Split(folder / "de.parquet", 0, None, 1), lambda _: None):
         pass

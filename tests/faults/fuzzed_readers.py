@@ -119,20 +119,20 @@ def _zstd(data: bytes) -> bytes:
     weight=2,
 )  # fmt: skip
 def _read_text_corpus(folder: Path) -> None:
-    from metaxlm.corpus.readers.text import read_text
+    from metaxlm.data.readers.text import read_text
 
     _read_corpus(folder, "text", read_text)
 
 
 @_reader("corpus jsonl", _files(de__jsonl=_JSONL, fr__jsonl__xz=lzma.compress(_JSONL.encode())))
 def _read_jsonl_corpus(folder: Path) -> None:
-    from metaxlm.corpus.readers.jsonl import read_jsonl
+    from metaxlm.data.readers.jsonl import read_jsonl
 
     _read_corpus(folder, "jsonl", read_jsonl)
 
 
 def _read_corpus(folder: Path, source: Any, read: Any) -> None:
-    from metaxlm.corpus.readers.inputs import find_inputs, split_input
+    from metaxlm.data.readers.inputs import find_inputs, split_input
 
     for language in sorted({path.name.split(".")[0] for path in folder.iterdir()}):
         for path in find_inputs(folder, source, language):
@@ -154,7 +154,7 @@ def _write_parquet(folder: Path) -> None:
 
 @_reader("corpus parquet", _write_parquet, weight=2)
 def _read_parquet_corpus(folder: Path) -> None:
-    from metaxlm.corpus.readers.parquet import read_parquet
+    from metaxlm.data.readers.parquet import read_parquet
 
     _read_corpus(folder, "parquet", read_parquet)
 
@@ -171,7 +171,7 @@ def _write_dump(folder: Path) -> None:
 
 @_reader("corpus dump", _write_dump)
 def _read_dump_corpus(folder: Path) -> None:
-    from metaxlm.corpus.readers.dump import read_dump
+    from metaxlm.data.readers.dump import read_dump
 
     _read_corpus(folder, "dump", read_dump)
 
@@ -642,7 +642,7 @@ def _read_finetuned(folder: Path) -> None:
 def _write_checkpoints(folder: Path) -> None:
     import torch
 
-    from metaxlm.pretraining.checkpoint import Checkpoint, TrainingState, save_checkpoint
+    from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 
     tensors = {"a": torch.ones(3, 4), "b": torch.zeros(5)}
     save_checkpoint(folder, Checkpoint(tensors, tensors, TrainingState(step=2)))
@@ -654,7 +654,7 @@ def _write_checkpoints(folder: Path) -> None:
 @_reader("checkpoints", _write_checkpoints)
 def _read_checkpoints(folder: Path) -> None:
     from metaxlm.manifest import write_manifest
-    from metaxlm.pretraining.checkpoint import load_newest
+    from metaxlm.pretrain.checkpoint import load_newest
 
     load_newest(folder)
     other = folder / "other/step-00000003"
@@ -670,15 +670,15 @@ def _write_shards(folder: Path) -> None:
     from tests.conftest import sentences
     from tests.model.conftest import make_unigram_tokenizer
 
-    from metaxlm.corpus.shards import write_shard
+    from metaxlm.data.shards import write_shard
 
     write_shard(folder / "en", sentences("en"), make_unigram_tokenizer())
 
 
 @_reader("shards", _write_shards, weight=0.5)
 def _read_shards(folder: Path) -> None:
-    from metaxlm.corpus.shards import open_shard
-    from metaxlm.corpus.statistics import collect_statistics
+    from metaxlm.data.shards import open_shard
+    from metaxlm.data.statistics import collect_statistics
 
     shard = open_shard(folder / "en")
     shard.sentence(0)

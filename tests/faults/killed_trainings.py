@@ -19,7 +19,7 @@ import torch
 from tests.conftest import PARTS, sentences
 from tests.trainings import RECIPE, Training, ending
 
-from metaxlm.corpus.shards import open_shard, write_shard
+from metaxlm.data.shards import open_shard, write_shard
 from metaxlm.files import digest_value
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.progress import set_quiet

@@ -54,7 +54,7 @@ class End:
     seconds: float | None
     """Since the signal; None if it was not sent."""
     left: int
-    """How many of its processes are still alive."""
+    """Number of its processes that are alive a second later."""
 
 
 class Trigger:
@@ -132,7 +132,12 @@ def start(recipe: Path, folder: Path, moment: Moment | None) -> End:
             ).pid
     code = wait(child)
     seconds = time.time() - float(record.read_text()) if record.is_file() else None
-    return End(code, (folder / "errors").read_text("utf-8"), seconds, count_group(child))
+    deadline = (
+        time.monotonic() + 1.0
+    )  # the resource tracker of multiprocessing ends after its parent
+    while (left := count_group(child)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return End(code, (folder / "errors").read_text("utf-8"), seconds, left)
 
 
 def run_and_exit(recipe: Path, folder: Path, moment: Moment | None) -> NoReturn:
@@ -179,7 +184,7 @@ def main() -> None:
     if isinstance(moments, dict):
         run(recipe, folder, Moment(**moments))
         return
-    for name in ("cli.execution", "cli.summary", "corpus.preparation", "experiments.publication"):
+    for name in ("cli.execution", "cli.summary", "data.pipeline", "experiments.publication"):
         importlib.import_module(f"metaxlm.{name}")
     chosen = [*(Moment(**fields) for fields in moments), None]
     print(json.dumps([asdict(start(recipe, folder, moment)) for moment in chosen]))

@@ -10,7 +10,7 @@ from tests.damage import flipped, list_files, make_run
 from tests.trainings import RECIPE, Training
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.experiments.verification import verify
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 from metaxlm.progress import set_quiet

@@ -12,7 +12,7 @@ from tests.conftest import PARTS, sentences
 from tests.rank_jobs import Job, Work, ranks
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import write_shard
+from metaxlm.data.shards import write_shard
 from metaxlm.pretrain.checkpoint import list_checkpoints
 
 TIMEOUT_S = 10

@@ -17,8 +17,8 @@ import pytest
 from tests.faults.stopped_runs import End, Moment
 
 from metaxlm.config import PhrasebookRecipe
-from metaxlm.corpus.phrasebook import write_phrasebook
-from metaxlm.corpus.text import read_sentences, seal_text
+from metaxlm.data.demo import write_phrasebook
+from metaxlm.data.text import read_sentences, seal_text
 from metaxlm.files import digest_file
 from metaxlm.pretrain.checkpoint import step_name
 
@@ -49,7 +49,7 @@ evaluation:
   finetune: {{udpos: {{epochs: 1, length: 32, seeds: 2}}}}
 """
 
-CREW = "metaxlm.corpus.engines.local:_Crew._settle"
+TASKS = "metaxlm.data.executors:_collect_errors"
 PIECES = "metaxlm.vocabulary.sentencepiece_training"
 LOOP = "metaxlm.pretrain.loop"
 BATCHES = "metaxlm.pretrain.batches.prefetch"
@@ -71,16 +71,16 @@ MOMENTS = [
     Moment("recipe is read", "metaxlm.recipe_file:load_recipe", after=True),
     Moment("run is planned", "metaxlm.cli.execution:Work.plan", after=True),
     Moment("corpus: start", "metaxlm.experiments.pipeline:prepare_corpus", number=SIGINT),
-    Moment("corpus: workers, whole group", CREW, group=True),
-    Moment("corpus: between rounds", "metaxlm.corpus.preparation:_deduplicate"),
-    Moment("corpus: before the last round", "metaxlm.corpus.preparation:_split", number=SIGINT),
-    Moment("corpus: assembly", "metaxlm.corpus.preparation:_assemble"),
+    Moment("corpus: workers, whole group", TASKS, group=True),
+    Moment("corpus: between rounds", "metaxlm.data.pipeline:_deduplicate"),
+    Moment("corpus: before the last round", "metaxlm.data.pipeline:_split", number=SIGINT),
+    Moment("corpus: assembly", "metaxlm.data.pipeline:_assemble"),
     Moment("between stages", "metaxlm.experiments.stage:Stage.run", call=2),
     Moment("vocabulary: SentencePiece reads", f"{PIECES}:_feed", group=True),
     Moment("vocabulary: SentencePiece trains", f"{PIECES}:_wait_for_seeds", number=SIGINT),
     Moment("vocabulary: rounds, whole group", f"{PIECES}:_show_rounds", group=True),
     Moment("vocabulary: byte-level BPE", "metaxlm.experiments.preparation:train_byte_bpe"),
-    Moment("shards: workers, whole group", CREW, number=SIGINT, group=True),
+    Moment("shards: workers, whole group", TASKS, call=5, number=SIGINT, group=True),
     Moment("shards: almost complete", "metaxlm.experiments.stage:Stage._marker"),
     Moment("meta: before the loop", f"{LOOP}:_resume", number=SIGINT),
     Moment("meta: in the loop", f"{BATCHES}:Prefetcher.get", step=2),

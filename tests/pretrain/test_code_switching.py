@@ -15,7 +15,7 @@ from tests.trainings import Source, Training, crash, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
 from metaxlm.pretrain.code_switching import Switching, SwitchTable, ends_words, make_switch_table
 from metaxlm.vocabulary.byte_bpe import train_byte_bpe

@@ -10,7 +10,7 @@ import torch
 from tests.trainings import BAD_GRADIENT, RECIPE, Training, crash, ending, rows
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.pretrain.checkpoint import CheckpointWriter, TrainingState, load_newest

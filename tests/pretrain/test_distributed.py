@@ -13,7 +13,7 @@ from tests.rank_jobs import Job, Work, notes, open_shards, run_job, samples, tor
 from tests.trainings import CPU, ending, rows
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import write_shard
+from metaxlm.data.shards import write_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 from metaxlm.pretrain.distributed import DistributedContext, choose_device

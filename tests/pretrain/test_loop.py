@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tests.trainings import BAD_GRADIENT, CPU, RECIPE, Training, crash, ending, rows
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.encoder import MaskedLM

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaxlm.corpus.sentences import split_sentences
+from metaxlm.data.sentences import split_sentences
 from metaxlm.pretrain.batches.packing import Packing, pack
 
 CORPORA = Path(__file__).parents[2] / ".." / "shared" / "data" / "corpora"

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.pretrain.batches.prefetch import Prefetcher
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
 

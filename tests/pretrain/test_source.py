@@ -14,7 +14,7 @@ from tests.trainings import Now
 from transformers import BertTokenizerFast, PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.corpus.shards import Shard, ShardCounts
+from metaxlm.data.shards import Shard, ShardCounts
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
 from metaxlm.pretrain.batches.masking import Masking

@@ -13,7 +13,7 @@ from tests.trainings import AddedLoss, Source
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import ExecutionRecipe, TrainingRecipe
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.distributed import DistributedContext

@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, processors
 from tokenizers.models import BPE, Unigram
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from metaxlm.corpus.encoding import SentenceEncoder
+from metaxlm.data.encode import SentenceEncoder
 from metaxlm.vocabulary.trimming import choose_pieces, trim_tokenizer
 
 ROLES = ("bos", "eos", "sep", "cls", "pad", "unk", "mask")

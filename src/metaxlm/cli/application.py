@@ -275,8 +275,8 @@ def corpus_stats(
 ) -> None:
     """Show size, documents, sentences, tokens and sampling probability of each language."""
     from metaxlm.cli.summary import print_table
-    from metaxlm.corpus.statistics import collect_losses, collect_statistics
-    from metaxlm.corpus.statistics_report import (
+    from metaxlm.data.statistics import collect_losses, collect_statistics
+    from metaxlm.data.statistics_report import (
         describe_losses,
         statistics_table,
         write_statistics,

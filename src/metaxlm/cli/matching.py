@@ -86,7 +86,7 @@ def match_command(
             "tells the rest"
         )
     from metaxlm.cli.summary import print_table
-    from metaxlm.corpus.frequencies import count_corpus
+    from metaxlm.data.statistics import count_corpus
     from metaxlm.initialization.coverage_report import coverage_tables, write_coverage
     from metaxlm.initialization.start import check_output, match
     from metaxlm.recipe_file import load_matching

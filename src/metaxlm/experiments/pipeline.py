@@ -298,7 +298,7 @@ def _text_files(recipe: Recipe, layout: RunLayout, known: UserFiles) -> list[lis
     """Identify the raw text, or go by what was read if it is not on this machine."""
     if recipe.corpus.source == "phrasebook":
         return []
-    from metaxlm.corpus.readers.inputs import find_inputs
+    from metaxlm.data.readers.inputs import find_inputs
 
     folder = recipe.corpus.path
     assert folder is not None  # the recipe checks it

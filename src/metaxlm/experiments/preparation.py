@@ -9,9 +9,9 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm import __version__
 from metaxlm.config import Recipe
-from metaxlm.corpus.phrasebook import write_phrasebook
-from metaxlm.corpus.shards import Shard, open_shard
-from metaxlm.corpus.text import read_counts, read_sentences, seal_text
+from metaxlm.data.demo import write_phrasebook
+from metaxlm.data.shards import Shard, open_shard
+from metaxlm.data.text import read_counts, read_sentences, seal_text
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.initialization.trimming import trim
@@ -35,7 +35,7 @@ def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
             seal_text(folder / "text" / language)
         return
     # Imported here: a machine that gets finished shards does not need what reads raw text.
-    from metaxlm.corpus.preparation import prepare_text
+    from metaxlm.data.pipeline import prepare_text
 
     for line in explain_unknown(recipe.languages):
         say(line)
@@ -99,7 +99,7 @@ def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
 
 def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
     """Tokenize every language with the shared vocabulary, the source also with its own."""
-    from metaxlm.corpus.preparation import tokenize_text
+    from metaxlm.data.pipeline import tokenize_text
 
     work = [(MULTILINGUAL, language) for language in recipe.languages]
     if recipe.meta.model is None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import PartsRecipe, Recipe, TrainingRecipe, VariantRecipe
-from metaxlm.corpus.shards import Shard, open_shard
+from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.experiments.layout import RunLayout
 from metaxlm.experiments.preparation import (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from metaxlm.corpus.encoding import choose_backend
+from metaxlm.data.encode import choose_backend
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocabulary.token_forms import Form, Kind, detect_kind, find_bytes, find_form
 

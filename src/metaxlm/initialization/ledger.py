@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from metaxlm.config import MatchingRecipe
-from metaxlm.corpus.readers.parquet_pages import (
+from metaxlm.data.readers.parquet_pages import (
     LARGE_BYTES,
     MAX_EXPANSION,
     check_table,

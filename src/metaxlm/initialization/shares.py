@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.initialization.canonical import Vocabulary
-from metaxlm.scripts import find_script
+from metaxlm.scripts import UNSPACED, find_script
 
 OWN_SHARE = 0.2
 """From this share of the source language on, a piece is its own: its text match stands alone."""
@@ -25,8 +25,6 @@ DOUBTFUL_SHARE = 0.03
 
 # A language whose text never has the piece still counts where no other has it either.
 _LEAST_SHARE = 1e-4
-# Scripts whose words stand without spaces, so that a piece inside a text may be a whole word.
-_UNSPACED = frozenset({"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"})
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ def find_doubtful(
             continue
         if shares.find_own(row) >= DOUBTFUL_SHARE:
             continue
-        is_inside = not form[1] and find_script(form[0]) not in _UNSPACED
+        # In scripts without spaces, a piece inside a text may be a whole word.
+        is_inside = not form[1] and find_script(form[0]) not in UNSPACED
         if is_inside or row not in translated:
             doubtful.add(row)
     return doubtful

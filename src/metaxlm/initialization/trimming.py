@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.corpus.frequencies import count_sentences, list_languages, read_corpus
+from metaxlm.data.statistics import count_sentences, list_languages, read_corpus
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocabulary.trimming import choose_pieces, trim_tokenizer
 from metaxlm.vocabulary.trimming_loss import TrimLoss, measure_loss

@@ -36,7 +36,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import DistillationRecipe
-from metaxlm.corpus.encoding import word_mode
+from metaxlm.data.encode import word_mode
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.files import dump_json
 from metaxlm.model.heads import HeadKind
+from metaxlm.scripts import UNSPACED_CHARACTERS
 from metaxlm.tasks.answer_metrics import normalize_squad, score_answer
 from metaxlm.tasks.answer_search import find_answers
 from metaxlm.tasks.losses import compute_cross_entropy
@@ -37,11 +38,7 @@ from metaxlm.tasks.task import (
 )
 from metaxlm.tasks.windows import cut_windows
 
-# Characters of scripts that put no space between words: Chinese and Japanese, then Thai, Lao,
-# Burmese and Khmer.
-_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_UNSPACED += "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-_UNIT = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_UNIT = re.compile(rf"[{UNSPACED_CHARACTERS}]|[^\s{UNSPACED_CHARACTERS}]+")
 
 
 class SpanTask(Task[Question, str]):

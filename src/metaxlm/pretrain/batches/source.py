@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.config import TrainingRecipe
-from metaxlm.corpus.shards import Shard
+from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
 from metaxlm.pretrain.batches.packing import Packing, pack

@@ -1,0 +1,447 @@
+"""Run tasks on the cores of this machine, on Slurm or on Ray, with the same result.
+
+Each task leaves a marker `completions/00000` in the work folder, so that the next run only does the
+missing tasks. The local executor is a process pool of the standard library. For Slurm and Ray the
+executors of datatrove run the tasks; all machines have to see the work folder.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib import import_module
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from metaxlm import stopping
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import read_text, remove, write_text
+from metaxlm.progress import track
+
+# Workers import this module: keep the imports of the parent process out of it.
+if TYPE_CHECKING:
+    from metaxlm.config import EngineRecipe
+
+Item = TypeVar("Item")
+Move = Callable[[int], None]
+"""Moves the progress bar by an amount of weight."""
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_POLL_S, _SLURM_POLL_S = 0.1, 10.0
+_GRACE_S = 20.0  # files of other machines appear late on network file systems
+_REPORT_S = 0.2
+_SMALL_BYTES = 10_000_000
+_SHOWN_ERRORS = 3
+_RAY_CONNECT_S = 10.0
+_RAY_STORE_BYTES = 100_000_000  # tasks exchange files, not objects
+
+
+def run_tasks(
+    function: Callable[[Item], None],
+    items: Sequence[Item],
+    weights: Sequence[int],
+    work_dir: Path,
+    engine: EngineRecipe,
+    title: str,
+    unit: str = "MB",
+) -> None:
+    """Call a function for each item, and return when all calls are complete.
+
+    A weight is the amount of work of an item: bytes if the unit is `MB`. Function and items have to
+    be picklable. A failed task does not stop the others; one error at the end reports all failures.
+    Ctrl-C and SIGTERM raise `Interrupted`.
+    """
+    tasks = _Tasks(function, items, weights, work_dir.absolute(), title)
+    (tasks.work_dir / "completions").mkdir(parents=True, exist_ok=True)
+    remove(tasks.work_dir / "failures")
+    left = tasks.find_incomplete()
+    if not left:
+        return
+    # The largest first, so that no worker ends long after the others.
+    left.sort(key=lambda rank: (-weights[rank], rank))
+    run = {"local": _run_local, "slurm": _run_slurm, "ray": _run_ray}[engine.name]
+    with _show_progress(tasks, left, unit) as move:
+        if errors := run(tasks, left, engine, move):
+            _raise(errors, title, len(items))
+
+
+def advance(amount: int) -> None:
+    """Report progress from inside of a task; cheap, so that tasks can call it often."""
+    _reporter.add(amount)
+
+
+def count_cores() -> int:
+    """Count the cores that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """A function and its items; as a callable, a step of a datatrove pipeline."""
+
+    function: Callable[[Any], None]
+    items: Sequence[Any] = field(repr=False)
+    weights: Sequence[int] = field(repr=False)
+    work_dir: Path
+    title: str
+
+    def find_incomplete(self) -> list[int]:
+        """Return the ranks without a completion marker."""
+        completed = {path.name for path in (self.work_dir / "completions").iterdir()}
+        return [rank for rank in range(len(self.items)) if f"{rank:05d}" not in completed]
+
+    def add_weights(self, ranks: Iterable[int]) -> int:
+        """Return the weight of some tasks; none is zero."""
+        return sum(max(self.weights[rank], 1) for rank in ranks)
+
+    def failure(self, rank: int) -> Path:
+        """Return the file with the reason of a failure on another machine."""
+        return self.work_dir / "failures" / f"{rank:05d}.txt"
+
+    def __call__(self, data: object, rank: int, world_size: int) -> None:
+        """Run a task for datatrove, which writes the completion marker and a log."""
+        del data, world_size
+        _limit_threads()
+        try:
+            self.function(self.items[rank])
+        except Exception as error:
+            write_text(self.failure(rank), _describe(error))
+            raise
+
+    def collect_errors(self, ranks: Sequence[int]) -> list[Exception]:
+        """Return an error for each incomplete task of a cluster."""
+        incomplete = set(self.find_incomplete())
+        lost = f"a job ended before its task (time, memory, setup?); see {self.work_dir}"
+        return [
+            MetaXLMError(read_text(path) if (path := self.failure(rank)).exists() else lost)
+            for rank in ranks
+            if rank in incomplete
+        ]
+
+
+@contextmanager
+def _show_progress(tasks: _Tasks, left: Sequence[int], unit: str) -> Iterator[Move]:
+    """Show a bar over all tasks, and yield the function that moves it."""
+    everything = tasks.add_weights(range(len(tasks.items)))
+    done = everything - tasks.add_weights(left)
+    divisor = 1
+    if unit == "MB":
+        divisor, unit = (1_000, "kB") if everything < _SMALL_BYTES else (1_000_000, "MB")
+    total = max(round(everything / divisor), 1)
+    shown = done * total // everything
+
+    with track(tasks.title, total, unit, completed=shown) as show:
+
+        def move(amount: int) -> None:
+            nonlocal done, shown
+            done = min(done + amount, everything)
+            units = done * total // everything
+            if units > shown:
+                show(units - shown)
+                shown = units
+
+        yield move
+        move(everything)
+
+
+def _raise(errors: Sequence[Exception], title: str, num_tasks: int) -> None:
+    """Raise one error for all failed tasks; an unexpected exception comes first."""
+    for error in errors:
+        if not isinstance(error, (MetaXLMError, OSError, MemoryError)):
+            raise error
+    messages = list(dict.fromkeys(map(_describe, errors)))
+    shown = " | ".join(messages[:_SHOWN_ERRORS]) + " | ..." * (len(messages) > _SHOWN_ERRORS)
+    raise MetaXLMError(f"{title}: {len(errors)} of {num_tasks} tasks failed: {shown}")
+
+
+def _describe(error: Exception) -> str:
+    """Describe an error in one line."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{error.filename or 'output'}: {os.strerror(error.errno)}"
+    if isinstance(error, MemoryError):
+        return "out of memory; lower engine.workers or corpus.task_mb"
+    text = " ".join(str(error).split())
+    return text if isinstance(error, (MetaXLMError, OSError)) else f"{type(error).__name__}: {text}"
+
+
+# The local executor
+
+
+def _run_local(
+    tasks: _Tasks, ranks: Sequence[int], engine: EngineRecipe, move: Move
+) -> list[Exception]:
+    # Forks of a process with the threads of torch or tokenizers can deadlock.
+    context = get_context("spawn")
+    reports, reporter = context.Pipe(duplex=False)
+    log = tasks.work_dir / "workers.log"
+    workers = min(engine.workers or count_cores(), len(ranks))
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (reporter, log))
+    waiting, running = deque(ranks), set[Future[None]]()
+    errors: list[Exception] = []
+    try:
+        with stopping.interruptible(tasks.title) as check_stop:
+            while waiting or running:
+                check_stop()
+                while waiting and len(running) < 2 * workers:
+                    running.add(_submit(pool, tasks, waiting.popleft()))
+                done, running = wait(running, _POLL_S, FIRST_COMPLETED)
+                while reports.poll():
+                    move(reports.recv())
+                check_stop()
+                errors += _collect_errors(done)
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        raise MetaXLMError(
+            f"{tasks.title}: a worker process died, probably because memory is short; lower "
+            f"engine.workers or corpus.task_mb; see {log}; complete tasks are kept"
+        ) from error
+    finally:
+        _kill(pool)
+        reports.close()
+        reporter.close()
+    return errors
+
+
+def _submit(pool: ProcessPoolExecutor, tasks: _Tasks, rank: int) -> Future[None]:
+    """Submit a task, which may start a worker process.
+
+    Terminals and schedulers signal all processes of a group. A worker inherits the blocked signals,
+    so that only the parent process responds to them.
+    """
+    marker = tasks.work_dir / "completions" / f"{rank:05d}"
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    try:
+        return pool.submit(_run_task, tasks.function, tasks.items[rank], marker)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _collect_errors(done: set[Future[None]]) -> list[Exception]:
+    """Return the errors of completed tasks; raise `BrokenProcessPool` if a worker died."""
+    errors = []
+    for future in done:
+        error = future.exception()
+        if isinstance(error, BrokenProcessPool):
+            raise error
+        if isinstance(error, Exception):
+            errors.append(error)
+    return errors
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End all workers at once; only incomplete tasks are lost."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown()
+
+
+def _run_task(function: Callable[[Any], None], item: Any, marker: Path) -> None:
+    function(item)
+    marker.touch()
+
+
+def _start_worker(reporter: Connection, log: Path) -> None:
+    """Set up a worker process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _limit_threads()
+    # Output of libraries would damage the progress bar.
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    faulthandler.enable()
+    _reporter.send = reporter.send
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None, "runs in a worker"
+    parent.join()
+    os._exit(1)
+
+
+def _limit_threads() -> None:
+    """Use one thread: there is a process for each core already."""
+    for name in _THREAD_VARIABLES:
+        os.environ.setdefault(name, "1")
+
+
+class _Reporter:
+    """Adds up the reports of a task, and sends the sum a few times per second."""
+
+    def __init__(self) -> None:
+        self.send: Callable[[int], None] | None = None
+        self.amount = 0
+        self.last_s = 0.0
+
+    def add(self, amount: int) -> None:
+        if self.send is None:
+            return
+        self.amount += amount
+        now = time.monotonic()
+        if now - self.last_s >= _REPORT_S:
+            # Messages this short are atomic: workers share the pipe without a lock.
+            self.send(self.amount)
+            self.amount, self.last_s = 0, now
+
+
+_reporter = _Reporter()
+
+
+# The executors of datatrove
+
+
+def _run_slurm(
+    tasks: _Tasks, ranks: Sequence[int], engine: EngineRecipe, move: Move
+) -> list[Exception]:
+    """Submit a job array, and wait until it has left the queue."""
+    executor_class = _import_executor("slurm").SlurmPipelineExecutor
+    settings, folder = engine.slurm, str(tasks.work_dir)
+    if settings.partition is None:
+        raise MetaXLMError("engine.slurm.partition: missing; name one of those that `sinfo` lists")
+    if " " in folder:
+        raise MetaXLMError(f"{folder}: `engine: slurm` needs a folder without spaces in its path")
+    for program in ("sbatch", "squeue", "scancel"):
+        if shutil.which(program) is None:
+            raise MetaXLMError(f"`engine: slurm` needs {program}; run on a node with Slurm")
+    executor = executor_class(
+        [tasks],
+        tasks=len(tasks.items),
+        time=settings.time,
+        partition=settings.partition,
+        mem_per_cpu_gb=settings.memory_gb,
+        workers=settings.max_jobs or -1,
+        job_name=f"metaxlm-{sha256(folder.encode()).hexdigest()[:12]}",
+        qos=None,
+        env_command=settings.setup or f"export PATH={Path(sys.executable).parent}:$PATH",
+        sbatch_args=settings.options,
+        logging_dir=folder,
+        slurm_logs_folder=f"{folder}/slurm_logs",
+        with_srun=False,
+    )
+    cancel = ["scancel", f"--name={executor.job_name}"]
+    with stopping.interruptible(tasks.title) as check_stop:
+        subprocess.run(cancel, check=False)  # jobs of a run that was killed
+        try:
+            executor.run()
+            _wait_for_jobs(executor.job_id, tasks, ranks, move, check_stop)
+        except subprocess.CalledProcessError as error:
+            script = tasks.work_dir / "launch_script.slurm"
+            raise MetaXLMError(f"sbatch failed; see its message above, and {script}") from error
+        finally:
+            subprocess.run(cancel, check=False)
+    return tasks.collect_errors(ranks)
+
+
+def _wait_for_jobs(
+    job: str,
+    tasks: _Tasks,
+    ranks: Sequence[int],
+    move: Move,
+    check_stop: Callable[[], None],
+) -> None:
+    """Wait until all tasks are complete, or the last job array has left the queue."""
+    left, start_s = set(ranks), time.monotonic()
+    last_seen_s = start_s
+    query = ["squeue", "--noheader", f"--jobs={job}"]
+    while left:
+        incomplete = set(tasks.find_incomplete())
+        move(tasks.add_weights(left - incomplete))
+        left &= incomplete
+        answer = subprocess.run(query, capture_output=True, text=True, check=False)
+        # Any other error is temporary: the controller does not respond.
+        is_gone = "Invalid job id" in answer.stderr if answer.returncode else not answer.stdout
+        now_s = time.monotonic()
+        if not is_gone:
+            last_seen_s = now_s
+        elif now_s - last_seen_s > _GRACE_S:
+            return
+        end_s = now_s + min(_POLL_S + (now_s - start_s) / 10, _SLURM_POLL_S)
+        while left and time.monotonic() < end_s:
+            check_stop()
+            time.sleep(_POLL_S)
+
+
+def _run_ray(
+    tasks: _Tasks, ranks: Sequence[int], engine: EngineRecipe, move: Move
+) -> list[Exception]:
+    """Run the tasks on a Ray cluster, or on one that starts on this machine."""
+    del move
+    executor_class = _import_executor("ray").RayPipelineExecutor
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data leaves the user's machines
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    address, workers = engine.ray_address, engine.workers
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is None:
+        options |= {"num_cpus": workers, "object_store_memory": _RAY_STORE_BYTES}
+        options |= {"include_dashboard": False}
+    is_connected = ray.is_initialized()
+    handlers = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+    try:
+        if not is_connected:
+            _check_address(address)
+            ray.init(address or "local", **options)
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in handlers.items():  # Ray replaces them
+                    signal.signal(number, handler)
+    except (OSError, ValueError, ray.exceptions.RayError) as error:
+        raise MetaXLMError(
+            f"engine.ray_address {address}: cannot connect ({' '.join(str(error).split())[:200]}); "
+            "start a cluster with `ray start --head`, or remove the key"
+        ) from error
+    try:
+        executor = executor_class(
+            [tasks],
+            tasks=len(tasks.items),
+            workers=workers or -1,
+            logging_dir=str(tasks.work_dir),
+            mem_per_cpu_gb=0,
+        )
+        executor.run()
+    finally:
+        if not is_connected:
+            ray.shutdown()
+        stopping.check_stop()  # Ray hides the exception of a signal handler
+    return tasks.collect_errors(ranks)
+
+
+def _check_address(address: str | None) -> None:
+    """Raise OSError if nothing listens at HOST:PORT; Ray would try for minutes."""
+    if address not in (None, "auto"):
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        socket.create_connection((host, int(port)), timeout=_RAY_CONNECT_S).close()
+
+
+def _import_executor(name: str) -> Any:
+    """Import a module of datatrove, and keep its log off the terminal."""
+    try:
+        from loguru import logger
+
+        module = import_module(f"datatrove.executor.{name}")
+        import_module("ray" if name == "ray" else "dill")
+    except ImportError as error:
+        raise MetaXLMError(
+            f"`engine: {name}` needs datatrove and Ray; install `metaxlm[cluster]`"
+        ) from error
+    logger.disable("datatrove")
+    return module

@@ -1,0 +1,230 @@
+"""Sizes, sampling probabilities and token counts of a corpus, by language.
+
+The table of `metaxlm corpus stats` is the paper's appendix table of Wikipedia sizes, with more
+columns: documents, sentences, tokens, tokens per word, unknown tokens, and the probability
+p_i = N_i^alpha / sum_j N_j^alpha. Vocabulary matching weighs its coverage by token counts, and
+trimming chooses tokens by them. All functions take a run folder, or a folder of shards or of
+prepared text; token counts also take a folder with files such as `de.txt.xz`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaxlm.data.documents import Document
+from metaxlm.data.shards import open_shard
+from metaxlm.data.text import merge_reasons, read_sentences
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import digest_value
+from metaxlm.languages import LANGUAGES, rebalance
+from metaxlm.manifest import MANIFEST, read_manifest
+from metaxlm.progress import say
+from metaxlm.scripts import UNSPACED
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SizeUnit = Literal["bytes", "characters", "tokens"]
+Manifests = dict[Path, dict[str, Any]]
+"""Manifests by folder; the name of a folder is its language."""
+
+_SHARD_FOLDERS = ("shards/multilingual", "multilingual", ".")
+_TEXT_FOLDERS = ("corpus/text", "text", ".")
+_BATCH_SENTENCES = 5_000
+_WHOLE_FILE = 1 << 62
+
+
+@dataclass(frozen=True)
+class LanguageStatistics:
+    """A row of the table."""
+
+    language: str
+    bytes: int
+    documents: int
+    sentences: int
+    words: int
+    characters: int
+    tokens: int | None
+    """None before tokenization, as the next two."""
+    unknown: int | None
+    probability: float
+    """Share of the blocks that are sampled from this language."""
+
+    @property
+    def tokens_per_word(self) -> float | None:
+        """Mean number of tokens per word; None for scripts without spaces."""
+        known = LANGUAGES.get(self.language)
+        if self.tokens is None or (known and known.script in UNSPACED):
+            return None
+        return self.tokens / max(1, self.words)
+
+    @property
+    def unknown_rate(self) -> float | None:
+        """Share of unknown tokens."""
+        return None if self.unknown is None else self.unknown / max(1, self.tokens or 0)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The raw text that was left out, over all languages."""
+
+    records: int
+    rejected: Mapping[str, int]
+    dropped: Mapping[str, int]
+
+
+def find_shards(folder: Path) -> Manifests:
+    """Return the shards of a run, or of a folder in it."""
+    return _find(folder, _SHARD_FOLDERS, "tokens")
+
+
+def find_texts(folder: Path) -> Manifests:
+    """Return the prepared text of a run, or of a folder in it."""
+    return _find(folder, _TEXT_FOLDERS, "text")
+
+
+def _find(folder: Path, places: Sequence[str], key: str) -> Manifests:
+    """Return the folders with a count of `key` in the first place that has some."""
+    for place in places:
+        manifests = sorted((folder / place).glob(f"*/{MANIFEST}"))
+        facts = {path.parent: read_manifest(path.parent) for path in manifests}
+        found = {path: one for path, one in facts.items() if key in (one.get("counts") or {})}
+        if found:
+            return found
+    return {}
+
+
+def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[LanguageStatistics]:
+    """Return the rows of the table, largest language first."""
+    counts = {path.name: facts["counts"] for path, facts in find_shards(folder).items()} or {
+        path.name: facts["counts"]["text"] for path, facts in find_texts(folder).items()
+    }
+    if not counts:
+        raise MetaXLMError(
+            f"{folder}: no shards or prepared text; name a run folder such as runs/demo, or a "
+            "folder of shards"
+        )
+    if unit not in next(iter(counts.values())):
+        raise MetaXLMError(f"--unit {unit}: the text in {folder} is not tokenized yet")
+    shares = rebalance({language: facts[unit] for language, facts in counts.items()}, alpha)
+    rows = [
+        LanguageStatistics(
+            language,
+            **{key: facts[key] for key in ("bytes", "documents", "sentences", "words")},
+            characters=facts["characters"],
+            tokens=facts.get("tokens"),
+            unknown=facts.get("unknown"),
+            probability=shares[language],
+        )
+        for language, facts in counts.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.bytes, row.language))
+
+
+def collect_losses(folder: Path) -> Losses | None:
+    """Return what corpus preparation left out, or None without prepared text."""
+    counts = [facts["counts"] for facts in find_texts(folder).values()]
+    if not counts:
+        return None
+    return Losses(
+        sum(facts["records"] for facts in counts),
+        merge_reasons(facts["rejected"] or {} for facts in counts),
+        merge_reasons(facts["dropped"] or {} for facts in counts),
+    )
+
+
+def count_corpus(
+    folder: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    languages: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> dict[str, NDArray[np.int64]]:
+    """Return for each language the number of occurrences of each token id.
+
+    Shards of the same tokenizer are counted directly. Other text is tokenized, at most `limit`
+    sentences per language.
+    """
+    shards = {path.name: (path, facts) for path, facts in find_shards(folder).items()}
+    if shards and set(languages or ()) <= shards.keys():
+        wanted = digest_value(json.loads(tokenizer.backend_tokenizer.to_str()))
+        chosen = {name: shards[name] for name in languages or shards}
+        if all(facts["tokenizer"] == wanted for _, facts in chosen.values()):
+            size = _count_ids(tokenizer)
+            return {name: open_shard(path).count_tokens(size) for name, (path, _) in chosen.items()}
+        if not list_languages(folder):
+            raise MetaXLMError(
+                f"{folder}: its shards were made with another tokenizer, and it has no text to "
+                "count instead; name a run, or a folder with text"
+            )
+        say(f"{folder}: its shards were made with another tokenizer; counting its text instead")
+    found = languages or list_languages(folder)
+    if not found:
+        raise MetaXLMError(
+            f"{folder}: no text in it; name a run, a folder of shards or of prepared text, or one "
+            "with files such as de.txt or de.txt.xz"
+        )
+    return {
+        language: count_sentences(islice(read_corpus(folder, language), limit), tokenizer)
+        for language in found
+    }
+
+
+def count_sentences(
+    sentences: Iterable[str], tokenizer: PreTrainedTokenizerBase
+) -> NDArray[np.int64]:
+    """Return the number of occurrences of each token id in sentences."""
+    from metaxlm.data.encode import SentenceEncoder
+
+    encoder = SentenceEncoder(tokenizer.backend_tokenizer)
+    counts = np.zeros(_count_ids(tokenizer), np.int64)
+    sentences = iter(sentences)
+    while batch := list(islice(sentences, _BATCH_SENTENCES)):
+        counts += np.bincount(encoder.encode(batch).ids, minlength=len(counts))
+    return counts
+
+
+def list_languages(folder: Path) -> list[str]:
+    """Return the languages with text in a folder."""
+    prepared = [path.name for path in find_texts(folder)]
+    if prepared or not folder.is_dir():
+        return sorted(prepared)
+    names = {re.split(r"[._-]", entry.name)[0] for entry in folder.iterdir()}
+    return sorted(name for name in names & LANGUAGES.keys() if _has_text(folder, name))
+
+
+def read_corpus(folder: Path, language: str) -> Iterator[str]:
+    """Yield the sentences, or the lines, of a language."""
+    from metaxlm.data.readers.inputs import find_inputs, split_input
+    from metaxlm.data.readers.text import read_text
+
+    prepared = {path.name: path for path in find_texts(folder)}
+    if language in prepared:
+        yield from read_sentences(prepared[language])
+        return
+    for path in find_inputs(folder, "text", language):
+        for split in split_input(path, "text", _WHOLE_FILE):
+            for record in read_text(split, lambda _: None):
+                if isinstance(record, Document):
+                    yield from (" ".join(line.split()) for line in record.text.split("\n"))
+
+
+def _count_ids(tokenizer: PreTrainedTokenizerBase) -> int:
+    return int(max(tokenizer.get_vocab().values())) + 1
+
+
+def _has_text(folder: Path, language: str) -> bool:
+    from metaxlm.data.readers.inputs import find_inputs
+
+    try:
+        return bool(find_inputs(folder, "text", language))
+    except MetaXLMError:
+        return False

@@ -1,0 +1,30 @@
+"""Clean wikitext: a page becomes paragraphs of plain text.
+
+1. `elements`: remove comments, references, formulas, galleries, tags.
+2. `templates`: remove or show templates, remove links to files, categories and other languages.
+3. `blocks`: drop tables and headings, join lines to paragraphs and list items.
+4. `inline`: replace links by their labels, remove quotes and entities.
+5. `inline.tidy`: remove invisible characters and leftovers.
+
+Each step takes time linear in the length of the page. List items stay if they read like prose.
+"""
+
+from metaxlm.data.wikitext.blocks import choose_variants, is_prose, split_blocks
+from metaxlm.data.wikitext.elements import remove_elements, remove_marks
+from metaxlm.data.wikitext.inline import render, tidy
+from metaxlm.data.wikitext.site import Site, is_disambiguation, is_redirect, read_site
+from metaxlm.data.wikitext.templates import remove_brackets
+
+__all__ = ["Site", "clean_page", "is_disambiguation", "is_redirect", "read_site"]
+
+
+def clean_page(wikitext: str, site: Site) -> list[str]:
+    """Return the paragraphs of a page as plain text, one line each, with single spaces."""
+    text = remove_elements(remove_marks(wikitext.replace("\r\n", "\n").replace("\r", "\n")))
+    text = choose_variants(remove_brackets(text, site), site.language)
+    paragraphs = []
+    for block in split_blocks(text):
+        shown = tidy(render(block.text, site))
+        if shown and (not block.is_item or is_prose(shown)):
+            paragraphs.append(shown)
+    return paragraphs

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaxlm.data.documents import Document, Rejection
+from metaxlm.data.readers.characters import tidy_document
+from metaxlm.data.readers.inputs import split_input
+from metaxlm.data.readers.parquet import read_parquet
+from metaxlm.errors import MetaXLMError
+
+from .conftest import ReadAll, thorough, whole
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("20231101.en") / "train-00000-of-00001.parquet"
+
+
+def write(path: Path, columns: dict[str, Any], **options: Any) -> Path:
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+cells = st.one_of(st.none(), st.text(max_size=8), st.sampled_from(["a\0", " ", "x\r\ny", b"\xff"]))
+
+
+@given(st.lists(cells, max_size=12), st.integers(1, 5), st.integers(1, 500))
+@thorough
+def test_every_row_is_one_record_and_splits_give_what_the_file_gives(
+    path: Path, read_all: ReadAll, rows: list[str | bytes | None], group: int, target: int
+) -> None:
+    raw = [row.encode() if isinstance(row, str) else row for row in rows]
+    text = pa.array(raw, pa.binary()).view(pa.string())
+    write(path, {"text": text}, row_group_size=group)
+    records = read_all(read_parquet, whole(path))
+    assert len(records) == len(rows)
+    for number, (row, record) in enumerate(zip(rows, records, strict=True)):
+        where = f"train-00000-of-00001.parquet, row {number}"
+        if row is None:
+            assert record == Rejection("no_text", where)
+        elif isinstance(row, bytes):
+            assert record == Rejection("invalid_utf8", where)
+        elif "\0" in row:
+            assert record == Rejection("nul", where)
+        else:
+            tidy = tidy_document(row)
+            assert record == (Document(where, tidy) if tidy else Rejection("empty", where))
+    splits = split_input(path, "parquet", target)
+    assert sum(split.size for split in splits) == path.stat().st_size
+    assert [record for split in splits for record in read_all(read_parquet, split)] == records
+
+
+def test_wikipedia_rows_become_documents(path: Path, read_all: ReadAll) -> None:
+    text = ["April is the fourth month.\n\nIt has  30 days.\n", "Art\xa0is."]
+    columns = {"id": ["1", "2"], "url": ["https://a", "https://b"], "title": ["April", "Art"]}
+    write(path, {**columns, "text": text})
+    assert read_all(read_parquet, whole(path)) == [
+        Document("April", "April is the fourth month.\nIt has 30 days."),
+        Document("Art", "Art is."),
+    ]
+
+
+def test_rows_are_numbered_through_the_file(path: Path, read_all: ReadAll) -> None:
+    write(path, {"text": [*["x"] * 499, None]}, row_group_size=200)
+    *_, last = read_all(read_parquet, split_input(path, "parquet", 1)[-1])
+    assert last == Rejection("no_text", "train-00000-of-00001.parquet, row 499")
+
+
+def test_row_groups_are_split_by_their_bytes(path: Path) -> None:
+    write(path, {"text": [f"{n:0999}" for n in range(400)]}, row_group_size=100, compression=None)
+    splits = split_input(path, "parquet", 150_000)
+    assert [(split.start, split.stop) for split in splits] == [(0, 2), (2, 4)]
+    assert [round(split.size / 1e5) for split in splits] == [2, 2]
+    assert len(split_input(path, "parquet", 1 << 30)) == 1
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.string_view(),
+    ],
+)
+def test_text_of_every_kind_of_string_is_read(path: Path, read_all: ReadAll, kind: Any) -> None:
+    write(path, {"text": pa.array(["a", None, "b"]).cast(kind), "id": [5, 6, 7]})
+    first, second, third = read_all(read_parquet, whole(path))
+    assert (first, third) == (Document("5", "a"), Document("7", "b"))
+    assert isinstance(second, Rejection) and second.reason == "no_text"
+
+
+def test_a_table_without_text_names_its_columns(path: Path) -> None:
+    write(path, {"id": [1], "content": ["a"]})
+    with pytest.raises(MetaXLMError, match=r"parquet: no column 'text' among id, content; rename"):
+        list(read_parquet(whole(path), lambda _: None))
+
+
+def test_a_column_of_numbers_is_no_text(path: Path) -> None:
+    write(path, {"text": [1]})
+    with pytest.raises(MetaXLMError, match=r"column 'text' holds int64, not strings"):
+        list(read_parquet(whole(path), lambda _: None))
+
+
+def test_cut_files_other_files_and_missing_ones_are_errors(path: Path) -> None:
+    write(path, {"text": ["some words"] * 1000})
+    data = path.read_bytes()
+    for damaged in (data[:-5], data[:100], b"", b"no parquet at all"):
+        path.write_bytes(damaged)
+        with pytest.raises(MetaXLMError, match=r"of-00001\.parquet: .*damaged or cut short"):
+            split_input(path, "parquet", 1)
+        with pytest.raises(MetaXLMError, match=r"of-00001\.parquet: .*damaged or cut short"):
+            list(read_parquet(whole(path), lambda _: None))
+    with pytest.raises(MetaXLMError, match=r"none\.parquet: no such file"):
+        split_input(path.with_name("none.parquet"), "parquet", 1)
+
+
+def test_a_damaged_page_is_an_error(path: Path) -> None:
+    text = [f"words {n}" for n in range(1000)]
+    write(path, {"text": text}, compression=None, use_dictionary=False, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"words 500")] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MetaXLMError, match="damaged or cut short"):
+        list(read_parquet(whole(path), lambda _: None))
+
+
+def test_an_error_of_the_caller_is_not_taken_for_damage(path: Path) -> None:
+    write(path, {"text": ["a", "b"]})
+    records = read_parquet(whole(path), lambda _: None)
+    next(records)
+    with pytest.raises(OSError, match="disk is full"):
+        records.throw(OSError("disk is full"))  # type: ignore[attr-defined]
+
+
+def test_memory_is_flat_within_a_row_group(tmp_path: Path) -> None:
+    rows = [f"{n} " + "some wörds " * 250 for n in range(1_000)]
+    table = pa.table({"text": rows * 24})  # 66 MB
+    path = tmp_path / "en.parquet"
+    pq.write_table(table, path, row_group_size=len(table), compression=None, use_dictionary=False)
+    del table
+    base, peak, num_rows = pa.total_allocated_bytes(), 0, 0
+    tracemalloc.start()
+    try:
+        for _ in read_parquet(whole(path), lambda _: None):
+            num_rows += 1
+            if num_rows % 100 == 0:
+                peak = max(peak, pa.total_allocated_bytes() - base)
+        traced = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert num_rows == 24_000
+    assert traced + peak < 20e6

@@ -1,0 +1,190 @@
+"""Filters of paragraphs, and deduplication across parts and ranges."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaxlm.config import CleaningRecipe
+from metaxlm.data.clean import ParagraphFilter, find_duplicates, hash_paragraph
+from metaxlm.languages import LANGUAGES
+
+TATOEBA = Path(__file__).parents[3] / "shared" / "data" / "eval" / "tatoeba.tar.xz"
+SCRIPT = CleaningRecipe(script=True)
+LANGUAGE = CleaningRecipe(language=True)
+BOTH = CleaningRecipe(script=True, language=True)
+
+TEXTS = {
+    "en": "The river rises in the hills north of the town, flows past two villages and joins the "
+    "larger stream some ten miles below the old stone bridge.",
+    "de": "Der Fluss entspringt in den Hügeln nördlich der Stadt, fließt an zwei Dörfern vorbei "
+    "und mündet etwa zehn Meilen unterhalb der alten Brücke in den größeren Strom.",
+    "ru": "Река берёт начало на холмах к северу от города, протекает мимо двух деревень и впадает "
+    "в более крупную реку примерно в десяти милях ниже старого каменного моста.",
+    "bg": "Реката извира в хълмовете на север от града, минава покрай две села и се влива в "
+    "по-голямата река на около десет мили под стария каменен мост.",
+    "id": "Sungai itu berhulu di perbukitan sebelah utara kota, mengalir melewati dua desa dan "
+    "bermuara di sungai yang lebih besar sekitar sepuluh mil di bawah jembatan batu tua.",
+    "zh": "这条河发源于城镇北面的丘陵，流经两个村庄，在古老的石桥下游大约十英里处汇入更大的河流。"
+    "河的两岸种满了柳树，每年春天都有许多人从附近的城市来到这里散步和钓鱼，孩子们在水边玩耍。"
+    "村里的老人说，很久以前这里曾经有一座水磨，后来被一场大洪水冲走了，再也没有重新修建起来。",
+    "ja": "この川は町の北の丘に源を発し、二つの村のそばを流れ、古い石橋からおよそ十マイル下流で"
+    "大きな川に合流する。両岸には柳の木が植えられていて、毎年春になると近くの町から大勢の人が"
+    "散歩や釣りにやって来て、子どもたちは水辺で遊ぶ。昔はここに水車があったという。",
+    "th": "แม่น้ำสายนี้มีต้นกำเนิดบนเนินเขาทางเหนือของเมือง ไหลผ่านหมู่บ้านสองแห่งและไหลลงสู่แม่น้ำที่ใหญ่กว่า"
+    "ประมาณสิบไมล์ใต้สะพานหินเก่า",
+}  # fmt: skip
+
+
+def judge(language: str, text: str, recipe: CleaningRecipe) -> str | None:
+    return ParagraphFilter(language, recipe).judge(text)
+
+
+def test_length_limits() -> None:
+    recipe = CleaningRecipe(min_characters=5, max_characters=8)
+    verdicts = [judge("en", "x" * length, recipe) for length in (4, 5, 8, 9)]
+    assert verdicts == ["too_short", None, None, "too_long"]
+
+
+def test_nothing_else_is_judged_unless_the_recipe_says_so() -> None:
+    assert judge("en", TEXTS["ru"], CleaningRecipe()) is None
+    assert judge("en", TEXTS["de"], SCRIPT) is None
+    assert judge("th", TEXTS["en"], CleaningRecipe(min_language_characters=10)) is None
+
+
+@pytest.mark.parametrize("corpus", TEXTS)
+@pytest.mark.parametrize("language", TEXTS)
+def test_only_its_own_language_is_kept(corpus: str, language: str) -> None:
+    verdict = judge(corpus, TEXTS[language], LANGUAGE)
+    assert verdict == (None if corpus == language else "wrong_language")
+
+
+@pytest.mark.parametrize("corpus", TEXTS)
+@pytest.mark.parametrize("language", TEXTS)
+def test_only_its_own_scripts_are_kept(corpus: str, language: str) -> None:
+    shared = set(LANGUAGES[corpus].scripts) >= set(LANGUAGES[language].scripts) - {"Bopomofo"}
+    expected = None if shared else "wrong_script"
+    # Japanese is a good third Han, but not half.
+    assert judge(corpus, TEXTS[language], SCRIPT) == expected
+
+
+def test_script_comes_before_language() -> None:
+    assert judge("en", TEXTS["ru"], BOTH) == "wrong_script"
+    assert judge("en", TEXTS["de"], BOTH) == "wrong_language"
+
+
+def test_short_paragraphs_are_not_judged_by_language() -> None:
+    short = "Der Hund schläft unter dem alten Baum."
+    assert judge("en", short, LANGUAGE) is None
+    brave = CleaningRecipe(language=True, min_language_characters=len(short))
+    assert judge("en", short, brave) == "wrong_language"
+    assert judge("en", "Der Hund schläft unter dem alten Baum", brave) is None
+
+
+def test_close_relatives_are_kept() -> None:
+    assert judge("ms", TEXTS["id"], LANGUAGE) is None
+    croatian = (
+        "Rijeka izvire u brdima sjeverno od grada, teče pokraj dva sela i ulijeva se u veću rijeku "
+        "desetak milja nizvodno od starog kamenog mosta."
+    )
+    for language in ("bs", "hr", "sr"):
+        assert judge(language, croatian, BOTH) is None
+    assert judge("sl", croatian, LANGUAGE) == "wrong_language"
+    assert judge("zh-Hant", TEXTS["zh"], LANGUAGE) is None
+    assert judge("zh-Hant", TEXTS["en"], LANGUAGE) == "wrong_language"
+
+
+def test_languages_that_py3langid_does_not_know_are_never_dropped_by_it() -> None:
+    for language in ("ckb", "sd", "su", "yi", "tlh"):
+        assert judge(language, TEXTS["en"], LANGUAGE) is None
+    assert judge("tlh", TEXTS["ru"], BOTH) is None
+    assert judge("yi", TEXTS["en"], BOTH) == "wrong_script"
+
+
+def test_names_in_other_scripts_at_the_start_of_an_article() -> None:
+    text = (
+        'Sevastopol International Airport (Ukrainian: Міжнародний аеропорт Севастополь "Бельбек", '
+        "Russian: Международный аэропорт Севастополь) is a military airfield in Belbek, a village."
+    )
+    assert judge("en", text, BOTH) is None
+
+
+def test_technical_chinese_keeps_its_latin_names() -> None:
+    text = (
+        "着色器运行在 GPU 中，GLSL 不同于 JavaScript 和 Python，它是强类型语言，内置很多数学公式。"
+        * 3
+    )
+    assert judge("zh", text, BOTH) is None
+
+
+def test_paragraphs_without_letters_are_of_no_language() -> None:
+    assert judge("en", "1 234 567,89 + 987 654,32 = 2 222 222,21 ... " * 4, BOTH) is None
+
+
+def test_hardly_any_published_sentence_is_dropped() -> None:
+    if not TATOEBA.exists():
+        pytest.skip(f"{TATOEBA.name} is not beside the checkout")
+    by_iso3 = {entry.iso3: code for code, entry in LANGUAGES.items()}
+    judged = dropped = foreign = found = 0
+    with tarfile.open(TATOEBA) as archive:
+        for member in archive:
+            code = by_iso3.get(member.name.rpartition(".")[2])
+            file = archive.extractfile(member)
+            if file is None or code in (None, "en"):
+                continue
+            lines = file.read().decode().splitlines()
+            own = ParagraphFilter(code, BOTH)
+            other = ParagraphFilter("nl" if code == "de" else "de", LANGUAGE)
+            for start in range(0, len(lines) - 8, 40):
+                paragraph = " ".join(lines[start : start + 8])
+                judged += 1
+                dropped += own.judge(paragraph) is not None
+                foreign += 1
+                found += other.judge(paragraph) is not None or len(paragraph) < 100
+    assert judged > 500
+    assert dropped <= judged // 500
+    assert found >= foreign * 0.98
+
+
+def naive(parts: list[list[int]]) -> list[list[bool]]:
+    seen: set[int] = set()
+    found = []
+    for part in parts:
+        found.append([value in seen or seen.add(value) is not None for value in part])
+    return found
+
+
+VALUES = st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**63, 2**63 - 1, 2**64 - 1])
+
+
+@given(st.lists(st.lists(VALUES, max_size=30), max_size=5), st.integers(1, 40))
+def test_it_agrees_with_a_set(parts: list[list[int]], range_size: int) -> None:
+    arrays = [np.array(part, np.uint64) for part in parts]
+    if not arrays:
+        return
+    marks = find_duplicates(arrays, range_size)
+    assert [mark.tolist() for mark in marks] == naive(parts)
+
+
+def test_the_first_stays_and_the_order_of_parts_decides() -> None:
+    first, second = np.array([5, 7, 5], np.uint64), np.array([7, 9], np.uint64)
+    assert [m.tolist() for m in find_duplicates([first, second])] == [
+        [False, False, True],
+        [True, False],
+    ]
+    assert [m.tolist() for m in find_duplicates([second, first])] == [
+        [False, False],
+        [False, True, True],
+    ]
+
+
+@pytest.mark.parametrize("other", ["Ein Satz ", "ein Satz", "Ein Satz."])
+def test_only_the_same_text_is_the_same(other: str) -> None:
+    assert len(hash_paragraph("Ein Satz")) == 8
+    assert hash_paragraph("Ein Satz") == hash_paragraph("Ein " + "Satz")
+    assert hash_paragraph("Ein Satz") != hash_paragraph(other)

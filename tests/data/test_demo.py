@@ -1,0 +1,317 @@
+"""The built-in corpus: sizes, formats, seeds, and training data that contains no test data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from hashlib import sha256
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from metaxlm.config import PhrasebookRecipe
+from metaxlm.data.demo import LANGUAGES, write_phrasebook
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import digest_file
+from metaxlm.manifest import list_files
+from metaxlm.tasks.registry import TASKS
+
+FOREIGN = LANGUAGES[1:]
+DEMO = PhrasebookRecipe(test_pairs=200, train_examples=3_000, test_examples=200)
+WHOLE = PhrasebookRecipe(source_sentences=96_000, sentences=9_600, aligned_pairs=300)
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden/demo.json").read_text("utf-8"))
+ISO = {"de": "deu", "fr": "fra", "ru": "rus", "tr": "tur", "zh": "cmn"}
+UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ VERB X"
+
+
+def digest_files(folder: Path) -> dict[str, str]:
+    paths = [folder / name for name in list_files(folder)]
+    return {str(path.relative_to(folder)): digest_file(path) for path in paths}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("phrasebook") / "demo"
+    write_phrasebook(folder, LANGUAGES, 1, DEMO)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole pool; every sample is a part of it."""
+    folder = tmp_path_factory.mktemp("phrasebook") / "whole"
+    write_phrasebook(folder, LANGUAGES, 3, WHOLE)
+    return folder
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def rows(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in lines(path)]
+
+
+def tagged(path: Path) -> list[list[list[str]]]:
+    blocks = path.read_text(encoding="utf-8").strip("\n").split("\n\n")
+    return [[line.split("\t") for line in block.split("\n")] for block in blocks]
+
+
+def reviews(path: Path) -> list[tuple[float, str]]:
+    return [
+        (float(item.findtext("rating", "")), item.findtext("text", "").strip())
+        for item in ElementTree.parse(path).getroot().iter("item")
+    ]
+
+
+def answers(path: Path) -> list[tuple[str, str, int, str]]:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        (paragraph["context"], qa["question"], answer["answer_start"], answer["text"])
+        for article in data["data"]
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+        for answer in qa["answers"]
+    ]
+
+
+def question_files(folder: Path, language: str) -> list[Path]:
+    names = (
+        "xquad/xquad.{0}.json",
+        "mlqa/MLQA_V1/dev/dev-context-{0}-question-{0}.json",
+        "mlqa/MLQA_V1/test/test-context-{0}-question-{0}.json",
+        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.{0}.dev.json",
+    )
+    return [folder / "tasks" / name.format(language) for name in names]
+
+
+def test_seed_1_at_the_sizes_of_the_demo_gives_the_golden_files(demo: Path) -> None:
+    found = digest_files(demo)
+    whole = sha256("".join(f"{name} {value}\n" for name, value in found.items()).encode())
+    assert len(found) == GOLDEN["corpus"]["files"]
+    assert whole.hexdigest() == GOLDEN["corpus"]["sha256"]
+
+
+def test_other_seeds_take_other_samples(demo: Path, tmp_path: Path) -> None:
+    first = digest_files(demo)
+    seen = [first]
+    for seed in (2, 3):
+        write_phrasebook(tmp_path / "other", LANGUAGES, seed, DEMO)
+        seen.append(digest_files(tmp_path / "other"))
+    fixed = {name for name in first if "/muse/" in name}
+    assert all(sample.keys() == first.keys() for sample in seen)
+    for name in first.keys() - fixed:
+        assert len({sample[name] for sample in seen}) == len(seen), name
+
+
+def test_a_smaller_sample_is_the_beginning_of_a_larger_one(demo: Path, tmp_path: Path) -> None:
+    small = PhrasebookRecipe(
+        source_sentences=101, sentences=50, test_pairs=7, aligned_pairs=3, train_examples=24,
+        test_examples=5,
+    )  # fmt: skip
+    write_phrasebook(tmp_path, ["zh", "en"], 1, small)
+    names = [Path(name) for name in list_files(tmp_path)]
+    parts = {part for name in names for part in re.split(r"[-./]", str(name))}
+    assert {"zh", "en"} == parts & {*LANGUAGES}
+    stories = {}
+    for name in names:
+        text, larger = ((folder / name).read_text("utf-8") for folder in (tmp_path, demo))
+        if name.suffix == ".json":
+            found, known = (json.loads(t)["data"][0]["paragraphs"] for t in (text, larger))
+            stories[name.name] = len(found)
+            assert found == known[: len(found)], name
+        else:
+            assert larger.startswith(text.removesuffix("\n</items>\n")), name
+    for language, count in (("en", small.source_sentences), ("zh", small.sentences)):
+        assert sum(map(bool, lines(tmp_path / f"text/{language}/00000.txt"))) == count
+    assert stories["xquad.zh.json"] == small.test_examples
+    assert (stories["train-v1.1.json"], stories["dev-v1.1.json"]) == (4, 2)
+    assert stories["tydiqa.goldp.en.train.json"] == 2
+    assert len(lines(tmp_path / "tasks/tatoeba/tatoeba.cmn-eng.cmn")) == small.test_pairs
+    assert len(tagged(tmp_path / "tasks/udpos/train-en.tsv")) == small.train_examples
+    assert len(reviews(tmp_path / "tasks/cls/zh/books/train.review")) == 2
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_text_has_the_requested_size_and_documents(demo: Path, language: str) -> None:
+    text = lines(demo / f"text/{language}/00000.txt")
+    size = DEMO.source_sentences if language == "en" else DEMO.sentences
+    assert sum(bool(line) for line in text) == size
+    assert text[0] and text[-1] and 0.1 < text.count("") / size < 0.5
+    assert not any(a == b == "" for a, b in pairwise(text))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_test_sentence_is_in_the_text(whole: Path, language: str) -> None:
+    text = set(lines(whole / f"text/{language}/00000.txt"))
+    tasks = whole / "tasks"
+    for split in ("dev", "test"):
+        for task in ("xnli", "pawsx"):
+            for first, second, _ in rows(tasks / f"{task}/{split}-{language}.tsv"):
+                assert not text & {first, second}
+    if language != "en":
+        iso = ISO[language]
+        assert not text & set(lines(tasks / f"tatoeba/tatoeba.{iso}-eng.{iso}"))
+    squeezed = {line.replace(" ", "") for line in text}
+    for task in ("udpos", "panx"):
+        for split in ("dev", "test"):
+            for sentence in tagged(tasks / f"{task}/{split}-{language}.tsv"):
+                assert "".join(word for word, _ in sentence) not in squeezed
+    joined = [context for context, *_ in answers(tasks / f"xquad/xquad.{language}.json")]
+    for path in (tasks / f"cls/{language}").glob("*/test.review"):
+        joined += [review for _, review in reviews(path)]
+    # Whole sentences only: a short sentence can be the end of a longer one.
+    said = set(re.split(r"(?<=[.!?。！？])\s*", "\n".join(joined)))
+    assert len(said) > 1_000
+    assert not said & {line for line in text if len(line) > 8}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_questions_of_the_last_tests_are_about_new_sentences(whole: Path, language: str) -> None:
+    text = set(lines(whole / f"text/{language}/00000.txt"))
+    asked = []
+    for path in question_files(whole, language)[1:]:
+        for context, question, start, _ in answers(path):
+            ends = [m.end() for m in re.finditer(r"[.!?。！？]\s*", context)]
+            begin = max((end for end in ends if end <= start), default=0)
+            asked.append(context[begin : min(end for end in ends if end > start)].strip())
+            assert question not in text
+    assert len(asked) > 2 * WHOLE.test_examples
+    assert not text & set(asked)
+
+
+def test_no_test_pair_is_in_the_training_data(whole: Path) -> None:
+    tasks = whole / "tasks"
+    for task in ("xnli", "pawsx"):
+        train, *held = (
+            {text for row in rows(tasks / f"{task}/{split}-en.tsv") for text in row[:2]}
+            for split in ("train", "dev", "test")
+        )
+        assert all(train.isdisjoint(texts) for texts in held)
+    for task in ("udpos", "panx"):
+        train, *held = (
+            {" ".join(word for word, _ in s) for s in tagged(tasks / f"{task}/{split}-en.tsv")}
+            for split in ("train", "dev", "test")
+        )
+        assert all(train.isdisjoint(words) for words in held)
+    squad = {question for _, question, *_ in answers(tasks / "squad/train-v1.1.json")}
+    name = "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json"
+    tydiqa = {question for _, question, *_ in answers(tasks / name)}
+    for number, path in enumerate(question_files(whole, "en")):
+        held_out = {question for _, question, *_ in answers(path)}
+        assert not squad & held_out
+        assert number == 0 or not tydiqa & held_out  # XQuAD is not TyDiQA's test
+    for language in LANGUAGES:
+        for folder in (tasks / f"cls/{language}").iterdir():
+            train, test = (
+                {t for _, t in reviews(folder / f"{s}.review")} for s in ("train", "test")
+            )
+            assert not train & test
+
+
+def test_question_sets_have_different_contexts(whole: Path) -> None:
+    for language in LANGUAGES:
+        told = [{c for c, *_ in answers(path)} for path in question_files(whole, language)]
+        assert all(a.isdisjoint(b) for k, a in enumerate(told) for b in told[:k])
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_retrieval_pairs_are_distinct(whole: Path, language: str) -> None:
+    for code in (ISO[language], "eng"):
+        found = lines(whole / f"tasks/tatoeba/tatoeba.{ISO[language]}-eng.{code}")
+        assert len(found) == len(set(found)) == WHOLE.test_pairs
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_alignments_refer_to_words(whole: Path, language: str) -> None:
+    stem = whole / f"tasks/wordalign/{language}-en"
+    source, target = lines(stem / f"test.{language}"), lines(stem / "test.en")
+    assert len(source) == len(target) == WHOLE.aligned_pairs
+    seen = set()
+    for line in lines(stem / "alignv2.txt"):
+        number, i, j, kind = line.split(" ")
+        assert kind in ("S", "P")
+        assert 1 <= int(i) <= len(source[int(number)].split(" "))
+        assert 1 <= int(j) <= len(target[int(number)].split(" "))
+        seen.add(int(number))
+    assert seen == set(range(WHOLE.aligned_pairs))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_task_files_parse_and_are_balanced(whole: Path, language: str) -> None:
+    tasks, size = whole / "tasks", WHOLE.test_examples
+    for task, labels in (("xnli", 3), ("pawsx", 2)):
+        found = rows(tasks / f"{task}/test-{language}.tsv")
+        assert len(found) == size and all(len(row) == 3 and all(row) for row in found)
+        counts = Counter(row[2] for row in found)
+        assert len(counts) == labels and max(counts.values()) - min(counts.values()) <= 1
+    tags = Counter(tag for s in tagged(tasks / f"udpos/test-{language}.tsv") for _, tag in s)
+    assert tags.keys() <= set(UPOS.split())
+    tags.clear()
+    for sentence in tagged(tasks / f"panx/test-{language}.tsv"):
+        for (_, before), (_, tag) in pairwise([["", "O"], *sentence]):
+            assert not tag.startswith("I-") or before[2:] == tag[2:]
+            tags[tag] += 1
+    assert tags["B-PER"] > 50 and tags["B-LOC"] > 50 and tags["O"] > tags["B-PER"]
+    for path in question_files(whole, language):
+        for context, question, start, text in answers(path):
+            assert text and context[start : start + len(text)] == text
+            assert question[-1] in "?？"
+    domains = ("books", "dvd", "music") if language in ("en", "de", "fr") else ("books",)
+    assert {path.name for path in (tasks / f"cls/{language}").iterdir()} == {*domains}
+    for domain in domains:
+        for split, count in (("train", WHOLE.train_examples // 10), ("test", size)):
+            ratings = [r for r, text in reviews(tasks / f"cls/{language}/{domain}/{split}.review")]
+            assert Counter(ratings) == {5.0: count // 2, 1.0: count // 2}
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_dictionary_lines_are_word_pairs_by_frequency(demo: Path, language: str) -> None:
+    found = [tuple(line.split(" ")) for line in lines(demo / f"tasks/muse/en-{language}.txt")]
+    assert len(found) > 300 and all(len(pair) == 2 for pair in found)
+    assert len(set(found)) == len(found)
+    words = [pair[0] for pair in found]
+    assert words.index("bought") < words.index("violin")
+
+
+def test_every_finetuned_task_reads_its_files(whole: Path) -> None:
+    for name, task in TASKS.items():
+        found = task.list_files(whole / "tasks")
+        judged = {file.language for file in found if file.split in ("dev", "test")}
+        assert judged >= {*task.languages} & {*LANGUAGES}, name
+        assert ("train", "en") in {(file.split, file.language) for file in found}, name
+        for file in found:
+            examples = task.read(file)
+            assert examples.items and examples.notices == (), file.path
+            assert all(task.is_labeled(example) for example in examples.items)
+
+
+@pytest.mark.parametrize("key", list(PhrasebookRecipe.model_fields))
+def test_a_size_above_the_pool_is_refused_with_its_limit(tmp_path: Path, key: str) -> None:
+    limit = getattr(WHOLE, key)
+    sizes = WHOLE.model_copy(update={key: limit + 1})
+    expected = rf"^corpus\.phrasebook\.{key}: {limit + 1:,} is too large; .* has {limit:,}$"
+    with pytest.raises(MetaXLMError, match=expected):
+        write_phrasebook(tmp_path / "x", LANGUAGES, 1, sizes)
+    assert not list(tmp_path.iterdir())
+    assert f"{limit:,}" in (PhrasebookRecipe.model_fields[key].description or "")
+
+
+@pytest.mark.parametrize(
+    ("languages", "expected"), [(["de"], "add en"), (["en", "sw"], "no text in sw; choose .* zh$")]
+)
+def test_unusable_languages_are_refused(
+    tmp_path: Path, languages: list[str], expected: str
+) -> None:
+    with pytest.raises(MetaXLMError, match=expected):
+        write_phrasebook(tmp_path / "x", languages, 1)
+
+
+def test_the_package_contains_a_small_pool_and_its_license_note() -> None:
+    data = files("metaxlm").joinpath("data/phrasebook")
+    assert len(data.joinpath("pool.tar.xz").read_bytes()) < 2_000_000
+    assert "Apache License 2.0" in data.joinpath("README.md").read_text("utf-8")

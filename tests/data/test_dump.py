@@ -1,0 +1,310 @@
+"""The reader of dumps: which pages become documents, and what broken files and pages cost."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaxlm.data.documents import Document, Record, Split
+from metaxlm.data.readers import dump
+from metaxlm.data.readers.dump import MAX_PAGE_BYTES, read_dump, split_dump
+from metaxlm.errors import MetaXLMError
+
+HEAD = b"""\
+<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="de">
+  <siteinfo>
+    <dbname>dewiki</dbname>
+    <namespaces>
+      <namespace key="0" case="first-letter" />
+      <namespace key="6" case="first-letter">Datei</namespace>
+      <namespace key="10" case="first-letter">Vorlage</namespace>
+    </namespaces>
+  </siteinfo>
+"""
+FOOT = b"</mediawiki>\n"
+BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + b"".join(
+    b'<!ENTITY %c "%s">' % (letter + 1, b"&%c;" % letter * 10) for letter in range(97, 110)
+) + b"]>\n"  # fmt: skip
+
+
+def page(
+    title: str = "Mühle", text: str = "Das Wasser fließt.", extra: str = "", ns: str = "0"
+) -> bytes:
+    return (
+        f"  <page>\n    <title>{title}</title>\n    <ns>{ns}</ns>\n    <id>1</id>\n{extra}"
+        "    <revision>\n      <id>2</id>\n      <model>wikitext</model>\n"
+        "      <format>text/x-wiki</format>\n"
+        f'      <text bytes="{len(text.encode())}" xml:space="preserve">{escape(text)}</text>\n'
+        "    </revision>\n  </page>\n"
+    ).encode()
+
+
+def write(path: Path, *pages: bytes, head: bytes = HEAD, foot: bytes = FOOT) -> Path:
+    path.write_bytes(head + b"".join(pages) + foot)
+    return path
+
+
+def whole(path: Path) -> Split:
+    return Split(path, 0, None, path.stat().st_size)
+
+
+def read(split: Split | Path) -> list[Record]:
+    """All records of a split, after a check that its progress adds up."""
+    split = whole(split) if isinstance(split, Path) else split
+    told: list[int] = []
+    records = list(read_dump(split, told.append))
+    assert sum(told) == split.size
+    return records
+
+
+def outcomes(records: list[Record]) -> list[str]:
+    """Titles of documents, reasons of rejections."""
+    return [r.name if isinstance(r, Document) else f"-{r.reason}" for r in records]
+
+
+def test_an_article_becomes_a_document(tmp_path: Path) -> None:
+    text = "[[Datei:a.jpg|mini|b]]'''Die Mühle''' & das [[Rad]].\n\n== A ==\nZweitens.<ref>c</ref>"
+    (document,) = read(write(tmp_path / "de.xml", page(title="Mühle &amp; Rad", text=text)))
+    assert document == Document("Mühle & Rad", "Die Mühle & das Rad.\nZweitens.")
+
+
+REJECTED = {
+    "redirect": page(extra='    <redirect title="Rad" />\n'),
+    "redirect by its word": page(text="#REDIRECT [[Rad]]"),
+    "namespace": page(title="Vorlage:Mühle", ns="10"),
+    "namespace by its title": page(title="Vorlage:Mühle").replace(b"<ns>0</ns>", b""),
+    "namespace of a redirect": page(text="#REDIRECT [[Rad]]", ns="10"),
+    "disambiguation": page(text="* [[Rad]]\n{{Begriffsklärung}}"),
+    "empty": page(text="{{x}}"),
+    "empty without text": page().replace(b"<text ", b'<text deleted="deleted" /><x ').replace(
+        b"</text>", b"</x>"
+    ),
+    "empty without a revision": b"<page><title>A</title><ns>0</ns></page>",
+    "not_wikitext by its model": page().replace(b">wikitext<", b">javascript<"),
+    "not_wikitext by its format": page().replace(b"text/x-wiki", b"text/javascript"),
+    "invalid_xml": page().replace(b"</text>", b""),
+    "invalid_xml by an entity": page().replace(b"Wasser", b"&bomb;"),
+    "invalid_xml by a document type": page().replace(b"<title>", BOMB + b"<title>"),
+    "invalid_xml by a control character": page(text="Das \x01 Wasser."),
+    "invalid_xml without an end": page().replace(b"</page>", b""),
+    "invalid_utf8": page().replace("ß".encode(), b"\xff"),
+    "invalid_utf8 by a surrogate": page().replace("ß".encode(), b"\xed\xa0\x80"),
+    "nul": page(text="Das \0 Wasser."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_a_rejected_page_costs_only_itself(tmp_path: Path, case: str) -> None:
+    path = write(tmp_path / "de.xml", page(title="A"), REJECTED[case], page(title="B"))
+    records = read(path)
+    assert outcomes(records) == ["A", f"-{case.split()[0]}", "B"]
+    assert str(path) in records[1].where  # type: ignore[union-attr]
+
+
+def test_a_rejection_names_its_page(tmp_path: Path) -> None:
+    path = write(tmp_path / "de.xml", page(title="Mühle", text="{{x}}"))
+    assert read(path)[0].where == f"{path}: page 'Mühle'"  # type: ignore[union-attr]
+
+
+def test_the_newest_revision_of_a_history_counts(tmp_path: Path) -> None:
+    old = b"<revision><text>Alt und falsch.</text></revision>"
+    path = write(tmp_path / "de.xml", page().replace(b"    <revision>", old + b"<revision>"))
+    assert read(path) == [Document("Mühle", "Das Wasser fließt.")]
+
+
+def test_an_older_export_without_namespace_and_model(tmp_path: Path) -> None:
+    text = b"<page><title>Rad: Das Buch</title><revision><text>Gut.</text></revision></page>"
+    assert read(write(tmp_path / "de.xml", text)) == [Document("Rad: Das Buch", "Gut.")]
+
+
+def test_entities_in_the_head_are_not_expanded(tmp_path: Path) -> None:
+    head = HEAD.replace(b"dewiki", b"&m;")
+    path = write(
+        tmp_path / "de.xml", page(), page(text="x").replace(b">x<", b">&m;<"), head=BOMB + head
+    )
+    tracemalloc.start()
+    assert outcomes(read(path)) == ["Mühle", "-invalid_xml"]
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+
+
+def test_a_page_beyond_the_limit_is_never_held(tmp_path: Path) -> None:
+    path = tmp_path / "de.xml.gz"
+    before, after = page(title="Riesig", text="@").split(b"@")
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(HEAD + page(title="A") + before)
+        for _ in range(5 * MAX_PAGE_BYTES >> 20):
+            file.write(b"Wasser und Wind." * (1 << 16))
+        file.write(after + page(title="B") + FOOT)
+    tracemalloc.start()
+    records = read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert outcomes(records) == ["A", "-page_too_large", "B"]
+    assert records[1].where.endswith("page 'Riesig'")  # type: ignore[union-attr]
+    assert peak < 4 * MAX_PAGE_BYTES
+
+
+def test_the_end_of_a_huge_page_is_found_across_chunks(tmp_path: Path) -> None:
+    before, after = page(title="Riesig", text="@").split(b"@")
+    end = MAX_PAGE_BYTES + (1 << 20) - len(b"</p")  # chunks are a power of two
+    filling = end - len(HEAD) - len(before) - after.index(b"</page>")
+    path = write(tmp_path / "de.xml", before, b"x" * filling, after)
+    assert path.read_bytes().index(b"</page>") == end
+    assert outcomes(read(path)) == ["-page_too_large"]
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "de.xml.gz"
+    pages = page(text="#REDIRECT [[Rad]] " + "Wasser. " * 500) * 100
+    path.write_bytes(gzip.compress(HEAD + pages * 50 + FOOT, compresslevel=1))
+    tracemalloc.start()
+    num_records = sum(1 for _ in read_dump(whole(path), lambda _: None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert num_records == 5_000 and len(pages) * 50 > 20_000_000
+    assert peak < 6 << 20
+
+
+def test_a_file_cut_in_a_page_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "de.xml", page(title="A"), page(title="B")[:-30], foot=b"")
+    with pytest.raises(MetaXLMError, match=r"de\.xml: cut short in page 'B'; fetch it again"):
+        read(path)
+
+
+@pytest.mark.parametrize("foot", [b"", b"</media", b"\n"])
+def test_a_file_cut_between_pages_is_told(tmp_path: Path, foot: bytes) -> None:
+    path = write(tmp_path / "de.xml", page(), foot=foot)
+    with pytest.raises(MetaXLMError, match=r"de\.xml: cut short: it ends without </mediawiki>"):
+        read(path)
+
+
+def test_truncated_bz2_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "de.xml.bz2"
+    path.write_bytes(bz2.compress(HEAD + page() * 50 + FOOT)[:-20])
+    with pytest.raises(MetaXLMError, match="damaged or cut short"):
+        read(path)
+
+
+@pytest.mark.parametrize("content", [b"Das Wasser.\n", b"<html><page></page></html>", page()])
+def test_a_file_that_is_no_dump_is_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "de.xml"
+    path.write_bytes(content)
+    with pytest.raises(MetaXLMError, match="no <mediawiki> element at its start; give a MediaWiki"):
+        read(path)
+
+
+def test_a_dump_without_pages_is_empty(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "de.xml")) == []
+    assert len(split_dump(tmp_path / "de.xml", 10)) == 1
+
+
+def test_missing_and_misnamed_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(MetaXLMError, match="no such file"):
+        split_dump(tmp_path / "de.xml", 10)
+    write(tmp_path / "de.xml.bz2", page())
+    with pytest.raises(MetaXLMError, match=r"not \.bz2 data"):
+        split_dump(tmp_path / "de.xml.bz2", 10)
+
+
+def test_plain_files_are_cut_before_pages(tmp_path: Path) -> None:
+    path = write(tmp_path / "de.xml", *[page(title=f"S{n}") for n in range(10)])
+    data = path.read_bytes()
+    splits = split_dump(path, 2 * len(page()))
+    assert 3 <= len(splits) <= 6
+    assert all(data[split.start :].startswith(b"<page>") for split in splits[1:])
+    assert [split.stop for split in splits] == [*[s.start for s in splits[1:]], len(data)]
+    assert len(split_dump(path, len(data))) == 1 and len(split_dump(path, 1)) == 11
+
+
+def test_page_starts_are_found_across_chunks(tmp_path: Path) -> None:
+    path = write(tmp_path / "de.xml", page(text="Wasser. " * 40_000), page(title="B"))
+    start = path.read_bytes().rindex(b"<page>")
+    splits = split_dump(path, start - (1 << 18) + len(b"<pa"))  # chunks are a power of two
+    assert [split.start for split in splits] == [0, start]
+
+
+def test_multistream_files_are_cut_between_streams(tmp_path: Path) -> None:
+    streams = [
+        bz2.compress(part) for part in [HEAD, *[page(title=f"S{n}") for n in range(8)], FOOT]
+    ]
+    path = tmp_path / "de.xml.bz2"
+    path.write_bytes(b"".join(streams))
+    starts = {sum(map(len, streams[:n])) for n in range(len(streams))}
+    splits = split_dump(path, 3 * len(streams[1]))
+    assert 3 <= len(splits) <= 4 and {split.start for split in splits} <= starts
+    assert len(split_dump(path, 1)) == len(streams)
+
+
+def test_streams_may_end_within_the_last_tag(tmp_path: Path) -> None:
+    data = HEAD + page() + FOOT
+    path = tmp_path / "de.xml.bz2"
+    path.write_bytes(b"".join(map(bz2.compress, [data[:-5], data[-5:]])))
+    assert [outcomes(read(split)) for split in split_dump(path, 1)] == [["Mühle"], []]
+
+
+def test_one_stream_is_one_split(tmp_path: Path) -> None:
+    for ending, compress in ((".bz2", bz2.compress), (".gz", gzip.compress)):
+        path = tmp_path / f"de.xml{ending}"
+        path.write_bytes(compress(HEAD + page() * 100 + FOOT))
+        assert split_dump(path, 100) == [whole(path)]
+
+
+def test_data_that_looks_like_a_stream_is_none(tmp_path: Path) -> None:
+    stream = bz2.compress(page())
+    path = tmp_path / "x"
+    path.write_bytes(stream + b"BZh91AY&SY" + bytes(100) + stream)
+    with path.open("rb") as file:
+        found = list(dump._find_starts(file, 1, dump._STREAM_START))
+    assert found == [len(stream) + 110]
+
+
+KINDS: dict[str, Callable[[int], bytes]] = {
+    "article": lambda n: page(title=f"Seite {n}", text=f"Das ist Seite {n}. " * (n % 7 + 1)),
+    **{name: lambda _, data=data: data for name, data in REJECTED.items()},  # type: ignore[misc]
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=12),
+    stream_bytes=st.sampled_from([None, 37, 300, 5000]),
+    target=st.integers(1, 4000),
+)
+def test_accepted_and_rejected_are_all_pages_however_they_are_split(
+    tmp_path_factory: pytest.TempPathFactory,
+    kinds: list[str],
+    stream_bytes: int | None,
+    target: int,
+) -> None:
+    pages = [KINDS[kind](number) for number, kind in enumerate(kinds)]
+    data = HEAD + b"".join(pages) + FOOT
+    path = tmp_path_factory.mktemp("dump") / "de.xml"
+    path.write_bytes(data)
+    if kinds and kinds[-1] == "invalid_xml without an end":
+        with pytest.raises(MetaXLMError, match="cut short"):
+            read(path)
+        return
+    expected = [
+        f"Seite {number}" if kind == "article" else f"-{kind.split()[0]}"
+        for number, kind in enumerate(kinds)
+    ]
+    records = read(path)
+    assert outcomes(records) == expected
+    if stream_bytes is not None:
+        cuts = range(0, len(data), stream_bytes)
+        streams = [bz2.compress(data[cut : cut + stream_bytes]) for cut in cuts]
+        path = path.with_suffix(".xml.bz2")
+        path.write_bytes(b"".join(streams))
+    splits = split_dump(path, target)
+    assert outcomes([record for split in splits for record in read(split)]) == expected
+    assert [split.start for split in splits] == [0, *[split.stop for split in splits[:-1]]]
+    assert sum(split.size for split in splits) == path.stat().st_size

@@ -1,0 +1,254 @@
+"""The whole path from files to shards: every source, any number of workers, every drop counted."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.config import CleaningRecipe, CorpusRecipe, EngineRecipe
+from metaxlm.data.pipeline import prepare_text, tokenize_text
+from metaxlm.data.shards import open_shard
+from metaxlm.data.text import read_counts, read_sentences
+from metaxlm.errors import MetaXLMError
+from metaxlm.manifest import find_damage
+
+ENGLISH = [
+    "The cat sees a house. It is small.\nThe dog likes the river at night.",
+    "My sister finds some bread.\nThe dog likes the river at night.\nThe end.",
+]
+GERMAN = ["Der alte Mann sieht das Haus. Er mag es.", "Meine Schwester kennt den Fluss."]
+EXPECTED = {
+    "en": [
+        "The cat sees a house.", "It is small.", "The dog likes the river at night.",
+        "My sister finds some bread.", "The end.",
+    ],
+    "de": ["Der alte Mann sieht das Haus.", "Er mag es.", "Meine Schwester kennt den Fluss."],
+}  # fmt: skip
+DOCUMENTS = {"en": ENGLISH, "de": GERMAN}
+
+
+def write_source(folder: Path, source: str) -> None:
+    """Write the two languages in the layout that people have."""
+    for language, documents in DOCUMENTS.items():
+        if source == "text":
+            folder.mkdir(exist_ok=True)
+            (folder / f"{language}.txt").write_text("\n\n".join(documents) + "\n")
+        elif source == "jsonl":
+            (folder / language).mkdir(parents=True, exist_ok=True)
+            lines = [json.dumps({"text": text, "id": n}) for n, text in enumerate(documents)]
+            (folder / language / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+        elif source == "parquet":
+            (folder / f"20231101.{language}").mkdir(parents=True, exist_ok=True)
+            table = pa.table({"title": ["x"] * len(documents), "text": documents})
+            pq.write_table(table, folder / f"20231101.{language}" / "train-00000-of-00001.parquet")
+        else:
+            folder.mkdir(exist_ok=True)
+            name = f"{language}wiki-20240101-pages-articles.xml.bz2"
+            (folder / name).write_bytes(bz2.compress(make_dump(documents).encode()))
+
+
+def make_dump(documents: list[str]) -> str:
+    pages = "".join(
+        f"<page><title>P{n}</title><ns>0</ns><id>{n}</id><revision><model>wikitext</model>"
+        f"<format>text/x-wiki</format><text>{text.replace(chr(10), chr(10) * 2)}</text>"
+        "</revision></page>"
+        for n, text in enumerate(documents)
+    )
+    return f'<mediawiki version="0.11" xml:lang="en"><siteinfo/>{pages}</mediawiki>'
+
+
+def prepare(
+    folder: Path, output: Path, source: str = "text", workers: int = 1, **keys: Any
+) -> dict[str, list[str]]:
+    recipe = CorpusRecipe.model_validate({"source": source, "path": folder, **keys})
+    languages = ["en", "de"]
+    engine = EngineRecipe(workers=workers)
+    prepare_text(recipe, languages, engine, output / "text", output / "work")
+    return {name: list(read_sentences(output / "text" / name)) for name in languages}
+
+
+@pytest.mark.parametrize("source", ["text", "jsonl", "parquet", "dump"])
+def test_every_source_gives_the_same_sentences(tmp_path: Path, source: str) -> None:
+    write_source(tmp_path / "raw", source)
+    assert prepare(tmp_path / "raw", tmp_path, source) == EXPECTED
+    counts = read_counts(tmp_path / "text" / "en")
+    assert counts.dropped == {"duplicate": 1}
+    assert counts.text.documents == 2
+    assert counts.records == (5 if source == "text" else 2)
+    assert find_damage(tmp_path / "text" / "en") == []
+
+
+def test_lines_that_are_sentences_stay(tmp_path: Path) -> None:
+    write_source(tmp_path / "raw", "text")
+    sentences = prepare(tmp_path / "raw", tmp_path, split_sentences=False)
+    assert sentences["en"][0] == "The cat sees a house. It is small."
+
+
+def test_drops_are_counted_by_reason(tmp_path: Path) -> None:
+    write_source(tmp_path / "raw", "text")
+    with (tmp_path / "raw" / "en.txt").open("a") as file:
+        file.write(f"Это русский абзац, которому здесь не место.\nOk.\n{'word ' * 20}\n")
+    cleaning = CleaningRecipe(script=True, min_characters=4, max_characters=60)
+    sentences = prepare(tmp_path / "raw", tmp_path, cleaning=cleaning)
+    assert sentences["en"] == EXPECTED["en"]
+    counts = read_counts(tmp_path / "text" / "en")
+    assert counts.dropped == {"wrong_script": 1, "too_short": 1, "too_long": 1, "duplicate": 1}
+    assert counts.records == 8
+    assert counts.examples is not None
+    assert "Это русский" in counts.examples["wrong_script"]
+
+
+def big_corpus(folder: Path, num_documents: int = 400) -> None:
+    """Write text with repeated paragraphs, large enough to be split into several tasks."""
+    folder.mkdir()
+    chooser = random.Random(5)
+    words = [f"{chooser.choice('bcdfgklm')}{chooser.choice('aeiou')}n{n}" for n in range(300)]
+    for language in ("en", "de"):
+        paragraphs = [
+            " ".join(chooser.choices(words, k=60)) + "." for _ in range(8 * num_documents)
+        ]
+        documents = [chooser.choices(paragraphs, k=8) for _ in range(num_documents)]
+        (folder / f"{language}.txt").write_text("\n\n".join("\n".join(d) for d in documents))
+
+
+def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for pattern in patterns
+        for path in sorted(folder.rglob(pattern))
+        if path.is_file()
+    }
+
+
+def tokenize(output: Path, tokenizer: Path, workers: int) -> None:
+    shards = {name: (tokenizer / "tokenizer.json", output / "text" / name) for name in ("en", "de")}
+    engine = EngineRecipe(workers=workers)
+    tokenize_text(shards, engine, output / "shards", output / "tokens")
+
+
+def test_workers_and_task_sizes_do_not_change_a_byte(
+    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    big_corpus(tmp_path / "raw", 800)
+    multilingual_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    found = []
+    for workers, task_mb in ((1, 64), (3, 1)):
+        output = tmp_path / f"{workers}-{task_mb}"
+        sentences = prepare(tmp_path / "raw", output, workers=workers, task_mb=task_mb)
+        assert len(sentences["en"]) == len(set(sentences["en"])) > 3000
+        assert (len(list((output / "text" / "en").glob("*.txt"))) > 1) == (task_mb == 1)
+        tokenize(output, tmp_path / "tokenizer", workers)
+        found.append((contents(output / "shards", "*"), sentences))
+    names = ("tokens.bin", "offsets.bin", "manifest.json")
+    assert found[1][0].keys() == {f"{x}/{n}" for x in ("en", "de") for n in names}
+    assert found[0] == found[1]
+    assert open_shard(tmp_path / "3-1" / "shards" / "en").counts.sentences == len(found[0][1]["en"])
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from tests.data.test_pipeline import prepare, tokenize
+output = Path(sys.argv[2])
+if not (output / "tokens").exists():  # else the text is complete
+    prepare(Path(sys.argv[1]), output, workers=2, task_mb=1)
+tokenize(output, output.parent / "tokenizer", 2)
+"""
+
+
+def test_a_run_killed_anywhere_is_finished_by_the_next(
+    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    big_corpus(tmp_path / "raw", 1200)
+    multilingual_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    prepare(tmp_path / "raw", tmp_path / "whole", workers=2, task_mb=1)
+    tokenize(tmp_path / "whole", tmp_path / "tokenizer", 2)
+    root = str(Path(__file__).parents[2])
+    output = tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "raw"), str(output), root]
+    for reached in ("work/paragraphs/0*", "tokens/*/*"):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        while not list(output.glob(reached)):
+            assert process.poll() is None
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert (output / "text" / "en").exists() == (reached == "tokens/*/*")
+        assert not (output / "shards").exists()
+    remaining = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert remaining.returncode == 0, remaining.stderr
+    for part in ("text", "shards"):
+        assert contents(output / part, "*") == contents(tmp_path / "whole" / part, "*")
+
+
+def test_too_much_damage_stops_and_names_the_place(tmp_path: Path) -> None:
+    write_source(tmp_path / "raw", "text")
+    path = tmp_path / "raw" / "de.txt"
+    path.write_bytes(path.read_bytes() + "Grüße aus München.\n".encode("latin-1"))
+    with pytest.raises(MetaXLMError, match=r"de\.txt, byte 75: invalid_utf8.*among 3 records"):
+        prepare(tmp_path / "raw", tmp_path)
+    assert not (tmp_path / "text").exists()
+    assert prepare(tmp_path / "raw", tmp_path / "again", max_rejected=0.5)["de"] == EXPECTED["de"]
+    rejected = read_counts(tmp_path / "again" / "text" / "de").rejected
+    assert rejected == {"invalid_utf8": 1}
+
+
+def test_records_left_out_on_purpose_are_no_damage(tmp_path: Path) -> None:
+    write_source(tmp_path / "raw", "dump")
+    path = tmp_path / "raw" / "dewiki-20240101-pages-articles.xml.bz2"
+    path.write_bytes(bz2.compress(make_dump([*GERMAN, "#REDIRECT [[Haus]]"]).encode()))
+    assert prepare(tmp_path / "raw", tmp_path, "dump")["de"] == EXPECTED["de"]
+    counts = read_counts(tmp_path / "text" / "de")
+    assert (counts.records, counts.rejected) == (3, {"redirect": 1})
+
+
+@pytest.mark.parametrize("content", ["", "\n\n \n"])
+def test_an_empty_language_is_named(tmp_path: Path, content: str) -> None:
+    write_source(tmp_path / "raw", "text")
+    (tmp_path / "raw" / "de.txt").write_text(content)
+    with pytest.raises(MetaXLMError, match="language 'de': no text is left of 0 records"):
+        prepare(tmp_path / "raw", tmp_path)
+
+
+def test_a_damaged_file_costs_only_its_task(tmp_path: Path) -> None:
+    write_source(tmp_path / "raw", "jsonl")
+    path = tmp_path / "raw" / "de" / "a.jsonl.gz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-12])
+    with pytest.raises(MetaXLMError, match=r"a\.jsonl\.gz.*damaged or cut short"):
+        prepare(tmp_path / "raw", tmp_path, "jsonl")
+    done = [p.name for p in (tmp_path / "work" / "extract" / "completions").iterdir()]
+    assert done == ["00000"]
+    path.write_bytes(whole)
+    assert prepare(tmp_path / "raw", tmp_path, "jsonl") == EXPECTED
+
+
+def test_one_dump_for_two_languages_is_refused(tmp_path: Path) -> None:
+    name = "zhwiki-20240101-pages-articles.xml.bz2"
+    (tmp_path / name).write_bytes(bz2.compress(make_dump(["你好，世界。"]).encode()))
+    recipe = CorpusRecipe(source="dump", path=tmp_path)
+    with pytest.raises(MetaXLMError, match=r"zhwiki.*: read for both 'zh' and 'zh-Hant'"):
+        prepare_text(recipe, ["zh", "zh-Hant"], EngineRecipe(), tmp_path / "a", tmp_path / "b")
+
+
+def test_a_language_that_is_not_in_the_table_is_used_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "tlh.txt").write_text("tlhIngan maH! taHjaj.\nnuqneH")
+    cleaning = CleaningRecipe(script=True, language=True)
+    recipe = CorpusRecipe(source="text", path=tmp_path, cleaning=cleaning)
+    prepare_text(recipe, ["tlh"], EngineRecipe(), tmp_path / "text", tmp_path / "work")
+    assert list(read_sentences(tmp_path / "text" / "tlh"))[-1] == "nuqneH"

@@ -1,0 +1,161 @@
+"""Sizes and sampling probabilities from shards or text, and token counts of any text."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import sentences
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.data.shards import write_shard
+from metaxlm.data.statistics import (
+    collect_losses,
+    collect_statistics,
+    count_corpus,
+    count_sentences,
+    list_languages,
+    read_corpus,
+)
+from metaxlm.data.text import CorpusCounts, TextCounts, seal_text, write_lines
+from metaxlm.errors import MetaXLMError
+from metaxlm.vocabulary.byte_bpe import train_byte_bpe
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Shards of three languages, and prepared text of one of them."""
+    shards = tmp_path / "shards" / "multilingual"
+    for language, lines in (("en", sentences("en") * 4), ("de", sentences("de")), ("zh", ["ψψ a"])):
+        write_shard(shards / language, lines, multilingual_tokenizer)
+    text = tmp_path / "corpus" / "text" / "de"
+    text.mkdir(parents=True)
+    write_lines(text / "00000.txt", [sentences("de")])
+    counts = TextCounts(1, 64, 384, 100, 100)
+    seal_text(text, CorpusCounts(counts, 70, {"nul": 5, "redirect": 1}, {"duplicate": 3}, {}))
+    return tmp_path
+
+
+def test_rows_are_the_shards_counts(run_dir: Path) -> None:
+    rows = collect_statistics(run_dir, 0.5, "bytes")
+    assert [row.language for row in rows] == ["en", "de", "zh"]
+    english, german, chinese = rows
+    assert english.sentences == 256
+    assert english.words == sum(len(line.split()) for line in sentences("en")) * 4
+    weights = [row.bytes**0.5 for row in rows]
+    assert english.probability == pytest.approx(weights[0] / sum(weights))
+    assert german.tokens_per_word == pytest.approx((german.tokens or 0) / german.words)
+    assert chinese.tokens_per_word is None  # written without spaces
+    assert chinese.unknown_rate == pytest.approx((chinese.unknown or 0) / (chinese.tokens or 1))
+    assert (chinese.unknown or 0) > 0
+    by_tokens = collect_statistics(run_dir / "shards" / "multilingual", 1.0, "tokens")
+    tokens = [row.tokens or 0 for row in by_tokens]
+    assert by_tokens[0].probability == pytest.approx(tokens[0] / sum(tokens))
+
+
+def test_text_that_was_not_tokenized_yet(run_dir: Path) -> None:
+    (row,) = collect_statistics(run_dir / "corpus", 0.7, "bytes")
+    assert (row.tokens, row.unknown_rate, row.tokens_per_word) == (None, None, None)
+    assert (row.sentences, row.probability) == (64, 1.0)
+    with pytest.raises(MetaXLMError, match="is not tokenized yet"):
+        collect_statistics(run_dir / "corpus", 0.7, "tokens")
+
+
+def test_losses_come_from_the_text(run_dir: Path) -> None:
+    losses = collect_losses(run_dir)
+    assert losses is not None
+    assert losses.records == 70
+    assert losses.rejected == {"nul": 5, "redirect": 1}
+    assert losses.dropped == {"duplicate": 3}
+    assert collect_losses(run_dir / "shards") is None
+
+
+def test_a_folder_without_either_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MetaXLMError, match="no shards or prepared text"):
+        collect_statistics(tmp_path, 0.7, "bytes")
+
+
+TEXTS = {"de": ["die Katze sieht", "der Hund"], "fr": ["le chat", "un chien", "le chat"]}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return train_byte_bpe(iter([" ".join(line) for line in TEXTS.values()] * 3), 320)
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (folder / "de.txt").write_text("\n".join(TEXTS["de"]), encoding="utf-8")
+    (folder / "fr.txt.xz").write_bytes(lzma.compress("\n\n".join(TEXTS["fr"]).encode()))
+    (folder / "README.md").write_text("not a language")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """A run folder with prepared text and shards."""
+    root = tmp_path / "run"
+    for language, lines in TEXTS.items():
+        text = root / "corpus" / "text" / language
+        text.mkdir(parents=True)
+        (text / "00000.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        seal_text(text)
+        write_shard(root / "shards" / "multilingual" / language, lines, tokenizer)
+    return root
+
+
+def _expected(tokenizer: PreTrainedTokenizerBase, lines: list[str]) -> list[int]:
+    ids = [row for line in lines for row in tokenizer(line, add_special_tokens=False)["input_ids"]]
+    return np.bincount(ids, minlength=len(tokenizer)).tolist()
+
+
+def test_sentences(tokenizer: PreTrainedTokenizerBase) -> None:
+    counts = count_sentences(TEXTS["de"], tokenizer)
+    assert counts.tolist() == _expected(tokenizer, TEXTS["de"])
+    assert not count_sentences([], tokenizer).any()
+
+
+@pytest.mark.parametrize("place", ["run", "run/shards", "run/corpus", "run/corpus/text", "raw"])
+def test_every_form_of_text_gives_the_same_counts(
+    place: str, run: Path, raw: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    counts = count_corpus(run.parent / place, tokenizer)
+    assert {name: one.tolist() for name, one in counts.items()} == {
+        name: _expected(tokenizer, lines) for name, lines in TEXTS.items()
+    }
+    assert run.exists() == raw.exists()
+
+
+def test_languages_and_limit(raw: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    counts = count_corpus(raw, tokenizer, ["fr"], limit=1)
+    assert list(counts) == ["fr"]
+    assert counts["fr"].tolist() == _expected(tokenizer, TEXTS["fr"][:1])
+    assert list_languages(raw) == ["de", "fr"]
+    assert list(read_corpus(raw, "fr")) == TEXTS["fr"]
+
+
+def test_shards_of_another_tokenizer(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = train_byte_bpe(iter(["quite another text"] * 3), 290)
+    counts = count_corpus(run, other)
+    assert counts["de"].tolist() == _expected(other, TEXTS["de"])
+    assert "shards were made with another tokenizer; counting its text" in capsys.readouterr().out
+    with pytest.raises(MetaXLMError, match="made with another tokenizer, and it has no text"):
+        count_corpus(run / "shards", other)
+
+
+def test_folder_without_text(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(MetaXLMError, match="no text in it; name a run"):
+        count_corpus(tmp_path, tokenizer)
+    with pytest.raises(MetaXLMError, match="no text in it; name a run"):
+        count_corpus(tmp_path / "nowhere", tokenizer)
+
+
+def test_language_that_is_not_there(raw: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(MetaXLMError, match="no file for language 'sw'"):
+        count_corpus(raw, tokenizer, ["sw"])
