@@ -10,7 +10,7 @@ import pytest
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.streams import Meter, open_stream
-from tests.corpus.readers.conftest import zstd
+from tests.data.readers.conftest import zstd
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda data: gzip.compress(data, mtime=0),

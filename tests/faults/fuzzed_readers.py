@@ -160,7 +160,7 @@ def _read_parquet_corpus(folder: Path) -> None:
 
 
 def _write_dump(folder: Path) -> None:
-    from tests.corpus.test_dump import FOOT, HEAD, page
+    from tests.data.test_dump import FOOT, HEAD, page
 
     text = "'''Mühle''' {{Infobox|a=1}} ist ein [[Haus|Gebäude]].\n\n"
     text += "{| class=a\n| b\n|}\n* Punkt<ref>x</ref>\n"
