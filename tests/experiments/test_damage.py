@@ -173,7 +173,9 @@ def test_a_training_does_not_continue_a_damaged_log(copied: Path, metaxlm: Comma
     flip(log)
     shutil.rmtree(copied / XLM / "model")
     arguments = [*RUN, "--stage", "pretrain", "--variant", "xlm"]
-    assert f"{log.relative_to(copied.parent.parent)}: changed" in metaxlm.complaint(*arguments)
+    assert f"{log.relative_to(copied.parent.parent)}: its rows up to step" in metaxlm.complaint(
+        *arguments
+    )
     log.rename(log.with_name("damaged.jsonl"))
     assert metaxlm(*arguments)[0] == 0
     assert metaxlm("verify", copied)[0] == 0
