@@ -55,4 +55,4 @@ def test_some_calls_of_some_commands_fail(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 def test_calls_of_every_command_fail(tmp_path: Path) -> None:
-    assert fail_calls(tmp_path, 10, "all") >= 240
+    assert fail_calls(tmp_path, 11, "all") >= 240

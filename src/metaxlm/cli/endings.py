@@ -73,7 +73,7 @@ def explaining_threads() -> Iterator[None]:
         if line is None:
             before(ended)
         else:
-            print_error(line)
+            print_error(f"{type(ended.thread).__module__.partition('.')[0]}: {line}")
 
     threading.excepthook = explain_thread
     try:
