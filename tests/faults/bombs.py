@@ -50,7 +50,7 @@ def _write_long_row(folder: Path) -> None:
 
 
 def _write_many_rows(folder: Path) -> None:
-    row = {"task": "xnli", "metric": "accuracy", "value": 0.5, "variant": "x" * 1_000}
+    row = {"task": "xnli", "metric": "accuracy", "value": 0.5, "variant": "x" * 8_000}
     _repeat(folder / "results.jsonl.xz", json.dumps(row).encode() + b"\n", 12)
 
 
@@ -145,7 +145,7 @@ def _write_vectors(folder: Path) -> None:
     column = pa.FixedSizeListArray.from_arrays(numbers, width)
     table = pa.table({"layer_8": column})
     with pq.ParquetWriter(folder / "vectors.parquet", table.schema) as writer:
-        for _ in range(100):
+        for _ in range(60):
             writer.write_table(table)
 
 
