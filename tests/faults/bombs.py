@@ -55,7 +55,7 @@ def _write_many_rows(folder: Path) -> None:
         "metric": "accuracy",
         "value": 0.5,
         "variant": "x" * 100,
-        "note": "x" * 1_000,
+        "note": "x" * 8_000,
     }
     _repeat(folder / "results.jsonl.xz", json.dumps(row).encode() + b"\n", 12)
 
@@ -151,7 +151,7 @@ def _write_vectors(folder: Path) -> None:
     column = pa.FixedSizeListArray.from_arrays(numbers, width)
     table = pa.table({"layer_8": column})
     with pq.ParquetWriter(folder / "vectors.parquet", table.schema) as writer:
-        for _ in range(100):
+        for _ in range(60):
             writer.write_table(table)
 
 
