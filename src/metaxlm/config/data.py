@@ -78,27 +78,27 @@ class SlurmRecipe(Section):
     """How tasks are submitted to Slurm (`engine.name: slurm`)."""
 
     partition: str | None = None
-    """Partition of the jobs; null takes the cluster's default."""
+    """Partition of the jobs; required for Slurm."""
     time: str = "20:00:00"
     """Time limit of one task."""
     memory_gb: Positive = 4
     """Memory of one task."""
     max_jobs: Positive | None = None
-    """At most so many tasks at once; null leaves it to the scheduler."""
+    """Largest number of tasks at once; null leaves it to the scheduler."""
     setup: str = ""
-    """Shell command before each task, such as `source .venv/bin/activate`; tasks then call
-    `python`, without it the interpreter that runs metaxlm."""
+    """Shell command before each task, such as `source .venv/bin/activate`; without it, tasks use
+    the environment of the submitting process."""
     options: dict[str, str] = {}
     """Further options of sbatch, such as `account: nlp`."""
 
 
 class EngineRecipe(Section):
-    """Where corpus preparation and tokenization run; the result is the same everywhere."""
+    """Where corpus preparation and tokenization run; the result does not depend on it."""
 
     name: Literal["local", "slurm", "ray"] = "local"
     """`local` uses this machine's cores; `engine: slurm` is short for `engine: {name: slurm}`."""
     workers: Positive | None = None
-    """Tasks at once on this machine; null means one a core."""
+    """Number of tasks at once; null means one per core."""
     slurm: SlurmRecipe = SlurmRecipe()
     """Settings of Slurm."""
     ray_address: str | None = None

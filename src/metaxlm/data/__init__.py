@@ -1,1 +1,1 @@
-"""Raw text becomes documents, documents become sentences, sentences become token shards."""
+"""Corpora: readers of raw text, cleaning, sentence splitting, and token shards."""

@@ -1,12 +1,10 @@
-"""Sentences become token ids, each distinct word of a batch encoded once.
+"""Encode sentences as token ids, each distinct word of a batch only once.
 
-Comes in: sentences with single spaces between words, and a tokenizer. Goes out: the ids of all
-sentences in a row, and how many each sentence has. SentencePiece and byte-level BPE never let a
-token cross a space, so a sentence's ids are its words' ids in a row; since a few words make up most
-of any text, encoding the distinct words of a large batch and gathering is many times faster than
-encoding sentences. Tokenizers for which that is not known to hold are run on whole sentences.
+Tokens of SentencePiece and byte-level BPE do not cross spaces, so the ids of a sentence are the ids
+of its words. As few words make up most of any text, it is many times faster to encode the distinct
+words of a large batch and to gather their ids. Other tokenizers encode whole sentences.
 
-Text never becomes a special token: a literal `<s>` or `<mask>` in a corpus is spelled in pieces.
+Text never becomes a special token: a literal `<s>` or `<mask>` in a corpus is split into pieces.
 """
 
 from __future__ import annotations
@@ -27,17 +25,17 @@ from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from tokenizers import Tokenizer
 
 WordMode = Literal["alone", "spaced", "sentence"]
-"""How a word is encoded: by itself, with a space before it unless it is first, or not by words."""
+"""How words are encoded: alone, with a space before all but the first, or as whole sentences."""
 
 EncodeTexts = Callable[[list[str]], Iterable[Sequence[int]]]
 
-# The first words of a text are its frequent ones; so many of them, at some 150 bytes each.
+# Words that are remembered, some 150 bytes each; frequent words occur early in a text.
 _KNOWN_WORDS = 1 << 18
 _LONGEST_KNOWN = 24
 _ID_BYTES = array("I").itemsize
 # A noncharacter that only normalizers of `metaxlm.vocabulary.charsmap` put into text.
 _EXACT_MARK = "\U0001fffe"
-# Stands before a special token's name in a Unigram model: no text has NUL, so none matches it.
+# Prefix of special tokens in a Unigram model: text has no NUL, so that none matches them.
 _UNWRITABLE = "\0"
 
 
@@ -54,7 +52,7 @@ class Encoded:
 
 
 class SentenceEncoder:
-    """Encodes batches of sentences with one tokenizer; remembers the first words it meets."""
+    """Encodes batches of sentences, and remembers the first words of a text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         description = json.loads(tokenizer.to_str())
@@ -63,7 +61,7 @@ class SentenceEncoder:
         self._known: dict[str, bytes] = {}
 
     def forget(self) -> None:
-        """Make room for the words of another text."""
+        """Forget the remembered words, before another text."""
         self._known.clear()
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
@@ -85,14 +83,14 @@ class SentenceEncoder:
         word_lengths = sizes[chosen]
         word_ends = np.cumsum(word_lengths)
         starts = (np.cumsum(sizes) - sizes)[chosen]
-        # Where each id stands in the store: its word's start, plus its place within the word.
+        # The position of each id in the store: the start of its word, plus its place in the word.
         places = np.repeat(starts - (word_ends - word_lengths), word_lengths)
         places += np.arange(len(places))
         ends = np.concatenate([[0], word_ends])[offsets[1:]]
         return Encoded(store[places], np.diff(ends, prepend=0), len(flat))
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
-        """Return the packed ids of each word; only unknown ones are encoded."""
+        """Return the packed ids of each word; encode only those that are not remembered."""
         known = self._known
         rows = [known.get(word) for word in words]
         missing = [place for place, row in enumerate(rows) if row is None]
@@ -106,7 +104,7 @@ class SentenceEncoder:
 
 
 def choose_backend(description: dict[str, Any]) -> EncodeTexts:
-    """Return what turns texts into ids: SentencePiece, being faster, where it gives the same."""
+    """Return the function that encodes texts: SentencePiece, which is faster, if it is exact."""
     charsmap = _exact_charsmap(description)
     if charsmap is not None:
         processor = _make_processor(description, charsmap)
@@ -121,9 +119,9 @@ def choose_backend(description: dict[str, Any]) -> EncodeTexts:
 
 
 def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
-    """Return SentencePiece's character map if the tokenizer normalizes text exactly by it.
+    """Return SentencePiece's character map if the tokenizer normalizes exactly by it.
 
-    Tokenizers of `metaxlm.vocabulary` do; others may treat accents in another way.
+    Tokenizers of `metaxlm.vocabulary` do; others may normalize accents in another way.
     """
     if description["model"]["type"] != "Unigram":
         return None
@@ -167,10 +165,7 @@ def _unpack(rows: Iterable[bytes]) -> NDArray[np.uint32]:
 
 
 def word_mode(description: dict[str, Any]) -> WordMode:
-    """Say how words may be encoded on their own, by a tokenizer's pre-tokenizer.
-
-    `description` is the content of `tokenizer.json`.
-    """
+    """Return how the words of a tokenizer can be encoded, given the content of `tokenizer.json`."""
     steps = description["pre_tokenizer"] or {"type": None}
     kinds = [step["type"] for step in steps.get("pretokenizers", [steps])]
     last = steps.get("pretokenizers", [steps])[-1]
@@ -189,10 +184,7 @@ def _special_tokens(description: dict[str, Any]) -> set[str]:
 
 
 def _without_special_tokens(description: dict[str, Any]) -> Tokenizer:
-    """Return the tokenizer with its special tokens taken out of what text can become.
-
-    Nor does it cut or pad, as the files of sentence encoders ask for.
-    """
+    """Return the tokenizer without special tokens in text, and without truncation and padding."""
     model, special = description["model"], _special_tokens(description)
     if model["type"] == "Unigram":
         for entry in model["vocab"]:

@@ -1,11 +1,10 @@
-"""Paragraphs become sentences, in every language of the table.
+"""Split paragraphs into sentences, in every language of the table.
 
-Comes in: a paragraph of plain text and its language. Goes out: its sentences, in order, with all of
-its characters but the whitespace at their ends. sentencex finds the ends of sentences; it knows the
-marks and abbreviations of some thirty languages and takes the nearest of these for the others. What
-it gets wrong on real text is mended here, each mend with its reason, and a sentence that is too
-long to be one is cut, so that packing into blocks loses no text. The paper samples "raw sentences"
-from Wikipedia (appendix A) and leaves open how they were found.
+sentencex finds the ends of sentences. It has the marks and abbreviations of some thirty languages,
+and uses the nearest of these for the others. This module corrects its mistakes on real text, and
+cuts overlong sentences, so that packing into blocks loses no text. All characters are kept, except
+for the whitespace between sentences. The paper samples "raw sentences" from Wikipedia (appendix A)
+and does not describe how they were split.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from typing import cast
 from metaxlm.scripts import SOUTHEAST_ASIAN
 
 MAX_CHARACTERS = 1_000
-"""No sentence is longer: without a mark it is cut at a clause, at a space, or anywhere."""
+"""The longest sentence; a longer one is cut at a clause, else at a space, else anywhere."""
 
-# sentencex takes quadratic time where quotation marks open and never close; so it never sees more
-# than this at once (measured: 4,000 characters of nothing but opening marks take 0.03 s).
+# The time of sentencex is quadratic in the number of unclosed quotation marks, so it gets at most
+# this many characters at once (measured: 4,000 opening marks take 0.03 s).
 _WINDOW = 4_000
-# A longer quotation holds sentences of its own.
+# A longer quotation consists of several sentences.
 _LONG = 400
-# Thai and Lao end no sentence with a mark, and Khmer and Burmese few: the space is the mark.
+# Thai and Lao have no mark at the end of sentences, and Khmer and Burmese few: split at spaces.
 _SPACED = {"th": 200, "lo": 200, "km": 300, "my": 300}
 
 _LETTER = re.compile(r"[^\W\d_]")
 _LIST_MARK = re.compile(r"\([^()\s]{1,4}\) ")
-# No quotation marks but the Asian ones: what closes a quotation here opens one elsewhere.
+# Only Asian quotation marks: the others close a quotation in one language and open it in another.
 _CLOSING = frozenset("」』）》〉】〕］｝)]}")
 _QUOTES = str.maketrans(dict.fromkeys("\"'`´«»‹›„“”‘’‚‛‟「」『』《》()（）[]{}<>", " "))
 _OPENING_AT_END = re.compile(r"(?:(?<=\s)[\"'`»›]|[«‹„“‘‚「『（《〈【(\[])+$")
 _KHMER_END = re.compile(r"(?<!។ល)[។៕៚](?!ល។)[”’»\"')\]]*\s*")
-# Particles that go on after a quotation, but not the words that begin with the same syllable.
+# Particles that continue the sentence after a quotation, without words of the same beginning.
 _PARTICLES = {
     "ja": re.compile(
         r"って|と(?!にかく|ころ|ても|りわけ|もあれ|うとう|つぜん|りあえず|んでも|もかく|きに|きどき)"
@@ -49,20 +48,20 @@ _SPACE_BETWEEN_WORDS = re.compile(
     r"(?![ๆฯໆຯ])"
 )
 _CLAUSE = re.compile(r"[;:؛፤；：၊។᠃]\s*|(?<=\S)\s(?=[–—-]\s)|[，、]|[,،፣]\s")
-# In falling order of preference; before a letter no mark is torn from what it stands on.
+# In order of preference. A cut before a letter does not separate a mark from its letter.
 _CUTS = (_CLAUSE, re.compile(r"\s"), re.compile(r"(?<!\u200d)(?=\w)"), re.compile(""))
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
-    """Return the sentences of a paragraph; any code will do as language."""
-    # sentencex breaks down on some rare kinds of whitespace (U+2028), and no one needs them.
+    """Return the sentences of a paragraph; the language may be any code."""
+    # sentencex fails on rare whitespace such as U+2028.
     text = " ".join(paragraph.split())
     short = len(text) <= _WINDOW
     pieces = _segment(text, language) if short else _segment_windows(text, language)
     if len(pieces) > 1:
         pieces = _join(pieces, language)
     if len(text) > _LONG:
-        pieces = _mend_long(pieces, language)
+        pieces = _split_long(pieces, language)
     limit = _SPACED.get(language)
     if limit is not None:
         if language == "km":
@@ -72,12 +71,12 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
 
 
 def _segment_windows(text: str, language: str) -> list[str]:
-    """Segment a text of any length, at most a window at once."""
+    """Segment a text of any length, window by window."""
     pieces: list[str] = []
     start = 0
     while len(text) - start > _WINDOW:
         window = _segment(text[start : start + _WINDOW], language)
-        # The window's end is arbitrary, so its last sentence waits for the next window.
+        # The end of a window is arbitrary, so its last sentence is part of the next one.
         taken = window[:-1] or _cut(window[0], _WINDOW // 2, _CUTS)[:1]
         pieces += taken
         start += sum(map(len, taken))
@@ -86,24 +85,24 @@ def _segment_windows(text: str, language: str) -> list[str]:
 
 @cache
 def _segmenter() -> Callable[[str, str], list[str]]:
-    # Imported late: a training machine that gets finished shards does not need it.
+    # Imported late: a machine that only trains does not need it.
     from sentencex import segment
 
     return cast(Callable[[str, str], list[str]], segment)
 
 
 def _segment(text: str, language: str) -> list[str]:
-    # A list mark in parentheses at the start makes all of the paragraph one sentence.
+    # With a list mark in parentheses at its start, sentencex does not split a paragraph.
     mark = _LIST_MARK.match(text)
     begin = mark.end() if mark else 0
     try:
         pieces = _segmenter()(language, text[begin:])
     except BaseException as error:
-        # A panic of Rust is no Exception. It must not cost more than this paragraph's splits.
+        # A panic of Rust is not an Exception. Do not split this paragraph.
         if type(error).__name__ != "PanicException":
             raise
         return [text]
-    # It takes blank lines away; there are none, but not a character may be lost if it changes.
+    # sentencex removes blank lines, and there are none: no character may be lost.
     assert sum(map(len, pieces)) == len(text) - begin, (language, text)
     if begin:
         pieces[:1] = [text[:begin] + "".join(pieces[:1])]
@@ -111,7 +110,7 @@ def _segment(text: str, language: str) -> list[str]:
 
 
 def _join(pieces: Iterable[str], language: str) -> list[str]:
-    """Join what is no sentence of its own to the one before."""
+    """Join pieces that are not sentences to the piece before."""
     joined: list[str] = []
     for piece in pieces:
         if (
@@ -126,14 +125,14 @@ def _join(pieces: Iterable[str], language: str) -> list[str]:
 
 
 def _continues(previous: str, piece: str, language: str) -> bool:
-    """Tell whether sentencex split two pieces that belong together."""
-    # `M. de Nemours`, `19. yüzyıl`, `т.е. три`: a small letter begins no sentence.
+    """Return whether two pieces belong to one sentence."""
+    # `M. de Nemours`, `19. yüzyıl`, `т.е. три`: no sentence begins with a small letter.
     if piece[0].islower() and not "ა" <= piece[0] <= "ჿ":  # all of Georgian's are small
         return True
-    # `सीता॥१॥`, `1. One`: numbers and marks alone are none.
+    # `सीता॥१॥`, `1. One`: numbers and marks are not a sentence.
     if not _has_letters(piece) or not _has_letters(previous) or piece[0] in _CLOSING:
         return True
-    # The Burmese comma is among sentencex's marks.
+    # sentencex splits at the Burmese comma.
     if language == "my":
         return previous.rstrip().endswith("၊")
     # 「はい。」と彼は言った。 is one sentence.
@@ -145,22 +144,23 @@ def _has_letters(piece: str) -> bool:
     return piece[0].isalpha() or _LETTER.search(piece) is not None
 
 
-def _mend_long(pieces: Iterable[str], language: str) -> list[str]:
-    """Split long quotations into their sentences, and cut what is still too long."""
-    mended: list[str] = []
+def _split_long(pieces: Iterable[str], language: str) -> list[str]:
+    """Split long quotations into their sentences, and cut sentences that are still too long."""
+    sentences: list[str] = []
     for piece in pieces:
         parts = [piece]
         if len(piece) > _LONG:
             parts = _join(_split_quotation(piece, language), language)
         for part in parts:
-            mended += _cut(part, MAX_CHARACTERS, _CUTS)
-    return mended
+            sentences += _cut(part, MAX_CHARACTERS, _CUTS)
+    return sentences
 
 
 def _split_quotation(piece: str, language: str) -> list[str]:
-    """Split at sentence ends inside quotation marks and parentheses, which sentencex leaves whole.
+    """Split at sentence ends inside quotation marks and parentheses, which sentencex ignores.
 
-    It splits the same text without these characters; an opening one then goes with what follows it.
+    sentencex splits the text with spaces for these characters. An opening one then belongs to the
+    part after it.
     """
     parts: list[str] = []
     start = end = 0
@@ -180,9 +180,9 @@ def _cut_after(piece: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def _cut(piece: str, limit: int, patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Cut into about equal parts, none longer than the limit, at the first pattern that is there.
+    """Cut into about equal parts, none longer than the limit, at the first pattern that matches.
 
-    Without any of the patterns in reach a part stays whole.
+    A part without a match in reach stays whole.
     """
     parts: list[str] = []
     start = 0
@@ -190,7 +190,7 @@ def _cut(piece: str, limit: int, patterns: Sequence[re.Pattern[str]]) -> list[st
         rest = len(piece) - start
         wanted = start + -(-rest // -(-rest // limit))
         for pattern in patterns:
-            # One further, for a pattern that looks ahead.
+            # One more character, for a pattern that looks ahead.
             reach = pattern.finditer(piece, start + (wanted - start) // 2, start + limit + 1)
             ends = [match.end() for match in reach if match.end() <= start + limit]
             if ends:

@@ -1,11 +1,9 @@
-"""Token shards: the sentences of one language as a flat, memory-mapped file of token ids.
+"""Token shards: the sentences of a language as a flat, memory-mapped file of token ids.
 
-Comes in: prepared text and a tokenizer. Goes out: a folder with `tokens.bin` (little-endian uint16,
-or uint32 above 65,536 rows), `offsets.bin` (uint64, where each sentence starts, plus the end), and
-`manifest.json` with counts, versions and digests. Special tokens are not stored; packing adds them.
-
-The text of a language is tokenized part by part, by whoever is free; the parts are then joined in
-order, so that the shard is the same whoever did what.
+A shard is a folder with `tokens.bin` (little-endian uint16, or uint32 above 65,536 ids),
+`offsets.bin` (uint64: the start of each sentence, and the end), and `manifest.json` with counts,
+versions and digests. Special tokens are not stored; packing adds them. The parts of a language are
+tokenized in parallel and joined in order, so that the bytes do not depend on the workers.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-# Characters that are encoded at once: enough to meet words again, little enough for any memory.
+# Characters that are encoded at once: enough for words to repeat, with little memory.
 _BATCH_CHARACTERS = 1_000_000
 _COPY_BYTES = 1 << 24
 _COUNTED_AT_ONCE = 1 << 22
@@ -41,7 +39,7 @@ _TOKENS, _OFFSETS, _LENGTHS, _COUNTS = "tokens.bin", "offsets.bin", "lengths.bin
 
 @dataclass(frozen=True)
 class ShardCounts:
-    """How much text a shard holds; language sampling takes its N_i from here."""
+    """The amount of text in a shard; language sampling uses it as N_i."""
 
     documents: int = 0
     sentences: int = 0
@@ -70,7 +68,7 @@ class Shard:
         return self.tokens[int(self.offsets[index]) : int(self.offsets[index + 1])]
 
     def count_tokens(self, vocab_size: int) -> NDArray[np.int64]:
-        """Return how often each token occurs, without holding the shard in memory."""
+        """Return the number of occurrences of each token id, in constant memory."""
         counts = np.zeros(vocab_size, np.int64)
         for start in range(0, len(self.tokens), _COUNTED_AT_ONCE):
             part = self.tokens[start : start + _COUNTED_AT_ONCE]
@@ -107,7 +105,7 @@ class ShardWriter:
     ) -> None:
         """Tokenize lines (blank ones separate documents) into a part folder.
 
-        `advance` is told how many bytes of text were done.
+        `advance` receives the number of bytes after each batch.
         """
         counts = ShardCounts()
         dtype = self._facts["dtype"]
@@ -137,7 +135,7 @@ class ShardWriter:
 
     @staticmethod
     def join(folder: Path, parts: Sequence[Path]) -> ShardCounts:
-        """Join the parts of a language, in the given order, to its shard."""
+        """Join the parts of a language, in this order, to its shard."""
         facts = [read_json(part / _COUNTS) for part in parts]
         counts = sum((ShardCounts(**fact.pop("counts")) for fact in facts), ShardCounts())
         assert all(fact == facts[0] for fact in facts), "parts of different tokenizers"
@@ -156,7 +154,7 @@ class ShardWriter:
 def write_shard(
     folder: Path, lines: Iterable[str], tokenizer: PreTrainedTokenizerBase
 ) -> ShardCounts:
-    """Tokenize lines (blank ones separate documents) into a shard, in one go."""
+    """Tokenize lines (blank ones separate documents) into a shard, in this process."""
     writer = ShardWriter(tokenizer.backend_tokenizer)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=folder.parent) as work:
@@ -166,18 +164,18 @@ def write_shard(
 
 
 def open_shard(folder: Path) -> Shard:
-    """Open a shard as memory maps; its files are compared with the manifest."""
+    """Open a shard as memory maps, after a check of its files against the manifest."""
     require_whole(folder)
     manifest: dict[str, Any] = read_manifest(folder)
     counts = ShardCounts(**manifest["counts"])
     if not counts.tokens:
-        raise MetaXLMError(f"{folder}: the shard holds no tokens; the language's text is empty")
+        raise MetaXLMError(f"{folder}: no tokens in the shard; the language's text is empty")
     tokens = np.memmap(folder / _TOKENS, np.dtype(manifest["dtype"]), mode="r")
     return Shard(tokens, np.memmap(folder / _OFFSETS, "<u8", mode="r"), counts)
 
 
 def _unknown_id(model: dict[str, Any]) -> int:
-    """Return the id of unknown text, or -1 where everything has a token (byte-level BPE)."""
+    """Return the id of the unknown token, or -1 if there is none (byte-level BPE)."""
     if model["type"] == "Unigram":
         return -1 if model["unk_id"] is None else int(model["unk_id"])
     token = model.get("unk_token")
@@ -205,7 +203,7 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _offsets(paths: Iterable[Path]) -> Iterator[NDArray[np.uint64]]:
-    """Turn sentence lengths into where each sentence starts, a piece of the file at a time."""
+    """Yield the start of each sentence from the sentence lengths, part by part."""
     total = np.uint64(0)
     yield np.array([total], "<u8")
     for path in paths:

@@ -1,7 +1,7 @@
-"""Prepared text: a line a sentence (or paragraph), a blank line between documents, in parts.
+"""Prepared text: one sentence (or paragraph) per line, and a blank line between documents.
 
-This is what every step after reading takes and gives. The prepared text of a language is the folder
-`text/XX` with the parts `00000.txt`, `00001.txt`, ... and a manifest with digests and counts.
+The prepared text of a language is the folder `text/XX` with the parts `00000.txt`, `00001.txt`, ...
+and a manifest with digests and counts.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Lines = list[str]
 
 @dataclass
 class TextCounts:
-    """How much prepared text there is."""
+    """The amount of prepared text."""
 
     documents: int = 0
     sentences: int = 0
     words: int = 0
-    """Between spaces; languages written without them have few and long ones."""
+    """Words between spaces; scripts without spaces have few and long ones."""
     characters: int = 0
     bytes: int = 0
-    """Of the sentences in UTF-8, without line ends."""
+    """Bytes of the sentences in UTF-8, without line ends."""
 
     def add_document(self, lines: Lines) -> None:
         """Count one more document."""
@@ -50,11 +50,11 @@ class TextCounts:
 
 @dataclass(frozen=True)
 class CorpusCounts:
-    """What became of a language's raw text."""
+    """Counts of the raw and the prepared text of a language."""
 
     text: TextCounts
     records: int = 0
-    """Records of the input: pages, rows, lines."""
+    """Records of the input: pages, rows or lines."""
     rejected: Mapping[str, int] | None = None
     """Records that did not become documents, by reason."""
     dropped: Mapping[str, int] | None = None
@@ -64,7 +64,7 @@ class CorpusCounts:
 
 
 def write_lines(path: Path, documents: Iterable[Lines]) -> TextCounts:
-    """Write documents to a text file; the caller answers for the name being temporary."""
+    """Write documents to a text file under a temporary name, which the caller chooses."""
     counts = TextCounts()
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for lines in documents:
@@ -97,7 +97,7 @@ def list_parts(folder: Path) -> list[Path]:
 
 
 def read_sentences(folder: Path) -> Iterator[str]:
-    """Yield the sentences of a language's prepared text, document boundaries left out."""
+    """Yield the sentences of a language's prepared text, without document boundaries."""
     require_whole(folder)
     for part in list_parts(folder):
         for lines in read_lines(part):
@@ -105,7 +105,7 @@ def read_sentences(folder: Path) -> Iterator[str]:
 
 
 def seal_text(folder: Path, counts: CorpusCounts | None = None) -> None:
-    """Write the manifest of a language's prepared text; without counts the text is counted."""
+    """Write the manifest of a language's prepared text; count the text if no counts are given."""
     if counts is None:
         text = TextCounts()
         for part in list_parts(folder):
@@ -116,7 +116,7 @@ def seal_text(folder: Path, counts: CorpusCounts | None = None) -> None:
 
 
 def read_counts(folder: Path) -> CorpusCounts:
-    """Return what the manifest of a language's prepared text says."""
+    """Read the counts of a language's prepared text from its manifest."""
     facts: dict[str, Any] = read_manifest(folder)["counts"]
     return CorpusCounts(**facts | {"text": TextCounts(**facts["text"])})
 
