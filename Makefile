@@ -26,7 +26,7 @@ test-slow: $(READY)  ## Run the tests that take longer: demo sizes, three seeds,
 	$(BIN)/python -m pytest -m slow
 
 faults: $(READY)  ## Kill, fill, fail and flip: every fault that a training must survive
-	$(BIN)/python -m pytest tests/faults -m "" -rP
+	$(BIN)/python -m pytest tests/faults -m "" -rP -n 2 --dist worksteal
 
 lint: $(READY)  ## Check style, formatting and the direction of imports
 	$(BIN)/ruff check .
