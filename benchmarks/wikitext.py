@@ -18,7 +18,7 @@ import mwparserfromhell
 
 from metaxlm.data.wikitext import Site, clean_page
 
-DUMPS = Path(__file__).parent.parent / "tests" / "corpus" / "dumps"
+DUMPS = Path(__file__).parent.parent / "tests" / "data" / "dumps"
 REPEATS = 20
 
 
