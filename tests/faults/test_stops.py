@@ -58,8 +58,8 @@ CELLS = "metaxlm.experiments.evaluation"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
 TIMES = {"seconds", "tokens_per_second", "peak_share", "log", "files", "sha256", "seal"}
 """Keys of JSON objects that hold times, or digests of files with times in them."""
-TIMED = {"index.html", "training.md", "training.tex"}
-"""Files of the report that show times."""
+TIMED = ("index", "report", "training", "cost-stages", "cost-evaluation")
+"""Names of the files of the report that show times."""
 # In the order of the run: each start continues until the next moment.
 MOMENTS = [
     Moment("import typer", "typer"),
@@ -149,7 +149,7 @@ def read_outputs(folder: Path) -> dict[str, Any]:
             lines = lines[0].splitlines() if path.suffix == ".jsonl" else lines
             found[name] = [drop_times(json.loads(line)) for line in lines]
         else:
-            found[name] = None if path.name in TIMED else digest_file(path)
+            found[name] = None if path.stem in TIMED else digest_file(path)
     return found
 
 
