@@ -11,6 +11,7 @@ import pytest
 from metaxlm import digests
 from metaxlm.digests import DIGESTS, find_damaged, read_list, require_whole, write_listed
 from metaxlm.errors import MetaXLMError
+from metaxlm.experiments.verification import verify
 from metaxlm.manifest import MANIFEST, check_file, write_manifest
 
 
@@ -127,3 +128,19 @@ def test_a_list_names_only_what_was_written_with_it(tmp_path: Path) -> None:
         with pytest.raises(MetaXLMError, match=DIGESTS):
             call()
     assert (tmp_path / "a.txt").read_text() == "x"
+
+
+def test_a_failed_write_is_not_listed(tmp_path: Path) -> None:
+    write_listed(tmp_path, "one.txt", "one")
+    (tmp_path / "two.txt").mkdir()  # a file cannot be written there
+    with pytest.raises(MetaXLMError, match="is a folder"):
+        write_listed(tmp_path, "two.txt", "two")
+    (tmp_path / "two.txt").rmdir()
+    with pytest.raises(OSError, match="disk"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metaxlm.digests.write_text", _fail)
+        write_listed(tmp_path, "two.txt", "two")
+    assert verify(tmp_path).problems == {}
+
+
+def _fail(path: Path, text: str) -> None:
+    raise OSError("disk")

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -121,7 +121,14 @@ def write_listed(folder: Path, name: str, text: str) -> None:
         if earlier is not None and earlier != files[name]:
             files[name]["earlier"] = earlier
         write_sealed(record, value)
-        write_text(folder / name, text)
+        try:
+            write_text(folder / name, text)
+        except BaseException:
+            if not (folder / name).is_file():  # a list that names it would call it missing
+                del files[name]
+                with suppress(OSError):
+                    write_sealed(record, value)
+            raise
 
 
 @contextmanager

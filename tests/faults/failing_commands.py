@@ -62,8 +62,11 @@ evaluation:
   finetune:
     xnli: {epochs: 1, length: 32, seeds: 1}
 """
-TIMED = ("provenance.json", "cell.json", "manifest.json", ".stage.json", "README.md")
-"""Files that may tell how long something took."""
+TIMED = (
+    "provenance.json", "cell.json", "manifest.json", "digests.json", ".stage.json",
+    "metaxlm_task.json", "README.md",
+)  # fmt: skip
+"""Files that may tell how long something took, or list what is complete so far."""
 STAGES = (
     "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report",
 )  # fmt: skip

@@ -23,7 +23,7 @@ import numpy as np
 
 from metaxlm import __version__
 from metaxlm.digests import CARD, find_damaged, read_list
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, naming
 from metaxlm.experiments.stage import list_changes
 from metaxlm.files import digest_value, read_json, write_json
 from metaxlm.manifest import MANIFEST, atomic_folder, read_manifest, write_manifest
@@ -211,9 +211,10 @@ def claim(folders: list[Path]) -> Iterator[str | None]:
                 owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
                 yield owner or "unknown"
                 return
-        for lock in locks:
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, str(os.getpid()).encode(), 0)
+        for folder, lock in zip(sorted(folders), locks, strict=True):
+            with naming(folder):
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, str(os.getpid()).encode(), 0)
         yield None
 
 
