@@ -31,7 +31,7 @@ _PROSE = frozenset({CARD, "data_notes.txt"})
 _LARGE = 64_000_000
 """Bytes from which on a digest is remembered for later commands."""
 _WORTH_SAYING = 2_000_000_000
-"""Bytes to be read from which on the user is told."""
+"""Log a message before reading at least this many bytes."""
 _SETTLED_NS = 2_000_000_000
 """A file that changed more recently may change again and keep its time."""
 

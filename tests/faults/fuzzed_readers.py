@@ -698,7 +698,7 @@ def write_seeds(folder: Path, names: Iterable[str]) -> None:
 
 
 def fuzz(folder: Path, name: str, count: int) -> Outcome:
-    """Damage the files of a reader so many times, one file each time, and have them read."""
+    """Damage the files of a reader the given number of times, one file each time, and read them."""
     home = folder / name
     files = sorted(path for path in home.rglob("*") if path.is_file())
     outcome = Outcome()
@@ -775,7 +775,7 @@ def share_out(total: int) -> dict[str, int]:
 
 
 def limit_memory(num_bytes: int = MOST_BYTES) -> None:
-    """Allow this process so many bytes on top of those that it has."""
+    """Allow this process the given number of bytes beyond its present size."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     used = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmData"))
     resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + num_bytes,) * 2)

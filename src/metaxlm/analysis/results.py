@@ -48,7 +48,7 @@ LOWER_IS_BETTER = frozenset({"aer", "gap", "loss", "perplexity"})
 _TUNING = ("train", "dev", "validation")
 """How the names of splits begin that final scores avoid where there is a test set."""
 _METRICS = {"accuracy": "accuracy", "f1": "F1", "em": "exact match", "aer": "AER"}
-"""The metrics that may stand for a task, and their names."""
+"""The metrics that can represent a task, and their names."""
 IDENTITY = (
     "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",
 )  # fmt: skip

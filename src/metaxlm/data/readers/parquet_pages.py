@@ -1,7 +1,7 @@
 """The pages of a parquet file: how much memory a column takes, before it is read.
 
 The footer of a parquet file tells sizes that nothing checks. A column of a few kilobytes can unpack
-to gigabytes: in a compressed page, through a dictionary whose long value stands in millions of
+to gigabytes: in a compressed page, through a dictionary whose long value is repeated in millions of
 rows, or as a run of equal numbers. The headers of the pages are what decides, since the decoder
 allocates what they say and refuses data that differs.
 """
@@ -87,7 +87,7 @@ def check_table(path: Path, file: ParquetFile, columns: Sequence[str]) -> None:
     """Refuse columns that, read whole, take much more memory than the file has bytes."""
     groups = range(file.metadata.num_row_groups)
     pages = [page for group in groups for page in list_pages(path, file, group, columns)]
-    # A number of at most 8 bytes, and where it stands in its list.
+    # A number of at most 8 bytes, and its position in the list.
     needed = sum(page.num_bytes + 12 * page.num_values for page in pages)
     if needed > max(LARGE_BYTES, MAX_EXPANSION * path.stat().st_size):
         raise MetaXLMError(

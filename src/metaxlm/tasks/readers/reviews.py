@@ -56,7 +56,7 @@ def read_reviews(path: Path) -> Examples[LabeledText]:
 
 def _find(item: str, name: str) -> str:
     found = _FIELD[name].search(item)
-    # No character has a number of so many digits, and Python does not read more than 4,300.
+    # No code point has this many digits, and Python reads at most 4,300.
     text = _LONG_ENTITY.sub("", found[1]) if found else ""
     return html.unescape(html.unescape(text))
 
