@@ -43,7 +43,7 @@ def is_hub_name(source: str | Path) -> bool:
 def find_local(source: str | Path) -> Path | None:
     """Return the local folder that a source names; None if there is no such folder."""
     if not is_hub_name(source) and str(source):
-        with suppress(OSError, RuntimeError, ValueError):  # a name too long, `~` of an unknown user, a NUL
+        with suppress(OSError, RuntimeError, ValueError):  # too long, an unknown user, a NUL
             folder = Path(source).expanduser()
             if folder.is_file():
                 raise MetaXLMError(f"{source}: a file; give the folder it is in")
