@@ -30,15 +30,15 @@ import transformers
 from rich.console import Console
 from rich.table import Table
 
-from metaxlm.config import PhrasebookRecipe
 from metaxlm.data.demo import write_phrasebook
-from metaxlm.features.alignment import AlignSettings, Links, align_words
-from metaxlm.features.layers import LayerChoice, parse_layers
+from metaxlm.finetune.readers import read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
+from metaxlm.probe.alignment import AlignSettings, Links, align_words
+from metaxlm.probe.layers import LayerChoice, parse_layers
 from metaxlm.progress import set_quiet
-from metaxlm.tasks.readers import read_word_alignment
+from metaxlm.recipe import PhrasebookRecipe
 from random_encoder import make_random_encoder
 
 console = Console(width=110, highlight=False)

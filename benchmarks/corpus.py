@@ -24,14 +24,14 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from metaxlm.config import CorpusRecipe, EngineRecipe, PhrasebookRecipe
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.pipeline import Seconds, prepare_text, tokenize_text
 from metaxlm.data.readers.inputs import find_inputs
 from metaxlm.data.text import list_parts, read_counts, read_sentences
 from metaxlm.progress import set_quiet
+from metaxlm.recipe import CorpusRecipe, EngineRecipe, PhrasebookRecipe
 from metaxlm.streams import open_stream
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.vocab.unigram import train_unigram
 
 
 def list_languages(folder: Path) -> list[str]:

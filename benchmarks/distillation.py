@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.config import DistillationRecipe, PhrasebookRecipe, TrainingRecipe
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import open_shard, write_shard
 from metaxlm.data.text import read_sentences
@@ -36,8 +35,9 @@ from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.pretrain.distill import Distillation, TeacherBatch, make_teacher
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.pretrain.step import Objective
-from metaxlm.vocabulary.byte_bpe import train_byte_bpe
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.recipe import DistillationRecipe, PhrasebookRecipe, TrainingRecipe
+from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.unigram import train_unigram
 
 SOURCE, OTHER = "en", "de"
 TEACHINGS = {"none": None, "pooled": DistillationRecipe(pooled=1.0)}

@@ -30,16 +30,16 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from metaxlm.config import PhrasebookRecipe
 from metaxlm.data.demo import write_phrasebook
-from metaxlm.features.embedding import EmbedSettings, embed_texts, plan_work
-from metaxlm.features.layers import LayerChoice
-from metaxlm.features.sentence_batches import find_frame, tokenize_texts
-from metaxlm.features.sentence_folder import export_sentence_transformers
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.pretrain.distributed import choose_device
+from metaxlm.probe.embedding import EmbedSettings, embed_texts, plan_work
+from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.sentence_batches import find_frame, tokenize_texts
+from metaxlm.probe.sentence_folder import export_sentence_transformers
 from metaxlm.progress import set_quiet
 from metaxlm.randomness import generator
+from metaxlm.recipe import PhrasebookRecipe
 from random_encoder import make_random_encoder
 
 console = Console(width=110, highlight=False)

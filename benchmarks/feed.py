@@ -29,7 +29,6 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from metaxlm.config import PhrasebookRecipe, TrainingRecipe
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import Shard, open_shard, write_shard
 from metaxlm.data.text import read_sentences
@@ -37,7 +36,8 @@ from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.prefetch import Prefetcher
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.progress import set_quiet
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.recipe import PhrasebookRecipe, TrainingRecipe
+from metaxlm.vocab.unigram import train_unigram
 
 SHAPES = ((128, 128), (64, 512))
 PEER_BLOCKS = 20_000

@@ -34,21 +34,21 @@ from scipy import stats
 from torch import nn
 
 from metaxlm.analysis.stats import deviation
-from metaxlm.config import PhrasebookRecipe
 from metaxlm.data.demo import write_phrasebook
+from metaxlm.finetune.batches import shuffle_batches
+from metaxlm.finetune.finetune import train_model
+from metaxlm.finetune.finetune_step import make_groups
+from metaxlm.finetune.forward import round_total, takes_packed
+from metaxlm.finetune.judging import score_dataset
+from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.task_data import Dataset, TaskData, load_data
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.progress import set_quiet
-from metaxlm.tasks.batches import shuffle_batches
-from metaxlm.tasks.finetune import train_model
-from metaxlm.tasks.finetune_step import make_groups
-from metaxlm.tasks.forward import round_total, takes_packed
-from metaxlm.tasks.judging import score_dataset
-from metaxlm.tasks.registry import TASKS
-from metaxlm.tasks.task_data import Dataset, TaskData, load_data
+from metaxlm.recipe import PhrasebookRecipe
 from random_encoder import make_random_encoder
 from trainer_peer import HEADS, Case, Outcome, Timer, length_options, run_trainer
 

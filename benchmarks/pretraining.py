@@ -24,7 +24,6 @@ from rich.table import Table
 from torch import Tensor
 from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
-from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
@@ -32,6 +31,7 @@ from metaxlm.pretrain.checkpoint import TrainingState
 from metaxlm.pretrain.cost import count_predictions, count_step_flops, make_tokenizer, synchronize
 from metaxlm.pretrain.distributed import DistributedContext, choose_device
 from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
+from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 Step = Callable[[int], None]
 console = Console(width=100, highlight=False)

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.vocab.unigram import train_unigram
 
 
 def make_random_encoder(

@@ -160,7 +160,7 @@ def run_worker(options: argparse.Namespace) -> None:
 def make_our_search(options: argparse.Namespace) -> Any:
     import torch
 
-    from metaxlm.features.nearest import find_both, find_nearest
+    from metaxlm.probe.nearest import find_both, find_nearest
 
     torch.set_num_threads(options.threads)
     device = torch.device(options.device)
@@ -227,7 +227,7 @@ def measure_gpu(files: tuple[Path, Path], options: argparse.Namespace) -> None:
     """Run ours on a GPU: seconds, TFLOP/s, and the share of what its matmul reaches alone."""
     import torch
 
-    from metaxlm.features.nearest import CHUNKS, find_both, find_nearest
+    from metaxlm.probe.nearest import CHUNKS, find_both, find_nearest
 
     device = torch.device(options.device)
     ceiling = measure_ceiling(device, CHUNKS["cuda"], options.dim)
@@ -281,7 +281,7 @@ def check_sample(first: torch.Tensor, second: torch.Tensor, k: int) -> None:
     """Compare some queries with the full row of similarities in float64."""
     import torch
 
-    from metaxlm.features.nearest import find_nearest
+    from metaxlm.probe.nearest import find_nearest
 
     rows = torch.linspace(0, len(first) - 1, min(512, len(first)), device=first.device).long()
     keys = torch.nn.functional.normalize(second.double(), dim=1)

@@ -19,11 +19,11 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from metaxlm.finetune.finetune import ADAM_BETAS
+from metaxlm.finetune.task import Features, FinetuneSettings, Logits, Task
+from metaxlm.finetune.task_data import Dataset, TaskData
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.cost import synchronize
-from metaxlm.tasks.finetune import ADAM_BETAS
-from metaxlm.tasks.task import Features, FinetuneSettings, Logits, Task
-from metaxlm.tasks.task_data import Dataset, TaskData
 
 HEADS = {
     "classification": "AutoModelForSequenceClassification",

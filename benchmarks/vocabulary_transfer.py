@@ -160,7 +160,7 @@ def read_rows(model: MaskedLM) -> Rows:
 def write_material(options: Namespace, pair: Pair, folder: Path) -> Mask:
     """Write what the peers need; return which target rows the one language's text uses."""
     from metaxlm.data.text import read_sentences
-    from metaxlm.initialization.dictionaries import load_dictionaries
+    from metaxlm.init.dictionaries import load_dictionaries
 
     np.save(folder / "source.npy", pair.rows_VD)
     with (folder / "all.txt").open("w", encoding="utf-8") as joined:
@@ -198,13 +198,13 @@ def classify(pair: Pair, rows_VD: Rows, is_random: Mask, is_blind: Mask) -> NDAr
 
 def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     """Plan and apply, with more dictionaries each time."""
-    from metaxlm.config import MatchingRecipe
     from metaxlm.data.statistics import count_corpus
-    from metaxlm.initialization.apply import Parts, initialize
-    from metaxlm.initialization.composition import Counts
-    from metaxlm.initialization.dictionaries import load_dictionaries
-    from metaxlm.initialization.plan import make_plan
+    from metaxlm.init.apply import Parts, initialize
+    from metaxlm.init.composition import Counts
+    from metaxlm.init.dictionaries import load_dictionaries
+    from metaxlm.init.plan import make_plan
     from metaxlm.progress import set_quiet
+    from metaxlm.recipe import MatchingRecipe
 
     set_quiet(True)
     source, both = pair.source, Parts.preset("both")
@@ -317,7 +317,7 @@ def run_surgeon(name: str, python: str, options: Namespace, pair: Pair) -> Itera
     """Run mergekit's command, which takes two model folders and writes a third."""
     from safetensors.numpy import load_file
 
-    from metaxlm.initialization.apply import Parts, initialize
+    from metaxlm.init.apply import Parts, initialize
     from metaxlm.model.hugging_face import load_pretrained
 
     ask = f"from importlib.metadata import version; print(version('{name}'))"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
-from metaxlm.config import Recipe, Section
 from metaxlm.languages import LANGUAGES
+from metaxlm.recipe import Recipe, Section
 
 ROOT = Path(__file__).parent.parent
 LANGUAGE_HEADINGS = (
@@ -77,7 +77,7 @@ def reference() -> str:
     head = [
         "# Recipe reference",
         "",
-        "Every key of a recipe, made from the models in `metaxlm.config` by `make docs`.",
+        "Every key of a recipe, made from the models in `metaxlm.recipe` by `make docs`.",
         "Override any of them on the command line: `--set pretraining.batch_size=32`.",
         "",
     ]

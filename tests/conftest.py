@@ -13,8 +13,8 @@ from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTok
 
 from metaxlm.data.shards import Shard, open_shard, write_shard
 from metaxlm.progress import set_quiet
-from metaxlm.vocabulary.byte_bpe import train_byte_bpe
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.unigram import train_unigram
 from tests.commands import Command
 
 # Started in the background, as by a scheduler, a process ignores Ctrl-C, and so would its children.

@@ -23,13 +23,13 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.cli.endings import ending_together, explain, is_heard, print_error
-from metaxlm.config import ExecutionRecipe
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.loop import train
+from metaxlm.recipe import ExecutionRecipe
 from tests.trainings import RECIPE, Training
 
 ROOT = Path(__file__).parents[1]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metaxlm.config import PartsRecipe, Recipe
 from metaxlm.errors import MetaXLMError
-from metaxlm.recipe_file import load_recipe, save_recipe
+from metaxlm.recipe import PartsRecipe, Recipe
+from metaxlm.recipe.load import load_recipe, save_recipe
 
 BASE = """\
 name: toy

@@ -15,7 +15,7 @@ from metaxlm.analysis.score_tables import make_review_table, summarize
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.analysis.tables import format_cell, section_cell, seed_cell
 from metaxlm.files import read_json
-from metaxlm.recipe_file import load_recipe
+from metaxlm.recipe.load import load_recipe
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.data.shards import Shard
 from metaxlm.files import digest_file, read_json
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
@@ -21,6 +20,7 @@ from metaxlm.pretrain.batches.source import BatchSource, Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.loop import Export, train
+from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 CPU = torch.device("cpu")
 RECIPE = TrainingRecipe(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from metaxlm.cli import main
-from metaxlm.config import PhrasebookRecipe
+from metaxlm.recipe import PhrasebookRecipe
 
 LANGUAGES = ("en", "de", "ru")
 SIZES = PhrasebookRecipe(

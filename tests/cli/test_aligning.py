@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from metaxlm.cli.alignment_text import list_pair
-from metaxlm.features.align_methods import AlignSettings
-from metaxlm.features.alignment import align_words, measure_alignment
-from metaxlm.features.layers import LayerChoice, every_layer
-from metaxlm.features.link_files import format_links
-from metaxlm.features.pair_files import PairFiles
+from metaxlm.finetune.readers import AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import load_pretrained, save_pretrained
-from metaxlm.tasks.readers import AlignmentSet, read_word_alignment
+from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.alignment import align_words, measure_alignment
+from metaxlm.probe.layers import LayerChoice, every_layer
+from metaxlm.probe.link_files import format_links
+from metaxlm.probe.pair_files import PairFiles
 from tests.commands import Command
-from tests.tasks.conftest import CPU
-from tests.tasks.readers.files import write
+from tests.finetune.conftest import CPU
+from tests.finetune.readers.files import write
 
 LAST = LayerChoice((1,))
 

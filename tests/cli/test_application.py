@@ -51,7 +51,7 @@ def test_a_stop_that_a_library_turns_into_an_error_is_a_stop(
         except BaseException as error:
             raise ImportError("initialization failed") from error
 
-    monkeypatch.setattr("metaxlm.recipe_file.load_recipe", load)
+    monkeypatch.setattr("metaxlm.recipe.load.load_recipe", load)
     line = "metaxlm: stopped; the same command continues\n"
     assert metaxlm("run", recipe) == (75, "", line)
 

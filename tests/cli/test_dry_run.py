@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.cli.dry_run import name_cells
-from metaxlm.experiments.cells import Cell, CellKey
+from metaxlm.run.cells import Cell, CellKey
 from tests.commands import Command
 
 RECIPE = """
@@ -76,7 +76,7 @@ def list_tree(folder: Path) -> dict[str, tuple[int, int]]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that is complete."""
-    from tests.experiments.test_run import run, write_recipe
+    from tests.run.test_run import run, write_recipe
 
     folder = tmp_path_factory.mktemp("finished")
     write_recipe(folder, RECIPE)

@@ -15,13 +15,13 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.experiments.stage import Stage
-from metaxlm.features.embedding import embed_stream, embed_texts
-from metaxlm.features.vector_files import read_vectors
 from metaxlm.files import read_json
 from metaxlm.model.any_encoder import load_encoder
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.probe.embedding import embed_stream, embed_texts
+from metaxlm.probe.vector_files import read_vectors
+from metaxlm.run.stage import Stage
 from tests.commands import Command
 from tests.conftest import sentences
 
@@ -98,7 +98,7 @@ def test_a_stop_leaves_the_earlier_file(
             yield chunk
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr("metaxlm.features.embedding.embed_stream", embed_and_stop)
+    monkeypatch.setattr("metaxlm.probe.embedding.embed_stream", embed_and_stop)
     code, _, errors = metaxlm(*EMBED, "a.npy", "--batch-tokens", "30")
     assert code == 75
     assert errors == (

@@ -22,12 +22,12 @@ from tokenizers.models import BPE
 
 from metaxlm.cli import application
 from metaxlm.cli.endings import explain
-from metaxlm.config import MatchingRecipe
 from metaxlm.errors import naming
-from metaxlm.initialization.ledger import save_ledger
-from metaxlm.initialization.plan import make_plan
+from metaxlm.init.ledger import save_ledger
+from metaxlm.init.plan import make_plan
 from metaxlm.model.model_folder import save_file
-from metaxlm.vocabulary.loading import load_tokenizer
+from metaxlm.recipe import MatchingRecipe
+from metaxlm.vocab.loading import load_tokenizer
 from tests.commands import Command
 
 

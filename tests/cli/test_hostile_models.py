@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from metaxlm.initialization.ledger import LEDGER
+from metaxlm.init.ledger import LEDGER
 from tests.commands import Command
 from tests.conftest import sentences
 

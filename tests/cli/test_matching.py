@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from metaxlm.files import read_json
-from metaxlm.initialization.ledger import load_ledger
+from metaxlm.init.ledger import load_ledger
 from tests.commands import Command
 from tests.conftest import sentences
 

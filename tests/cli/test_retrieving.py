@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from metaxlm.features.embedding import embed_texts
-from metaxlm.features.mining import mine_pairs
-from metaxlm.features.nearest import find_nearest
 from metaxlm.model.any_encoder import load_encoder
+from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.mining import mine_pairs
+from metaxlm.probe.nearest import find_nearest
 from tests.commands import Command
 
 SIZE = 20

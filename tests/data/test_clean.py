@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaxlm.config import CleaningRecipe
 from metaxlm.data.clean import ParagraphFilter, find_duplicates, hash_paragraph
 from metaxlm.languages import LANGUAGES
+from metaxlm.recipe import CleaningRecipe
 
 TATOEBA = Path(__file__).parents[3] / "shared" / "data" / "eval" / "tatoeba.tar.xz"
 SCRIPT = CleaningRecipe(script=True)

@@ -27,10 +27,10 @@ from tests.data.executor_tasks import (
     wait_until,
 )
 
-from metaxlm.config import EngineRecipe, SlurmRecipe
 from metaxlm.data import executors
 from metaxlm.data.executors import run_tasks
 from metaxlm.errors import MetaXLMError
+from metaxlm.recipe import EngineRecipe, SlurmRecipe
 
 pytest.importorskip("datatrove")
 
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 DRIVER = """
 import sys
 from pathlib import Path
-from metaxlm.config import EngineRecipe
+from metaxlm.recipe import EngineRecipe
 from metaxlm.data.executors import run_tasks
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.stopping import stoppable

@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from metaxlm.config import PhrasebookRecipe
 from metaxlm.data.demo import LANGUAGES, write_phrasebook
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
+from metaxlm.finetune.registry import TASKS
 from metaxlm.manifest import list_files
-from metaxlm.tasks.registry import TASKS
+from metaxlm.recipe import PhrasebookRecipe
 
 FOREIGN = LANGUAGES[1:]
 DEMO = PhrasebookRecipe(test_pairs=200, train_examples=3_000, test_examples=200)

@@ -17,8 +17,8 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.encode import Encoded, SentenceEncoder, choose_backend, word_mode
-from metaxlm.vocabulary.byte_bpe import train_byte_bpe
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.unigram import train_unigram
 
 HARD = [
     "the cat sees a house.",

@@ -23,10 +23,10 @@ from tests.data.executor_tasks import (
 )
 
 from metaxlm import progress
-from metaxlm.config import EngineRecipe
 from metaxlm.data import executors
 from metaxlm.data.executors import advance, run_tasks
 from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.recipe import EngineRecipe
 
 WEIGHTS = [20_000, 60_000, 40_000, 0, 20_000]
 
@@ -104,7 +104,7 @@ def test_errors(
 SCRIPT = """
 import sys
 from pathlib import Path
-from metaxlm.config import EngineRecipe
+from metaxlm.recipe import EngineRecipe
 from metaxlm.data.executors import run_tasks
 from metaxlm.errors import Interrupted
 from tests.data.executor_tasks import make_tasks, perform

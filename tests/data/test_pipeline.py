@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import CleaningRecipe, CorpusRecipe, EngineRecipe
 from metaxlm.data.pipeline import prepare_text, tokenize_text
 from metaxlm.data.shards import open_shard
 from metaxlm.data.text import read_counts, read_sentences
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
+from metaxlm.recipe import CleaningRecipe, CorpusRecipe, EngineRecipe
 
 ENGLISH = [
     "The cat sees a house. It is small.\nThe dog likes the river at night.",

@@ -40,7 +40,7 @@ def _write_dictionary(folder: Path) -> None:
 
 
 def _read_dictionary(folder: Path) -> None:
-    from metaxlm.initialization.dictionaries import load_dictionaries
+    from metaxlm.init.dictionaries import load_dictionaries
 
     load_dictionaries(folder)
 
@@ -87,14 +87,14 @@ def _write_line(folder: Path) -> None:
 
 
 def _read_sentences(folder: Path) -> None:
-    from metaxlm.features.sentence_files import open_sentences
+    from metaxlm.probe.sentence_files import open_sentences
 
     with open_sentences(str(folder / "texts")) as sentences:
         list(sentences)
 
 
 def _read_task_lines(folder: Path) -> None:
-    from metaxlm.tasks.readers import read_lines
+    from metaxlm.finetune.readers import read_lines
 
     read_lines(folder / "texts")
 
@@ -156,13 +156,13 @@ def _write_vectors(folder: Path) -> None:
 
 
 def _read_vectors(folder: Path) -> None:
-    from metaxlm.features.vector_files import read_vectors
+    from metaxlm.probe.vector_files import read_vectors
 
     read_vectors(folder / "vectors.parquet")
 
 
 def _write_ledger(folder: Path) -> None:
-    from metaxlm.initialization.ledger import _SCHEMA
+    from metaxlm.init.ledger import _SCHEMA
 
     num_rows = 400
     columns = [
@@ -177,7 +177,7 @@ def _write_ledger(folder: Path) -> None:
 
 
 def _read_ledger(folder: Path) -> None:
-    from metaxlm.initialization.ledger import load_ledger
+    from metaxlm.init.ledger import load_ledger
 
     load_ledger(folder / "ledger.parquet")
 
@@ -191,7 +191,7 @@ def _write_recipe(folder: Path) -> None:
 
 
 def _read_recipe(folder: Path) -> None:
-    from metaxlm.recipe_file import load_recipe
+    from metaxlm.recipe.load import load_recipe
 
     load_recipe(folder / "recipe.yaml")
 

@@ -36,9 +36,9 @@ from tests.conftest import make_encoder, sentences
 
 import metaxlm
 from metaxlm.cli import main as metaxlm_main
-from metaxlm.experiments.verification import verify
 from metaxlm.files import digest_file
 from metaxlm.progress import set_quiet
+from metaxlm.run.verification import verify
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
 LIBRARY = ctypes.CDLL(None)

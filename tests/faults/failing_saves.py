@@ -30,7 +30,7 @@ from metaxlm.pretrain.checkpoint import (
     rebuild_model,
 )
 from metaxlm.progress import set_quiet
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.vocab.unigram import train_unigram
 
 LIBRARY = ctypes.CDLL(None)
 LIBRARY.faulty_log.restype = ctypes.c_char_p

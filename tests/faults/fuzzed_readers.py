@@ -184,7 +184,7 @@ _PAIRS = "cat katze\ndog hund\nhouse haus\nthe river\tder Fluss\ngirl mädchen\n
     _files(**{"en-de__txt": _PAIRS, "ru-en__txt__xz": lzma.compress(_PAIRS.encode())}),
 )
 def _read_dictionaries(folder: Path) -> None:
-    from metaxlm.initialization.dictionaries import load_dictionaries
+    from metaxlm.init.dictionaries import load_dictionaries
 
     for dictionary in load_dictionaries(folder).by_language.values():
         _consume(dictionary)
@@ -193,11 +193,11 @@ def _read_dictionaries(folder: Path) -> None:
 def _write_ledger(folder: Path) -> None:
     from tests.conftest import PARTS, sentences
 
-    from metaxlm.config import MatchingRecipe
-    from metaxlm.initialization.ledger import save_ledger
-    from metaxlm.initialization.plan import make_plan
-    from metaxlm.vocabulary.byte_bpe import train_byte_bpe
-    from metaxlm.vocabulary.unigram import train_unigram
+    from metaxlm.init.ledger import save_ledger
+    from metaxlm.init.plan import make_plan
+    from metaxlm.recipe import MatchingRecipe
+    from metaxlm.vocab.byte_bpe import train_byte_bpe
+    from metaxlm.vocab.unigram import train_unigram
 
     target = train_unigram((line for code in PARTS for line in sentences(code)), 90)
     source = train_byte_bpe(iter(sentences("en")), 320)
@@ -206,7 +206,7 @@ def _write_ledger(folder: Path) -> None:
 
 @_reader("ledgers", _write_ledger, weight=2)
 def _read_ledger(folder: Path) -> None:
-    from metaxlm.initialization.ledger import coverage, load_ledger
+    from metaxlm.init.ledger import coverage, load_ledger
 
     coverage(load_ledger(folder / "ledger.parquet"))
 
@@ -235,7 +235,7 @@ _REVIEWS = (
     ),
 )
 def _read_pairs(folder: Path) -> None:
-    from metaxlm.tasks.readers import read_labeled_pairs
+    from metaxlm.finetune.readers import read_labeled_pairs
 
     for name in ("plain", "named"):
         read_labeled_pairs(folder / name, ["neutral", "entailment"], {"x": "neutral"}, "en")
@@ -243,14 +243,14 @@ def _read_pairs(folder: Path) -> None:
 
 @_reader("task tags", _files(tagged=_TAGGED))
 def _read_tagged(folder: Path) -> None:
-    from metaxlm.tasks.readers import read_tagged_sentences
+    from metaxlm.finetune.readers import read_tagged_sentences
 
     read_tagged_sentences(folder / "tagged", ["DET", "NOUN", "VERB", "PRON"], "de:")
 
 
 @_reader("task questions", _files(squad__json=json.dumps(_SQUAD, indent=1)))
 def _read_squad(folder: Path) -> None:
-    from metaxlm.tasks.readers import read_questions
+    from metaxlm.finetune.readers import read_questions
 
     read_questions(folder / "squad.json")
     read_questions(folder / "squad.json", is_training=True)
@@ -258,7 +258,7 @@ def _read_squad(folder: Path) -> None:
 
 @_reader("task reviews", _files(reviews=_REVIEWS))
 def _read_reviews(folder: Path) -> None:
-    from metaxlm.tasks.readers import read_reviews
+    from metaxlm.finetune.readers import read_reviews
 
     read_reviews(folder / "reviews")
 
@@ -273,7 +273,7 @@ def _read_reviews(folder: Path) -> None:
     ),
 )
 def _read_parallel(folder: Path) -> None:
-    from metaxlm.tasks.readers import list_tatoeba, read_tatoeba
+    from metaxlm.finetune.readers import list_tatoeba, read_tatoeba
 
     list_tatoeba(folder)
     read_tatoeba(folder, "de")
@@ -290,7 +290,7 @@ def _read_parallel(folder: Path) -> None:
     ),
 )
 def _read_alignments(folder: Path) -> None:
-    from metaxlm.tasks.readers import read_word_alignment
+    from metaxlm.finetune.readers import read_word_alignment
 
     read_word_alignment(folder, "de")
 
@@ -319,7 +319,7 @@ def _write_own_tasks(folder: Path) -> None:
 
 @_reader("own tasks", _write_own_tasks, weight=2)
 def _read_own_tasks(folder: Path) -> None:
-    from metaxlm.tasks.own_task import load_own_task
+    from metaxlm.finetune.own_task import load_own_task
 
     for path in sorted(folder.glob("*/task.yaml")):
         task = load_own_task(path)
@@ -345,7 +345,7 @@ _INPUTS = {
     _files(**{f"{k}__{f}": text for k, formats in _INPUTS.items() for f, text in formats.items()}),
 )
 def _read_prediction_inputs(folder: Path) -> None:
-    from metaxlm.tasks.prediction_inputs import open_input, read_inputs
+    from metaxlm.finetune.prediction_inputs import open_input, read_inputs
 
     for kind, formats in _INPUTS.items():
         for layout in formats:
@@ -368,7 +368,7 @@ def _read_prediction_inputs(folder: Path) -> None:
     ),
 )
 def _check_data(folder: Path) -> None:
-    from metaxlm.tasks.data_folder import check_data, render
+    from metaxlm.finetune.data_folder import check_data, render
 
     render(check_data(folder))
 
@@ -378,7 +378,7 @@ def _check_data(folder: Path) -> None:
 
 @_reader("sentences", _files(texts="Ein Haus.\nA dog.\n他在读书。\n"))
 def _read_sentences(folder: Path) -> None:
-    from metaxlm.features.sentence_files import open_sentences
+    from metaxlm.probe.sentence_files import open_sentences
 
     with open_sentences(str(folder / "texts")) as sentences:
         _consume(sentences)
@@ -394,7 +394,7 @@ def _read_sentences(folder: Path) -> None:
     ),
 )
 def _read_sentence_pairs(folder: Path) -> None:
-    from metaxlm.features.pair_files import PairFiles
+    from metaxlm.probe.pair_files import PairFiles
 
     for names in (("bars",), ("tabs.tsv",), ("de", "en")):
         for split in ("spaces", "characters"):
@@ -407,8 +407,8 @@ def _read_sentence_pairs(folder: Path) -> None:
            talp="1-1\n1-1 2?2\n", naacl="1 1 1 S\n2 2 2\n"),
 )  # fmt: skip
 def _read_links(folder: Path) -> None:
-    from metaxlm.features.link_files import read_gold, read_links
-    from metaxlm.features.pair_files import PairFiles
+    from metaxlm.probe.link_files import read_gold, read_links
+    from metaxlm.probe.pair_files import PairFiles
 
     pairs = list(PairFiles(str(folder / "pairs")))
     for layout in ("pharaoh", "talp", "naacl"):
@@ -433,7 +433,7 @@ def _write_vectors(folder: Path) -> None:
 
 @_reader("vectors", _write_vectors, weight=2)
 def _read_vectors(folder: Path) -> None:
-    from metaxlm.features.search_sides import SearchRequest, open_sides, read_gold_pairs
+    from metaxlm.probe.search_sides import SearchRequest, open_sides, read_gold_pairs
 
     for names, layer in ((("one.npy", "one.parquet"), None), (("two.npy", "two.parquet"), "1")):
         request = SearchRequest((str(folder / names[0]), str(folder / names[1])), layer)
@@ -464,7 +464,7 @@ evaluation:
 
 @_reader("recipes", _files(recipe__yaml=_RECIPE, base__yaml=_BASE), weight=2)
 def _read_recipes(folder: Path) -> None:
-    from metaxlm.recipe_file import load_recipe, save_recipe
+    from metaxlm.recipe.load import load_recipe, save_recipe
 
     save_recipe(load_recipe(folder / "recipe.yaml", ["seed=3"]))
 
@@ -478,8 +478,8 @@ def _write_manifest(folder: Path) -> None:
 
 @_reader("manifests", _write_manifest)
 def _read_manifest(folder: Path) -> None:
-    from metaxlm.experiments.verification import verify
     from metaxlm.manifest import MANIFEST, find_damage, read_sealed
+    from metaxlm.run.verification import verify
 
     find_damage(folder)
     verify(folder)
@@ -502,7 +502,7 @@ def _write_run(folder: Path) -> None:
     (folder / "recipe.yaml").write_text(f"{recipe}evaluation: {{grid: [{{tasks: [xnli]}}]}}\n")
     tests = [make_comparison("xnli", {("xlm", "metaxlm"): (-0.05, 0.001)})]
     write_json(folder / "comparisons.json", {str(k): asdict(one) for k, one in enumerate(tests)})
-    write_json(folder / "variants/metaxlm/initialization/coverage.json", make_coverage(False))
+    write_json(folder / "variants/metaxlm/init/coverage.json", make_coverage(False))
     for name in ("results.jsonl", "comparisons.json"):
         pack(read_text(folder / name), folder / f"{name}.xz")
         (folder / name).unlink()
@@ -518,7 +518,7 @@ def _read_run(folder: Path) -> None:
 
 
 def _write_addition(folder: Path) -> None:
-    from tests.experiments.test_addition import make_run
+    from tests.run.test_addition import make_run
 
     make_run(folder / "published", [("xlm", "xnli", 0), ("metaxlm", "xnli", 0)])
     cells = [("xlm", "xnli", 0), ("xlm", "xnli", 1), ("metaxlm", "xnli", 1)]
@@ -527,13 +527,13 @@ def _write_addition(folder: Path) -> None:
 
 @_reader("additions", _write_addition)
 def _read_addition(folder: Path) -> None:
-    from metaxlm.experiments.addition import add_run
+    from metaxlm.run.addition import add_run
 
     add_run(folder / "published", folder / "run")
 
 
 def _write_cells(folder: Path) -> None:
-    from tests.experiments.test_cells import CONTENT, make_cell
+    from tests.run.test_cells import CONTENT, make_cell
 
     for seed in range(2):
         make_cell(folder, seed).write(CONTENT)
@@ -541,7 +541,7 @@ def _write_cells(folder: Path) -> None:
 
 @_reader("cells", _write_cells)
 def _read_cells(folder: Path) -> None:
-    from metaxlm.experiments.cells import list_cells
+    from metaxlm.run.cells import list_cells
 
     for cell in list_cells(folder)[0]:
         cell.read_tallies()
@@ -554,7 +554,7 @@ def _write_tokenizers(folder: Path) -> None:
     from tests.conftest import sentences
     from tests.model.conftest import make_unigram_tokenizer, make_wordpiece_tokenizer
 
-    from metaxlm.vocabulary.byte_bpe import train_byte_bpe
+    from metaxlm.vocab.byte_bpe import train_byte_bpe
 
     make_unigram_tokenizer().save_pretrained(folder / "unigram")
     train_byte_bpe(iter(sentences("en")), 320).save_pretrained(folder / "bpe")
@@ -575,8 +575,8 @@ def _write_tokenizers(folder: Path) -> None:
 
 @_reader("tokenizers", _write_tokenizers, weight=1.5)
 def _read_tokenizers(folder: Path) -> None:
-    from metaxlm.vocabulary.loading import load_tokenizer
-    from metaxlm.vocabulary.token_forms import detect_kind
+    from metaxlm.vocab.loading import load_tokenizer
+    from metaxlm.vocab.token_forms import detect_kind
 
     for name in ("unigram", "bpe", "words", "merges"):
         tokenizer = load_tokenizer(str(folder / name))
@@ -600,7 +600,7 @@ def _write_sentencepiece(folder: Path) -> None:
 
 @_reader("SentencePiece models", _write_sentencepiece)
 def _read_sentencepiece(folder: Path) -> None:
-    from metaxlm.vocabulary.loading import load_tokenizer
+    from metaxlm.vocab.loading import load_tokenizer
 
     load_tokenizer(str(folder))("a cat sees the house")
 

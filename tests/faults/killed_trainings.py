@@ -23,7 +23,7 @@ from metaxlm.data.shards import open_shard, write_shard
 from metaxlm.files import digest_value
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.progress import set_quiet
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.vocab.unigram import train_unigram
 
 # Saves so often that many kills hit one.
 SETTINGS = RECIPE.model_copy(update={"checkpoint_every": 2, "steps": 40})

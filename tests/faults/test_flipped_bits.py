@@ -11,9 +11,9 @@ from tests.trainings import RECIPE, Training
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.shards import Shard
-from metaxlm.experiments.verification import verify
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 from metaxlm.progress import set_quiet
+from metaxlm.run.verification import verify
 
 
 def flip_bits(

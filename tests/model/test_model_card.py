@@ -7,8 +7,8 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from metaxlm.config import Recipe
 from metaxlm.model.card import model_card
+from metaxlm.recipe import Recipe
 
 VARIANTS = {
     "xlm": {"initialize": "none"},

@@ -10,12 +10,12 @@ from tests.conftest import sentences
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import DistillationRecipe
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.hugging_face import Pretrained
 from metaxlm.pretrain.batches.masking import IGNORED, Masked
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.distill import Distillation, make_teacher
+from metaxlm.recipe import DistillationRecipe
 
 CPU = torch.device("cpu")
 LENGTH = 40

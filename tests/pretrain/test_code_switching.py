@@ -14,11 +14,11 @@ from tests.pretrain.code_switching_cases import list_tokenizer
 from tests.trainings import Source, Training, crash, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from metaxlm.config import TrainingRecipe
 from metaxlm.data.shards import Shard
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
 from metaxlm.pretrain.code_switching import Switching, SwitchTable, ends_words, make_switch_table
-from metaxlm.vocabulary.byte_bpe import train_byte_bpe
+from metaxlm.recipe import TrainingRecipe
+from metaxlm.vocab.byte_bpe import train_byte_bpe
 
 WORDS = {
     "en": {

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from metaxlm.config import TrainingRecipe
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain import cost
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from metaxlm.pretrain.cost import DoesNotFit, extrapolate, measure_step
+from metaxlm.recipe import TrainingRecipe
 
 CPU = torch.device("cpu")
 SMALL = EncoderConfig(120, 32, 2, 4, 96, 40)

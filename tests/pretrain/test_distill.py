@@ -26,9 +26,8 @@ from tests.pretrain.distill_cases import (
     mask,
     teach,
 )
-from tests.vocabulary.kinds import LINES, make_tokenizer
+from tests.vocab.kinds import LINES, make_tokenizer
 
-from metaxlm.config import DistillationRecipe, ExecutionRecipe, TrainingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.hugging_face import Pretrained
 from metaxlm.pretrain.batches.masking import Masked, Masking
@@ -43,6 +42,7 @@ from metaxlm.pretrain.distill import (
 )
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.step import Objective, PretrainStep
+from metaxlm.recipe import DistillationRecipe, ExecutionRecipe, TrainingRecipe
 
 
 @pytest.mark.parametrize("kind", TEACHERS)

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.config import TrainingRecipe
 from metaxlm.pretrain.batches.masking import (
     _WORD_BITS,
     IGNORED,
@@ -24,7 +23,8 @@ from metaxlm.pretrain.batches.masking import (
     open_streams,
     starts_words,
 )
-from metaxlm.vocabulary.unigram import train_unigram
+from metaxlm.recipe import TrainingRecipe
+from metaxlm.vocab.unigram import train_unigram
 
 CPU = torch.device("cpu")
 LENGTH = 40

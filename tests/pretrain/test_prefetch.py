@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import TrainingRecipe
 from metaxlm.data.shards import Shard
 from metaxlm.pretrain.batches.prefetch import Prefetcher
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
+from metaxlm.recipe import TrainingRecipe
 
 RECIPE = TrainingRecipe(batch_size=8, length=32)
 

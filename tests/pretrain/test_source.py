@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.trainings import Now
 from transformers import BertTokenizerFast, PreTrainedTokenizerBase
 
-from metaxlm.config import TrainingRecipe
 from metaxlm.data.shards import Shard, ShardCounts
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
@@ -21,6 +20,7 @@ from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.packing import pack
 from metaxlm.pretrain.batches.sampling import CHUNK
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, PackedBlocks, Sample
+from metaxlm.recipe import TrainingRecipe
 
 RECIPE = TrainingRecipe(batch_size=8, length=32, held_out=2)
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from tests.trainings import AddedLoss, Source
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.data.shards import Shard
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.step import PretrainStep
+from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 CPU = torch.device("cpu")
 RECIPE = TrainingRecipe(batch_size=8, length=32, learning_rate=1e-2, weight_decay=0.1)

@@ -8,16 +8,16 @@ import pytest
 import torch
 from tests.recipes.paper_tables import FEATURES, IDEAS, OTHERS, TABLES, XTREME
 
-from metaxlm.config import Recipe, Section
-from metaxlm.experiments.evaluation_plan import choose_tasks
-from metaxlm.experiments.grid import list_blocks
-from metaxlm.experiments.layout import RunLayout
-from metaxlm.experiments.pipeline import build_stages
-from metaxlm.experiments.stage import Stage
 from metaxlm.languages import LANGUAGES
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import learning_rate
-from metaxlm.recipe_file import load_recipe
+from metaxlm.recipe import Recipe, Section
+from metaxlm.recipe.load import load_recipe
+from metaxlm.run.evaluation_plan import choose_tasks
+from metaxlm.run.grid import list_blocks
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.pipeline import build_stages
+from metaxlm.run.stage import Stage
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FOLDERS = ("paper", "twin")

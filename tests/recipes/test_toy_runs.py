@@ -228,7 +228,7 @@ def test_the_twin_with_an_encoder_at_hand(tmp_path: Path, encoder: Path) -> None
     name = "encoder.layer.0.output.dense.weight"
     [mine] = [tensor for key, tensor in taken.items() if key.endswith(name)]
     assert torch.equal(mine, source[name])
-    coverage = run.root / "variants/metaxlm/initialization/coverage.json"
+    coverage = run.root / "variants/metaxlm/init/coverage.json"
     assert json.loads(coverage.read_text("utf-8"))["by_rule"]["direct"] > 5
 
 

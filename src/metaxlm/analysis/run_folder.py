@@ -29,7 +29,7 @@ from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_name, read_json, read_text
-from metaxlm.recipe_file import parse_yaml
+from metaxlm.recipe.load import parse_yaml
 
 RECIPE = "recipe.yaml"
 PROVENANCE = "provenance.json"

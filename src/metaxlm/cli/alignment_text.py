@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from metaxlm.features.alignment import LayerAlignment, Links
-from metaxlm.features.directions import find_marks, isolate
-from metaxlm.features.pair_views import group_words
+from metaxlm.probe.alignment import LayerAlignment, Links
+from metaxlm.probe.directions import find_marks, isolate
+from metaxlm.probe.pair_views import group_words
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 # After all colors come all colors with a line, then in reverse.

@@ -12,19 +12,19 @@ from metaxlm.cli.alignment_text import make_score_table, print_pair
 from metaxlm.cli.one_model import open_one_model
 from metaxlm.cli.standard_output import keep_output_clean
 from metaxlm.errors import MetaXLMError
-from metaxlm.features.align_files import Aligned, align_stream, write_aligned
-from metaxlm.features.align_methods import AlignSettings
-from metaxlm.features.alignment import measure_alignment
-from metaxlm.features.alignment_page import AlignmentPage, render_alignment_page
-from metaxlm.features.layers import LayerChoice, every_layer, parse_layers
-from metaxlm.features.link_files import GoldFormat, LinkFormat, read_gold
-from metaxlm.features.pair_files import PairFiles, SentencePair, Split
-from metaxlm.features.pair_views import collect_views
 from metaxlm.files import STANDARD, check_file_output, write_text
+from metaxlm.finetune.readers import AlignedPair, AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
+from metaxlm.probe.align_files import Aligned, align_stream, write_aligned
+from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.alignment import measure_alignment
+from metaxlm.probe.alignment_page import AlignmentPage, render_alignment_page
+from metaxlm.probe.layers import LayerChoice, every_layer, parse_layers
+from metaxlm.probe.link_files import GoldFormat, LinkFormat, read_gold
+from metaxlm.probe.pair_files import PairFiles, SentencePair, Split
+from metaxlm.probe.pair_views import collect_views
 from metaxlm.progress import console, say
-from metaxlm.tasks.readers import AlignedPair, AlignmentSet
 
 SHOWN_PAIRS = 10
 """Printed when nothing else is asked for."""

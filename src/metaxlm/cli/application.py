@@ -87,7 +87,7 @@ class StageName(StrEnum):
 
 def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the variants of the recipe that stands on the command line."""
-    from metaxlm.recipe_file import load_recipe
+    from metaxlm.recipe.load import load_recipe
 
     # While an option waits for its value, the parser leaves the arguments before it in `args`.
     words = [context.params.get("recipe"), *context.args]
@@ -149,7 +149,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do what is missing, continue where it stopped, and write the report."""
-    from metaxlm.recipe_file import check_recipe_file, load_recipe
+    from metaxlm.recipe.load import check_recipe_file, load_recipe
 
     set_quiet(quiet)
     loaded = load_recipe(recipe, overrides or [])
@@ -181,7 +181,7 @@ def demo(
 ) -> None:
     """Run all three phases on the built-in corpus and show what they gained."""
     from metaxlm.cli.execution import Request, execute
-    from metaxlm.recipe_file import load_recipe
+    from metaxlm.recipe.load import load_recipe
 
     set_quiet(quiet)
     with as_file(files("metaxlm") / "recipes" / "demo.yaml") as path:
@@ -226,9 +226,9 @@ def publish(
     """Copy a run's results, recipe and logs into a small folder, and draw its report there."""
     set_quiet(quiet)
     _check_run(run_dir)
-    from metaxlm.experiments.publication import publish as publish_run
-    from metaxlm.experiments.publication import publish_more
     from metaxlm.files import exclusive_folder
+    from metaxlm.run.publication import publish as publish_run
+    from metaxlm.run.publication import publish_more
 
     with exclusive_folder(run_dir):
         if add:
@@ -245,7 +245,7 @@ def verify(
     quiet: Quiet = False,
 ) -> None:
     """Compare every byte with the digests written beside it; name each damaged file."""
-    from metaxlm.experiments.verification import verify as verify_folder
+    from metaxlm.run.verification import verify as verify_folder
 
     set_quiet(quiet)
     result = verify_folder(folder)
@@ -300,7 +300,7 @@ def data_check(
     """Say for every data set what is there, what is missing, and where its home is."""
     import json
 
-    from metaxlm.tasks.data_folder import check_data, render
+    from metaxlm.finetune.data_folder import check_data, render
 
     found = check_data(folder)
     if as_json:

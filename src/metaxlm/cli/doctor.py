@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import torch
 
     from metaxlm.cli.planning import Training
-    from metaxlm.config import Recipe
-    from metaxlm.experiments.layout import RunLayout
     from metaxlm.model.encoder import EncoderConfig
     from metaxlm.pretrain.checkpoint import Checkpoint
+    from metaxlm.recipe import Recipe
+    from metaxlm.run.layout import RunLayout
 
 LEAST_VERSIONS = {"torch": (2, 11), "transformers": (5, 0)}
 """Minimum versions, as in pyproject.toml."""
@@ -60,7 +60,7 @@ def doctor_command(
 ) -> None:
     """Check GPU, disk space and shards; save and load a checkpoint; run the largest batch."""
     from metaxlm.pretrain.distributed import choose_device
-    from metaxlm.recipe_file import load_recipe
+    from metaxlm.recipe.load import load_recipe
 
     set_quiet(quiet)
     chosen = choose_device(device)
@@ -112,8 +112,8 @@ def list_machine_checks(device: torch.device, output: Path) -> Checks:
 def list_recipe_checks(recipe: Recipe, output: Path, device: torch.device) -> Checks:
     """Return the checks of a recipe: disk space, shards, a checkpoint, the largest batches."""
     from metaxlm.cli.planning import list_trainings
-    from metaxlm.experiments.layout import RunLayout
-    from metaxlm.experiments.pipeline import check_models, check_recipe
+    from metaxlm.run.layout import RunLayout
+    from metaxlm.run.pipeline import check_models, check_recipe
 
     check_recipe(recipe, [])
     check_models(recipe)
@@ -215,8 +215,8 @@ def _check_disk(trainings: list[Training], layout: RunLayout) -> Result:
 
 
 def _check_shards(recipe: Recipe, layout: RunLayout) -> Result:
-    from metaxlm.experiments.preparation import MONOLINGUAL, MULTILINGUAL
-    from metaxlm.experiments.verification import verify
+    from metaxlm.run.preparation import MONOLINGUAL, MULTILINGUAL
+    from metaxlm.run.verification import verify
 
     if not layout.shards.is_dir():
         return SKIPPED, f"none yet; `metaxlm run` makes them in {layout.shards}"

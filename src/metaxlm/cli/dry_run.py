@@ -19,16 +19,16 @@ from rich.table import Table
 
 from metaxlm.cli.execution import Request, Work
 from metaxlm.errors import MetaXLMError
-from metaxlm.experiments.cells import Cell
-from metaxlm.experiments.grid import Grid
-from metaxlm.experiments.layout import RunLayout
-from metaxlm.experiments.pipeline import check_models
-from metaxlm.experiments.preparation import prepare_corpus
-from metaxlm.experiments.stage import Stage
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.distributed import DistributedContext, choose_device
 from metaxlm.progress import console, say
+from metaxlm.run.cells import Cell
+from metaxlm.run.grid import Grid
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.pipeline import check_models
+from metaxlm.run.preparation import prepare_corpus
+from metaxlm.run.stage import Stage
 
 _DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 _NEW_DATA = "again, its data will be made again"

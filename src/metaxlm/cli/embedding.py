@@ -64,12 +64,12 @@ def embed_command(
 ) -> None:
     """Turn each line of a file into a vector, the mean of a layer's hidden states."""
     set_quiet(quiet)
-    from metaxlm.features.embedding import EmbedSettings, embed_stream
-    from metaxlm.features.layers import parse_layers
-    from metaxlm.features.sentence_files import open_sentences
-    from metaxlm.features.vector_files import check_ending, write_vectors
     from metaxlm.files import check_file_output
     from metaxlm.pretrain.distributed import choose_device
+    from metaxlm.probe.embedding import EmbedSettings, embed_stream
+    from metaxlm.probe.layers import parse_layers
+    from metaxlm.probe.sentence_files import open_sentences
+    from metaxlm.probe.vector_files import check_ending, write_vectors
 
     check_ending(output)
     check_file_output(output, source)
@@ -115,9 +115,9 @@ def export_command(
 ) -> None:
     """Write a model as a sentence-transformers folder that gives the vectors of `embed`."""
     set_quiet(quiet)
-    from metaxlm.features.layers import parse_layers
-    from metaxlm.features.sentence_folder import export_sentence_transformers
-    from metaxlm.initialization.start import check_output
+    from metaxlm.init.start import check_output
+    from metaxlm.probe.layers import parse_layers
+    from metaxlm.probe.sentence_folder import export_sentence_transformers
 
     check_output(output)
     encoder = open_one_model(model)

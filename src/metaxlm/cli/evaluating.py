@@ -16,9 +16,9 @@ from metaxlm.progress import console, say, set_quiet
 
 if TYPE_CHECKING:
     from metaxlm.analysis.tables import Table
-    from metaxlm.experiments.evaluation import Evaluation
-    from metaxlm.experiments.evaluation_plan import AnyTask, EvaluationPlan
-    from metaxlm.experiments.user_files import UserFiles
+    from metaxlm.run.evaluation import Evaluation
+    from metaxlm.run.evaluation_plan import AnyTask, EvaluationPlan
+    from metaxlm.run.user_files import UserFiles
 
 
 class SelectName(StrEnum):
@@ -109,12 +109,12 @@ def evaluate_command(
     paper's rows; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
-    from metaxlm.experiments.cells import PREDICTIONS, collecting
-    from metaxlm.experiments.evaluation import Evaluation, report_failures
-    from metaxlm.experiments.models import find_all_models
-    from metaxlm.experiments.user_files import UserFiles
     from metaxlm.manifest import list_foreign_files
     from metaxlm.pretrain.distributed import choose_device
+    from metaxlm.run.cells import PREDICTIONS, collecting
+    from metaxlm.run.evaluation import Evaluation, report_failures
+    from metaxlm.run.models import find_all_models
+    from metaxlm.run.user_files import UserFiles
 
     for name in ("tables", PREDICTIONS):
         list_foreign_files(output / name)
@@ -148,7 +148,8 @@ def _make_plan(
     known: UserFiles,
 ) -> tuple[EvaluationPlan, list[AnyTask]]:
     """Settle everything, or say what is wrong, before anything is opened or trained."""
-    from metaxlm.experiments.evaluation_plan import (
+    from metaxlm.finetune.registry import TASKS
+    from metaxlm.run.evaluation_plan import (
         EvaluationPlan,
         Wishes,
         check_languages,
@@ -157,7 +158,6 @@ def _make_plan(
         plan_task,
         read_overrides,
     )
-    from metaxlm.tasks.registry import TASKS
 
     tasks, features = choose_tasks(names)
     if data is None:
@@ -185,9 +185,9 @@ def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
     from metaxlm.analysis.results import FEATURES, list_rows, write_results
     from metaxlm.analysis.results import FILE_NAME as RESULTS
     from metaxlm.analysis.stats import COMPARISONS
-    from metaxlm.experiments.cells import collecting, find_basis, list_cells
-    from metaxlm.experiments.comparison import compare_models, keep_current, link_predictions
-    from metaxlm.tasks.registry import TASKS
+    from metaxlm.finetune.registry import TASKS
+    from metaxlm.run.cells import collecting, find_basis, list_cells
+    from metaxlm.run.comparison import compare_models, keep_current, link_predictions
 
     output = evaluation.output
     tasks: dict[str, Any] = {**TASKS, **{task.name: task for task in own}}

@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaxlm.cli.endings import ending_together
-from metaxlm.config import Recipe
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.experiments.cells import claim, collecting
-from metaxlm.experiments.collection import collect_results
-from metaxlm.experiments.evaluation import report_failures
-from metaxlm.experiments.grid import POLL_S, Grid, list_measured
-from metaxlm.experiments.layout import RunLayout
-from metaxlm.experiments.pipeline import (
+from metaxlm.files import exclusive_folder, shared_folder
+from metaxlm.pretrain.distributed import DistributedContext, choose_device, local_place
+from metaxlm.progress import say, set_quiet
+from metaxlm.recipe import Recipe
+from metaxlm.run.cells import claim, collecting
+from metaxlm.run.collection import collect_results
+from metaxlm.run.evaluation import report_failures
+from metaxlm.run.grid import POLL_S, Grid, list_measured
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.pipeline import (
     build_grid,
     build_stages,
     check_inputs,
@@ -32,12 +35,9 @@ from metaxlm.experiments.pipeline import (
     select_stages,
     start_run,
 )
-from metaxlm.experiments.stage import Stage
-from metaxlm.experiments.user_files import FILE_NAME as INPUTS
-from metaxlm.experiments.user_files import UserFiles
-from metaxlm.files import exclusive_folder, shared_folder
-from metaxlm.pretrain.distributed import DistributedContext, choose_device, local_place
-from metaxlm.progress import say, set_quiet
+from metaxlm.run.stage import Stage
+from metaxlm.run.user_files import FILE_NAME as INPUTS
+from metaxlm.run.user_files import UserFiles
 from metaxlm.stopping import deferred_stops
 
 CELLS = "cells"
@@ -193,7 +193,7 @@ class Work:
         if rows and self.request.stage in (None, "report"):
             # Imported here: what draws takes a second to load, and no start should wait for it.
             from metaxlm.cli.summary import show_summary
-            from metaxlm.experiments.publication import report_stage
+            from metaxlm.run.publication import report_stage
 
             with collecting(layout.root):  # a look with --collect may be at it
                 report_stage(layout, self.stages).run()

@@ -12,8 +12,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
 if TYPE_CHECKING:
-    from metaxlm.initialization.apply import Parts, Preset
-    from metaxlm.initialization.plan import Plan
+    from metaxlm.init.apply import Parts, Preset
+    from metaxlm.init.plan import Plan
 
 app = typer.Typer(
     help="Give an encoder another vocabulary, and see what every row starts from.",
@@ -87,10 +87,10 @@ def match_command(
         )
     from metaxlm.cli.summary import print_table
     from metaxlm.data.statistics import count_corpus
-    from metaxlm.initialization.coverage_report import coverage_tables, write_coverage
-    from metaxlm.initialization.start import check_output, match
-    from metaxlm.recipe_file import load_matching
-    from metaxlm.vocabulary.loading import load_tokenizer
+    from metaxlm.init.coverage_report import coverage_tables, write_coverage
+    from metaxlm.init.start import check_output, match
+    from metaxlm.recipe.load import load_matching
+    from metaxlm.vocab.loading import load_tokenizer
 
     check_output(output)
     if by_use and corpus is None:
@@ -126,9 +126,9 @@ def explain(
     ledger: Ledger = None,
 ) -> None:
     """Tell what one token starts from, and what was tried before."""
-    from metaxlm.initialization.coverage_report import story_text
-    from metaxlm.initialization.ledger import load_ledger
-    from metaxlm.initialization.story import explain as explain_row
+    from metaxlm.init.coverage_report import story_text
+    from metaxlm.init.ledger import load_ledger
+    from metaxlm.init.story import explain as explain_row
 
     path = _find_ledger(ledger)
     plan = load_ledger(path)
@@ -143,9 +143,9 @@ def diff(
 ) -> None:
     """Show which rows of two plans start from something else."""
     from metaxlm.cli.summary import print_table
-    from metaxlm.initialization.comparison import compare_plans
-    from metaxlm.initialization.coverage_report import comparison_table
-    from metaxlm.initialization.ledger import load_ledger
+    from metaxlm.init.comparison import compare_plans
+    from metaxlm.init.coverage_report import comparison_table
+    from metaxlm.init.ledger import load_ledger
 
     plans = [load_ledger(_find_ledger(path)) for path in (before, after)]
     comparison = compare_plans(*plans)
@@ -160,8 +160,8 @@ def show(ledger: Ledger = None) -> None:
     from metaxlm.cli.summary import print_table
     from metaxlm.digests import require_whole
     from metaxlm.files import read_json
-    from metaxlm.initialization.coverage_report import coverage_tables
-    from metaxlm.initialization.ledger import COVERAGE, coverage, load_ledger
+    from metaxlm.init.coverage_report import coverage_tables
+    from metaxlm.init.ledger import COVERAGE, coverage, load_ledger
 
     path = _find_ledger(ledger)
     saved = path.with_name(COVERAGE)
@@ -174,7 +174,7 @@ def show(ledger: Ledger = None) -> None:
 
 def _read_parts(text: str) -> Parts:
     """Read a preset, or the names of parts separated by commas."""
-    from metaxlm.initialization.apply import Parts
+    from metaxlm.init.apply import Parts
 
     names = Parts.preset("both").list_names()
     chosen = split_list(text) or []
@@ -185,7 +185,7 @@ def _read_parts(text: str) -> Parts:
 
 def _find_ledger(path: Path | None) -> Path:
     """Return the ledger that the user means."""
-    from metaxlm.initialization.ledger import LEDGER
+    from metaxlm.init.ledger import LEDGER
 
     folder = Path() if path is None else path
     if folder.is_file():
@@ -205,7 +205,7 @@ def _find_ledger(path: Path | None) -> Path:
 
 def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
     """Return the rows of a token, or of the pieces of a word that is no token."""
-    from metaxlm.initialization.story import find_rows
+    from metaxlm.init.story import find_rows
 
     rows = find_rows(plan, token)
     if rows:
@@ -215,8 +215,8 @@ def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
         raise MetaXLMError(
             f"{token}: not a token of {ledger}, and there is no tokenizer beside it to cut a word"
         )
-    from metaxlm.initialization.canonical import read_vocabulary
-    from metaxlm.vocabulary.loading import load_tokenizer
+    from metaxlm.init.canonical import read_vocabulary
+    from metaxlm.vocab.loading import load_tokenizer
 
     cut = read_vocabulary(load_tokenizer(str(folder))).cut
     assert cut is not None

@@ -22,7 +22,7 @@ ModelOption = Annotated[
 
 def open_one_model(path: str) -> AnyEncoder:
     """Load the encoder that a path or hub id stands for; refuse one that stands for several."""
-    from metaxlm.experiments.models import find_models, open_model
+    from metaxlm.run.models import find_models, open_model
 
     found = find_models(path)
     if len(found) > 1:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
-    from metaxlm.config import Recipe, TrainingRecipe
     from metaxlm.model.encoder import EncoderConfig
     from metaxlm.pretrain.cost import Measurement
+    from metaxlm.recipe import Recipe, TrainingRecipe
 
 ASSUMED_SHARE = 0.4
 """Assumed share of the matmul rate of a GPU in a step, if none was measured."""
@@ -60,8 +60,8 @@ class Training:
 
 def list_trainings(recipe: Recipe) -> list[Training]:
     """Return the training runs of a recipe in order; an imported encoder needs none."""
-    from metaxlm.experiments.training import encoder_config
-    from metaxlm.vocabulary.loading import load_tokenizer
+    from metaxlm.run.training import encoder_config
+    from metaxlm.vocab.loading import load_tokenizer
 
     trainings = []
     if recipe.meta.model is None:
@@ -93,7 +93,7 @@ def plan_command(
     """Print parameters, memory, FLOPs, tokens and hours of a recipe's training runs."""
     from metaxlm.files import dump_json
     from metaxlm.pretrain.distributed import choose_device
-    from metaxlm.recipe_file import load_recipe
+    from metaxlm.recipe.load import load_recipe
 
     set_quiet(quiet)
     named = None if on is None else find_accelerator(on)
@@ -122,8 +122,8 @@ def make_plan(
     recipe: Recipe, device: torch.device, named: str | None, measure: bool
 ) -> dict[str, Any]:
     """Return everything that `metaxlm plan` prints, as JSON values."""
-    from metaxlm.experiments.pipeline import check_models, check_recipe
     from metaxlm.pretrain.distributed import describe_device
+    from metaxlm.run.pipeline import check_models, check_recipe
 
     check_recipe(recipe, [])
     try:

@@ -63,9 +63,9 @@ def predict(
     set_quiet(quiet)
     with keep_output_clean(target):
         from metaxlm.files import check_file_output
+        from metaxlm.finetune.prediction import predict_file
         from metaxlm.model.finetuned import load_finetuned
         from metaxlm.pretrain.distributed import choose_device
-        from metaxlm.tasks.prediction import predict_file
 
         check_file_output(target, source)
         chosen = choose_device(device)

@@ -19,10 +19,10 @@ from metaxlm.progress import console, say, set_quiet
 if TYPE_CHECKING:
     import torch
 
-    from metaxlm.features.faiss_search import FaissIndex
-    from metaxlm.features.mining import MinedPairs
-    from metaxlm.features.search_sides import SearchSides
     from metaxlm.model.any_encoder import AnyEncoder
+    from metaxlm.probe.faiss_search import FaissIndex
+    from metaxlm.probe.mining import MinedPairs
+    from metaxlm.probe.search_sides import SearchSides
 
 RETRIEVE_EXAMPLES = """
 \b
@@ -123,10 +123,10 @@ def retrieve_command(
     set_quiet(quiet)
     target = output if output is not None or parallel else "-"
     with keep_output_clean(target):
-        from metaxlm.features.faiss_search import find_by_faiss
-        from metaxlm.features.nearest import find_nearest
-        from metaxlm.features.search_sides import SearchRequest, open_sides
         from metaxlm.pretrain.distributed import choose_device
+        from metaxlm.probe.faiss_search import find_by_faiss
+        from metaxlm.probe.nearest import find_nearest
+        from metaxlm.probe.search_sides import SearchRequest, open_sides
 
         check_file_output(target, queries, keys)
         index = _make_index(faiss, faiss_search)
@@ -195,9 +195,9 @@ def mine_command(
     """Find pairs of translations in two texts that need not be parallel."""
     set_quiet(quiet)
     with keep_output_clean(output):
-        from metaxlm.features.mining import mine_pairs
-        from metaxlm.features.search_sides import SearchRequest, open_sides, read_gold_pairs
         from metaxlm.pretrain.distributed import choose_device
+        from metaxlm.probe.mining import mine_pairs
+        from metaxlm.probe.search_sides import SearchRequest, open_sides, read_gold_pairs
 
         check_file_output(output, source, target, gold)
         index = _make_index(faiss, faiss_search)
@@ -228,7 +228,7 @@ def _model_opener(model: str | None) -> Callable[[], AnyEncoder] | None:
 
 
 def _make_index(factory: str | None, search: str) -> FaissIndex | None:
-    from metaxlm.features.faiss_search import FaissIndex
+    from metaxlm.probe.faiss_search import FaissIndex
 
     if factory is None:
         if search:
@@ -241,7 +241,7 @@ def _show_accuracy(sides: SearchSides, device: torch.device) -> None:
     """Print accuracy@1 by layer and direction."""
     from rich.table import Table
 
-    from metaxlm.features.retrieval import measure_pairs
+    from metaxlm.probe.retrieval import measure_pairs
 
     measured = [
         measure_pairs(first, second, device)
@@ -266,7 +266,7 @@ def _show_accuracy(sides: SearchSides, device: torch.device) -> None:
 def _show_scores(
     found: MinedPairs, kept: MinedPairs, gold: list[tuple[int, int]], threshold: float | None
 ) -> None:
-    from metaxlm.features.mining import MiningScores, score_mining, tune_threshold
+    from metaxlm.probe.mining import MiningScores, score_mining, tune_threshold
 
     def tell(scores: MiningScores) -> str:
         return (

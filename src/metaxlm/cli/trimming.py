@@ -12,7 +12,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.progress import say, set_quiet
 
 if TYPE_CHECKING:
-    from metaxlm.initialization.trimming import Trimmed
+    from metaxlm.init.trimming import Trimmed
 
 
 def trim_command(
@@ -40,10 +40,10 @@ def trim_command(
     if (model is None) == (tokenizer is None):
         raise MetaXLMError("trim: needs either --model or --tokenizer")
     from metaxlm.cli.summary import print_table
-    from metaxlm.initialization.start import check_output
-    from metaxlm.initialization.trimming import trim
-    from metaxlm.vocabulary.loading import load_tokenizer
-    from metaxlm.vocabulary.trimming_loss import loss_table
+    from metaxlm.init.start import check_output
+    from metaxlm.init.trimming import trim
+    from metaxlm.vocab.loading import load_tokenizer
+    from metaxlm.vocab.trimming_loss import loss_table
 
     check_output(output)
     wanted = split_list(languages)
@@ -75,12 +75,12 @@ def _trim_model(
     import torch
 
     from metaxlm.cli.summary import print_table
-    from metaxlm.features.embedding import compare_vectors
-    from metaxlm.initialization.start import match
-    from metaxlm.initialization.trimming import trim
+    from metaxlm.init.start import match
+    from metaxlm.init.trimming import trim
     from metaxlm.model.any_encoder import AnyEncoder
     from metaxlm.model.hugging_face import load_pretrained
-    from metaxlm.vocabulary.trimming_loss import loss_table
+    from metaxlm.probe.embedding import compare_vectors
+    from metaxlm.vocab.trimming_loss import loss_table
 
     pretrained = load_pretrained(model)
     trimmed = trim(pretrained.tokenizer, corpus, languages, min_count, size)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxlm.config import CleaningRecipe
 from metaxlm.languages import LANGUAGES
+from metaxlm.recipe import CleaningRecipe
 from metaxlm.scripts import drop_foreign, measure_share
 
 if TYPE_CHECKING:

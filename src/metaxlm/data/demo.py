@@ -16,9 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from metaxlm.config import PhrasebookRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import atomic_folder
+from metaxlm.recipe import PhrasebookRecipe
 
 LANGUAGES = ("en", "de", "fr", "ru", "tr", "zh")
 _POOL = "data/phrasebook/pool.tar.xz"

@@ -33,7 +33,7 @@ EncodeTexts = Callable[[list[str]], Iterable[Sequence[int]]]
 _KNOWN_WORDS = 1 << 18
 _LONGEST_KNOWN = 24
 _ID_BYTES = array("I").itemsize
-# A noncharacter that only normalizers of `metaxlm.vocabulary.charsmap` put into text.
+# A noncharacter that only normalizers of `metaxlm.vocab.charsmap` put into text.
 _EXACT_MARK = "\U0001fffe"
 # Prefix of special tokens in a Unigram model: text has no NUL, so that none matches them.
 _UNWRITABLE = "\0"
@@ -121,7 +121,7 @@ def choose_backend(description: dict[str, Any]) -> EncodeTexts:
 def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
     """Return SentencePiece's character map if the tokenizer normalizes exactly by it.
 
-    Tokenizers of `metaxlm.vocabulary` do; others may normalize accents in another way.
+    Tokenizers of `metaxlm.vocab` do; others may normalize accents in another way.
     """
     if description["model"]["type"] != "Unigram":
         return None

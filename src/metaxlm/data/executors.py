@@ -36,7 +36,7 @@ from metaxlm.progress import track
 
 # Workers import this module: keep the imports of the parent process out of it.
 if TYPE_CHECKING:
-    from metaxlm.config import EngineRecipe
+    from metaxlm.recipe import EngineRecipe
 
 Item = TypeVar("Item")
 Move = Callable[[int], None]

@@ -25,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaxlm.config import CorpusRecipe, EngineRecipe
 from metaxlm.data.documents import Reader, Rejection, Split
 from metaxlm.data.executors import advance, run_tasks
 from metaxlm.data.text import (
@@ -41,6 +40,7 @@ from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import link, link_tree, read_json, remove, write_json
 from metaxlm.manifest import atomic_folder
+from metaxlm.recipe import CorpusRecipe, EngineRecipe
 
 # Tasks import their libraries when they run: a worker needs those of one round.
 if TYPE_CHECKING:

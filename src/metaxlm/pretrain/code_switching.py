@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.pretrain.batches.masking import starts_words
-from metaxlm.vocabulary.token_forms import detect_kind, find_form
+from metaxlm.vocab.token_forms import detect_kind, find_form
 
 Ints = NDArray[np.int64]
 

@@ -22,7 +22,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
@@ -31,7 +30,8 @@ from metaxlm.pretrain.checkpoint import TrainingState
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import largest, value_at
 from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
-from metaxlm.vocabulary.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
+from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
+from metaxlm.vocab.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
 FLOAT, HALF = 4, 2
 """Bytes of a float32 and of a bfloat16."""

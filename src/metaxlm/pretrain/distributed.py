@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
-from metaxlm.config import ExecutionRecipe
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
 from metaxlm.model.encoder import Layer, MaskedLM
 from metaxlm.pretrain.optimizer import MOMENTS, export_moments, import_moments
+from metaxlm.recipe import ExecutionRecipe
 
 _POLL_S = 0.1
 _GRACE_S = 10.0

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import exclusive_folder, sweep, write_json
 from metaxlm.manifest import find_damage
@@ -40,6 +39,7 @@ from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
 from metaxlm.pretrain.step import PretrainStep, Teacher
 from metaxlm.progress import say, track
 from metaxlm.randomness import derive_seed
+from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.stopping import deferred_stops
 
 STEPS = "steps"

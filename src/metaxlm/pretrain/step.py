@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metaxlm.config import ExecutionRecipe, TrainingRecipe
 from metaxlm.model.encoder import Encoder, MaskedLM
 from metaxlm.model.fused import fits, is_available
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
@@ -30,6 +29,7 @@ from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
 from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
 from metaxlm.pretrain.optimizer import make_optimizer, set_rate
+from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE

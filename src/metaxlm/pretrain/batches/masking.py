@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import TrainingRecipe
 from metaxlm.pretrain.optimizer import largest
+from metaxlm.recipe import TrainingRecipe
 from metaxlm.scripts import find_script
-from metaxlm.vocabulary.token_forms import detect_kind, find_form
+from metaxlm.vocab.token_forms import detect_kind, find_form
 
 IGNORED = -100
 """Label of a slot without a prediction."""

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.config import TrainingRecipe
 from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
@@ -34,7 +33,8 @@ from metaxlm.pretrain.batches.sampling import CHUNK, Schedule, spread_held_out
 from metaxlm.pretrain.code_switching import Switching
 from metaxlm.pretrain.optimizer import value_at
 from metaxlm.randomness import derive_seed
-from metaxlm.vocabulary.special_tokens import boundary_ids
+from metaxlm.recipe import TrainingRecipe
+from metaxlm.vocab.special_tokens import boundary_ids
 
 Sample = tuple[str, int]
 """Language and block of a row."""

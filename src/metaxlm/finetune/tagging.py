@@ -1,0 +1,198 @@
+"""Tagging of words: sentences come in, F1 over words or over chunks goes out.
+
+What part-of-speech tagging and named entities (the paper's Section 4.2) and a user's own task
+share. The first piece of a word carries its tag; sentences longer than the input are split between
+words, never cut, so every word gets a tag. A word that the tokenizer drops becomes the unknown
+token. Scores: `f1`, `precision` and `recall` over chunks as seqeval counts them, which on plain
+part-of-speech tags is XTREME's F1; `f1_token` over words, which is their accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.finetune.chunks import count_chunks, score_chunks
+from metaxlm.finetune.encoding import WordPieces, tokenize_words
+from metaxlm.finetune.losses import compute_cross_entropy
+from metaxlm.finetune.metrics import find_majority
+from metaxlm.finetune.readers.tagged import TaggedSentence
+from metaxlm.finetune.task import (
+    IGNORED,
+    Features,
+    FeatureSet,
+    FinetuneSettings,
+    Logits,
+    Tally,
+    Task,
+)
+from metaxlm.model.heads import HeadKind
+
+Tags = tuple[str, ...]
+
+SPAN_SCORES = ("f1", "precision", "recall")
+POS_SCORES = ("f1", "f1_token")
+TOKEN_SCORES = ("f1_token",)
+
+
+class TaggingTask(Task[TaggedSentence, Tags]):
+    """Which tag each word has; a subclass gives the files."""
+
+    kind: ClassVar[HeadKind] = "tagging"
+
+    def __init__(self, *, scores: Sequence[str] = SPAN_SCORES, **facts: Any) -> None:
+        """`scores` are those that are reported; the first one selects checkpoints."""
+        super().__init__(**facts)
+        self.scores = tuple(scores)
+        self.metric = self.scores[0]
+        self._ids = {tag: k for k, tag in enumerate(self.labels)}
+
+    def is_labeled(self, example: TaggedSentence) -> bool:
+        """Say whether the tags are known."""
+        return example.tags is not None
+
+    def featurize(
+        self,
+        examples: Sequence[TaggedSentence],
+        tokenizer: PreTrainedTokenizerBase,
+        settings: FinetuneSettings,
+    ) -> FeatureSet:
+        """Encode sentences, the long ones in several sequences; no word is lost."""
+        pieces = tokenize_words(tokenizer, [sentence.words for sentence in examples])
+        features: list[Features] = []
+        num_split = 0
+        for number, (sentence, found) in enumerate(zip(examples, pieces, strict=True)):
+            parts = self._encode(number, sentence, found, tokenizer, settings.length)
+            features += parts
+            num_split += len(parts) > 1
+        notice = (
+            f"{num_split:,} of {len(examples):,} sentences are longer than {settings.length} "
+            f"tokens; split"
+        )
+        return FeatureSet(features, notice if num_split else "")
+
+    def _encode(
+        self,
+        number: int,
+        sentence: TaggedSentence,
+        pieces: WordPieces,
+        tokenizer: PreTrainedTokenizerBase,
+        length: int,
+    ) -> list[Features]:
+        """Make the sequences of one sentence."""
+        room = length - 2
+        words = group_by_word(pieces, len(sentence.words), tokenizer.unk_token_id, room)
+        sizes = [len(word) for word in words]
+        parts = []
+        for begin, end in split_words(sizes, room):
+            ids = [tokenizer.cls_token_id, *chain.from_iterable(words[begin:end])]
+            firsts = 1 + np.cumsum([0, *sizes[begin : end - 1]])
+            labels = np.full(len(ids) + 1, IGNORED, dtype=np.int32)
+            offsets = None
+            if sentence.tags is None:
+                # Nothing to learn from, but its words are to be predicted: say where they begin.
+                offsets = np.full((len(labels), 2), -1, dtype=np.int32)
+                offsets[firsts] = np.arange(begin, end)[:, None]
+            else:
+                labels[firsts] = [self._ids[tag] for tag in sentence.tags[begin:end]]
+            sequence = np.array([*ids, tokenizer.sep_token_id], dtype=np.int32)
+            parts.append(Features(sequence, labels, example=number, offsets=offsets))
+        return parts
+
+    def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the mean cross entropy over the words of the batch."""
+        return compute_cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    def decode(
+        self,
+        examples: Sequence[TaggedSentence],
+        features: Sequence[Features],
+        logits: Sequence[Logits],
+    ) -> list[Tags]:
+        """Read the tags off the words' first pieces; sequences are in the order of the words."""
+        found: list[list[str]] = [[] for _ in examples]
+        for sequence, rows in zip(features, logits, strict=True):
+            is_first = (
+                sequence.labels != IGNORED
+                if sequence.offsets is None
+                else sequence.offsets[:, 0] >= 0
+            )
+            found[sequence.example] += [self.labels[k] for k in rows[is_first].argmax(axis=-1)]
+        for sentence, tags in zip(examples, found, strict=True):
+            assert len(tags) == len(sentence.words), "every word has exactly one predicted tag"
+        return [tuple(tags) for tags in found]
+
+    def tally(
+        self,
+        examples: Sequence[TaggedSentence],
+        predictions: Sequence[Tags],
+        language: str,  # noqa: ARG002
+    ) -> Tally:
+        """Return chunks found rightly, predicted and gold, and words tagged rightly and all."""
+        gold = [sentence.tags or () for sentence in examples]
+        words = [
+            (sum(map(str.__eq__, tags, answers)), len(tags))
+            for tags, answers in zip(gold, predictions, strict=True)
+        ]
+        tokens = np.array(words, dtype=np.float64).reshape(len(words), 2)
+        return np.concatenate([count_chunks(gold, predictions), tokens], axis=1)
+
+    def summarize(self, totals: Tally) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the task's scores."""
+        precision, recall, f1 = score_chunks(totals[..., :3])
+        scores = {"f1": f1, "precision": precision, "recall": recall}
+        scores["f1_token"] = totals[..., 3] / totals[..., 4]
+        return {name: scores[name] for name in self.scores}
+
+    def answer_majority(
+        self, train: Sequence[TaggedSentence], examples: Sequence[TaggedSentence]
+    ) -> list[Tags]:
+        """Answer the training set's most frequent tag."""
+        tag = find_majority(tag for sentence in train for tag in sentence.tags or ())
+        return [(tag,) * len(sentence.words) for sentence in examples]
+
+    def answer_randomly(
+        self,
+        train: Sequence[TaggedSentence],  # noqa: ARG002
+        examples: Sequence[TaggedSentence],
+        random: np.random.Generator,
+    ) -> list[Tags]:
+        """Draw each tag of each word with the same probability."""
+        draws = random.integers(len(self.labels), size=sum(len(s.words) for s in examples))
+        tags = iter([self.labels[k] for k in draws])
+        return [tuple(tag for _, tag in zip(s.words, tags, strict=False)) for s in examples]
+
+    def format_predictions(
+        self,
+        examples: Sequence[TaggedSentence],  # noqa: ARG002
+        predictions: Sequence[Tags],
+    ) -> str:
+        """Return XTREME's form: a tag a line and a blank line after each sentence."""
+        return "".join("\n".join(tags) + "\n\n" for tags in predictions)
+
+
+def group_by_word(
+    pieces: WordPieces, num_words: int, unknown_id: int, longest: int
+) -> list[list[int]]:
+    """Return the pieces of each word: at least one (the unknown), at most `longest`."""
+    groups: list[list[int]] = [[] for _ in range(num_words)]
+    for piece, word in zip(pieces.ids, pieces.words, strict=True):
+        groups[word].append(piece)
+    return [group[:longest] or [unknown_id] for group in groups]
+
+
+def split_words(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of words whose pieces fill at most `room`; each word fits by itself."""
+    begin, used = 0, 0
+    for index, size in enumerate(sizes):
+        if used + size > room:
+            yield begin, index
+            begin, used = index, 0
+        used += size
+    yield begin, len(sizes)

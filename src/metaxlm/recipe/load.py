@@ -1,0 +1,273 @@
+"""Reading a recipe: YAML and `--set a.b=c` overrides come in, a checked `Recipe` goes out.
+
+A mistake is told in one line with file, line and key; an unknown key comes with the nearest known
+one. A recipe may extend another one: `extends: base.yaml` takes all of that, and says below what
+differs. Keys of sections are merged, a list of names in place of a section keeps those of it
+(`variants: [xlm, metaxlm]`), everything else is replaced.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import yaml
+from pydantic import ValidationError
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import read_text
+from metaxlm.reading import reading, tell_reason
+from metaxlm.recipe import MatchingRecipe, Recipe, Section
+
+Lines = dict[tuple[str, ...], int | str]
+"""The line of each key of a YAML file, by the keys on the way to it; `file:line` in another."""
+EXTENDS = "extends"
+_MAX_CHARACTERS = 1 << 20
+_MAX_VALUES = 100_000
+_MAX_DEPTH = 50
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, apply `a.b=c` overrides, check everything."""
+    lines: Lines = {}
+    values = _read_extended(path, lines)
+    for override in overrides:
+        _apply_override(values, override)
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        raise MetaXLMError(_explain(error, path, lines)) from None
+
+
+def load_matching(overrides: Sequence[str]) -> MatchingRecipe:
+    """Make the matching part of a recipe of `key=value` pairs alone."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _apply_override(values, override.removeprefix("matching."))
+    try:
+        return MatchingRecipe.model_validate(values)
+    except ValidationError as error:
+        raise MetaXLMError(_explain(error, Path("--set"), {}, ("matching",))) from None
+
+
+def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lines]:
+    """Read the YAML file of a task, with the lines of its keys for later complaints."""
+    lines: Lines = {}
+    values = _read_yaml(path, lines, "task")
+    try:
+        return section.model_validate(values), lines
+    except ValidationError as error:
+        raise MetaXLMError(_explain(error, path, lines, model=section)) from None
+
+
+def save_recipe(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML, every default spelled out."""
+    return save_values(recipe.model_dump(mode="json"))
+
+
+def check_recipe_file(path: Path, saved: Path) -> None:
+    """Raise an error if saving the resolved recipe would overwrite the user's own file."""
+    if not saved.exists() or not path.samefile(saved):
+        return
+    if read_text(path) != save_recipe(load_recipe(path)):
+        raise MetaXLMError(
+            f"{path}: the run saves its resolved recipe under this name; move your file elsewhere, "
+            "or choose another --output"
+        )
+
+
+def save_values(values: Mapping[str, Any]) -> str:
+    """Return a recipe's plain values as YAML, in their order."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+
+
+def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a recipe's YAML and all that it extends."""
+    own_lines: Lines = {}
+    values = _read_yaml(path, own_lines)
+    if EXTENDS not in values:
+        lines |= own_lines
+        return values
+    name = values.pop(EXTENDS)
+    where = f"{path}:{own_lines[EXTENDS,]}"
+    if not isinstance(name, str) or not name:
+        raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
+    other = path.parent / name
+    with reading(where, ValueError, RuntimeError, fix="extends names the file of a recipe"):
+        is_file, is_cycle = (
+            other.is_file(),
+            other.resolve() in {file.resolve() for file in (path, *below)},
+        )
+    if is_cycle:
+        raise MetaXLMError(f"{where}: {name} extends this recipe in turn; one must stand alone")
+    if not is_file:
+        raise MetaXLMError(f"{where}: extends {name}, but there is no {other}")
+    other_lines: Lines = {}
+    base = _read_extended(other, other_lines, (path, *below))
+    for place, line in other_lines.items():
+        lines[place] = line if isinstance(line, str) else f"{other}:{line}"
+    lines |= own_lines
+    _merge(base, values, (), path, own_lines)
+    return base
+
+
+def _merge(
+    base: dict[str, Any], own: dict[str, Any], place: tuple[str, ...], path: Path, lines: Lines
+) -> None:
+    """Put a recipe's own values over those that it extends."""
+    for key, value in own.items():
+        section = base.get(key)
+        if isinstance(section, dict) and isinstance(value, dict):
+            _merge(section, value, (*place, key), path, lines)
+        elif isinstance(section, dict) and isinstance(value, list):
+            if lost := [name for name in value if name not in list(section)]:
+                known = ", ".join(map(str, section))
+                line = lines.get((*place, key))
+                raise MetaXLMError(
+                    f"{path}:{line}: {'.'.join((*place, key))} keeps {lost[0]!r}, which the "
+                    f"extended recipe has not; it has {known}"
+                )
+            base[key] = {name: section[name] for name in value}
+        else:
+            base[key] = value
+
+
+def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]:
+    """Parse YAML into a dict and note the line of every key."""
+    node, values = parse_yaml(read_text(path), str(path))
+    if not isinstance(values, dict):
+        raise MetaXLMError(f"{path}: a {what} is a mapping of keys, found {type(values).__name__}")
+    _note_lines(node, (), lines, path)
+    return cast(dict[str, Any], values)
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with a limit on how deeply values are nested."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth > _MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
+    """Parse YAML; return its node, which knows the lines, and its value."""
+    if len(text) > _MAX_CHARACTERS:
+        raise MetaXLMError(
+            f"{where}: {len(text):,} characters of YAML, the limit is {_MAX_CHARACTERS:,}"
+        )
+    try:
+        node = _Loader(text).get_single_node()
+        _check_size(node, where)
+        return node, _Loader(text).get_single_data()  # which merges `<<` into its nodes
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "unreadable"
+        raise MetaXLMError(f"{where}{line}: not valid YAML ({problem})") from error
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
+        # What the library raises for a tag such as !!bool before something else, or for a date
+        # without such a day.
+        raise MetaXLMError(
+            f"{where}: a value that YAML cannot read ({tell_reason(error)}); quote it"
+        ) from error
+
+
+def _check_size(node: yaml.Node | None, where: str) -> None:
+    """Refuse aliases that make a short file large, or endless."""
+    stack = [] if node is None else [(node, 0)]
+    num_values = 0
+    while stack:
+        one, depth = stack.pop()
+        num_values += 1
+        if depth > _MAX_DEPTH or num_values > _MAX_VALUES:
+            raise MetaXLMError(
+                f"{where}:{one.start_mark.line + 1}: YAML with aliases that give more than "
+                f"{_MAX_DEPTH} levels or {_MAX_VALUES:,} values; write less of it"
+            )
+        if isinstance(one, yaml.MappingNode):
+            stack += [(part, depth + 1) for pair in one.value for part in pair]
+        elif isinstance(one, yaml.SequenceNode):
+            stack += [(part, depth + 1) for part in one.value]
+
+
+def _note_lines(node: yaml.Node | None, prefix: tuple[str, ...], lines: Lines, path: Path) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key, value in node.value:
+        place = (*prefix, str(key.value))
+        if place in lines:
+            raise MetaXLMError(
+                f"{path}:{key.start_mark.line + 1}: key {'.'.join(place)!r} stands twice "
+                f"(first on line {lines[place]}); delete one"
+            )
+        lines[place] = key.start_mark.line + 1
+        _note_lines(value, place, lines, path)
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one `a.b=c`, where c is read as YAML; sections on the way are created."""
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise MetaXLMError(f"--set {override!r}: expected KEY=VALUE, such as pretraining.steps=100")
+    *parents, last = key.strip().split(".")
+    target = values
+    for parent in parents:
+        if target.get(parent) is None:
+            target[parent] = {}
+        target = target[parent]
+        if not isinstance(target, dict):
+            raise MetaXLMError(f"--set {override!r}: {parent!r} is a value and has no keys in it")
+    target[last] = parse_yaml(text, f"--set {override!r}")[1]
+
+
+def _explain(
+    error: ValidationError,
+    path: Path,
+    lines: Lines,
+    section: tuple[str, ...] = (),
+    model: type[Section] = Recipe,
+) -> str:
+    """Tell the first problem in one line, with file, line and the nearest known key."""
+    problems = error.errors()
+    first = problems[0]
+    # Union branches add their own labels to the place; they are no keys of the recipe.
+    place = tuple(str(part) for part in first["loc"] if not str(part).startswith(("literal[", "<")))
+    place = (*section, *(part for part in place if part != "PartsRecipe"))
+    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+    where = line if isinstance(line, str) else f"{path}:{line}" if line else str(path)
+    name = ".".join(place) or "recipe"
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(place[:-1], model)
+        near = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
+        message = f"{where}: unknown key {name!r}; {hint}"
+    elif first["type"] == "missing":
+        message = f"{where}: key {name!r} is missing"
+    else:
+        found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
+        reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        message = f"{where}: {name}: {reason}{found}"
+    more = len(problems) - 1
+    return message + (f" (and {more} more)" if more else "")
+
+
+def _known_keys(place: tuple[str, ...], model: Any) -> list[str]:
+    """List the keys that a section at this place of the recipe has."""
+    for key in place:
+        field = model.model_fields.get(key) if hasattr(model, "model_fields") else None
+        annotation = field.annotation if field else model
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        sections = [c for c in candidates if isinstance(c, type) and issubclass(c, Section)]
+        model = sections[0] if sections else annotation
+    return list(model.model_fields) if hasattr(model, "model_fields") else []

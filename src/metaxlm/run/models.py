@@ -1,0 +1,263 @@
+"""Which models the user means: a path or hub id comes in, named models that can be opened go out.
+
+`metaxlm evaluate` (the comparison of the paper's Section 4) takes a run and evaluates every
+finished variant of it, or one variant, one phase, one checkpoint, or any encoder of another origin.
+What cannot be evaluated is refused here, before anything is trained.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.digests import CARD, require_whole
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import LONGEST_NAME, digest_value
+from metaxlm.hub import CONFIG, HUB, TOKENIZER_CONFIG, find_local
+from metaxlm.manifest import MARKER, find_damage, read_manifest, read_sealed
+from metaxlm.model.any_encoder import AnyEncoder, check_encoder, load_encoder
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.families import read_config, translate_config
+from metaxlm.model.hugging_face import load_tokenizer
+from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
+from metaxlm.pretrain.checkpoint import (
+    Checkpoint,
+    TrainingState,
+    list_checkpoints,
+    rebuild_model,
+)
+from metaxlm.pretrain.loop import STEPS
+from metaxlm.progress import say
+from metaxlm.recipe.load import load_recipe
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.preparation import MONOLINGUAL, load_vocabulary
+from metaxlm.run.training import encoder_config
+
+# Folders whose name tells nothing about the model in them.
+_GENERIC_NAMES = {"model", "models", "checkpoint", "final", "best", "output", "0_Transformer"}
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model that can be opened."""
+
+    name: str
+    """For tables and folders: readable, and safe in a file name."""
+    source: Path | str
+    """A model folder, a checkpoint, or a hub id."""
+    step: int | None = None
+    """Of a checkpoint, or of a run's model."""
+    variant: str | None = None
+    """Of a run."""
+    fingerprint: str = ""
+    """Changes when the model's files do."""
+
+
+def find_all_models(paths: Sequence[str]) -> list[NamedModel]:
+    """Return the models of several paths in order, each once, with names that differ.
+
+    The first keeps a name that several would have, so that one more model on the command line
+    leaves the folders of the others where they are.
+    """
+    found: dict[str, NamedModel] = {}
+    taken: set[str] = set()
+    for model in (model for path in paths for model in find_models(path)):
+        if str(model.source) not in found:
+            name = next(name for name in _list_names(model) if name not in taken)
+            taken.add(name)
+            found[str(model.source)] = replace(model, name=name)
+    return list(found.values())
+
+
+def _list_names(model: NamedModel) -> Iterator[str]:
+    """Yield a model's names: its own, with the folder above, with a mark of its whole path."""
+    yield model.name
+    path = Path(model.source)
+    run = _find_run(path) or path
+    above = run.parent.name
+    yield _make_safe(f"{above}-{model.name}")
+    yield f"{model.name}-{digest_value(str(path))[:8]}"
+
+
+def find_models(path: str) -> list[NamedModel]:
+    """Return what a path or hub id stands for.
+
+    A run stands for its finished variants, `variants/V` for one of them, `meta` for the encoder of
+    phase (a), `.../checkpoints` for all checkpoints in it, `.../checkpoints/step-N` for one; any
+    other folder, or a hub id, for the encoder in it.
+    """
+    local = find_local(path)
+    if local is None:
+        return [_describe_folder(path)]
+    folder = local.absolute()
+    run = _find_run(folder)
+    if run is None:
+        if folder.name.startswith("step-") and (folder / "optimizer.safetensors").exists():
+            raise MetaXLMError(
+                f"{path}: a checkpoint without its run, which knows the sizes and the tokenizer; "
+                "name it where it stands, below the run's folder"
+            )
+        return [_describe_folder(path)]
+    parts = folder.relative_to(run).parts
+    if parts in ((), ("variants",)):
+        return _list_variants(run)
+    place = run / "meta" if parts[0] == "meta" else run.joinpath(*parts[:2])
+    inner = folder.relative_to(place).parts if folder.is_relative_to(place) else ()
+    if parts[0] in ("meta", "variants") and inner[:1] == ("checkpoints",):
+        return _list_checkpoints(run, place, inner[1:])
+    if parts[0] in ("meta", "variants") and inner in ((), ("model",)):
+        return [_describe_result(run, place)]
+    return [_describe_folder(path, name_beside(run, folder))]
+
+
+def open_model(model: NamedModel) -> AnyEncoder:
+    """Load a model; a checkpoint with the sizes and the tokenizer of its run."""
+    folder = Path(model.source)
+    if folder.parent.name == STEPS:
+        finished = folder.parent.parent / "model"
+        again = f"delete {folder} and {finished} and run again: checkpoints have both"
+        require_whole(folder, again)
+    if model.step is None or (folder / CONFIG).is_file():
+        return load_encoder(model.source)
+    if damage := find_damage(folder):
+        raise MetaXLMError(f"{damage[0]}; choose another checkpoint of this run")
+    config, tokenizer = _describe_training(folder.parent.parent)
+    try:
+        # The moments are twice as large, and nothing here needs them.
+        checkpoint = Checkpoint(load_file(folder / "model.safetensors"), {}, TrainingState())
+        masked = rebuild_model(config, checkpoint)
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise MetaXLMError(
+            f"{folder}: does not fit the sizes of its run ({reason}); was the run begun anew?"
+        ) from error
+    return AnyEncoder(str(folder), tokenizer, masked.encoder)
+
+
+def name_beside(run: Path, folder: Path) -> str:
+    """Name a folder below a run by the way to it: `demo-xlm-initialization`."""
+    parts = [part for part in folder.relative_to(run).parts if part not in ("variants", "model")]
+    return _make_safe("-".join([run.name, *parts]))
+
+
+def _find_run(folder: Path) -> Path | None:
+    """Return the run that a folder is or belongs to."""
+    for parent in (folder, *folder.parents):
+        has_parts = any((parent / name).is_dir() for name in ("variants", "meta", "vocabulary"))
+        # A project may keep its recipes above folders of models that belong to no run.
+        if (parent / "recipe.yaml").is_file() and (has_parts or parent == folder):
+            return parent
+    return None
+
+
+def _list_variants(run: Path) -> list[NamedModel]:
+    """Return the finished variants of a run in the recipe's order; say which are not."""
+    there = {path.name for path in (run / "variants").glob("*") if path.is_dir()}
+    require_whole(run / "recipe.yaml")
+    listed = list(load_recipe(run / "recipe.yaml").variants)
+    variants = [*listed, *sorted(there - set(listed))]
+    finished = [name for name in variants if _read_files(run / "variants" / name / "model")]
+    missing = ", ".join(name for name in variants if name not in finished)
+    if not finished:
+        raise MetaXLMError(
+            f"{run}: none of its variants is pretrained yet ({missing}); finish the run, or name "
+            "a checkpoint of it, such as variants/V/checkpoints/step-00000100"
+        )
+    if missing:
+        say(f"{run}: left out, not pretrained yet: {missing}")
+    return [_describe_result(run, run / "variants" / name) for name in finished]
+
+
+def _describe_result(run: Path, place: Path) -> NamedModel:
+    """Return the finished model of a variant, or of meta-pretraining."""
+    folder = place / "model"
+    files = _read_files(folder)
+    if not files:
+        checkpoints = [path.name for path in list_checkpoints(place / "checkpoints")]
+        hint = f", or name checkpoints/{checkpoints[-1]}" if checkpoints else ""
+        raise MetaXLMError(f"{folder}: not finished; run the recipe to the end{hint}")
+    variant = None if place.name == "meta" else place.name
+    return NamedModel(name_beside(run, place), folder, None, variant, digest_value(files))
+
+
+def _read_files(folder: Path) -> dict[str, object]:
+    """Return sizes and digests of a finished stage's files; nothing if they are not all there."""
+    try:
+        files: dict[str, dict[str, int]] = read_sealed(folder / MARKER).get("files", {})
+    except MetaXLMError:
+        return {}
+    whole = all(
+        (folder / name).is_file() and (folder / name).stat().st_size == facts["bytes"]
+        for name, facts in files.items()
+    )
+    return {name: facts for name, facts in files.items() if name != CARD} if whole else {}
+
+
+def _list_checkpoints(run: Path, place: Path, inner: tuple[str, ...]) -> list[NamedModel]:
+    """Return one checkpoint, or all of a folder, oldest first."""
+    folder = place / "checkpoints"
+    paths = [folder / inner[0]] if inner else list_checkpoints(folder)
+    if not paths:
+        raise MetaXLMError(f"{folder}: no checkpoint in it; run the recipe first")
+    return [_describe_checkpoint(run, place, path) for path in paths]
+
+
+def _describe_checkpoint(run: Path, place: Path, path: Path) -> NamedModel:
+    try:
+        manifest = read_manifest(path)
+        step = int(manifest["step"])
+    except (MetaXLMError, KeyError) as error:
+        raise MetaXLMError(f"{path}: no whole checkpoint ({error}); choose another") from error
+    variant = None if place.name == "meta" else place.name
+    name = f"{name_beside(run, place)}-step-{step}"
+    return NamedModel(name, path, step, variant, digest_value(manifest))
+
+
+def _describe_folder(source: str, name: str | None = None) -> NamedModel:
+    """Return the encoder of a folder or hub name; refuse what is none."""
+    local = find_local(source)
+    has_inner = local is not None and (local / "model" / CONFIG).is_file()
+    folder = find_folder(local / "model" if local and has_inner else source)
+    check_encoder(folder)
+    files = (CONFIG, *TOKENIZER_FILES, TOKENIZER_CONFIG)
+    present = [*folder.glob("*.safetensors"), *(folder / name for name in files)]
+    known = [
+        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(set(present))
+        if path.is_file()
+    ]
+    place = source if local is None else folder.absolute()
+    shown = _name_path(Path(str(place).removeprefix(HUB)).parts)
+    return NamedModel(name or shown, place, None, None, digest_value(known))
+
+
+def _name_path(parts: Iterable[str]) -> str:
+    """Return the last part of a path that says something, such as the folder above `model`."""
+    telling = [part for part in parts if part.strip("/") and part not in _GENERIC_NAMES]
+    return _make_safe(telling[-1] if telling else "model")
+
+
+def _make_safe(name: str) -> str:
+    safe = re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "model"
+    return safe.encode()[-LONGEST_NAME:].decode(errors="ignore").strip("-.")
+
+
+def _describe_training(place: Path) -> tuple[EncoderConfig, PreTrainedTokenizerBase]:
+    """Return sizes and tokenizer of what is trained in a variant's folder or in `meta`."""
+    for folder in (place / "initialization" / "model", place / "model"):
+        if (folder / CONFIG).is_file():
+            require_whole(folder)
+            config, _ = translate_config(read_config(folder / CONFIG), folder / CONFIG)
+            return config, load_tokenizer(folder, config.vocab_size, config.pad_id)
+    layout = RunLayout(place.parent if place.name == "meta" else place.parent.parent)
+    if place.name != "meta":
+        raise MetaXLMError(f"{place}: has no initialization/model, which knows the sizes")
+    tokenizer = load_vocabulary(layout, MONOLINGUAL)
+    require_whole(layout.recipe)
+    return encoder_config(load_recipe(layout.recipe), len(tokenizer)), tokenizer

@@ -1,0 +1,124 @@
+"""The table that dictionary switching looks words up in.
+
+Comes in: the dictionaries of +Dict, the shared vocabulary, how often each language's text uses each
+piece. Goes out: a `SwitchTable`. Text in the source language may switch into every language that
+has a dictionary, text in such a language into the source language. From one of those into another
+it would be two lookups, both of them ambiguous; their words meet in the source language's text.
+
+Both sides of a pair must be one piece: one that starts a word or, in scripts without spaces, any.
+A single character of such a script is a translation but never a word to be switched, because most
+are parts of words (Chinese `面` is noodles in the dictionary and hardly ever in a text). They are
+compared in Unicode's compatibility form and in lower case, as vocabulary matching does. Which of
+the spellings of a translation is taken (`haus`, `Haus`, `HAUS`, or with and without the mark of a
+word start) the text decides: the usual one of its language. Only for an unusual spelling, such as
+`The` at the start of a sentence, one in the same case is taken if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.init.canonical import read_vocabulary
+from metaxlm.init.dictionaries import Dictionaries
+from metaxlm.init.translation import spell_word
+from metaxlm.pretrain.batches.masking import starts_words
+from metaxlm.pretrain.code_switching import SwitchTable, make_switch_table
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The pieces that are words in the text of one language."""
+
+    rows_of: Mapping[str, Sequence[int]]
+    """The spellings of each word, the usual one first."""
+    texts: Mapping[int, str]
+    """What each of them says."""
+    short: Set[int]
+    """Single characters of scripts without spaces."""
+
+    def choose(self, rows: Sequence[int], source: int, is_usual: bool) -> int:
+        """Return one of a word's spellings: in the source's case if that is not the usual one."""
+        case = None if is_usual else _find_case(self.texts[source])
+        if case is None:
+            return rows[0]
+        return next((row for row in rows if _find_case(self.texts[row]) == case), rows[0])
+
+
+def build_switch_table(
+    dictionaries: Dictionaries,
+    tokenizer: PreTrainedTokenizerBase,
+    counts: Mapping[str, Counts],
+) -> SwitchTable:
+    """Find the translations of pieces; `counts` tell the languages of the text in their order."""
+    source = dictionaries.source_language
+    words = _list_words(tokenizer, counts)
+    translations: dict[str, dict[int, list[list[int]]]] = {name: {} for name in counts}
+    for language, dictionary in dictionaries.by_language.items():
+        if language not in counts or source not in counts:
+            continue
+        pairs = [(spell_word(word), spell_word(translation)) for word, translation in dictionary]
+        back = [(translation, word) for word, translation in pairs]
+        ways = ((language, source, pairs), (source, language, back))
+        for here, there, entries in ways:
+            for piece, found in _translate(entries, words[here], words[there]).items():
+                translations[here].setdefault(piece, []).append(found)
+    return make_switch_table(translations, len(tokenizer))
+
+
+def _translate(
+    entries: Sequence[tuple[str, str]], here: _Words, there: _Words
+) -> dict[int, list[int]]:
+    """Return the pieces of one language that have translations in another, in their order."""
+    found: dict[int, dict[int, None]] = {}
+    for word, translation in entries:
+        targets = there.rows_of.get(translation)
+        # Dictionaries hold many words that are their own translation: they would change nothing.
+        if targets is None or word not in here.rows_of or word == translation:
+            continue
+        for place, piece in enumerate(here.rows_of[word]):
+            if piece not in here.short:
+                target = there.choose(targets, piece, place == 0)
+                found.setdefault(piece, {})[target] = None
+    return {piece: list(group) for piece, group in found.items()}
+
+
+def _list_words(
+    tokenizer: PreTrainedTokenizerBase, counts: Mapping[str, Counts]
+) -> dict[str, _Words]:
+    """List the pieces that are words and occur in the text, by language."""
+    vocabulary = read_vocabulary(tokenizer)
+    starts = starts_words(tokenizer)
+    forms = {
+        row: form
+        for row, form in enumerate(vocabulary.forms)
+        if form is not None and starts[row] and any(map(str.isalpha, form[0]))
+    }
+    spelled = {row: spell_word(text) for row, (text, _) in forms.items()}
+    # What begins a word without the mark of one is in a script without spaces.
+    unspaced = {text for text, is_marked in forms.values() if not is_marked}
+    short = {row for row, (text, _) in forms.items() if len(text) == 1 and text in unspaced}
+    texts = {row: text for row, (text, _) in forms.items()}
+    words = {}
+    for language, count in counts.items():
+        rows_of: dict[str, list[int]] = {}
+        # Sorting is stable: of equally frequent spellings the first row is the usual one.
+        for row in sorted((row for row in spelled if count[row]), key=lambda row: -count[row]):
+            rows_of.setdefault(spelled[row], []).append(row)
+        words[language] = _Words(rows_of, texts, short)
+    return words
+
+
+def _find_case(text: str) -> str | None:
+    """Tell lower case, capitals and capitalized words apart; None for letters without case."""
+    if text.islower():
+        return "lower"
+    if text.isupper():
+        return "upper" if len(text) > 1 else "capitalized"
+    return "capitalized" if text[:1].isupper() else None

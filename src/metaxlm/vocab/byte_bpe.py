@@ -1,0 +1,66 @@
+"""The monolingual vocabulary of meta-pretraining: byte-level BPE in RoBERTa's layout.
+
+Comes in: sentences of the source language. Goes out: a fast tokenizer with `<s>` 0, `<pad>` 1,
+`</s>` 2, `<unk>` 3, the byte alphabet and merges, `<mask>` last. One difference from RoBERTa's own:
+a sentence's first word is encoded as if a space stood before it, so that it shares its row with the
+same word inside a sentence (and with SentencePiece's `▁word`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.progress import Advance, track
+from metaxlm.vocab.special_tokens import FIRST_TOKENS, mask_token, wrap_tokenizer
+
+_NUM_BYTES = 256
+
+
+def train_byte_bpe(
+    sentences: Iterable[str],
+    size: int,
+    total: int | None = None,
+    title: str = "monolingual vocabulary",
+) -> PreTrainedTokenizerBase:
+    """Train a byte-level BPE vocabulary of at most `size` rows, special tokens included.
+
+    `total`, the number of sentences, and `title` are for the display; None shows nothing.
+    """
+    smallest = _NUM_BYTES + len(FIRST_TOKENS) + 1
+    if size < smallest:
+        raise MetaXLMError(
+            f"vocabulary.monolingual_size {size}: bytes and special tokens need {smallest} rows"
+        )
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    trainer = BpeTrainer(
+        vocab_size=size - 1,
+        special_tokens=list(FIRST_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    if total is None:
+        tokenizer.train_from_iterator(sentences, trainer)
+    else:
+        with track(title, total, "sentences") as advance:
+            tokenizer.train_from_iterator(_count(sentences, advance), trainer)
+    tokenizer.add_special_tokens([mask_token()])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=True
+    )
+    return wrap_tokenizer(tokenizer, add_prefix_space=True)
+
+
+def _count(sentences: Iterable[str], advance: Advance) -> Iterator[str]:
+    """Pass sentences on; when all are read, merging begins, of which the library tells nothing."""
+    for sentence in sentences:
+        advance()
+        yield sentence
+    advance(0, note="merging")

@@ -1,0 +1,90 @@
+"""Load an existing vocabulary: XLM-R's, or any other fast tokenizer of Hugging Face.
+
+The paper (section 4.1) takes XLM-R's 250K pieces, `xlm-roberta-base` here. The loaded tokenizer has
+every special token that pretraining needs. A folder with only a SentencePiece model
+(`sentencepiece.bpe.model`, `spiece.model`) is converted to XLM-R's layout of ids, so that XLM-R's
+file gives XLM-R's ids.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.digests import require_whole
+from metaxlm.errors import MetaXLMError
+from metaxlm.hub import CONFIG, TOKENIZER_CONFIG, find_source, read_tokenizer
+from metaxlm.reading import read_bytes
+from metaxlm.vocab.unigram import fast_tokenizer
+
+_ROLES = {
+    "mask": ("mask_token",),
+    "padding": ("pad_token",),
+    "unknown": ("unk_token",),
+    "start": ("cls_token", "bos_token"),
+    "end": ("sep_token", "eos_token"),
+}
+_FEWEST_TOKENS = 2
+_NEEDED = (CONFIG, TOKENIZER_CONFIG, "tokenizer.json")
+_DOWNLOADED = (
+    *_NEEDED,
+    "*.model",
+    "vocab.*",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """Load a tokenizer by folder or hub name, such as `xlm-roberta-base`."""
+    folder = find_source(name, _DOWNLOADED, _NEEDED)
+    require_whole(folder)
+    model = _find_sentencepiece_model(folder)
+    tokenizer = fast_tokenizer(read_bytes(model), str(model)) if model else _load(name, folder)
+    _check_roles(tokenizer, name)
+    return tokenizer
+
+
+def _find_sentencepiece_model(folder: Path) -> Path | None:
+    """Return the folder's only SentencePiece model, unless there is a fast tokenizer beside it."""
+    models = sorted(folder.glob("*.model"))
+    if not models or (folder / "tokenizer.json").is_file():
+        return None
+    if len(models) > 1:
+        names = ", ".join(model.name for model in models)
+        raise MetaXLMError(f"{folder}: several SentencePiece models ({names}); leave only one")
+    return models[0]
+
+
+def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
+    """Load with transformers; refuse a tokenizer that is slow or empty."""
+    tokenizer = read_tokenizer(folder, name)
+    if not getattr(tokenizer, "is_fast", False):
+        kind = type(tokenizer).__name__
+        raise MetaXLMError(f"{name}: {kind} is no fast tokenizer; save one with a tokenizer.json")
+    # Without its files transformers gives some kinds of tokenizer a vocabulary of next to nothing.
+    if len(tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)) < _FEWEST_TOKENS:
+        raise MetaXLMError(f"{name}: no tokenizer; there is neither a tokenizer.json nor a model")
+    return tokenizer
+
+
+def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Refuse a tokenizer in which pretraining would miss a special token."""
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise MetaXLMError(
+            f"{name}: model_max_length of its tokenizer is {tokenizer.model_max_length!r}; write a "
+            "number into tokenizer_config.json"
+        )
+    vocabulary = tokenizer.get_vocab()
+    missing = [
+        f"{role} ({' or '.join(attributes)})"
+        for role, attributes in _ROLES.items()
+        if not any(getattr(tokenizer, attribute) in vocabulary for attribute in attributes)
+    ]
+    if missing:
+        raise MetaXLMError(
+            f"{name}: the tokenizer has no token for {', '.join(missing)}; pretraining needs it, "
+            "so choose another or add it"
+        )

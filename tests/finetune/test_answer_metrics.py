@@ -1,0 +1,199 @@
+"""The official rules of SQuAD and MLQA, against ports written here and cases worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.answer_metrics import (
+    MLQA_LANGUAGES,
+    normalize_mlqa,
+    normalize_squad,
+    score_answer,
+)
+from metaxlm.languages import task_languages
+
+ASCII_MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+ARTICLES = {
+    "en": {"a", "an", "the"},
+    "es": {"un", "una", "unos", "unas", "el", "la", "los", "las"},
+    "vi": {"của", "là", "cái", "chiếc", "những"},
+    "de": {"ein", "eine", "einen", "einem", "eines", "einer"}
+    | {"der", "die", "das", "den", "dem", "des"},
+}
+WORDS = """
+A AN The THE Der Las Las. an, -the- thea athe the_ la'la á über ÜBER Straße ẞ İstanbul
+1,000 10.5 $5 5€ 50% C++ U.S. x^2 <b> ~ ` | = + don't ' '' - _ . – — … ¿qué? ¡no! «да» Москва
+我 喜欢 北京。 NBA球队 2008年 ，中 「引」 《书》 ～ 𠀀 鿿 ー テスト、
+ال الكتاب كتاب، حال والسلام المال؟ قال
+सरकार का प्रस्ताव। ॥ กรุงเทพ ฯลฯ ๆ บ้าน Người những. của, ΑΘΗΝΑ ς
+"""
+POOL = [
+    *itertools.chain(*(sorted(words) for words in ARTICLES.values())),
+    *WORDS.split(),
+    *["", " ", "\t", "\n", "\u00a0", "\u200b", "\u2028", "\u3000", "\u0301"],
+]
+
+
+def drop_articles(text: str, articles: set[str]) -> str:
+    """Blank each run of letters and digits that is an article as a whole."""
+    runs = itertools.groupby(text, key=lambda char: char.isalnum() or char == "_")
+    words = ("".join(run) for _, run in runs)
+    return "".join(" " if word in articles else word for word in words)
+
+
+def port_squad(text: str) -> list[str]:
+    kept = [char for char in text.lower() if char not in ASCII_MARKS]
+    return drop_articles("".join(kept), ARTICLES["en"]).split()
+
+
+def port_mlqa(text: str, language: str) -> list[str]:
+    marks = {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"}
+    kept = ""
+    for char in text.lower():
+        if unicodedata.category(char) not in marks and char not in ASCII_MARKS:
+            kept += char
+    if language == "ar":
+        kept = " ".join(kept.split("ال"))
+    kept = drop_articles(kept, ARTICLES.get(language, set()))
+    if language != "zh":
+        return kept.split()
+    words = [""]
+    for char in kept:
+        if "一" <= char <= "龥":
+            words += [char, ""]
+        elif char.isspace():
+            words.append("")
+        else:
+            words[-1] += char
+    return [word for word in words if word]
+
+
+def port_score(
+    prediction: str, answers: list[str], split: Callable[[str], list[str]]
+) -> tuple[float, float]:
+    best_f1 = best_exact = 0.0
+    for answer in answers:
+        mine, theirs = split(prediction), split(answer)
+        best_exact = max(best_exact, 1.0 if mine == theirs else 0.0)
+        left, shared = list(theirs), 0
+        for word in mine:
+            if word in left:
+                left.remove(word)
+                shared += 1
+        if shared:
+            precision, recall = shared / len(mine), shared / len(theirs)
+            best_f1 = max(best_f1, 2 * precision * recall / (precision + recall))
+    return best_f1, best_exact
+
+
+def draw_text(random: np.random.Generator) -> str:
+    size = random.integers(0, 9)
+    words = [POOL[k] for k in random.integers(len(POOL), size=size)]
+    spaces = np.where(random.random(size) < 0.7, " ", "")
+    return "".join(word + space for word, space in zip(words, spaces, strict=True))
+
+
+def draw_case(random: np.random.Generator) -> tuple[str, list[str]]:
+    """Draw an answer near one of the gold ones, or anywhere."""
+    answers = [draw_text(random) for _ in range(random.integers(1, 4))]
+    words = answers[0].split(" ")[random.integers(0, 2) :]
+    near = " ".join([*words, draw_text(random)[:3]])
+    return [near, answers[-1].upper(), draw_text(random)][random.integers(3)], answers
+
+
+def test_squad_equals_an_independent_port_in_ten_thousand_cases() -> None:
+    random = np.random.default_rng(0)
+    scores = []
+    for _ in range(10_000):
+        prediction, answers = draw_case(random)
+        scores.append(score_answer(prediction, answers, normalize_squad))
+        assert scores[-1] == port_score(prediction, answers, port_squad), (prediction, answers)
+    f1, exact = np.array(scores).T
+    assert 0.1 < exact.mean() < 0.9 and ((f1 > 0) & (f1 < 1)).mean() > 0.2, "cases of all kinds"
+
+
+def test_mlqa_equals_an_independent_port_in_ten_thousand_cases() -> None:
+    random = np.random.default_rng(1)
+    languages = itertools.cycle(MLQA_LANGUAGES)
+    scores = []
+    for _ in range(10_000):
+        prediction, answers = draw_case(random)
+        language = next(languages)
+        scores.append(score_answer(prediction, answers, partial(normalize_mlqa, language=language)))
+        expected = port_score(prediction, answers, partial(port_mlqa, language=language))
+        assert scores[-1] == expected, (prediction, answers, language)
+    f1, exact = np.array(scores).T
+    assert 0.1 < exact.mean() < 0.9 and ((f1 > 0) & (f1 < 1)).mean() > 0.2, "cases of all kinds"
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer", "f1", "exact"),
+    [
+        ("The U.S. Army", "us army", 1, 1),
+        ("an apple a day", "apple day", 1, 1),
+        ("thea", "a", 0, 0),
+        # Four words, of which two are the answer's three: 2 * (2/4) * (2/3) / (2/4 + 2/3).
+        ("red red green blue", "red red red", 4 / 7, 0),
+        ("", "x", 0, 0),
+        ("the", "", 0, 1),
+        # Chinese has no spaces, so that it is one word, and 。 is not ASCII.
+        ("我喜欢你。", "我喜欢你", 0, 0),
+        ("กรุงเทพ.", "กรุงเทพ", 1, 1),
+        ("กรุงเทพ ฯลฯ", "กรุงเทพ", 2 / 3, 0),
+        # Four words against two, one in common: 2 * (1/4) * (1/2) / (1/4 + 1/2).
+        ("Der Hund, die Katze", "eine Katze", 1 / 3, 0),
+        ("प्रस्ताव।", "प्रस्ताव", 0, 0),
+        ("của những người", "người", 1 / 2, 0),
+        ("الكتاب", "كتاب", 0, 0),
+    ],
+)
+def test_squad_by_hand(prediction: str, answer: str, f1: float, exact: float) -> None:
+    assert score_answer(prediction, [answer], normalize_squad) == (pytest.approx(f1), exact)
+
+
+@pytest.mark.parametrize(
+    ("language", "prediction", "answer", "f1", "exact"),
+    [
+        # 我 喜 欢 nba against 喜 欢 nba: 2 * (3/4) * 1 / (3/4 + 1).
+        ("zh", "我喜欢 NBA。", "喜欢NBA", 6 / 7, 0),
+        ("zh", "2008年，北京", "2008 年 北京", 1, 1),
+        ("zh", "the 书", "书", 2 / 3, 0),
+        ("ar", "الكتاب الكبير", "كتاب", 2 / 3, 0),
+        ("ar", "الكتاب؟", "كتاب", 1, 1),
+        # The two letters go inside a word too: ق against ق.
+        ("ar", "قال", "ق", 1, 1),
+        ("de", "Der Hund, die Katze", "eine Katze", 2 / 3, 0),
+        ("de", "„Des Teufels General“", "Teufels General", 1, 1),
+        ("de", "the Hund", "Hund", 2 / 3, 0),
+        ("hi", "सरकार का प्रस्ताव।", "प्रस्ताव", 1 / 2, 0),
+        ("hi", "प्रस्ताव।", "प्रस्ताव", 1, 1),
+        ("vi", "của những người", "Người", 1, 1),
+        ("vi", "a người", "người", 2 / 3, 0),
+        ("es", "¿Las casas?", "casas", 1, 1),
+        ("es", "lo rojo", "rojo", 2 / 3, 0),
+        ("en", "“the” – a test", "test", 1, 1),
+        ("en", "5 € + $3", "5 € 3", 1, 1),
+    ],
+)
+def test_mlqa_by_hand(language: str, prediction: str, answer: str, f1: float, exact: float) -> None:
+    normalize = partial(normalize_mlqa, language=language)
+    assert score_answer(prediction, [answer], normalize) == (pytest.approx(f1), exact)
+
+
+def test_each_score_takes_its_best_answer() -> None:
+    # "x y" has F1 4/5 with the first and an exact match with none; the last is nothing but marks.
+    assert score_answer("x y", ["x y z", "x", "..."], normalize_squad) == (pytest.approx(0.8), 0)
+    assert score_answer("...", ["x y z", "?"], normalize_squad) == (0, 1)
+
+
+def test_mlqa_has_rules_for_its_languages_and_no_others() -> None:
+    assert task_languages("mlqa") == MLQA_LANGUAGES
+    with pytest.raises(MetaXLMError, match=r"no rules for answers in 'fr'; known: ar, de, en, es"):
+        normalize_mlqa("la maison", "fr")

@@ -1,0 +1,80 @@
+"""The same finetuning on a CUDA device as on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from metaxlm.finetune.registry import TASKS
+from metaxlm.model import fused
+from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
+from tests.finetune.test_finetune import FAST, SPLITS, Setting, write_udpos, write_xnli
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize("kind", ["words", "bert"])
+@pytest.mark.parametrize("name", ["xnli", "udpos"])
+def test_finetuning_learns_in_bfloat16(
+    make_encoder: MakeEncoder, tmp_path: Path, name: str, kind: str
+) -> None:
+    """Fused kernels, one graph for each total of tokens; with two token types and with one."""
+    data_dir = write_udpos(write_xnli(tmp_path, SPLITS), SPLITS)
+    settings = replace(FAST, length=150, epochs=8 if kind == "bert" else 5)
+    encoder = make_encoder(make_tokenizer(kind), scale=3.0, max_positions=150)
+    learn = Setting(encoder, data_dir, kind)
+    before = torch.cuda.get_rng_state()
+    scores = learn(name, settings=settings, device=CUDA)
+    assert torch.equal(before, torch.cuda.get_rng_state())
+    assert next(encoder.parameters()).device == CPU
+    if kind == "words":
+        for score in scores.scores:
+            assert score.values[TASKS[name].metric] > 0.9
+    assert scores.epochs[-1].loss < scores.epochs[0].loss
+    again = learn(name, settings=settings, device=CUDA)
+    assert again.epochs[0].loss == pytest.approx(scores.epochs[0].loss, abs=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["words", "bert"])
+@pytest.mark.parametrize("name", ["xnli", "udpos"])
+def test_recorded_steps_are_those_of_plain_torch(
+    make_encoder: MakeEncoder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    kind: str,
+) -> None:
+    """Without dropout the two ways differ by bfloat16's rounding alone, incomplete batches too."""
+    data_dir = write_udpos(write_xnli(tmp_path, SPLITS), SPLITS)
+    settings = replace(FAST, length=150, epochs=3, learning_rate=5e-4, batch_size=24)
+    encoder = make_encoder(
+        make_tokenizer(kind), scale=3.0, max_positions=150, dropout=0.0, attention_dropout=0.0
+    )
+    learn = Setting(encoder, data_dir, kind)
+    recorded = learn(name, settings=settings, device=CUDA)
+    monkeypatch.setattr(fused, "is_available", lambda device: False)
+    plain = learn(name, settings=settings, device=CUDA)
+    exact = learn(name, settings=settings, device=CPU)
+    for ours, theirs, right in zip(recorded.epochs, plain.epochs, exact.epochs, strict=True):
+        assert ours.loss == pytest.approx(right.loss, abs=0.02)
+        assert theirs.loss == pytest.approx(right.loss, abs=0.02)
+
+
+def test_dropout_differs_from_step_to_step_and_repeats(
+    make_encoder: MakeEncoder, tmp_path: Path
+) -> None:
+    """One batch, rate 0: only dropout can make the losses of two epochs differ."""
+    write_xnli(tmp_path, {"train-en": 16, "dev-en": 8, "test-en": 8})
+    learn = Setting(make_encoder(make_tokenizer("words"), scale=3.0), tmp_path)
+    settings = replace(FAST, learning_rate=0.0, epochs=4)
+    losses = [r.loss for r in learn("xnli", ("en",), settings=settings, device=CUDA).epochs]
+    assert len(set(losses)) == 4
+    again = [r.loss for r in learn("xnli", ("en",), settings=settings, device=CUDA).epochs]
+    assert again == pytest.approx(losses, abs=1e-3)

@@ -1,0 +1,178 @@
+"""Files found in the trees people have; the same descriptions as `metaxlm data check`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.data_folder.content import MANY
+from metaxlm.finetune.data_folder.description import DataSet
+from metaxlm.finetune.data_folder.finetuning_sets import (
+    CLS,
+    FINETUNING_SETS,
+    MLQA,
+    PANX,
+    PAWSX,
+    SQUAD,
+    TYDIQA,
+    UDPOS,
+    XNLI,
+    XQUAD,
+)
+from metaxlm.finetune.finding import SPLITS, FoundFile, find_files, list_data_files
+from metaxlm.finetune.task import DataFile
+
+Published = Callable[[str], Path]
+
+
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
+    return {
+        (str(file.path.relative_to(folder)), file.split, file.variant, file.language)
+        for file in find_files(folder, data_set)
+    }
+
+
+@pytest.mark.parametrize(
+    ("data_set", "name", "split", "language"),
+    [
+        (UDPOS, "download/udpos/test-yo.tsv", "test", "yo"),
+        (UDPOS, "ud-pos/dev-zh.tsv", "dev", "zh"),
+        (PANX, "panx/train-en.tsv", "train", "en"),
+        (PANX, "mmner/en/train", "train", "en"),
+        (XQUAD, "xquad/xquad.el.json", "test", "el"),
+        (MLQA, "mlqa/MLQA_V1/test/test-context-hi-question-hi.json", "test", "hi"),
+        (TYDIQA, "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.te.dev.json", "dev", "te"),
+        (TYDIQA, "tydiqa/dev/tydiqa.bn.dev.json", "dev", "bn"),
+        (TYDIQA, "tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-swahili.json", "dev", "sw"),
+        (TYDIQA, "tydiqa-goldp-v1.1-train.json", "train", MANY),
+        (SQUAD, "squad/train-v1.1.json", "train", "en"),
+        (XNLI, "xnli/train-en.tsv", "train", "en"),
+        (XNLI, "mnli/anything_train.tsv", "train", "en"),
+        (XNLI, "XNLI-1.0/xnli.test.tsv", "test", MANY),
+        (XNLI, "XNLI-MT-1.0/multinli/multinli.train.en.tsv", "train", "en"),
+        (XNLI, "multinli_1.0/multinli_1.0_train.txt", "train", "en"),
+        (PAWSX, "pawsx/dev-ko.tsv", "dev", "ko"),
+        (PAWSX, "x-final/en/train.tsv", "train", "en"),
+        (PAWSX, "x-final/ja/test_2k.tsv", "test", "ja"),
+        (CLS, "cls/jp/dvd/test.review", "dvd test", "ja"),
+        (CLS, "cls-acl10-unprocessed/de/music/train.review", "music train", "de"),
+    ],
+)
+def test_layouts(tmp_path: Path, data_set: DataSet, name: str, split: str, language: str) -> None:
+    assert find(touch(tmp_path, name), data_set) == {(name, split, "", language)}
+    others = [known for known in FINETUNING_SETS if known is not data_set]
+    assert [find(tmp_path, known) for known in others] == [set()] * len(others)
+
+
+@pytest.mark.parametrize(
+    ("data_set", "name"),
+    [
+        (UDPOS, "UD_German-GSD/de_gsd-ud-test.conllu"),  # not read: XTREME joins fused words
+        (MLQA, "test/test-context-de-question-en.json"),
+        (SQUAD, "train-v2.0.json"),
+        (CLS, "cls/de/dvd/unlabeled.review"),
+        (PAWSX, "x-final/fr/translated_train.tsv"),
+        (XNLI, "xnli/.hidden/xnli/dev-de.tsv"),
+    ],
+)
+def test_other_files(tmp_path: Path, data_set: DataSet, name: str) -> None:
+    assert find(touch(tmp_path, name), data_set) == set()
+
+
+def test_the_whole_and_the_official_win(tmp_path: Path) -> None:
+    touch(tmp_path, "pawsx/test-derived-es.tsv", "a/pawsx/train-en-subset.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-derived-es.tsv", "test", "derived", "es"),
+        ("a/pawsx/train-en-subset.tsv", "train", "subset", "en"),
+    }
+    touch(tmp_path, "pawsx/test-es.tsv", "pawsx/train-en.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-es.tsv", "test", "", "es"),
+        ("pawsx/train-en.tsv", "train", "", "en"),
+    }
+
+
+def test_another_variant_is_a_set_of_its_own(tmp_path: Path) -> None:
+    touch(tmp_path, "squad/dev-v1.1.json", "squad/dev-v1.1-minus-xquad.json")
+    assert find(tmp_path, SQUAD) == {
+        ("squad/dev-v1.1.json", "dev", "", "en"),
+        ("squad/dev-v1.1-minus-xquad.json", "dev", "minus-xquad", "en"),
+    }
+    listed = list_data_files(find_files(tmp_path, SQUAD))
+    assert [file.path.name for file in listed] == ["dev-v1.1.json"]
+    assert list_data_files([FoundFile(Path("a"), "dev", "minus-xquad", "en")]) == []
+
+
+def test_multinli_stands_in_for_the_training_set_of_xnli(tmp_path: Path) -> None:
+    touch(tmp_path, "mnli/train.tsv", "xnli/train-en.tsv")
+    assert find(tmp_path, XNLI) == {("xnli/train-en.tsv", "train", "", "en")}
+
+
+def test_two_copies_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "a/xnli/dev-de.tsv", "b/xnli/dev-de.tsv", "a/xnli/dev-fr.tsv")
+    first, second = (tmp_path / name / "xnli" / "dev-de.tsv" for name in "ab")
+    message = (
+        f"{first} and {second}: both are XNLI's dev set of de; keep one of them below the data "
+        f"folder"
+    )
+    with pytest.raises(MetaXLMError, match=f"^{re.escape(message)}$"):
+        find_files(tmp_path, XNLI)
+    second.unlink()
+    second.symlink_to(first)
+    assert ("a/xnli/dev-de.tsv", "dev", "", "de") in find(tmp_path, XNLI)
+    second.unlink()
+    second.symlink_to(tmp_path / "gone")
+    with pytest.raises(MetaXLMError, match="both are XNLI's dev set of de"):
+        find_files(tmp_path, XNLI)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_no_folder(tmp_path: Path, exists: bool) -> None:
+    path = tmp_path / "data"
+    if exists:
+        path.touch()
+    with pytest.raises(MetaXLMError, match=r"data: (no such|not a) folder; name the folder"):
+        find_files(path, XNLI)
+
+
+def test_names_of_a_task_s_files() -> None:
+    files = [
+        FoundFile(Path("a"), "test", "derived", "fr"),
+        FoundFile(Path("b"), "train", "subset", "en"),
+        FoundFile(Path("c"), "dev", "", "de"),
+        FoundFile(Path("d"), "books test", "", "de"),
+    ]
+    assert list_data_files(files) == [
+        DataFile("de", "dev", Path("c"), "dev"),
+        DataFile("fr", "test", Path("a"), "test-derived"),
+        DataFile("en", "train", Path("b"), "train-subset"),
+    ]
+    assert list_data_files(files, {"books test": "test"}) == [
+        DataFile("de", "test", Path("d"), "test")
+    ]
+
+
+def test_a_file_with_many_languages_fills_the_gaps() -> None:
+    many, own = Path("xnli.test.tsv"), Path("test-de.tsv")
+    files = [FoundFile(own, "test", "", "de"), FoundFile(many, "test", "", MANY)]
+    for order in (files, files[::-1]):
+        listed = list_data_files(order, SPLITS, ("de", "zh"))
+        assert [(file.language, file.path) for file in listed] == [("de", own), ("zh", many)]
+
+
+def test_published(published: Published) -> None:
+    expected = [("xquad", XQUAD, 11), ("mlqa", MLQA, 7), ("tydiqa", TYDIQA, 12), ("cls", CLS, 24)]
+    for name, data_set, count in expected:
+        assert len(find_files(published(name), data_set)) == count

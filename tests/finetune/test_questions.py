@@ -1,0 +1,241 @@
+"""SQuAD's JSON: what is read, what is repaired and said, what is refused, with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.readers.questions import NOWHERE, Answer, Question, read_questions
+
+CONTEXT = "The cat sat on the mat. The cat ran."
+
+
+def make_entry(**changes: Any) -> dict[str, Any]:
+    answers = [{"text": "The cat", "answer_start": 0}]
+    return {"id": "q1", "question": "Who?", "answers": answers} | changes
+
+
+def make_content(*entries: Any, context: Any = CONTEXT) -> dict[str, Any]:
+    return {"version": "1.1", "data": [{"paragraphs": [{"context": context, "qas": [*entries]}]}]}
+
+
+def write(folder: Path, content: Any, indent: int | None = 1, encoding: str = "utf-8") -> Path:
+    path = folder / "questions.json"
+    path.write_text(json.dumps(content, indent=indent, ensure_ascii=False), encoding=encoding)
+    return path
+
+
+def test_questions_come_with_their_answers(tmp_path: Path) -> None:
+    answers = [{"text": "mat", "answer_start": 19}, {"text": "the mat", "answer_start": 15}]
+    content = make_content(make_entry(), make_entry(id="q2", question="Où ?", answers=answers))
+    content["data"].append({"paragraphs": [{"context": "我喜欢你。", "qas": [make_entry(id=3)]}]})
+    content["data"][1]["paragraphs"][0]["qas"][0]["answers"] = [{"text": "你", "answer_start": 3}]
+    examples = read_questions(write(tmp_path, content), is_training=True)
+    assert examples.items == [
+        Question("q1", "Who?", CONTEXT, (Answer("The cat", 0),)),
+        Question("q2", "Où ?", CONTEXT, (Answer("mat", 19), Answer("the mat", 15))),
+        Question("3", "Who?", "我喜欢你。", (Answer("你", 3),)),
+    ]
+    assert examples.notices == ()
+
+
+def test_a_byte_order_mark_is_no_harm(tmp_path: Path) -> None:
+    path = write(tmp_path, make_content(make_entry()), encoding="utf-8-sig")
+    assert len(read_questions(path).items) == 1
+
+
+@pytest.mark.parametrize(
+    "blanked",
+    [{"answers": [{"text": "", "answer_start": 0}]}, {"answers": []}, {"answers": None}],
+)
+def test_blanked_answers_are_told(tmp_path: Path, blanked: dict[str, Any]) -> None:
+    """The first form is what XTREME's script leaves."""
+    path = write(tmp_path, make_content(make_entry(**blanked), make_entry(id="q2", **blanked)))
+    examples = read_questions(path)
+    assert [question.answers for question in examples.items] == [(), ()]
+    assert examples.notices == (f"{path}: no answers; its 2 questions are predicted, not scored",)
+    with pytest.raises(MetaXLMError, match=r"json:10: .*qas\[0\] \(id 'q1'\): has no answer, and"):
+        read_questions(path, is_training=True)
+
+
+def test_a_question_without_the_key_answers_is_read(tmp_path: Path) -> None:
+    entry = make_entry()
+    del entry["answers"]
+    examples = read_questions(write(tmp_path, make_content(entry, make_entry(id="q2"))))
+    assert [bool(question.answers) for question in examples.items] == [False, True]
+    (notice,) = examples.notices
+    assert "qas[0] (id 'q1'): no answer, as in 1 of 2 questions; these are predicted" in notice
+
+
+def test_an_answer_elsewhere_is_moved_to_the_nearest_place(tmp_path: Path) -> None:
+    places = [1, 11, 12, 13, 23, 34, 99, -5, -12]
+    entries = [
+        make_entry(id=f"q{place}", answers=[{"text": "The cat", "answer_start": place}])
+        for place in places
+    ]
+    path = write(tmp_path, make_content(*entries))
+    for is_training in (False, True):
+        examples = read_questions(path, is_training=is_training)
+        starts = [question.answers[0].start for question in examples.items]
+        # The two occurrences are at 0 and 24; 12 is as far from both, and the earlier is taken.
+        assert starts == [0, 0, 0, 24, 24, 24, 24, 0, 0]
+        (notice,) = examples.notices
+        assert notice.startswith(f"{path}:10: data[0].paragraphs[0].qas[0] (id 'q1'): the answer")
+        assert "'The cat' is not where it is said to be; 9 such answers, moved" in notice
+
+
+def test_an_answer_that_is_not_there_trains_nothing_and_is_compared(tmp_path: Path) -> None:
+    absent = {"text": "a dog", "answer_start": 4}
+    there = {"text": "The cat", "answer_start": 0}
+    entries = (
+        make_entry(id="both", answers=[absent, there]),
+        make_entry(id="none", answers=[absent]),
+    )
+    path = write(tmp_path, make_content(*entries))
+    judged = read_questions(path)
+    assert [question.answers for question in judged.items] == [
+        (Answer("a dog", NOWHERE), Answer("The cat", 0)),
+        (Answer("a dog", NOWHERE),),
+    ]
+    assert "(id 'both'): the answer 'a dog' is not in its context; 2 such" in judged.notices[0]
+    assert "compared" in judged.notices[0]
+    trained = read_questions(path, is_training=True)
+    assert [(item.id, item.answers) for item in trained.items] == [
+        ("both", (Answer("The cat", 0),))
+    ]
+    assert "2 such answers, left out of training" in trained.notices[0]
+    path = write(tmp_path, make_content(make_entry(answers=[absent])))
+    with pytest.raises(MetaXLMError, match="none of its 1 questions has its answer in its context"):
+        read_questions(path, is_training=True)
+
+
+def test_ids_differ_where_predictions_are_handed_in(tmp_path: Path) -> None:
+    path = write(tmp_path, make_content(make_entry(), make_entry(question="Which?")))
+    with pytest.raises(MetaXLMError, match=r"qas\[1\] \(id 'q1'\): this id was there before"):
+        read_questions(path)
+    examples = read_questions(path, is_training=True)
+    assert [item.question for item in examples.items] == ["Who?", "Which?"]
+    assert "an id that was there before, as have 1 of 2" in examples.notices[0]
+
+
+def test_an_empty_question_is_told(tmp_path: Path) -> None:
+    examples = read_questions(write(tmp_path, make_content(make_entry(question=" "))))
+    assert len(examples.items) == 1
+    assert "(id 'q1') is empty, as are 1 of 1 questions" in examples.notices[0]
+
+
+def test_the_line_is_told_where_there_are_lines(tmp_path: Path) -> None:
+    content = make_content(make_entry(), make_entry(id="ä2", is_impossible=True, answers=[]))
+    path = write(tmp_path, content)
+    line = path.read_text(encoding="utf-8").split("\n").index('       "id": "ä2",') + 1
+    with pytest.raises(MetaXLMError, match=rf"questions\.json:{line}: data\[0\]\.par"):
+        read_questions(path)
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    with pytest.raises(MetaXLMError, match=rf"questions\.json:{line}: data\[0\]\.par"):
+        read_questions(path)
+    with pytest.raises(
+        MetaXLMError, match=r"questions\.json: data\[0\]\.paragraphs\[0\]\.qas\[1\]"
+    ):
+        read_questions(write(tmp_path, content, indent=None))
+
+
+def _without(key: str) -> dict[str, Any]:
+    entry = make_entry()
+    del entry[key]
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], r":1: JSON, but not of SQuAD's form"),
+        ({"data": {}}, r":1: JSON, but not of SQuAD's form"),
+        ({"questions": []}, r":1: JSON, but not of SQuAD's form"),
+        ({"data": []}, r"has no questions; restore it"),
+        ({"data": [1]}, r"data\[0\]: found a whole number where an object with 'paragraphs' bel"),
+        ({"data": [{"title": "x"}]}, r"data\[0\]: has no 'paragraphs'; found title"),
+        (
+            {"data": [{"paragraphs": [{"qas": []}]}]},
+            r"data\[0\]\.paragraphs\[0\]: has no 'context'",
+        ),
+        (make_content(make_entry(), context=5), r"'context' is a whole number, not text"),
+        (make_content(make_entry(), context=" \n"), r"qas\[0\]: its context is empty; restore it"),
+        (make_content("Who?"), r"qas\[0\]: found text where an object with 'id' belongs"),
+        (make_content(_without("id")), r"qas\[0\]: has no 'id'; found question, answers"),
+        (make_content(make_entry(id=True)), r"'id' is true, not"),
+        (make_content(make_entry(id=None)), r"'id' is nothing, not text"),
+        (make_content(_without("question")), r"\(id 'q1'\): has no 'question'"),
+        (make_content(make_entry(question=["Who?"])), r"'question' is a list, not text"),
+        (make_content(make_entry(answers={})), r"'answers' is an object, not a list"),
+        (make_content(make_entry(answers=["cat"])), r"found text where an object with 'text' bel"),
+        (make_content(make_entry(answers=[{"text": "cat"}])), r"has no 'answer_start'; found text"),
+        (
+            make_content(make_entry(answers=[{"text": "cat", "answer_start": "4"}])),
+            r"'answer_start' is text, not a whole number",
+        ),
+        (
+            make_content(make_entry(answers=[{"text": "cat", "answer_start": 4.0}])),
+            r"'answer_start' is 4.0, not a whole number",
+        ),
+        (
+            make_content(make_entry(answers=[], is_impossible=True)),
+            r"as in SQuAD 2\.0; use version 1\.1, or delete the questions that have is_impossible",
+        ),
+    ],
+)
+def test_what_is_not_squad_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+    path = write(tmp_path, content)
+    for is_training in (False, True):
+        with pytest.raises(MetaXLMError, match=message) as error:
+            read_questions(path, is_training=is_training)
+        assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", r":1: the file is empty"),
+        (b" \n", r":1: the file is empty"),
+        (b'{"data": [\n}', r":2: not valid JSON"),
+        ('{"data":\n "é"}'.encode("latin-1"), r":2: not UTF-8 \(byte 0xE9\)"),
+        ('{"data": []}'.encode("utf-16"), r":1: not UTF-8 \(byte 0xFF\)"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "questions.json"
+    path.write_bytes(data)
+    with pytest.raises(MetaXLMError, match=message):
+        read_questions(path)
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(MetaXLMError, match="no such file"):
+        read_questions(tmp_path / "absent.json")
+    with pytest.raises(MetaXLMError, match="a folder; give a file"):
+        read_questions(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("archive", "counts"),
+    [
+        ("xquad", {"xquad.*.json": 11 * [1190]}),
+        ("mlqa", {"dev/*.json": [517, 512, 1148, 500, 507, 511, 504]}),
+        ("tydiqa", {"dev/*.json": [921, 113, 440, 782, 565, 276, 812, 499, 669]}),
+    ],
+)
+def test_published_sets_are_read_without_repair(
+    published: Callable[[str], Path], archive: str, counts: dict[str, list[int]]
+) -> None:
+    folder = published(archive) / archive
+    for pattern, expected in counts.items():
+        contents = [read_questions(path, is_training=True) for path in sorted(folder.glob(pattern))]
+        assert [len(examples.items) for examples in contents] == expected
+        assert all(examples.notices == () for examples in contents)
+        for question in (item for examples in contents for item in examples.items):
+            for answer in question.answers:
+                assert question.context[answer.start :].startswith(answer.text)

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.finetune.encoding import WordPieces
+from metaxlm.finetune.metrics import compute_span_scores, compute_tagging_f1
+from metaxlm.finetune.panx import PanxTask
+from metaxlm.finetune.readers import TaggedSentence
+from metaxlm.finetune.tagging import TaggingTask, group_by_word, split_words
+from metaxlm.finetune.task import IGNORED, Features, FinetuneSettings
+from metaxlm.finetune.udpos import TAGS, UdposTask
+from tests.finetune.conftest import TEXT
+
+TASK = UdposTask()
+ENTITIES = PanxTask()
+
+
+def settings(length: int) -> FinetuneSettings:
+    return FinetuneSettings(epochs=1, learning_rate=1e-5, length=length)
+
+
+def tag(*lines: str) -> list[TaggedSentence]:
+    """Tag word k of a sentence with tag k, so that a shifted tag shows."""
+    return [
+        TaggedSentence(words, tuple(TAGS[k % len(TAGS)] for k in range(len(words))))
+        for words in (tuple(line.split(" ")) for line in lines)
+    ]
+
+
+def answer_gold(features: list[Features]) -> list[npt.NDArray[np.float32]]:
+    """Logits that are right on labeled tokens and loud nonsense on all others."""
+    logits = []
+    for sequence in features:
+        rows = np.zeros((len(sequence.ids), len(TAGS)), dtype=np.float32)
+        rows[np.arange(len(rows)), sequence.labels.clip(min=0)] = 1.0
+        rows[sequence.labels == IGNORED, 3] = 9.0
+        logits.append(rows)
+    return logits
+
+
+class TestFeatures:
+    def test_first_pieces_carry_the_tags(self, any_tokenizer: PreTrainedTokenizerBase) -> None:
+        (sentence,) = tag(TEXT[2])
+        assert sentence.tags is not None
+        encoded = TASK.featurize([sentence], any_tokenizer, settings(128))
+        (sequence,) = encoded.features
+        assert encoded.notice == ""
+        text = any_tokenizer(TEXT[2])["input_ids"]
+        assert sequence.ids.tolist() == text
+        labeled = [TAGS[k] for k in sequence.labels if k != IGNORED]
+        assert labeled == list(sentence.tags)
+        assert sequence.labels[0] == sequence.labels[-1] == IGNORED
+        # The words before a labeled token are whole: decoding up to it gives whole words.
+        for count, place in enumerate(np.flatnonzero(sequence.labels != IGNORED)):
+            before = any_tokenizer.decode(text[1:place]).strip()
+            expected = " ".join(sentence.words[:count])
+            assert before.replace(" ", "").lower() == expected.replace(" ", "").lower()
+
+    @pytest.mark.parametrize("length", [6, 9, 20, 128])
+    def test_long_sentences_are_split_and_no_word_is_lost(
+        self, any_tokenizer: PreTrainedTokenizerBase, length: int
+    ) -> None:
+        examples = tag(*TEXT, " ".join(TEXT))
+        features = TASK.featurize(examples, any_tokenizer, settings(length)).features
+        assert all(len(sequence.ids) <= length for sequence in features)
+        assert all(len(sequence.ids) == len(sequence.labels) for sequence in features)
+        assert all(sequence.ids[0] == any_tokenizer.cls_token_id for sequence in features)
+        assert all(sequence.ids[-1] == any_tokenizer.sep_token_id for sequence in features)
+        predictions = TASK.decode(examples, features, answer_gold(features))
+        assert predictions == [sentence.tags for sentence in examples]
+        assert TASK.score(examples, predictions, "de") == {"f1": 1.0, "f1_token": 1.0}
+
+    @pytest.mark.parametrize("length", [6, 128])
+    def test_sentences_without_tags_are_predicted_all_the_same(
+        self, tokenizer: PreTrainedTokenizerBase, length: int
+    ) -> None:
+        known = tag(*TEXT)
+        blanked = [replace(sentence, tags=None) for sentence in known]
+        features = TASK.featurize(known, tokenizer, settings(length)).features
+        hidden = TASK.featurize(blanked, tokenizer, settings(length)).features
+        for sequence, other in zip(features, hidden, strict=True):
+            assert sequence.ids.tolist() == other.ids.tolist()
+            assert sequence.example == other.example
+            assert (other.labels == IGNORED).all()
+        assert TASK.decode(blanked, hidden, answer_gold(features)) == [s.tags for s in known]
+        assert not TASK.is_labeled(blanked[0]) and TASK.is_labeled(known[0])
+
+    def test_splitting_is_said(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        length = len(tokenizer(TEXT[0])["input_ids"]) - 1
+        encoded = TASK.featurize(tag(TEXT[0], "we"), tokenizer, settings(length))
+        assert [sequence.example for sequence in encoded.features] == [0, 0, 1]
+        assert encoded.notice == f"1 of 2 sentences are longer than {length} tokens; split"
+
+    def test_a_word_without_pieces_is_unknown(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        examples = tag("the \u200b hill")
+        (sequence,) = TASK.featurize(examples, tokenizer, settings(128)).features
+        assert tokenizer.unk_token_id in sequence.ids.tolist()
+        assert TASK.decode(examples, [sequence], answer_gold([sequence])) == [examples[0].tags]
+
+    def test_split_words_fills_each_part(self) -> None:
+        assert list(split_words([2, 2, 2, 4, 1], 4)) == [(0, 2), (2, 3), (3, 4), (4, 5)]
+        assert list(split_words([1, 1], 4)) == [(0, 2)]
+
+    def test_group_by_word_cuts_giant_words(self) -> None:
+        groups = group_by_word(WordPieces([5, 6, 7, 8], [0, 0, 0, 2]), 3, unknown_id=3, longest=2)
+        assert groups == [[5, 6], [3], [8]]
+
+
+def test_loss_is_cross_entropy_over_words() -> None:
+    logits = torch.randn(2, 3, len(TAGS), generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[IGNORED, 4, IGNORED], [7, 2, IGNORED]])
+    chances = torch.log_softmax(logits, dim=-1)
+    expected = -(chances[0, 1, 4] + chances[1, 0, 7] + chances[1, 1, 2]) / 3
+    assert TASK.compute_loss(logits, labels, torch.ones(2)) == pytest.approx(float(expected))
+
+
+class TestScores:
+    @pytest.mark.parametrize("task", [TASK, ENTITIES])
+    def test_sums_of_tallies_are_the_corpus_score(self, task: TaggingTask) -> None:
+        draw = np.random.default_rng(5)
+        for _ in range(200):
+            examples, predictions = [], []
+            for length in draw.integers(1, 9, size=draw.integers(1, 9)):
+                tags = [task.labels[k] for k in draw.integers(len(task.labels), size=length)]
+                examples.append(TaggedSentence(("w",) * length, tuple(tags)))
+                wrong = draw.random(length) < 0.3
+                guesses = draw.integers(len(task.labels), size=length)
+                predictions.append(
+                    tuple(
+                        task.labels[k] if w else t
+                        for t, w, k in zip(tags, wrong, guesses, strict=True)
+                    )
+                )
+            gold = [sentence.tags or () for sentence in examples]
+            spans = compute_span_scores(gold, predictions)
+            expected = {
+                "f1": spans.f1,
+                "precision": spans.precision,
+                "recall": spans.recall,
+                "f1_token": compute_tagging_f1(gold, predictions, "token"),
+            }
+            scores = task.score(examples, predictions, "de")
+            assert scores == {name: expected[name] for name in task.scores}
+
+    def test_tally_by_hand(self) -> None:
+        examples = [
+            TaggedSentence(("a", "b", "c"), ("B-PER", "I-PER", "O")),
+            TaggedSentence(("d",), ("B-LOC",)),
+        ]
+        predictions = [("B-PER", "I-PER", "B-ORG"), ("O",)]
+        assert ENTITIES.tally(examples, predictions, "de").tolist() == [
+            [1, 2, 1, 2, 3],
+            [0, 0, 1, 0, 1],
+        ]
+        assert ENTITIES.tally([], [], "de").shape == (0, 5)
+
+    def test_many_sums_at_once(self) -> None:
+        totals = np.array([[1.0, 2.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 0.0, 1.0]])
+        scores = ENTITIES.summarize(totals)
+        assert scores["precision"].tolist() == [0.5, 0.0]
+        assert scores["recall"].tolist() == [1.0, 0.0]
+        assert scores["f1"].tolist() == [2 / 3, 0.0]
+
+    def test_majority_answers_the_most_frequent_tag(self) -> None:
+        train = [TaggedSentence(("a", "b", "c"), ("DET", "NOUN", "NOUN"))]
+        test = [TaggedSentence(("a", "b"), ("NOUN", "VERB"))]
+        answers = TASK.answer_majority(train, test)
+        assert answers == [("NOUN", "NOUN")]
+        assert TASK.score(test, answers, "de")["f1_token"] == 0.5
+
+    def test_chance_draws_each_tag_of_each_word_equally_often(self) -> None:
+        examples = tag(*["a b c d"] * 4_250, "a")
+        answers = TASK.answer_randomly([], examples, np.random.default_rng(3))
+        assert [len(tags) for tags in answers] == [4] * 4_250 + [1]
+        counts = Counter(word_tag for tags in answers for word_tag in tags)
+        assert counts.keys() == {*TAGS}
+        assert all(abs(count - 1_000) < 150 for count in counts.values())
+        assert len({tags[0] == tags[1] for tags in answers[:-1]}) == 2
+
+    def test_submission_has_a_tag_a_line_and_a_blank_line_after_each_sentence(self) -> None:
+        text = TASK.format_predictions(tag("a b", "c"), [("DET", "NOUN"), ("X",)])
+        assert text == "DET\nNOUN\n\nX\n\n"
+
+
+class TestUdpos:
+    def test_paper(self) -> None:
+        assert (TASK.name, TASK.title, TASK.metric, len(TASK.languages)) == (
+            "udpos",
+            "POS",
+            "f1",
+            33,
+        )
+        assert len(TASK.labels) == 17
+        assert TASK.settings == FinetuneSettings(
+            epochs=10, learning_rate=1e-5, batch_size=32, weight_decay=0.0, length=128
+        )
+
+    def test_published(
+        self, published: Callable[[str], Path], tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        files = {(f.split, f.language): f for f in TASK.list_files(published("udpos"))}
+        assert {code for split, code in files if split == "test"} == {*TASK.languages}
+        sizes = {code: len(TASK.read(files["test", code]).items) for code in ("de", "yo")}
+        assert sizes == {"de": 3_899, "yo": 100}
+        for language in ("zh", "th", "ar"):
+            examples = TASK.read(files["test", language]).items[:200]
+            features = TASK.featurize(examples, tokenizer, settings(64)).features
+            predictions = TASK.decode(examples, features, answer_gold(features))
+            assert predictions == [sentence.tags for sentence in examples]
+
+
+class TestPanx:
+    def test_paper(self) -> None:
+        assert (ENTITIES.name, ENTITIES.title, ENTITIES.metric) == ("panx", "NER", "f1")
+        assert ENTITIES.scores == ("f1", "precision", "recall")
+        assert (len(ENTITIES.languages), len(ENTITIES.labels)) == (40, 7)
+        assert ENTITIES.settings == FinetuneSettings(
+            epochs=10, learning_rate=7e-6, batch_size=8, weight_decay=0.0, length=128
+        )
+
+    def test_words_of_mmner_without_their_language(self, tmp_path: Path) -> None:
+        for name, text in (
+            ("mmner/de/dev", "de:Ulm\tB-LOC\nde:de:\tO\n"),
+            ("panx/dev-fr.tsv", "fr:\tO\n"),
+        ):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).write_text(text)
+        german, french = ENTITIES.list_files(tmp_path)
+        assert ENTITIES.read(german).items == [TaggedSentence(("Ulm", "de:"), ("B-LOC", "O"))]
+        assert ENTITIES.read(french).items == [TaggedSentence(("fr:",), ("O",))]
+
+    def test_published(self, published: Callable[[str], Path]) -> None:
+        files = {(f.split, f.language): f for f in ENTITIES.list_files(published("panx"))}
+        assert len(files) == 40
+        assert len(ENTITIES.read(files["train", "en"]).items) == 20_000
+        yoruba = ENTITIES.read(files["dev", "yo"]).items
+        assert sum(len(sentence.words) for sentence in yoruba) == 489

@@ -1,0 +1,109 @@
+"""Small real tokenizers of the three kinds, and dictionaries, for the tests of initialization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, WordPiece
+from tokenizers.trainers import BpeTrainer, WordPieceTrainer
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
+from metaxlm.init.plan import Plan, make_plan
+from metaxlm.recipe import MatchingRecipe
+from metaxlm.vocab.byte_bpe import train_byte_bpe
+
+ENGLISH = "cat dog house girl city river sees loves love hotel cafe London Paris NATO red book"
+FOREIGN = (
+    "Katze Hund Haus Mädchen Straße London Hotel chat chien maison café paris nato "
+    "кошка дом любит 猫 河 城市"
+)
+DICTIONARIES = {
+    "de": "cat katze\ndog hund\nhouse haus\ngirl mädchen\nstreet straße\ncity straße\n",
+    "fr": "cat chat\ndog chien\nhouse maison\n",
+    "ru": "cat кошка\nhouse дом\nloves любит\nlove любит\n",
+    "zh": "cat 猫\nriver 河\ncity 城市\n",
+}
+
+
+@pytest.fixture(scope="session")
+def byte_bpe() -> PreTrainedTokenizerBase:
+    """RoBERTa's kind, over English; each word is one token."""
+    return train_byte_bpe(iter([ENGLISH] * 3), 400)
+
+
+@pytest.fixture(scope="session")
+def pieces() -> PreTrainedTokenizerBase:
+    """XLM-R's kind, over the other languages; each word is one piece, and so is each letter."""
+    tokenizer = Tokenizer(BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = BpeTrainer(vocab_size=1_000, special_tokens=specials, show_progress=False)
+    tokenizer.train_from_iterator([FOREIGN] * 3, trainer)
+    tokenizer.add_special_tokens(["<mask>"])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+    )
+
+
+@pytest.fixture(scope="session")
+def wordpiece() -> PreTrainedTokenizerBase:
+    """BERT's kind, uncased, with BERT's special tokens in BERT's order."""
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = WordPieceTrainer(vocab_size=1_000, special_tokens=specials, show_progress=False)
+    tokenizer.train_from_iterator([ENGLISH] * 3, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
+    )
+
+
+WriteDictionaries = Callable[[Mapping[str, str | bytes]], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteDictionaries:
+    """Write files by name into a folder."""
+
+    def write_files(files: Mapping[str, str | bytes]) -> Path:
+        folder = tmp_path / "dictionaries"
+        folder.mkdir(exist_ok=True)
+        for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            (folder / name).write_bytes(data)
+        return folder
+
+    return write_files
+
+
+@pytest.fixture
+def dictionaries(write: WriteDictionaries) -> Dictionaries:
+    """Dictionaries of the four languages."""
+    return load_dictionaries(write({f"en-{k}.txt": text for k, text in DICTIONARIES.items()}))
+
+
+@pytest.fixture
+def plan(
+    pieces: PreTrainedTokenizerBase,
+    byte_bpe: PreTrainedTokenizerBase,
+    dictionaries: Dictionaries,
+) -> Plan:
+    """The whole way, with everything on."""
+    return make_plan(pieces, byte_bpe, MatchingRecipe(), dictionaries)

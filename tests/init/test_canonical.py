@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import pytest
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.init.canonical import list_vocabulary, read_vocabulary
+from metaxlm.vocab.token_forms import Form, Kind, detect_kind, find_form
+
+
+@pytest.mark.parametrize(
+    ("kind", "token", "form"),
+    [
+        (Kind.SENTENCEPIECE, "▁Haus", ("Haus", True)),
+        (Kind.SENTENCEPIECE, "haus", ("haus", False)),
+        (Kind.SENTENCEPIECE, "▁", ("", True)),
+        (Kind.SENTENCEPIECE, "▁New▁York", ("New York", True)),
+        (Kind.SENTENCEPIECE, "<0x0A>", None),
+        (Kind.BYTE_BPE, "ĠHaus", ("Haus", True)),
+        (Kind.BYTE_BPE, "haus", ("haus", False)),
+        (Kind.BYTE_BPE, "Ġ", ("", True)),
+        (Kind.BYTE_BPE, "çļĦ", ("的", False)),
+        (Kind.BYTE_BPE, "ĠÃ©tÃ©", ("été", True)),
+        (Kind.BYTE_BPE, "Ċ", ("\n", False)),
+        (Kind.BYTE_BPE, "Ã", None),
+        (Kind.BYTE_BPE, "ĠÐ", None),
+        (Kind.BYTE_BPE, "的", None),
+        (Kind.WORDPIECE, "haus", ("haus", True)),
+        (Kind.WORDPIECE, "##haus", ("haus", False)),
+        (Kind.WORDPIECE, "##", ("##", True)),
+        (Kind.WORDPIECE, "###", ("#", False)),
+        (Kind.SENTENCEPIECE, "", None),
+    ],
+)
+def test_canonical_form_frees_a_token_from_its_notation(
+    kind: Kind, token: str, form: Form | None
+) -> None:
+    assert find_form(token, kind) == form
+
+
+def test_byte_letters_are_those_of_the_tokenizers_library() -> None:
+    text = "".join(map(chr, range(0x250))) + "的 кошка 🎉"
+    pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    [(letters, _)] = pre_tokenizer.pre_tokenize_str(text)
+    assert find_form(letters, Kind.BYTE_BPE) == (text, False)
+    assert find_form("Ġ" + letters, Kind.BYTE_BPE) == (text, True)
+
+
+def test_kinds_of_trained_tokenizers(
+    pieces: PreTrainedTokenizerBase,
+    byte_bpe: PreTrainedTokenizerBase,
+    wordpiece: PreTrainedTokenizerBase,
+    multilingual_tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    assert detect_kind(pieces) is Kind.SENTENCEPIECE
+    assert detect_kind(multilingual_tokenizer) is Kind.SENTENCEPIECE
+    assert detect_kind(byte_bpe) is Kind.BYTE_BPE
+    assert detect_kind(wordpiece) is Kind.WORDPIECE
+
+
+def _wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerBase:
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def test_kind_hidden_in_a_sequence_of_parts() -> None:
+    tokenizer = Tokenizer(BPE())
+    steps = [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    assert detect_kind(_wrap(tokenizer)) is Kind.BYTE_BPE
+
+
+def test_kind_of_sentencepiece_whose_normalizer_writes_the_mark() -> None:
+    tokenizer = Tokenizer(BPE())
+    steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.decoder = decoders.Replace("▁", " ")
+    assert detect_kind(_wrap(tokenizer)) is Kind.SENTENCEPIECE
+
+
+def test_unknown_kinds_are_refused() -> None:
+    words = Tokenizer(WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(MetaXLMError, match=r"model WordLevel, parts Whitespace\); known are Sent"):
+        detect_kind(_wrap(words))
+    other = Tokenizer(WordPiece({"[UNK]": 0}, unk_token="[UNK]", continuing_subword_prefix="@@"))
+    with pytest.raises(MetaXLMError, match="WordPiece with the prefix '@@'"):
+        detect_kind(_wrap(other))
+
+
+def test_special_tokens_have_roles_and_no_form(
+    byte_bpe: PreTrainedTokenizerBase, wordpiece: PreTrainedTokenizerBase
+) -> None:
+    roberta = read_vocabulary(byte_bpe)
+    last = len(byte_bpe) - 1
+    assert roberta.roles == {"bos": 0, "eos": 2, "pad": 1, "unk": 3, "mask": last}
+    bert = read_vocabulary(wordpiece)
+    assert bert.roles == {"bos": 2, "eos": 3, "pad": 0, "unk": 1, "mask": 4}
+    for vocabulary in (roberta, bert):
+        assert {row for row, form in enumerate(vocabulary.forms[:5]) if form is None} <= set(
+            vocabulary.specials
+        )
+        assert all(vocabulary.forms[row] is None for row in vocabulary.specials)
+
+
+def test_plain_list_of_tokens_knows_special_tokens_by_name() -> None:
+    vocabulary = list_vocabulary(["[PAD]", "[CLS]", "[SEP]", "word", "##s"], Kind.WORDPIECE)
+    assert vocabulary.roles == {"pad": 0, "bos": 1, "eos": 2}
+    assert vocabulary.forms == (None, None, None, ("word", True), ("s", False))
+    assert vocabulary.cut is None
+
+
+def test_rows_without_a_token_have_no_form(byte_bpe: PreTrainedTokenizerBase) -> None:
+    model = Unigram([("<unk>", 0.0), ("▁a", -1.0)], 0)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<mask>"])
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>")
+    gapped = dict(wrapped.get_vocab(), **{"<later>": 5})
+    wrapped.get_vocab = lambda: gapped
+    vocabulary = read_vocabulary(wrapped)
+    assert vocabulary.tokens == ("<unk>", "▁a", "<mask>", "", "", "<later>")
+    assert vocabulary.forms[3] is vocabulary.forms[4] is None
+
+
+def test_tokenizer_without_a_mask_is_refused() -> None:
+    tokenizer = Tokenizer(BPE({"a": 0}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    with pytest.raises(MetaXLMError, match="has no mask token"):
+        read_vocabulary(_wrap(tokenizer))
+
+
+def test_cutting_words_as_inside_a_sentence(
+    byte_bpe: PreTrainedTokenizerBase,
+    wordpiece: PreTrainedTokenizerBase,
+    pieces: PreTrainedTokenizerBase,
+) -> None:
+    def cut(tokenizer: PreTrainedTokenizerBase, *words: str) -> list[list[str]]:
+        vocabulary = read_vocabulary(tokenizer)
+        assert vocabulary.cut is not None
+        return [[vocabulary.tokens[row] for row in rows] for rows in vocabulary.cut(words, True)]
+
+    assert cut(byte_bpe, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
+    # RoBERTa's own tokenizer puts no space before the first word.
+    backend = Tokenizer.from_str(byte_bpe.backend_tokenizer.to_str())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    roberta = PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>")
+    assert roberta.tokenize("cat") != ["Ġcat"]
+    assert cut(roberta, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
+    assert cut(pieces, "Katze", "дом дом") == [["▁Katze"], ["▁дом", "▁дом"]]
+    # The tokenizer lower-cases; a character it has never seen leaves nothing.
+    assert cut(wordpiece, "London", "猫") == [["london"], []]
+
+
+def test_cutting_continuations(
+    byte_bpe: PreTrainedTokenizerBase,
+    wordpiece: PreTrainedTokenizerBase,
+    pieces: PreTrainedTokenizerBase,
+) -> None:
+    def cut(tokenizer: PreTrainedTokenizerBase, word: str) -> list[str]:
+        vocabulary = read_vocabulary(tokenizer)
+        assert vocabulary.cut is not None
+        [rows] = vocabulary.cut([word], False)
+        return [vocabulary.tokens[row] for row in rows]
+
+    # No twin of the whole word inside words: it stays. A bare word start goes, others change.
+    assert cut(byte_bpe, "cat") == ["Ġcat"]
+    assert cut(wordpiece, "catd") == ["cat", "##d"]
+    assert cut(wordpiece, "ddog")[0] == "##d"
+    assert cut(pieces, "ш") == ["ш"]
+
+
+def test_cutting_ignores_padding_and_truncation_of_the_tokenizer_file(
+    byte_bpe: PreTrainedTokenizerBase,
+) -> None:
+    backend = Tokenizer.from_str(byte_bpe.backend_tokenizer.to_str())
+    backend.enable_padding(length=8)
+    backend.enable_truncation(1)
+    copy = PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>")
+    vocabulary = read_vocabulary(copy)
+    assert vocabulary.cut is not None
+    assert [len(rows) for rows in vocabulary.cut(["cat", "red dog"], True)] == [1, 2]

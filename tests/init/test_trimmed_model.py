@@ -1,0 +1,113 @@
+"""A finished model is trimmed by matching its own vocabulary: what stays is computed as before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from metaxlm.init.apply import Parts, initialize
+from metaxlm.init.plan import make_plan
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.recipe import MatchingRecipe
+from metaxlm.vocab.trimming import choose_pieces, trim_tokenizer
+from tests.vocab.kinds import LINES, count_pieces, make_tokenizer
+
+COUNTED = LINES[::3]
+OTHERS = LINES[1::3]
+
+
+def _make_model(tokenizer: PreTrainedTokenizerBase) -> MaskedLM:
+    """A model with the tokenizer's rows in which no parameter has its initial value."""
+    config = EncoderConfig(len(tokenizer), 32, 2, 4, 64, max_positions=160)
+    if tokenizer.pad_token_id == 0:
+        config = replace(config, pad_id=0, position_offset=0, num_token_types=2)
+    torch.manual_seed(3)
+    model = MaskedLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+class _Trimmed:
+    """A tokenizer and its model, before and after."""
+
+    def __init__(self, kind: str) -> None:
+        self.old = make_tokenizer(kind)
+        self.old_model = _make_model(self.old)
+        counts = count_pieces(self.old, COUNTED)
+        self.rows: NDArray[np.int64] = choose_pieces(counts, self.old, min_count=2)
+        self.new = trim_tokenizer(self.old, self.rows)
+        self.plan = make_plan(self.new, self.old, MatchingRecipe())
+        config = replace(self.old_model.config, vocab_size=len(self.new))
+        parts = Parts.preset("both")
+        self.new_model = initialize(config, self.old_model, self.plan, parts, seed=1).eval()
+
+
+@pytest.fixture(scope="module", params=["unigram", "byte_bpe", "bert", "roberta", "byte_fallback"])
+def trimmed(request: pytest.FixtureRequest) -> _Trimmed:
+    return _Trimmed(request.param)
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, line: str) -> Tensor:
+    return torch.tensor([tokenizer(line)["input_ids"]])
+
+
+def test_every_row_comes_from_where_it_was(trimmed: _Trimmed) -> None:
+    assert len(trimmed.new) < len(trimmed.old)
+    assert trimmed.plan.sources.tolist() == trimmed.rows.tolist()
+    counts = trimmed.plan.count_rules()
+    assert counts["direct"] + counts["special"] == len(trimmed.rows)
+
+
+def test_sentences_cut_alike_get_the_same_vectors_and_logits(trimmed: _Trimmed) -> None:
+    rows = torch.from_numpy(trimmed.rows)
+    alike = 0
+    for line in OTHERS:
+        before, after = _encode(trimmed.old, line), _encode(trimmed.new, line)
+        if not torch.equal(rows[after], before):
+            continue
+        alike += 1
+        with torch.no_grad():
+            hidden = trimmed.old_model.encoder.hidden_states(before)
+            for old, new in zip(
+                hidden, trimmed.new_model.encoder.hidden_states(after), strict=True
+            ):
+                assert torch.equal(old, new)
+            old, new = trimmed.old_model.logits(before), trimmed.new_model.logits(after)
+        # Bits of a product may differ with the size of the matrix, in whose blocks it is summed.
+        torch.testing.assert_close(new, old[..., rows], rtol=1e-5, atol=1e-5)
+    assert len(OTHERS) / 2 < alike < len(OTHERS)
+
+
+def test_decoder_rows_and_biases_are_copied_bit_for_bit(trimmed: _Trimmed) -> None:
+    rows = torch.from_numpy(trimmed.rows)
+    old, new = trimmed.old_model.state_dict(), trimmed.new_model.state_dict()
+    by_row = {name for name in old if old[name].shape != new[name].shape}
+    assert by_row == {"encoder.embeddings.words.weight", "head.bias"}
+    for name, value in old.items():
+        expected = value[rows] if name in by_row else value
+        assert torch.equal(expected.view(torch.int32), new[name].view(torch.int32)), name
+
+
+def test_transformers_loads_it(trimmed: _Trimmed, tmp_path: Path) -> None:
+    save_pretrained(trimmed.new_model, trimmed.new, tmp_path / "model", "# Trimmed\n")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    again = load_pretrained(tmp_path / "model")
+    assert len(tokenizer) == model.config.vocab_size == len(trimmed.rows)
+    for line in OTHERS[::10]:
+        ids = _encode(trimmed.new, line)
+        assert torch.equal(_encode(tokenizer, line), ids)
+        with torch.no_grad():
+            expected = trimmed.new_model.logits(ids)
+            torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-4)
+            assert torch.equal(again.model.logits(ids), expected)

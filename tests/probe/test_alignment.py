@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.encoding import tokenize_words
+from metaxlm.finetune.readers import AlignedPair, AlignmentSet, read_word_alignment
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe import alignment
+from metaxlm.probe.align_methods import AlignSettings, Encoding, Method, WordRule, link_units
+from metaxlm.probe.alignment import (
+    align_words,
+    draw_examples,
+    measure_alignment,
+    score_words,
+)
+from metaxlm.probe.alignment_scores import compute_alignment_scores
+from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.linking import Decision, Masks
+from tests.finetune.conftest import CPU, TEXT, MakeEncoder
+from tests.probe.test_transport import align_step_by_step
+
+WORDS = [line.split() for line in TEXT]
+PAIRS = [(WORDS[i], WORDS[j]) for i in range(len(WORDS)) for j in (0, 3, 6, 8)]
+METHODS: list[Method] = ["transport", "sinkhorn", "argmax", "itermax", "match", "softmax"]
+Links = set[tuple[int, int]]
+
+
+def encode_one(
+    model: AnyEncoder, source: Sequence[str], target: Sequence[str], encoding: Encoding
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """One pair by itself: the states of both sides' pieces, layer by layer."""
+    tokenizer, encoder = model.tokenizer, model.encoder.eval()
+    left, right = tokenize_words(tokenizer, [source, target])
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    with torch.no_grad():
+        if encoding == "separate":
+            sides = [
+                encoder.hidden_states(torch.tensor([[cls, *p.ids, sep]])) for p in (left, right)
+            ]
+            return [(a[0, 1:-1], b[0, 1:-1]) for a, b in zip(*sides, strict=True)]
+        ids = torch.tensor([[cls, *left.ids, sep, *right.ids, sep]])
+        types = None
+        if encoder.config.num_token_types > 1:
+            types = torch.tensor([[0] * (len(left) + 2) + [1] * (len(right) + 1)])
+        states = encoder.hidden_states(ids, None, types)
+    return [(state[0, 1 : 1 + len(left)], state[0, 2 + len(left) : -1]) for state in states]
+
+
+def align_one(
+    model: AnyEncoder, source: Sequence[str], target: Sequence[str], settings: AlignSettings
+) -> list[tuple[Links, Decision, list[int], list[int]]]:
+    """One pair by itself: encode, cut both sides out, link units, then words."""
+    pieces = tokenize_words(model.tokenizer, [source, target])
+    result = []
+    for states in encode_one(model, source, target, settings.encoding):
+        units, words = [], []
+        for found, state in zip(pieces, states, strict=True):
+            groups = [[k] for k in range(len(found))]
+            if settings.words != "any":
+                numbers = sorted(set(found.words))
+                groups = [[k for k, w in enumerate(found.words) if w == n] for n in numbers]
+            if settings.words == "first":
+                groups = [group[:1] for group in groups]
+            words.append([found.words[group[0]] for group in groups])
+            units.append(torch.stack([state[group].mean(dim=0) for group in groups])[None])
+        masks = Masks(*(torch.ones(1, unit.shape[1], dtype=torch.bool) for unit in units))
+        decision = link_units(units[0], units[1], masks, settings)
+        links = {(words[0][i], words[1][j]) for i, j in decision.linked_BST[0].nonzero().tolist()}
+        result.append((links, decision, words[0], words[1]))
+    return result
+
+
+def test_the_preset_equals_one_pair_step_by_step(
+    any_tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
+) -> None:
+    model = AnyEncoder("", any_tokenizer, make_encoder(any_tokenizer, max_positions=256))
+    links = align_words(model, PAIRS, CPU, batch_tokens=700)
+    assert len(links) == 3
+    for k, (source, target) in enumerate(PAIRS):
+        left, right = tokenize_words(any_tokenizer, [source, target])
+        for layer, (a, b) in enumerate(encode_one(model, source, target, "joint")):
+            expected = align_step_by_step(a.tolist(), b.tolist())
+            assert links[layer][k] == {(left.words[i], right.words[j]) for i, j in expected}
+    assert links[0] != links[2]
+
+
+@pytest.mark.parametrize("words", ["any", "first", "mean"])
+@pytest.mark.parametrize("encoding", ["joint", "separate"])
+@pytest.mark.parametrize("method", METHODS)
+def test_batched_equals_one_by_one(
+    tokenizer: PreTrainedTokenizerBase,
+    make_encoder: MakeEncoder,
+    monkeypatch: pytest.MonkeyPatch,
+    method: Method,
+    encoding: Encoding,
+    words: WordRule,
+) -> None:
+    """Whatever the batch, and however many are tokenized at a time."""
+    monkeypatch.setattr(alignment, "CHUNK_PAIRS", 17)
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=256))
+    settings = AlignSettings(method=method, encoding=encoding, words=words)
+    pairs = PAIRS[::2]
+    links = align_words(model, pairs, CPU, settings=settings, batch_tokens=300)
+    num_links = 0
+    for k, (source, target) in enumerate(pairs):
+        expected = align_one(model, source, target, settings)
+        assert [links[layer][k] for layer in range(3)] == [found[0] for found in expected]
+        num_links += sum(len(found[0]) for found in expected)
+    assert num_links > 2 * len(pairs)
+
+
+def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=256))
+    every = align_words(model, PAIRS, CPU)
+    chosen = [LayerChoice((2,)), LayerChoice((0,)), LayerChoice((1, 2))]
+    last, first, mean = align_words(model, PAIRS, CPU, layers=chosen)
+    assert (last, first) == (every[2], every[0])
+    assert mean not in every
+    (source, target), settings = PAIRS[5], AlignSettings()
+    states = encode_one(model, source, target, "joint")
+    a, b = ((states[1][side] + states[2][side]) / 2 for side in (0, 1))
+    left, right = tokenize_words(tokenizer, [source, target])
+    expected = align_step_by_step(a.tolist(), b.tolist())
+    assert mean[5] == {(left.words[i], right.words[j]) for i, j in expected}
+    scores = score_words(model, PAIRS[5], CPU, settings=settings, layers=chosen)
+    assert [score.layer for score in scores] == chosen
+    assert [score.links for score in scores] == [last[5], first[5], mean[5]]
+    gold = make_gold("de", "en")
+    outcome = measure_alignment(model, gold, CPU, layers=chosen[1:])
+    assert [layer.choice for layer in outcome.layers] == chosen[1:]
+    assert [layer.layer for layer in outcome.layers] == [0, 2]
+
+
+@pytest.mark.parametrize("words", ["any", "first", "mean"])
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_of_a_pair(
+    tokenizer: PreTrainedTokenizerBase,
+    make_encoder: MakeEncoder,
+    method: Method,
+    words: WordRule,
+) -> None:
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=256))
+    settings = AlignSettings(method=method, words=words)
+    source, target = WORDS[1], [*WORDS[3][:4], "\u200b"]
+    scores = score_words(model, (source, target), CPU, settings=settings)
+    expected = align_one(model, source, target, settings)
+    for score, (links, decision, left, right) in zip(scores, expected, strict=True):
+        assert score.links == links
+        weights = np.zeros((len(source), len(target)))
+        for i, a in enumerate(left):
+            for j, b in enumerate(right):
+                weights[a, b] = max(weights[a, b], float(decision.weigh()[0, i, j]))
+        np.testing.assert_allclose(score.weights, weights, atol=1e-5)
+        assert (score.weights >= 0).all()
+        assert (score.weights <= 1).all()
+        assert (score.weights[:, -1] == 0).all()
+        assert score.weights.max() > 0
+    nothing = score_words(model, (["\u200b"], ["hill"]), CPU, settings=settings)
+    assert [score.links for score in nothing] == [frozenset()] * 3
+    assert all(score.weights.tolist() == [[0.0]] for score in nothing)
+
+
+def test_a_sentence_aligns_with_itself(
+    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
+) -> None:
+    """With positions out of the way, layer 0 sees the same rows on both sides."""
+    encoder = make_encoder(tokenizer)
+    with torch.no_grad():
+        encoder.embeddings.positions.weight.zero_()
+    words = WORDS[2][:6]
+    gold = AlignmentSet(
+        "de",
+        "en",
+        (
+            AlignedPair(
+                tuple(words), tuple(words), frozenset((k, k) for k in range(6)), frozenset()
+            ),
+        ),
+    )
+    outcome = measure_alignment(AnyEncoder("", tokenizer, encoder), gold, CPU)
+    assert outcome.layers[0].scores.aer == 0.0
+    assert outcome.layers[0].links == (gold.pairs[0].sure,)
+
+
+def test_scores_are_those_of_the_links(
+    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
+) -> None:
+    gold = make_gold("de", "en")
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+    outcome = measure_alignment(model, gold)
+    assert (outcome.language, outcome.num_pairs) == ("de", 2)
+    for number, layer in enumerate(outcome.layers):
+        assert layer.layer == number
+        assert layer.scores == compute_alignment_scores(
+            [pair.sure for pair in gold.pairs], [pair.possible for pair in gold.pairs], layer.links
+        )
+
+
+def make_gold(source: str, target: str) -> AlignmentSet:
+    links = frozenset({(0, 1), (1, 0)})
+    possible = links | {(2, 1)}
+    pairs = (
+        AlignedPair(tuple(WORDS[3]), tuple(WORDS[0]), links, possible),
+        AlignedPair(("wir", "nicht", "nur"), ("not", "we"), links, possible),
+    )
+    return AlignmentSet(source, target, pairs)
+
+
+def test_examples_are_english_first(
+    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
+) -> None:
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+    for source, target, flip in (("de", "en", True), ("en", "fr", False)):
+        gold = make_gold(source, target)
+        outcome = measure_alignment(model, gold, CPU)
+        (example,) = draw_examples(gold, outcome, layer=1, count=1)
+        pair = gold.pairs[0]
+        links = outcome.layers[1].links[0]
+        turned = {(j, i) for i, j in links} if flip else set(links)
+        assert example.layer == 1
+        assert example.source_words == (pair.target if flip else pair.source)
+        assert example.target_words == (pair.source if flip else pair.target)
+        assert set(example.predicted) == turned
+        assert example.sure == ((0, 1), (1, 0))
+        assert ((1, 2) if flip else (2, 1)) in example.possible
+        assert len(draw_examples(gold, outcome, layer=0, count=9)) == 2
+
+
+def test_examples_are_short(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
+    short = AlignedPair(("we",), ("wir",), frozenset({(0, 0)}), frozenset({(0, 0)}))
+    long = AlignedPair(("we",) * 20, ("wir",) * 20, frozenset({(0, 0)}), frozenset({(0, 0)}))
+    gold = AlignmentSet("en", "de", (long, short))
+    outcome = measure_alignment(AnyEncoder("", tokenizer, make_encoder(tokenizer)), gold, CPU)
+    (example,) = draw_examples(gold, outcome, layer=0, count=1)
+    assert example.source_words == ("we",)
+
+
+def test_words_and_sentences_without_pieces(
+    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder, messages: Callable[[], str]
+) -> None:
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+    pairs: list[tuple[list[str], list[str]]] = [
+        (["the", "\u200b", "hill"], ["hill"]),
+        (["\u200b"], ["hill"]),
+        (["hill"], ["\u200b", "\u200b"]),
+        ([], ["hill"]),
+    ]
+    with_gap, *nothing = align_words(model, pairs, CPU, title="alignment de", first_number=11)[2]
+    assert (
+        "alignment de: 4 words become no piece in this vocabulary and are linked to nothing: "
+        "pairs 11, 12, 13\n" in messages()
+    )
+    (without,) = align_words(model, [(["the", "hill"], ["hill"])], CPU)[2]
+    assert with_gap == {({0: 0, 1: 2}[i], j) for i, j in without}
+    assert with_gap
+    assert nothing == [frozenset()] * 3
+    assert align_words(model, pairs[1:], CPU) == [[frozenset()] * 3] * 3
+    assert align_words(model, [], CPU) == [[]] * 3
+
+
+def test_long_pairs_are_cut_and_said(
+    tokenizer: PreTrainedTokenizerBase,
+    make_encoder: MakeEncoder,
+    messages: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(alignment, "CHUNK_PAIRS", 2)
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=40))
+    long = [word for words in WORDS for word in words]
+    pairs = [(["the", "hill"], long), (long, long), (["the"], ["hill"]), (long, ["hill"])]
+    links = align_words(model, pairs, CPU, title="alignment de")[2]
+    (pieces,) = tokenize_words(tokenizer, [long])
+    (hill,) = tokenize_words(tokenizer, [["hill"]])
+    (the_hill,) = tokenize_words(tokenizer, [["the", "hill"]])
+    num_cut = 4 * len(pieces) + len(hill) + len(the_hill) - 3 * 37
+    assert (
+        f"alignment de: 3 of 4 pairs are longer than 40 tokens and were cut at the end "
+        f"({num_cut:,} tokens): pairs 1, 2, 4\n" in messages()
+    )
+    assert all(links)
+    # The short side is kept whole, and what is left of the long side is its beginning.
+    assert {i for i, _ in links[3]} <= set(pieces.words[: 40 - 3 - len(hill)])
+    assert {j for _, j in links[1]} <= set(pieces.words[: (40 - 3 + 1) // 2])
+
+
+def test_many_cut_pairs_are_not_all_named(
+    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder, messages: Callable[[], str]
+) -> None:
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=40))
+    long = [word for words in WORDS for word in words]
+    settings = AlignSettings(encoding="separate")
+    align_words(model, [(["the"], long)] * 12, CPU, settings=settings)
+    said = messages()
+    assert "12 of 12 pairs have a side longer than 40 tokens and were cut at the end" in said
+    assert "pairs 1, 2, 3, 4, 5, 6, 7, 8 and 4 more\n" in said
+
+
+def test_wrong_tokenizer(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, vocab_size=50))
+    with pytest.raises(MetaXLMError, match="load both from one model folder"):
+        align_words(model, PAIRS, CPU)
+    with pytest.raises(MetaXLMError, match="load both from one model folder"):
+        score_words(model, PAIRS[0], CPU)
+
+
+def test_published(
+    published: Callable[[str], Path],
+    tokenizer: PreTrainedTokenizerBase,
+    make_encoder: MakeEncoder,
+) -> None:
+    """All layers on real pairs; a random encoder is bad at it, but not always wrong."""
+    gold = read_word_alignment(published("wordalign"), "hi")
+    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=512))
+    outcome = measure_alignment(model, gold, CPU)
+    assert outcome.num_pairs == 90
+    for layer in outcome.layers:
+        assert 0.5 < layer.scores.aer < 1.0
+        assert layer.scores.recall > 0.0

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metaxlm.finetune.readers import AlignedPair
+from metaxlm.probe.alignment import PairScores
+from metaxlm.probe.alignment_page import AlignmentPage, render_alignment_page
+from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.pair_files import SentencePair
+from metaxlm.probe.pair_views import LayerNeighbors, Neighbor, PairView, group_words
+from metaxlm.randomness import generator
+from tests.analysis.pages import Page
+
+TEXTS = [
+    ("I like tea </script> <b>&", "أنا أحب الشاي <i> ."),
+    ("I like tea", "我 喜欢 茶 。"),
+]
+SHOWN = 1
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+
+
+def make_view(place: int, with_gold: bool = False) -> PairView:
+    texts = TEXTS[place]
+    pair = SentencePair(*texts, tuple(texts[0].split()), tuple(texts[1].split()))
+    shape = len(pair.source), len(pair.target)
+    layers, neighbors = [], []
+    for layer in range(3):
+        weights = generator(1, "weights", place, layer).uniform(0.2, 0.7, size=shape)
+        links = {(0, 0), (1, 2)} if layer == 0 else {(0, layer), (0, 0), (2, 2)}
+        layers.append(PairScores(LayerChoice((layer,)), weights, frozenset(links)))
+        order = (0, 1) if layer == 0 else (1, 0)
+        both = (
+            tuple(
+                Neighbor(k, TEXTS[k][side], 0.9 - 0.25 * n, k == place) for n, k in enumerate(order)
+            )
+            for side in (1, 0)
+        )
+        neighbors.append(LayerNeighbors(*both))
+    sure, possible = frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (0, 1), (1, 3)})
+    gold = AlignedPair(pair.source, pair.target, sure, possible) if with_gold else None
+    return PairView(place + 1, pair, tuple(layers), tuple(neighbors), gold)
+
+
+def make_page(with_gold: bool = False) -> AlignmentPage:
+    views = tuple(make_view(place, with_gold) for place in range(2))
+    facts = (("Model", "a/model"),)
+    notes = ("AER 50.0", "AER 25.0", "AER 30.0") if with_gold else ()
+    return AlignmentPage("pairs.txt", facts, views, SHOWN, 2, 9, 2, notes)
+
+
+class Matrices(HTMLParser):
+    """What stands in the matrices and lists of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: list[dict[str, Any]] = []
+        self.sentences: list[tuple[str, list[tuple[str, str]]]] = []
+        self.near: list[list[tuple[str, str]]] = []
+        self.data = ""
+        self.place: list[tuple[str, dict[str, str]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        if tag not in ("meta", "input"):
+            self.place.append((tag, values))
+        if tag == "table":
+            self.tables.append({"dir": values["dir"], "heads": [], "cells": [], "names": []})
+        elif tag == "td" and "style" in values:
+            shade = float(values["style"].removeprefix("--shade:"))
+            self.tables[-1]["cells"].append((shade, values.get("class", ""), ""))
+        elif tag == "p" and values.get("class") == "sentence":
+            self.sentences.append((values["dir"], []))
+        elif tag == "ol" and "data-near" in values:
+            self.near.append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.place.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.place or not data.strip():
+            return
+        tag, values = self.place[-1]
+        parents = [(name, found.get("class", "")) for name, found in self.place]
+        if values.get("id") == "data":
+            self.data = data
+        elif tag == "td":
+            shade, kind, _ = self.tables[-1]["cells"][-1]
+            self.tables[-1]["cells"][-1] = (shade, kind, data)
+        elif parents[-2][0] == "th" and tag == "span":
+            self.tables[-1]["heads"].append((parents[-2][1], data))
+        elif tag == "bdi":
+            self.tables[-1]["names"].append(data)
+        elif ("p", "sentence") in parents:
+            self.sentences[-1][1].append((data, values.get("class", "")))
+        elif values.get("class") == "found":
+            self.near[-1].append((data, self.place[-2][1]["class"]))
+
+
+def parse(page: AlignmentPage) -> tuple[Matrices, dict[str, Any]]:
+    found = Matrices(render_alignment_page(page))
+    return found, json.loads(found.data)
+
+
+def test_the_page_is_whole_and_alone() -> None:
+    text = render_alignment_page(make_page(with_gold=True))
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    assert not re.search(r"https?:|@import|url\(", text)
+    assert text == render_alignment_page(make_page(with_gold=True))
+    assert "first 2 pairs of 9" in text
+    whole = Page(render_alignment_page(replace(make_page(), num_pairs=2)))
+    assert not any("Shown:" in part for part in whole.text)
+
+
+def test_the_shown_layer_stands_there_without_the_script() -> None:
+    page = make_page()
+    found, _ = parse(page)
+    for view, table in zip(page.views, found.tables, strict=True):
+        scores = view.layers[SHOWN]
+        assert table["names"] == list(view.pair.source)
+        assert [word for _, word in table["heads"]] == list(view.pair.target)
+        weights = scores.weights.ravel()
+        wanted = (weights - weights.min()) / (weights.max() - weights.min())
+        shades = np.array([shade for shade, _, _ in table["cells"]])
+        assert np.abs(shades - wanted).max() < 0.01
+        marked = {
+            divmod(k, scores.weights.shape[1])
+            for k, (_, kind, mark) in enumerate(table["cells"])
+            if (kind, mark) == ("linked", "●")
+        }
+        assert marked == scores.links
+        assert sum(bool(kind or mark) for _, kind, mark in table["cells"]) == len(scores.links)
+
+
+def test_every_layer_is_there_for_the_script() -> None:
+    page = make_page()
+    _, data = parse(page)
+    for view, pair in zip(page.views, data["pairs"], strict=True):
+        for scores, layer in zip(view.layers, pair["layers"], strict=True):
+            shades = np.frombuffer(base64.b64decode(layer["shades"]), np.uint8)
+            weights = layer["low"] + shades / 255 * (layer["high"] - layer["low"])
+            assert np.abs(weights.reshape(scores.weights.shape) - scores.weights).max() < 2e-3
+            assert {tuple(link) for link in layer["kinds"]["linked"]} == scores.links
+            groups = group_words(scores.links, *scores.weights.shape)
+            assert layer["groups"] == list(map(list, groups))
+        for neighbors, near in zip(view.neighbors, pair["near"], strict=True):
+            for side in ("of_source", "of_target"):
+                listed = [
+                    (data["texts"][side][str(place)][0], similarity, is_right)
+                    for place, similarity, is_right in near[side]
+                ]
+                assert listed == [
+                    (one.text, one.similarity, one.is_right) for one in getattr(neighbors, side)
+                ]
+
+
+def test_gold_links_are_told_apart() -> None:
+    page = make_page(with_gold=True)
+    found, data = parse(page)
+    cells = found.tables[0]["cells"]
+    width = len(page.views[0].pair.target)
+    kinds = {divmod(k, width): cell[1:] for k, cell in enumerate(cells) if cell[1]}
+    assert kinds == {
+        (0, 0): ("sure", "●"),
+        (0, 1): ("possible", "●"),
+        (2, 2): ("wrong", "✕"),
+        (1, 1): ("missed", ""),
+        (1, 3): ("unused", ""),
+    }
+    layers = data["pairs"][0]["layers"]
+    assert [layer["verdict"] for layer in layers] == [
+        "1 right, 1 wrong, 1 missed",
+        "2 right, 1 wrong, 1 missed",
+        "1 right, 2 wrong, 1 missed",
+    ]
+    assert "1 of 2 · AER 25.0" in render_alignment_page(page)
+
+
+def test_each_script_runs_its_own_way() -> None:
+    found, data = parse(make_page())
+    assert [table["dir"] for table in found.tables] == ["rtl", "ltr"]
+    assert [direction for direction, _ in found.sentences] == ["ltr", "rtl", "ltr", "ltr"]
+    assert [stance for stance, _ in found.tables[0]["heads"]] == ["turned"] * 4 + ["level"]
+    stances = [stance for stance, _ in found.tables[1]["heads"]]
+    assert stances == ["level", "upright", "level", "level"]
+    assert data["texts"]["of_source"]["0"] == [TEXTS[0][1], "rtl"]
+    assert data["texts"]["of_target"]["0"] == [TEXTS[0][0], "ltr"]
+
+
+def test_linked_words_are_underlined_alike() -> None:
+    found, _ = parse(make_page())
+    source, target = ([kind for _, kind in words] for _, words in found.sentences[:2])
+    # Links (0, 0), (0, 1) and (2, 2).
+    assert source == ["word c0 s0", "alone", "word c1 s0", "alone", "alone"]
+    assert target == ["word c0 s0", "word c0 s0", "word c1 s0", "alone", "alone"]
+
+
+def test_neighbors_of_the_shown_layer() -> None:
+    found, _ = parse(make_page())
+    # Of layer 1 the other pair comes first for both pairs' sentences, in both directions.
+    assert found.near[:2] == [
+        [(TEXTS[1][1], "wrong"), (TEXTS[0][1], "right")],
+        [(TEXTS[1][0], "wrong"), (TEXTS[0][0], "right")],
+    ]
+    page = make_page()
+    views = tuple(replace(view, neighbors=()) for view in page.views)
+    text = render_alignment_page(replace(page, views=views))
+    assert "nearest to the" not in text
+    assert "Neighbors" not in Page(text).text[-1]
+
+
+def test_equal_weights_are_no_division_by_zero() -> None:
+    page = make_page()
+    view = page.views[1]
+    flat = PairScores(LayerChoice((0,)), np.full((3, 4), 0.5), frozenset())
+    views = (replace(view, layers=(flat,), neighbors=view.neighbors[:1]),)
+    found, data = parse(replace(page, views=views, shown=0))
+    assert {cell[0] for cell in found.tables[0]["cells"]} == {0.0}
+    assert data["pairs"][0]["layers"][0]["verdict"] == "0 links"
+
+
+PROBE = """
+<script>
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const slider = document.getElementById("layer");
+  const press = (key) => {
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  };
+  const look = (name) => {
+    const pair = document.querySelector(".pair.chosen");
+    const shade = (cell) => cell.style.getPropertyValue("--shade");
+    const state = {
+      visible: all(".pair").filter((pair) => pair.offsetParent).map((pair) => pair.id),
+      current: all("[aria-current]").map((link) => link.hash),
+      label: document.getElementById("layer-shown").textContent,
+      cells: all("tbody td", pair).map((c) => [c.className, c.textContent, shade(c)]),
+      words: all(".sentence span", pair).map((word) => word.className),
+      near: all(".found", pair).map((found) => [found.textContent, found.dir]),
+      low: pair.querySelector("[data-low]").textContent,
+      readout: pair.querySelector("[data-readout]").textContent,
+    };
+    document.body.setAttribute(`data-${name}`, JSON.stringify(state));
+  };
+  look("first");
+  slider.value = 2;
+  slider.dispatchEvent(new Event("input"));
+  look("slid");
+  press("ArrowLeft");
+  press("ArrowLeft");
+  look("pressed");
+  all("tbody td")[0].dispatchEvent(new Event("pointerover", { bubbles: true }));
+  look("pointed");
+  press("n");
+  look("next");
+  press("n");
+  press("p");
+  look("previous");
+  all(".list a")[1].click();
+  look("clicked");
+})();
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium to run the page's script")
+def test_the_script_in_a_browser(tmp_path: Path) -> None:
+    page = make_page(with_gold=True)
+    path = tmp_path / "page.html"
+    path.write_text(render_alignment_page(page).replace("</body>", PROBE + "</body>"), "utf-8")
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()]
+    dumped = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout.decode()
+    seen = {}
+
+    class Body(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag == "body":
+                seen.update({name[5:]: json.loads(value or "") for name, value in attrs})
+
+    Body().feed(dumped)
+    wanted = {
+        "first": (0, 1),
+        "slid": (0, 2),
+        "pressed": (0, 0),
+        "next": (1, 0),
+        "previous": (0, 0),
+        "clicked": (1, 0),
+    }
+    for step, (place, layer) in wanted.items():
+        # What the script draws is what the page has when it starts with that pair and layer.
+        still, _ = parse(replace(page, shown=layer))
+        state = seen[step]
+        assert state["visible"] == [f"pair-{place + 1}"], step
+        assert state["current"] == [f"#pair-{place + 1}"], step
+        assert state["label"] == f"{layer} of 2 · {page.layer_notes[layer]}"
+        cells = [(kind, mark, float(shade)) for kind, mark, shade in state["cells"]]
+        assert [cell[:2] for cell in cells] == [cell[1:] for cell in still.tables[place]["cells"]]
+        shades = [shade for shade, _, _ in still.tables[place]["cells"]]
+        assert np.allclose([cell[2] for cell in cells], shades, atol=0.011)
+        words = [kind for _, side in still.sentences[2 * place : 2 * place + 2] for _, kind in side]
+        assert state["words"] == words
+        near = [text for found in still.near[2 * place : 2 * place + 2] for text, _ in found]
+        assert [text for text, _ in state["near"]] == near
+        low = page.views[place].layers[layer].weights.min()
+        assert float(state["low"]) == pytest.approx(low, abs=0.006)
+    assert [direction for _, direction in seen["slid"]["near"]] == ["ltr", "rtl", "ltr", "ltr"]
+    pointed = seen["pointed"]
+    assert [kind for kind, _, _ in pointed["cells"]].index("sure at") == 0
+    assert [k for k, word in enumerate(pointed["words"]) if word.endswith(" lit")] == [0, 5]
+    weight = page.views[0].layers[0].weights[0, 0]
+    assert seen["pointed"]["readout"] == f"I – أنا {weight:.2f}"
+    assert seen["next"]["readout"] == ""

@@ -1,0 +1,72 @@
+"""The same vectors, neighbors and links on a CUDA device as on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from metaxlm.finetune.readers import ParallelSentences
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.alignment import AlignSettings, align_words
+from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.nearest import find_both, find_nearest
+from metaxlm.probe.retrieval import measure_retrieval
+from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
+from tests.probe.test_alignment import PAIRS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture
+def model(make_encoder: MakeEncoder) -> AnyEncoder:
+    tokenizer = make_tokenizer("unigram")
+    return AnyEncoder("test", tokenizer, make_encoder(tokenizer, max_positions=256))
+
+
+def test_vectors_and_retrieval(model: AnyEncoder) -> None:
+    vectors = embed_texts(model, TEXT, CPU)
+    torch.testing.assert_close(embed_texts(model, TEXT, CUDA), vectors, atol=1e-4, rtol=0)
+    rounded = embed_texts(model, TEXT, CUDA, precision="bfloat16")
+    cosines = torch.nn.functional.cosine_similarity(rounded, vectors, dim=-1)
+    assert 0.99 < float(cosines.min()) < 1
+    sentences = ParallelSentences("de", tuple(TEXT), tuple(TEXT))
+    outcome = measure_retrieval(model, sentences, CUDA)
+    assert [layer.accuracy for layer in outcome.layers] == [1.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("method", "encoding"),
+    [
+        ("transport", "joint"),
+        ("sinkhorn", "separate"),
+        ("argmax", "separate"),
+        ("itermax", "joint"),
+        ("match", "separate"),
+        ("softmax", "joint"),
+    ],
+)
+def test_links(model: AnyEncoder, method: str, encoding: str) -> None:
+    settings = AlignSettings(method=method, encoding=encoding)  # type: ignore[arg-type]
+    expected = align_words(model, PAIRS, CPU, settings=settings)
+    found = align_words(model, PAIRS, CUDA, settings=settings)
+    # Two pieces may be equally good up to the last bits, which differ between devices.
+    pairs = [pair for rows in zip(expected, found, strict=True) for pair in zip(*rows, strict=True)]
+    assert sum(a == b for a, b in pairs) >= 0.98 * len(pairs)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_neighbors_are_exact_on_both_devices(k: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    common = torch.randn(48, generator=random)
+    queries, keys = (torch.randn(n, 48, generator=random) + 2 * common for n in (3_001, 9_007))
+    expected = find_nearest(queries, keys, k=k, device=CPU)
+    found = find_nearest(queries, keys, k=k, device=CUDA, query_chunk=512, key_chunk=1_024)
+    assert torch.equal(found.indices_Qk, expected.indices_Qk)
+    assert torch.equal(found.similarities_Qk, expected.similarities_Qk)
+    forward, backward = find_both(queries, keys, k=k, device=CUDA)
+    assert torch.equal(forward.indices_Qk, expected.indices_Qk)
+    assert torch.equal(backward.indices_Qk, find_nearest(keys, queries, k=k, device=CPU).indices_Qk)

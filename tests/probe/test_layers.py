@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.probe.layers import LayerChoice, every_layer, find_deepest, parse_layers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8", [(8,)]),
+        ("0", [(0,)]),
+        ("-1", [(12,)]),
+        ("-13", [(0,)]),
+        ("6..8", [(6, 7, 8)]),
+        ("-2..-1", [(11, 12)]),
+        ("12+1", [(1, 12)]),
+        ("0, 4..5 ,8", [(0,), (4, 5), (8,)]),
+    ],
+)
+def test_choices_are_read(text: str, expected: list[tuple[int, ...]]) -> None:
+    assert [choice.numbers for choice in parse_layers(text, 12)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("13", "the encoder has 12 layers; name one from 0"),
+        ("-14", "the encoder has 12 layers"),
+        ("last", "cannot be read; write 8, -1"),
+        ("", "cannot be read"),
+        ("8..6", "write 6..8"),
+        ("6..8+7", "a layer stands there twice"),
+        ("8,-5", "one of them stands there twice"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, message: str) -> None:
+    with pytest.raises(MetaXLMError, match=message):
+        parse_layers(text, 12)
+
+
+def test_a_choice_picks_a_state_or_a_mean() -> None:
+    states = [torch.full((2, 3), float(k)) for k in range(5)]
+    assert LayerChoice((3,)).pick(states) is states[3]
+    assert torch.equal(LayerChoice((1, 4)).pick(states), torch.full((2, 3), 2.5))
+    assert str(LayerChoice((1, 4))) == "1+4"
+
+
+def test_all_layers_and_the_deepest() -> None:
+    assert [str(choice) for choice in parse_layers("all", 3)] == ["0", "1", "2", "3"]
+    assert find_deepest(every_layer(3)) == 3
+    assert find_deepest(parse_layers("5,1..2", 12)) == 5

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.probe.embedding import Embedded
+from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.vector_files import VectorType, read_vectors, write_vectors
+
+TEXTS = [f"text {number} ß我" for number in range(1, 11)]
+LAYERS = [LayerChoice((1,)), LayerChoice((1, 2))]
+VECTORS = torch.randn(2, 10, 4, generator=torch.Generator().manual_seed(0))
+
+
+def deal(vectors: torch.Tensor = VECTORS, size: int = 4) -> Iterator[Embedded]:
+    """The texts and vectors in chunks of which the last is smaller."""
+    for start in range(0, vectors.shape[1], size):
+        rows = slice(start, start + size)
+        yield Embedded(TEXTS[rows], vectors[:, rows])
+
+
+def write(path: Path, num_layers: int = 2, dtype: VectorType = "float16", **changes: Any) -> Path:
+    options: dict[str, Any] = {"num_texts": 10, "width": 4, "layers": LAYERS[:num_layers]}
+    chunks = changes.pop("chunks", deal(VECTORS[:num_layers]))
+    write_vectors(path, chunks, dtype=dtype, **(options | changes))
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_npy_of_one_layer_and_of_several(tmp_path: Path, dtype: VectorType) -> None:
+    expected = VECTORS.numpy().astype(dtype)
+    one = np.load(write(tmp_path / "one.npy", 1, dtype))
+    assert one.dtype == dtype
+    assert np.array_equal(one, expected[0])
+    path = write(tmp_path / "two.npy", 2, dtype)
+    assert np.array_equal(np.load(path), expected)
+    read = read_vectors(path, "1")
+    assert isinstance(read, np.memmap)
+    assert read.dtype == dtype
+    assert np.array_equal(read, expected[1])
+    assert np.array_equal(read_vectors(tmp_path / "one.npy"), expected[0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_parquet_has_a_column_a_layer(tmp_path: Path, dtype: VectorType) -> None:
+    path = write(tmp_path / "two.parquet", 2, dtype)
+    expected = VECTORS.numpy().astype(dtype)
+    table = pq.read_table(path)
+    assert table.column_names == ["line", "text", "layer_1", "layer_1+2"]
+    assert table["line"].to_pylist() == list(range(1, 11))
+    assert table["text"].to_pylist() == TEXTS
+    item = {"float16": pa.float16(), "float32": pa.float32()}[dtype]
+    assert table["layer_1"].type == pa.list_(item, 4)
+    assert np.array_equal(np.array(table["layer_1"].to_pylist(), dtype), expected[0])
+    assert np.array_equal(read_vectors(path, "1+2"), expected[1])
+    one = read_vectors(write(tmp_path / "one.parquet", 1, dtype))
+    assert one.dtype == dtype
+    assert np.array_equal(one, expected[0])
+
+
+def test_pandas_reads_it(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_parquet(write(tmp_path / "one.parquet", 1))
+    assert list(frame["text"]) == TEXTS
+    assert np.array_equal(np.stack(frame["layer_1"]), VECTORS[0].numpy().astype("float16"))
+
+
+def test_vectors_written_by_others(tmp_path: Path) -> None:
+    rows = VECTORS[0].double().tolist()
+    pq.write_table(pa.table({"id": range(10), "embedding": rows}), tmp_path / "a.parquet")
+    assert np.array_equal(read_vectors(tmp_path / "a.parquet"), np.array(rows))
+    np.save(tmp_path / "a.npy", np.array(rows))
+    assert np.array_equal(read_vectors(tmp_path / "a.npy", width=4), np.array(rows))
+
+
+@pytest.mark.parametrize("ending", [".npy", ".parquet"])
+def test_nothing_half_written_is_left(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a{ending}"
+    path.write_text("what was there")
+
+    def stop() -> Iterator[Embedded]:
+        yield next(deal())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(path, chunks=stop())
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(path.name, "what was there")]
+
+
+def test_what_a_type_cannot_hold(tmp_path: Path) -> None:
+    large = VECTORS.clone()
+    large[1, 6, 2] = 70_000
+    with pytest.raises(MetaXLMError, match=r"^vector 7 has a value beyond float16's range; write"):
+        write(tmp_path / "a.npy", chunks=deal(large))
+    assert list(tmp_path.iterdir()) == []
+    assert write(tmp_path / "a.npy", 2, "float32", chunks=deal(large)).exists()
+    large[0, 4, 0] = float("nan")
+    with pytest.raises(MetaXLMError, match=r"^vector 5 has a value that is not finite; the model"):
+        write(tmp_path / "a.npy", 2, "float32", chunks=deal(large))
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    with pytest.raises(MetaXLMError, match=r"a.txt: vectors are written as .npy or .parquet; name"):
+        write(tmp_path / "a.txt")
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        MetaXLMError, match=r"file/a.npy: cannot be written \(File exists\); choose"
+    ):
+        write(tmp_path / "file" / "a.npy")
+    with pytest.raises(MetaXLMError, match=r"the vectors need 8,000,000,000.0 MB, but only"):
+        write(tmp_path / "a.npy", 1, num_texts=10**15)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def save(path: Path, array: Any) -> Path:
+    """Write a file of another origin."""
+    if isinstance(array, bytes):
+        path.write_bytes(array)
+    elif path.suffix == ".npy":
+        np.save(path, array)
+    else:
+        pq.write_table(pa.table(array), path)
+    return path
+
+
+def cut_npy() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.zeros((10, 4)))
+    return file.getvalue()[:-8]
+
+
+NAN = np.array([[1.0, 2.0], [3.0, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "layer", "expected"),
+    [
+        ("a.npy", np.ones((2, 3), dtype=np.int64), None, "holds int64, but vectors are float16"),
+        ("a.npy", np.ones(3), None, r"has the shape \(3,\); vectors are \[texts, numbers\], or"),
+        ("a.npy", np.ones((0, 3)), None, "a.npy: (holds no vectors|.*not .npy)"),
+        ("a.npy", NAN, None, "a.npy: vector 2 has a value that is not finite"),
+        ("a.npy", np.ones((2, 3, 4)), None, r"has several layers \(0, 1\); say which with --layer"),
+        ("a.npy", np.ones((2, 3, 4)), "2", "a.npy: has no layer 2, but 0, 1"),
+        ("a.npy", np.ones((3, 4)), "2", "holds one layer only; leave the layer out"),
+        ("a.npy", np.ones((3, 5)), None, "vectors of 5 numbers, but 4 are needed; embed both"),
+        ("a.npy", b"", None, "a.npy: .*not .npy"),
+        ("a.npy", b"text", None, "a.npy: .*not .npy"),
+        ("a.npy", cut_npy(), None, "a.npy: .*not .npy"),
+        ("a.parquet", b"PAR1", None, "a.parquet: .*damaged or cut short"),
+        ("a.parquet", {"a": [1], "b": ["x"]}, None, r"none of its columns \(a, b\) holds lists of"),
+        ("a.parquet", {"a": [[1.0], [1.0, 2.0]]}, None, "column a has gaps, or vectors of diff"),
+        ("a.parquet", {"a": [[1.0], None]}, None, "column a has gaps"),
+        ("a.parquet", {"a": [[1.0, None]]}, None, "column a has gaps"),
+        (
+            "a.parquet",
+            {"a": [[1.0]], "b": [[1.0]]},
+            None,
+            r"has several layers \(a, b\); say",
+        ),
+        ("a.parquet", {"layer_1": [[1.0]]}, "2", "a.parquet: has no layer 2, but 1"),
+        ("a.parquet", {"layer_1": NAN.tolist()}, "1", "vector 2 has a value that is not finite"),
+        ("a.csv", b"1,2", None, "a.csv: vectors are written as .npy or .parquet"),
+    ],
+)
+def test_files_that_are_no_vectors(
+    tmp_path: Path, name: str, content: Any, layer: str | None, expected: str
+) -> None:
+    with pytest.raises(MetaXLMError, match=expected) as error:
+        read_vectors(save(tmp_path / name, content), layer, width=4 if "5" in expected else None)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MetaXLMError, match=r"a.npy: no such file"):
+        read_vectors(tmp_path / "a.npy")

@@ -1,0 +1,365 @@
+"""Trimming: what stays is cut as before, and rows, roles and templates follow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.conftest import sentences
+from tests.vocab.kinds import KINDS, LINES, count_pieces, make_tokenizer
+from tests.vocab.languages import SENTENCES
+from tokenizers import AddedToken, Tokenizer, processors
+from tokenizers.models import BPE, Unigram
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from metaxlm.data.encode import SentenceEncoder
+from metaxlm.vocab.trimming import choose_pieces, trim_tokenizer
+
+ROLES = ("bos", "eos", "sep", "cls", "pad", "unk", "mask")
+VOCABULARY = Path(__file__).parents[2] / ".." / "shared" / "data" / "vocabulary"
+every_kind = pytest.mark.parametrize("kind", KINDS)
+words = st.sampled_from(sorted({word for line in LINES for word in line.split()}))
+texts = st.one_of(
+    st.lists(words, min_size=1, max_size=6).map(" ".join),
+    st.text(st.sampled_from(sorted(set("".join(LINES)))), min_size=1, max_size=12),
+    st.text(min_size=1, max_size=8),
+)
+
+
+def _trim(
+    tokenizer: PreTrainedTokenizerBase, lines: list[str], min_count: int = 1
+) -> tuple[NDArray[np.int64], PreTrainedTokenizerBase]:
+    rows = choose_pieces(count_pieces(tokenizer, lines), tokenizer, min_count)
+    return rows, trim_tokenizer(tokenizer, rows)
+
+
+def _cut(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _is_writable(text: str) -> bool:
+    return text.isprintable() and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+@every_kind
+@settings(max_examples=60, deadline=None)
+@given(counted=st.lists(texts, min_size=1, max_size=4), others=st.lists(texts, max_size=8))
+def test_a_sentence_whose_pieces_all_stay_is_cut_as_before(
+    kind: str, counted: list[str], others: list[str]
+) -> None:
+    counted, others = (list(filter(_is_writable, part)) for part in (counted, others))
+    tokenizer = make_tokenizer(kind)
+    assume(any(set(_cut(tokenizer, text)) - set(tokenizer.all_special_ids) for text in counted))
+    rows, trimmed = _trim(tokenizer, counted)
+    kept = set(rows.tolist())
+    for text in counted:
+        assert set(_cut(tokenizer, text)) <= kept
+    for text in [*counted, *others, *sentences("en")[::16]]:
+        ids = _cut(tokenizer, text)
+        # WordPiece calls a whole word unknown, and may know it after a wrong start is gone.
+        if kept.issuperset(ids) and not (kind == "bert" and tokenizer.unk_token_id in ids):
+            assert rows[_cut(trimmed, text)].tolist() == ids
+
+
+@every_kind
+def test_nothing_known_becomes_unknown(kind: str) -> None:
+    tokenizer = make_tokenizer(kind)
+    _, trimmed = _trim(tokenizer, list(LINES), min_count=50)
+    assert len(trimmed) < len(tokenizer)
+    shorter = 0
+    for line in LINES:
+        before, after = _cut(tokenizer, line), _cut(trimmed, line)
+        assert after.count(trimmed.unk_token_id) <= before.count(tokenizer.unk_token_id)
+        shorter += len(before) < len(after)
+    assert shorter > len(LINES) / 4
+
+
+@every_kind
+def test_rows_are_renumbered_in_the_old_order(kind: str) -> None:
+    tokenizer = make_tokenizer(kind)
+    rows, trimmed = _trim(tokenizer, sentences("de"))
+    assert (np.diff(rows) > 0).all()
+    assert len(rows) < len(tokenizer) * 0.7
+    assert sorted(trimmed.get_vocab().values()) == list(range(len(rows)))
+    assert len(trimmed) == len(rows)
+    new = trimmed.convert_ids_to_tokens(list(range(len(rows))))
+    assert new == tokenizer.convert_ids_to_tokens(rows.tolist())
+
+
+@every_kind
+def test_special_tokens_keep_their_roles(kind: str) -> None:
+    tokenizer = make_tokenizer(kind)
+    rows, trimmed = _trim(tokenizer, sentences("de"))
+    assert trimmed.special_tokens_map == tokenizer.special_tokens_map
+    for role in ROLES:
+        old, new = (getattr(t, f"{role}_token_id") for t in (tokenizer, trimmed))
+        assert (old is None) == (new is None)
+        assert old is None or rows[new] == old, role
+    assert rows[trimmed.all_special_ids].tolist() == tokenizer.all_special_ids
+    line = sentences("de")[5]
+    for arguments in ([line], [line, "ein Hund"], [f"{line} {tokenizer.mask_token} ein Haus"]):
+        before, after = tokenizer(*arguments), trimmed(*arguments)
+        assert rows[after.pop("input_ids")].tolist() == before.pop("input_ids")
+        assert after == before
+        skip = {"skip_special_tokens": True}
+        assert trimmed.decode(trimmed(*arguments)["input_ids"], **skip) == tokenizer.decode(
+            tokenizer(*arguments)["input_ids"], **skip
+        )
+
+
+@pytest.mark.parametrize("kind", ["unigram", "xlmr", "byte_bpe", "roberta"])
+def test_the_layout_stays_the_familys(kind: str) -> None:
+    _, trimmed = _trim(make_tokenizer(kind), sentences("ru"))
+    assert trimmed.convert_tokens_to_ids(["<s>", "<pad>", "</s>", "<unk>"]) == [0, 1, 2, 3]
+    assert trimmed.mask_token_id == len(trimmed) - 1
+
+
+@every_kind
+def test_with_all_rows_nothing_changes(kind: str) -> None:
+    tokenizer = make_tokenizer(kind)
+    same = trim_tokenizer(tokenizer, np.arange(len(tokenizer)))
+    before, after = (json.loads(t.backend_tokenizer.to_str()) for t in (tokenizer, same))
+    before |= {"padding": None, "truncation": None}
+    assert after == before
+
+
+@every_kind
+def test_it_survives_a_save(kind: str, tmp_path: Path) -> None:
+    _, trimmed = _trim(make_tokenizer(kind), sentences("de"))
+    trimmed.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.get_vocab() == trimmed.get_vocab()
+    for line in LINES[::7]:
+        assert loaded(line, line).data == trimmed(line, line).data
+    assert loaded.special_tokens_map == trimmed.special_tokens_map
+
+
+def test_settings_stay_and_a_length_that_was_asked_for_does_not() -> None:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=make_tokenizer("byte_bpe").backend_tokenizer,
+        **make_tokenizer("byte_bpe").special_tokens_map,
+        extra_special_tokens=["<de>", "<sw>"],
+        model_max_length=77,
+        padding_side="left",
+        truncation_side="left",
+        model_input_names=["input_ids"],
+        chat_template="{{ messages }}",
+        add_prefix_space=True,
+    )
+    line = sentences("en")[0]
+    short = tokenizer([line, "a"], padding=True, truncation=True, max_length=4)
+    assert len(short["input_ids"][0]) == 4
+    rows, trimmed = _trim(tokenizer, [line])
+    assert trimmed.backend_tokenizer.truncation is None
+    assert trimmed.backend_tokenizer.padding is None
+    assert rows[_cut(trimmed, line)].tolist() == _cut(tokenizer, line)  # so it was counted whole
+    assert trimmed.model_max_length == 77
+    assert trimmed.padding_side == trimmed.truncation_side == "left"
+    assert trimmed.model_input_names == ["input_ids"]
+    assert trimmed.chat_template == "{{ messages }}"
+    assert trimmed.add_prefix_space
+    assert trimmed.extra_special_tokens == ["<de>", "<sw>"]
+    assert _cut(trimmed, "<sw>") == [len(trimmed) - 1]
+
+
+def test_added_tokens_stay_if_they_are_used_or_special() -> None:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=make_tokenizer("unigram").backend_tokenizer,
+        **make_tokenizer("unigram").special_tokens_map,
+    )
+    tokenizer.add_tokens(["Unbenutztes", "Benutztes", AddedToken("<tag>", special=True), "Zuletzt"])
+    rows, trimmed = _trim(tokenizer, ["ein Benutztes Haus"])
+    assert rows[-2:].tolist() == tokenizer.convert_tokens_to_ids(["Benutztes", "<tag>"])
+    assert trimmed.get_added_vocab().keys() == tokenizer.get_added_vocab().keys() - {
+        "Unbenutztes",
+        "Zuletzt",
+    }
+    for text in ("ein Benutztes Haus", "ein <tag> Haus"):
+        assert rows[_cut(trimmed, text)].tolist() == _cut(tokenizer, text)
+
+
+def test_the_most_frequent_pieces_fill_a_size() -> None:
+    tokenizer = make_tokenizer("unigram")
+    counts = count_pieces(tokenizer, LINES)
+    everything = choose_pieces(counts, tokenizer)
+    fewest = choose_pieces(counts, tokenizer, min_count=int(counts.max()))
+    size = (len(fewest) + len(everything)) // 2
+    rows = choose_pieces(counts, tokenizer, size=size)
+    assert len(rows) == size
+    added = sorted(set(rows) - set(fewest), key=lambda row: (-counts[row], row))
+    left_out = sorted(set(everything) - set(rows), key=lambda row: (-counts[row], row))
+    assert (counts[added[-1]], -added[-1]) > (counts[left_out[0]], -left_out[0])
+    assert counts[added[-1]] == counts[left_out[0]]  # a tie, so that its rule is tested
+    assert choose_pieces(counts, tokenizer, size=10**6).tolist() == everything.tolist()
+    both = choose_pieces(counts, tokenizer, min_count=40, size=size)
+    assert both.tolist() == choose_pieces(counts, tokenizer, min_count=40).tolist()
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "byte_fallback", "end_of_word"])
+def test_a_size_is_kept_to_although_merges_need_others(kind: str) -> None:
+    tokenizer = make_tokenizer(kind)
+    counts = count_pieces(tokenizer, LINES)
+    fewest = len(choose_pieces(counts, tokenizer, min_count=int(counts.max())))
+    for size in range(fewest, fewest + 40):
+        rows = choose_pieces(counts, tokenizer, size=size)
+        assert size - 3 <= len(rows) <= size
+        trim_tokenizer(tokenizer, rows)  # which refuses pieces that could not be merged
+
+
+def test_min_count_leaves_out_what_is_rare() -> None:
+    tokenizer = make_tokenizer("unigram")
+    counts = count_pieces(tokenizer, LINES)
+    rows = choose_pieces(counts, tokenizer, min_count=3)
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    letters = set("".join(pieces[row] for row in np.flatnonzero(counts)))
+    for row, piece in enumerate(pieces):
+        stays = counts[row] >= 3 or piece in letters or piece in tokenizer.all_special_tokens
+        assert (row in rows) == stays, piece
+
+
+def test_the_alphabet_of_bytes_stays() -> None:
+    for kind, names in {
+        "byte_bpe": sorted({*map(chr, range(33, 127)), "Ġ", "Ċ", "é"}),
+        "byte_fallback": [f"<0x{byte:02X}>" for byte in range(256)],
+    }.items():
+        tokenizer = make_tokenizer(kind)
+        rows, trimmed = _trim(tokenizer, ["Haus"])
+        assert set(tokenizer.convert_tokens_to_ids(names)) <= set(rows.tolist())
+        text = "Größe ☃ 猫"
+        assert trimmed.unk_token_id not in _cut(trimmed, text)
+        assert trimmed.decode(_cut(trimmed, text)).strip() == text
+
+
+def test_letters_stay_as_they_are_written_at_every_place() -> None:
+    _, bert = _trim(make_tokenizer("bert"), ["hund"])
+    assert bert.tokenize("nuh") == ["n", "##u", "##h"]
+    _, words_end = _trim(make_tokenizer("end_of_word"), ["Hund"])
+    assert words_end.tokenize("dnu") == ["d", "n", "u</w>"]
+
+
+def test_a_piece_with_a_letter_of_no_row_stays_however_rare() -> None:
+    vocab = [
+        *(("<unk>", 0.0), ("▁", -2.0), ("b", -3.0), ("c", -3.0), ("ab", -4.0), ("bc", -4.0)),
+        ("rare", -5.0),
+    ]
+    tokenizer = _wrap_unigram(vocab)
+    counts = count_pieces(tokenizer, ["ab bc"] + ["b c"] * 9)
+    rows = choose_pieces(counts, tokenizer, min_count=5)
+    kept = tokenizer.convert_ids_to_tokens(rows.tolist())
+    assert kept == ["<unk>", "▁", "b", "c", "ab", "rare"]
+
+
+def test_the_score_of_unknown_letters_stays() -> None:
+    """It is taken from the lowest score; were that piece gone, `abcd` would be cut in two."""
+    vocab = [
+        *(("<unk>", 0.0), ("▁", -1.0), ("b", -9.0), ("ab", -9.0), ("c", -9.0), ("d", -9.0)),
+        *(("bcd", -2.0), ("rare", -20.0), ("z", -4.0)),
+    ]
+    tokenizer = _wrap_unigram(vocab)
+    assert tokenizer.tokenize("abcd") == ["▁", "ab", "c", "d"]
+    without = trim_tokenizer(tokenizer, np.arange(7))
+    assert without.tokenize("abcd") == ["▁", "a", "bcd"]
+    rows, trimmed = _trim(tokenizer, ["abcd bcd"])
+    assert trimmed.tokenize("abcd") == ["▁", "ab", "c", "d"]
+    assert rows.tolist() == list(range(8))
+
+
+def _wrap_unigram(vocab: list[tuple[str, float]]) -> PreTrainedTokenizerBase:
+    tokenizer = Tokenizer(Unigram(vocab, unk_id=0))
+    tokenizer.pre_tokenizer = make_tokenizer("unigram").backend_tokenizer.pre_tokenizer
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
+
+
+def test_all_ways_to_merge_a_piece_stay() -> None:
+    """Converted vocabularies list several merges for one piece."""
+    names = ["<unk>", "a", "b", "c", "ab", "bc", "abc", "x", "xa"]
+    merges = [("x", "a"), ("b", "c"), ("a", "bc"), ("a", "b"), ("ab", "c")]
+    model = BPE({name: row for row, name in enumerate(names)}, merges, unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+    counts = count_pieces(tokenizer, ["abc"])
+    assert counts.tolist() == [0, 0, 0, 0, 0, 0, 1, 0, 0]
+    rows = choose_pieces(counts, tokenizer)
+    assert tokenizer.convert_ids_to_tokens(rows.tolist()) == names[:7]
+    assert trim_tokenizer(tokenizer, rows).tokenize("abcab") == ["abc", "ab"]
+
+
+def test_an_ordinary_piece_with_a_role_stays_with_its_parts() -> None:
+    names = ["<unk>", "a", "b", "ab", "c"]
+    model = BPE({name: row for row, name in enumerate(names)}, [("a", "b")], unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+    tokenizer.pad_token = "ab"
+    rows, trimmed = _trim(tokenizer, ["c"])
+    assert rows.tolist() == [0, 1, 2, 3, 4]
+    assert trimmed.pad_token_id == 3
+
+
+def test_rows_without_a_token_are_gone() -> None:
+    model = BPE({"<unk>": 0, "a": 2, "b": 5, "ab": 7}, [("a", "b")], unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+    rows, trimmed = _trim(tokenizer, ["ab"])
+    assert rows.tolist() == [0, 2, 5, 7]
+    assert trimmed.convert_ids_to_tokens(range(4)) == ["<unk>", "a", "b", "ab"]
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        processors.BertProcessing(("</s>", 8), ("<s>", 7)),
+        processors.RobertaProcessing(("</s>", 8), ("<s>", 7)),
+        processors.Sequence(
+            [
+                processors.ByteLevel(trim_offsets=False),
+                processors.TemplateProcessing("<s> $A </s>", None, [("<s>", 7), ("</s>", 8)]),
+            ]
+        ),
+    ],
+    ids=["bert", "roberta", "sequence"],
+)
+def test_special_tokens_that_stand_last_move(processor: processors.PostProcessor) -> None:
+    names = ["▁", "a", "b", "c", "ab", "ac", "<unk>", "<s>", "</s>"]
+    backend = Tokenizer(Unigram([(name, -1.0) for name in names], unk_id=6))
+    backend.post_processor = processor
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    rows, trimmed = _trim(tokenizer, ["ab"])
+    assert rows.tolist() == [1, 2, 4, 6, 7, 8]
+    assert trimmed("ab☃")["input_ids"] == [4, 2, 3, 5]
+
+
+def test_the_special_tokens_of_a_template_stay_without_a_role() -> None:
+    content = json.loads(make_tokenizer("unigram").backend_tokenizer.to_str())
+    content["added_tokens"] = []
+    backend = Tokenizer.from_str(json.dumps(content))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    rows, trimmed = _trim(tokenizer, ["ein Haus"])
+    assert {0, 2, 3} <= set(rows.tolist())
+    assert rows[trimmed("ein Haus")["input_ids"]].tolist() == tokenizer("ein Haus")["input_ids"]
+
+
+def test_shards_of_a_trimmed_vocabulary_have_its_own_ids() -> None:
+    """The fast way of encoding has SentencePiece cut the words; it must cut them alike."""
+    lines = [" ".join(line.split()) for lines in SENTENCES.values() for line in lines]
+    for counted in (sentences("de"), lines[::2], list(LINES)):
+        _, trimmed = _trim(make_tokenizer("unigram"), counted, min_count=2)
+        encoded = SentenceEncoder(trimmed.backend_tokenizer).encode(lines)
+        assert encoded.ids.tolist() == [i for line in lines for i in _cut(trimmed, line)]
+
+
+def test_robertas_own_vocabulary() -> None:
+    if not VOCABULARY.is_dir():
+        pytest.skip("no shared data beside the checkout")
+    encoder = json.loads((VOCABULARY / "roberta-encoder.json").read_text(encoding="utf-8"))
+    merges = (VOCABULARY / "roberta-vocab.bpe").read_text(encoding="utf-8").splitlines()[1:]
+    backend = Tokenizer(BPE(encoder, [tuple(merge.split(" ")) for merge in merges]))
+    backend.pre_tokenizer = make_tokenizer("roberta").backend_tokenizer.pre_tokenizer
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
+    lines = [line for lines in SENTENCES.values() for line in lines]
+    rows, trimmed = _trim(tokenizer, lines)
+    assert 256 < len(rows) < 2_000
+    for line in lines:
+        assert rows[_cut(trimmed, line)].tolist() == _cut(tokenizer, line)
