@@ -48,8 +48,10 @@ bench: $(READY)  ## Measure ours and the peers side by side
 	$(BIN)/python benchmarks/corpus.py peer
 	$(BIN)/python benchmarks/wikitext.py
 
-docs: $(READY)  ## Write the recipe reference and the API pages into site/
+docs: $(READY)  ## Build the documentation site into site/; a broken link fails
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/python docs/build.py
+	$(BIN)/mkdocs build --quiet
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

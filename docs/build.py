@@ -1,17 +1,20 @@
-"""Build the documentation: two references (Markdown, kept in git) and API pages (HTML).
+"""Write the reference pages that are generated from the code: recipe, languages, commands.
 
-`python docs/build.py` writes `docs/recipe.md`, `docs/languages.md` and `site/`; `--check` only says
-whether the references are up to date, which the tests use.
+`make docs` runs this file and then builds the site with mkdocs, which fails on a broken link. The
+tests check that the pages are up to date.
 """
 
 from __future__ import annotations
 
-import sys
 import typing
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic_core import PydanticUndefined
+from typer.main import get_command
 
+from metaxlm.cli.application import app
 from metaxlm.languages import LANGUAGES
 from metaxlm.recipe import Recipe, Section
 
@@ -115,25 +118,42 @@ def language_table() -> str:
     return "\n".join([*head, *lines]) + "\n"
 
 
+def list_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield a command and its subcommands with their full names."""
+    yield name, command
+    for child_name, child in getattr(command, "commands", {}).items():
+        yield from list_commands(child, f"{name} {child_name}")
+
+
+def command_reference() -> str:
+    """Return the command reference as Markdown."""
+    lines = ["# Commands", "", "Written by `make docs` from the help texts.", ""]
+    for name, command in list_commands(get_command(app), "metaxlm"):
+        shown = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
+        lines += [f"## {name}", "", *(command.help or "").splitlines(), ""]
+        if shown:
+            lines += ["| parameter | default | meaning |", "|---|---|---|"]
+        for parameter in shown:
+            is_option = parameter.param_type_name == "option"
+            metavar = parameter.metavar or parameter.name.upper()
+            label = ", ".join(parameter.opts) if is_option else metavar
+            default = parameter.default
+            is_set = default is not None and default != () and not callable(default)
+            text = "required" if parameter.required else f"`{default}`" if is_set else ""
+            meaning = (getattr(parameter, "help", None) or "").replace("|", "\\|")
+            lines.append(f"| `{label}` | {text} | {meaning} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
 PAGES = {
     ROOT / "docs" / "recipe.md": reference,
     ROOT / "docs" / "languages.md": language_table,
+    ROOT / "docs" / "commands.md": command_reference,
 }
-"""What is made from the code and kept in git."""
-
-
-def main() -> None:
-    """Write everything, or check the references."""
-    if "--check" in sys.argv:
-        sys.exit(any(path.read_text(encoding="utf-8") != make() for path, make in PAGES.items()))
-    for path, make in PAGES.items():
-        path.write_text(make(), encoding="utf-8")
-    import pdoc
-
-    pdoc.render.configure(docformat="google")
-    pdoc.pdoc("metaxlm", "!metaxlm.__main__", output_directory=ROOT / "site")
-    print(f"wrote {', '.join(str(path.relative_to(ROOT)) for path in PAGES)} and site/index.html")
+"""Pages that are generated from the code and kept in git."""
 
 
 if __name__ == "__main__":
-    main()
+    for path, make in PAGES.items():
+        path.write_text(make(), encoding="utf-8")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_the_references_are_up_to_date() -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "build.py"))["PAGES"]
-    assert len(pages) == 2
+    assert len(pages) == 3
     for path, make in pages.items():
         assert path.read_text(encoding="utf-8") == make(), f"{path.name}: run `make docs`"
 
