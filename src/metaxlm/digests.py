@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -106,8 +106,8 @@ def require_whole(path: Path, fix: str | None = None) -> None:
 def write_listed(folder: Path, name: str, text: str) -> None:
     """Write a text file and its digest into the folder's list: its marker, else `digests.json`.
 
-    The list is written first and keeps the digest of the earlier content, so that a kill between
-    the two does not look like damage.
+    A kill between the two writes does not look like damage: a new file is written before the list,
+    and for a changed file the list is written first and keeps the earlier digest.
     """
     record = folder / (MARKER if (folder / MARKER).is_file() else DIGESTS)
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,17 +118,13 @@ def write_listed(folder: Path, name: str, text: str) -> None:
         content = text.encode("utf-8")
         digest = hashlib.sha256(content).hexdigest()
         files[name] = {"bytes": len(content), "sha256": digest}
-        if earlier is not None and earlier != files[name]:
+        if earlier is None:
+            write_text(folder / name, text)
+        elif earlier != files[name]:
             files[name]["earlier"] = earlier
         write_sealed(record, value)
-        try:
+        if earlier is not None:
             write_text(folder / name, text)
-        except BaseException:
-            if not (folder / name).is_file():  # a list that names it would call it missing
-                del files[name]
-                with suppress(OSError):
-                    write_sealed(record, value)
-            raise
 
 
 @contextmanager

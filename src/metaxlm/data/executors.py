@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
@@ -263,8 +263,8 @@ def _start_worker(reporter: Connection, log: Path) -> None:
     """Set up a worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
-    # Output of libraries would damage the progress bar.
-    with log.open("ab") as file:
+    # Output of libraries would damage the progress bar. A worker can do without its log.
+    with suppress(OSError), log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     faulthandler.enable()
