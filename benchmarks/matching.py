@@ -2,7 +2,7 @@
 
     python benchmarks/matching.py --vocabularies DIR --dictionaries DIR
 
-`--vocabularies` holds `xlmr-pieces.txt.xz` (a piece a line), `roberta-encoder.json` and
+`--vocabularies` holds `xlmr-pieces.txt.xz` (one piece per line), `roberta-encoder.json` and
 `roberta-vocab.bpe`; `--dictionaries` MUSE's files. Prints the rows that each rule matches, on its
 own and together, the coverage by script without and with dictionaries, and the seconds on one core.
 """

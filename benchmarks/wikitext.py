@@ -4,7 +4,7 @@
 
 Both get the pages of the hand-written dumps in `tests/data/dumps` again and again, then two hard
 pages: web links that are not closed, and templates nested ten thousand deep. The peer only strips
-markup; ours also drops tables, files, references and list items that are no prose.
+markup; ours also drops tables, files, references and list items that are not prose.
 """
 
 from __future__ import annotations
