@@ -1,0 +1,79 @@
+"""Run the examples of the tutorials, in the order of the page, with small files of their names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from metaxlm.cli import main
+from tests.toy_runs import RECIPE, run
+
+DOCS = Path(__file__).parents[1] / "docs"
+TUTORIALS = ("match", "own_text", "compare", "reproduce")
+SMALLER = {
+    "size: 64000": "size: 400",
+    "layers: 12, hidden: 768, heads: 12, ffn: 3072, max_positions: 512":
+        "layers: 2, hidden: 16, heads: 2, ffn: 32, max_positions: 64",
+    "steps: 40000, warmup_steps: 2000": "steps: 4, warmup_steps: 1, batch_size: 4, length: 32",
+    "train: {en: tickets": "epochs: 1\nlength: 32\ntrain: {en: tickets",
+}  # fmt: skip
+"""Sizes in the examples, replaced by those of the toy encoder."""
+BLOCK = re.compile(r'^```(\w+)(?: title="(.+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an English encoder, a tokenizer, text, dictionaries and data sets."""
+    folder = tmp_path_factory.mktemp("tutorials")
+    (folder / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    assert run(folder, "--quiet") == 0
+    toy = folder / "runs" / "toy"
+    shutil.copytree(toy / "meta" / "model", folder / "english")
+    shutil.copytree(toy / "vocabulary" / "multilingual", folder / "multilingual")
+    shutil.copytree(toy / "corpus" / "tasks" / "muse", folder / "muse")
+    shutil.copytree(toy / "corpus" / "tasks", folder / "data")
+    (folder / "text").mkdir()
+    for language in ("en", "de"):
+        sentences = sorted((toy / "corpus" / "text" / language).glob("*.txt"))
+        text = "".join(path.read_text("utf-8") for path in sentences)
+        (folder / "text" / f"{language}.txt").write_text(text, encoding="utf-8")
+    (folder / "tickets").mkdir()
+    rows = ["text\tlabel", "My bill is wrong.\tbilling", "It does not start.\ttechnical"]
+    for name in ("train", "dev", "test.en", "test.de"):
+        (folder / "tickets" / f"{name}.tsv").write_text("\n".join([*rows, *rows[1:]]) + "\n")
+    call(["publish", str(toy), str(folder / "published")])
+    return folder
+
+
+def call(arguments: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["metaxlm", *arguments])
+        main()
+    assert not ended.value.code, shlex.join(arguments)
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_examples_run(name: str, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "compare" and not (desk / "runs" / "own").exists():
+        pytest.skip("needs the run of own_text")
+    monkeypatch.chdir(desk)
+    blocks = BLOCK.findall((DOCS / "tutorials" / f"{name}.md").read_text("utf-8"))
+    assert blocks
+    values: dict[str, object] = {}
+    for language, title, code in blocks:
+        if language == "yaml":
+            for large, small in SMALLER.items():
+                code = code.replace(large, small)
+            Path(title).write_text(code, encoding="utf-8")
+        elif language == "python":
+            exec(compile(code, f"{name}.md", "exec"), values)
+        else:
+            for line in code.splitlines():
+                command, *arguments = shlex.split(line)
+                assert command == "metaxlm", line
+                call([*arguments, *(["--device", "cpu"] if arguments[0] == "run" else [])])
