@@ -1,12 +1,27 @@
-"""metaxlm: turn a strong monolingual encoder into a cross-lingual one, and prove what it gained."""
+"""metaxlm: turn a strong monolingual encoder into a cross-lingual one; measure what it gained."""
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from metaxlm.errors import MetaXLMError
+
+if TYPE_CHECKING:
+    from metaxlm.api import align, embed, evaluate, load_results, match, mine
 
 try:
     __version__ = version("metaxlm")
 except PackageNotFoundError:  # a checkout on the path, not installed
     __version__ = "0+checkout"
 
-__all__ = ["MetaXLMError", "__version__"]
+__all__ = [
+    "MetaXLMError", "__version__", "align", "embed", "evaluate", "load_results", "match", "mine",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import the functions of `metaxlm.api` on first use, because they need torch."""
+    if name in __all__:
+        from metaxlm import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'metaxlm' has no attribute {name!r}")

@@ -1,0 +1,131 @@
+"""Functions of `import metaxlm`: what the commands do, for use in Python.
+
+A model is a path or a hub id, as in `--model`: a Hugging Face folder, a variant of a run such as
+`runs/demo/variants/xlm`, or a name such as `xlm-roberta-base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from metaxlm.analysis.results import load_results
+from metaxlm.errors import MetaXLMError
+from metaxlm.init.start import match
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.pretrain.distributed import choose_device
+from metaxlm.probe.aligners import AlignSettings
+from metaxlm.probe.alignment import align_words
+from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
+from metaxlm.probe.retrieval import Margin, mine_pairs
+from metaxlm.run.evaluate import evaluate_models
+from metaxlm.run.models import open_one_model
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from pandas import DataFrame
+
+__all__ = ["align", "embed", "evaluate", "load_results", "match", "mine"]
+
+Text = str | Sequence[str]
+
+
+def embed(
+    model: str | Path | AnyEncoder,
+    texts: Sequence[str],
+    *,
+    layer: int | str | None = -1,
+    device: str = "auto",
+) -> NDArray[np.float32]:
+    """Return the mean hidden states of one layer as an array [texts, hidden size].
+
+    Layer 0 is the embedding output and -1 the last layer. `6..8` is the mean of three layers. None
+    is the layer at two thirds of the depth.
+    """
+    encoder, layers = _open(model, layer)
+    vectors = embed_texts(encoder, texts, choose_device(device), layers=layers)
+    return vectors[0].numpy()
+
+
+def align(
+    model: str | Path | AnyEncoder,
+    pairs: Sequence[tuple[Text, Text]],
+    *,
+    layer: int | str | None = None,
+    method: Literal["transport", "sinkhorn", "argmax", "itermax", "match", "softmax"] = "transport",
+    device: str = "auto",
+) -> list[list[tuple[int, int]]]:
+    """Return the linked words of each sentence pair as (source word, target word), from 0.
+
+    A sentence is a list of words, or text with spaces between words.
+    """
+    encoder, layers = _open(model, layer)
+    words = [tuple(_split(side) for side in pair) for pair in pairs]
+    settings = AlignSettings(method=method)
+    links = align_words(encoder, words, choose_device(device), settings=settings, layers=layers)
+    return [sorted(found) for found in links[0]]
+
+
+def mine(
+    model: str | Path | AnyEncoder,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    layer: int | str | None = None,
+    margin: Margin = "ratio",
+    threshold: float | None = None,
+    device: str = "auto",
+) -> DataFrame:
+    """Find translations in two lists of sentences; return the pairs, best first.
+
+    The columns `source` and `target` are positions in the lists, `score` is the margin over the
+    nearest neighbors.
+    """
+    import pandas as pd
+
+    encoder, layers = _open(model, layer)
+    chosen = choose_device(device)
+    sides = [embed_texts(encoder, side, chosen, layers=layers)[0] for side in (source, target)]
+    k = min(4, len(source), len(target))
+    found = mine_pairs(*sides, margin=margin, k=k, threshold=threshold, device=chosen)
+    columns = {"score": found.score_P, "source": found.source_P, "target": found.target_P}
+    return pd.DataFrame({name: values.numpy() for name, values in columns.items()})
+
+
+def evaluate(
+    models: str | Sequence[str],
+    tasks: str | Sequence[str],
+    *,
+    data: str | Path | None = None,
+    output: str | Path = "evaluation",
+    device: str = "auto",
+    **options: Any,
+) -> DataFrame:
+    """Finetune and test models on tasks; return the scores as `load_results` does.
+
+    Tasks are names such as `xnli`, `xtreme`, `tatoeba` or `alignment`, or YAML files. Complete jobs
+    in `output` are not repeated. Further options are those of `metaxlm evaluate`: `seeds`,
+    `languages`, `sources`, `select`, `settings`, `keep_models`, `limit`.
+    """
+    models, tasks = ([names] if isinstance(names, str) else names for names in (models, tasks))
+    folder = None if data is None else Path(data)
+    evaluate_models(models, tasks, folder, Path(output), choose_device(device), **options)
+    return load_results(Path(output))
+
+
+def _open(
+    model: str | Path | AnyEncoder, layer: int | str | None
+) -> tuple[AnyEncoder, tuple[LayerChoice, ...]]:
+    encoder = model if isinstance(model, AnyEncoder) else open_one_model(str(model))
+    depth = encoder.encoder.config.num_layers
+    layers = default_layer(depth) if layer is None else parse_layers(str(layer), depth)
+    if len(layers) != 1:
+        raise MetaXLMError(f"layer {layer!r}: {len(layers)} layers; choose one")
+    return encoder, layers
+
+
+def _split(side: Text) -> tuple[str, ...]:
+    return tuple(side.split() if isinstance(side, str) else side)
