@@ -19,7 +19,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the functions of `metaxlm.api` on first use, because they need torch."""
+    """Import the functions of `metaxlm.api` on first use; most of them need torch."""
+    if name == "load_results":  # needs no torch
+        from metaxlm.analysis.results import load_results
+
+        return load_results
     if name in __all__:
         from metaxlm import api
 
