@@ -22,12 +22,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from transformers import RobertaTokenizerFast
 
-from metaxlm.init.canonical import Vocabulary, list_vocabulary, read_vocabulary
 from metaxlm.init.dictionaries import load_dictionaries
 from metaxlm.init.ledger import coverage
 from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.vocabulary import Vocabulary, list_vocabulary, read_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 
 def read_pieces(path: Path) -> Vocabulary:

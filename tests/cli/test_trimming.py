@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.model.huggingface import save_pretrained
 from tests.commands import Command
 from tests.conftest import sentences
 

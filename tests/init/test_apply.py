@@ -9,12 +9,12 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.apply import Parts, initialize
-from metaxlm.init.canonical import list_vocabulary
 from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.start import Parts, initialize
+from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 SEED = 7
 WORDS = "encoder.embeddings.words.weight"

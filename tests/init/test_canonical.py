@@ -6,8 +6,8 @@ from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.canonical import list_vocabulary, read_vocabulary
-from metaxlm.vocab.token_forms import Form, Kind, detect_kind, find_form
+from metaxlm.init.vocabulary import list_vocabulary, read_vocabulary
+from metaxlm.vocab.tokens import Form, Kind, detect_kind, surface_form
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ from metaxlm.vocab.token_forms import Form, Kind, detect_kind, find_form
 def test_canonical_form_frees_a_token_from_its_notation(
     kind: Kind, token: str, form: Form | None
 ) -> None:
-    assert find_form(token, kind) == form
+    assert surface_form(token, kind) == form
 
 
 def test_byte_letters_are_those_of_the_tokenizers_library() -> None:
     text = "".join(map(chr, range(0x250))) + "的 кошка 🎉"
     pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     [(letters, _)] = pre_tokenizer.pre_tokenize_str(text)
-    assert find_form(letters, Kind.BYTE_BPE) == (text, False)
-    assert find_form("Ġ" + letters, Kind.BYTE_BPE) == (text, True)
+    assert surface_form(letters, Kind.BYTE_BPE) == (text, False)
+    assert surface_form("Ġ" + letters, Kind.BYTE_BPE) == (text, True)
 
 
 def test_kinds_of_trained_tokenizers(

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+from metaxlm.init.comparison import compare_plans
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.init.canonical import list_vocabulary
-from metaxlm.init.comparison import compare_plans
 from metaxlm.init.dictionaries import Dictionaries
 from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 
 def test_a_plan_is_like_itself(plan: Plan) -> None:

@@ -6,12 +6,11 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.canonical import list_vocabulary
-from metaxlm.init.composition import Counts
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
-from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.plan import Counts, Plan, make_plan
+from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 from tests.init.conftest import WriteDictionaries
 
 

@@ -5,23 +5,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from metaxlm.init.comparison import compare_plans
 from rich.console import Console
 
 from metaxlm.analysis.tables import Table, render_terminal
-from metaxlm.init.canonical import list_vocabulary
-from metaxlm.init.comparison import compare_plans
-from metaxlm.init.coverage_report import (
+from metaxlm.init.ledger import (
     comparison_table,
+    coverage,
     coverage_tables,
     draw_coverage,
+    explain,
     story_text,
     write_coverage,
 )
-from metaxlm.init.ledger import coverage
 from metaxlm.init.plan import Plan, make_plan
-from metaxlm.init.story import explain
+from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 TARGET = list_vocabulary(["<s>", "▁cat", "▁Dog", "▁дом", "ш"], Kind.SENTENCEPIECE)
 SOURCE = list_vocabulary(["<s>", "Ġcat", "Ġdog"], Kind.BYTE_BPE)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.init.canonical import list_vocabulary, read_vocabulary
-from metaxlm.init.matching import (
+from metaxlm.init.rules import (
     RULES,
     TEXT_RULES,
     Matches,
@@ -15,7 +14,8 @@ from metaxlm.init.matching import (
     normalize_text,
     strip_accents,
 )
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.init.vocabulary import list_vocabulary, read_vocabulary
+from metaxlm.vocab.tokens import Kind
 
 SOURCE = ["cat", "Ġcat", "ĠParis", "dog", "Ġhotel", "Ġcafe", "Ġ", "i", "Ã", "<s>", "ĠNATO", "Ġfi"]
 

@@ -8,8 +8,8 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
-from metaxlm.init.matching import RULES, TEXT_RULES
 from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.rules import RULES, TEXT_RULES
 from metaxlm.recipe import MatchingRecipe
 from tests.init.conftest import DICTIONARIES, WriteDictionaries
 

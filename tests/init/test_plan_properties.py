@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaxlm.init.canonical import Vocabulary, list_vocabulary
 from metaxlm.init.dictionaries import Dictionaries, Dictionary, WordPairs
-from metaxlm.init.matching import RULES, TEXT_RULES
 from metaxlm.init.plan import make_plan
+from metaxlm.init.rules import RULES, TEXT_RULES
+from metaxlm.init.vocabulary import Vocabulary, list_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 # Few letters, so that vocabularies meet; accents, cases and a ligature for every rule.
 WORDS = st.text("aAbé\u0301ﬁfiД ", min_size=1, max_size=3).filter(str.strip)
@@ -25,7 +25,7 @@ def _write_pieces(texts: list[tuple[str, bool]]) -> list[str]:
 
 
 def _write_bpe(texts: list[tuple[str, bool]]) -> list[str]:
-    from metaxlm.vocab.token_forms import BYTE_OF_LETTER
+    from metaxlm.vocab.tokens import BYTE_OF_LETTER
 
     letter_of = {byte: letter for letter, byte in BYTE_OF_LETTER.items()}
     return [

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metaxlm.init.canonical import Vocabulary, list_vocabulary
 from metaxlm.init.dictionaries import load_dictionaries
 from metaxlm.init.ledger import coverage
-from metaxlm.init.matching import RULES
 from metaxlm.init.plan import make_plan
+from metaxlm.init.rules import RULES
+from metaxlm.init.vocabulary import Vocabulary, list_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 PIECES = DATA / "vocabulary" / "xlmr-pieces.txt.xz"

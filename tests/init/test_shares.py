@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaxlm.init.canonical import list_vocabulary
-from metaxlm.init.shares import LanguageShares, find_doubtful, measure_shares
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.init.dictionary_rules import LanguageShares, find_doubtful, measure_shares
+from metaxlm.init.vocabulary import list_vocabulary
+from metaxlm.vocab.tokens import Kind
 
 COUNTS = {
     # A large and a small text: what counts is the share of each text.

@@ -27,11 +27,10 @@ from transformers import (
 )
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.apply import Parts
 from metaxlm.init.dictionaries import Dictionaries
 from metaxlm.init.ledger import load_ledger
-from metaxlm.init.start import match
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.init.start import Parts, match
+from metaxlm.model.huggingface import load_pretrained
 from metaxlm.recipe import MatchingRecipe
 
 SIZES = {

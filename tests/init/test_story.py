@@ -5,8 +5,8 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionaries
+from metaxlm.init.ledger import Story, explain, find_rows
 from metaxlm.init.plan import Plan, make_plan
-from metaxlm.init.story import Story, explain, find_rows
 from metaxlm.recipe import MatchingRecipe
 
 

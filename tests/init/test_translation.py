@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.canonical import Vocabulary, read_vocabulary
 from metaxlm.init.dictionaries import Dictionaries, Dictionary, WordPairs
-from metaxlm.init.matching import TEXT_RULES, Finder
-from metaxlm.init.translation import (
+from metaxlm.init.dictionary_rules import (
     OneToMany,
     Translator,
     find_translations,
     guess_frequencies,
 )
+from metaxlm.init.rules import TEXT_RULES, Finder
+from metaxlm.init.vocabulary import Vocabulary, read_vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.init.apply import Parts, initialize
 from metaxlm.init.plan import make_plan
+from metaxlm.init.start import Parts, initialize
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.trimming import choose_pieces, trim_tokenizer
+from metaxlm.vocab.trim import choose_pieces, trim_tokenizer
 from tests.vocab.kinds import LINES, count_pieces, make_tokenizer
 
 COUNTED = LINES[::3]

@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.trimming import trim
+from metaxlm.init.start import trim
 from tests.conftest import sentences
 
 

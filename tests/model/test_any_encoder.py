@@ -17,9 +17,14 @@ from tests.model.encoder_kinds import ALL, FOREIGN, OURS, SENTENCES, SIZES, writ
 from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.any_encoder import AnyEncoder, load_encoder, make_task_model
+from metaxlm.model.any_encoder import (
+    AnyEncoder,
+    ForeignEncoder,
+    _probe,
+    load_encoder,
+    make_task_model,
+)
 from metaxlm.model.encoder import Encoder, EncoderConfig
-from metaxlm.model.foreign import ForeignEncoder, _probe
 from metaxlm.model.heads import HeadKind
 
 # DeBERTa still asks for it when it is imported.

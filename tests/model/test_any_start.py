@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model import model_folder
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.model.huggingface import load_pretrained
 
 SENTENCES = ["the cat sees a dog", "a small house", "the old man likes the red house"]
 Write = Callable[..., Path]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metaxlm.model.dropout import Dropout, draw_factors
+from metaxlm.model.encoder import Dropout, draw_factors
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

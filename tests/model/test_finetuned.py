@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from metaxlm.model.finetuned import load_finetuned, save_finetuned
 from safetensors.torch import load_file, save_file
 from tests.model.encoder_kinds import ALL, write_folder
 from torch import Tensor, nn
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder, make_task_model
-from metaxlm.model.finetuned import load_finetuned, save_finetuned
 from metaxlm.model.heads import HeadKind
 
 LABELS: dict[HeadKind, tuple[str, ...]] = {

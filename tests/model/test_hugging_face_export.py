@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.model.huggingface import load_pretrained, save_pretrained
 
 SENTENCES = [
     "the cat sees a dog",

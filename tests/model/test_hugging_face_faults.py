@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model import families
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.model.huggingface import load_pretrained
 
 Tensors = dict[str, torch.Tensor]
 Edit = Callable[[Tensors], None]

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.model.huggingface import load_pretrained
 
 Tensors = dict[str, torch.Tensor]
 Edit = Callable[[Tensors], None]

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 
 SENTENCES = [
     "Hi.",

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import MaskedLM
-from metaxlm.model.families import translate_config
+from metaxlm.model.families import ROBERTA, import_tensors, translate_config
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaggingHead, TaskModel
-from metaxlm.model.names import ROBERTA, import_tensors
 
 TOLERANCE = 1e-5
 VOCAB_SIZE = 77

@@ -21,8 +21,8 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
-from metaxlm.vocab.byte_bpe import train_byte_bpe
-from metaxlm.vocab.special_tokens import wrap_tokenizer
+from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokens import wrap_tokenizer
 from metaxlm.vocab.unigram import train_unigram
 
 LINES = (

@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.loading import load_tokenizer
-from metaxlm.vocab.sentencepiece_training import train_model
+from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.unigram import train_model
 
 LINES = [line for lines in SENTENCES.values() for line in lines]
 XLMR_PIECES = Path(__file__).parents[3] / "shared" / "data" / "vocabulary" / "xlmr-pieces.txt.xz"

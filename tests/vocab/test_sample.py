@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from metaxlm.vocab.sample import sample_counts, sample_sentences
+from metaxlm.vocab.unigram import sample_counts, sample_sentences
 
 
 def _draw(count: int, wanted: int, seed: int) -> list[int]:

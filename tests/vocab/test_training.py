@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from tests.conftest import sentences
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.sentencepiece_training import _cut, _feed, round_scores, train_model
-from metaxlm.vocab.unigram import train_unigram
+from metaxlm.vocab.unigram import _cut, _feed, round_scores, train_model, train_unigram
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -132,7 +131,7 @@ def test_a_killed_training_is_told() -> None:
 
 PROGRAM = """
 import itertools
-from metaxlm.vocab.sentencepiece_training import train_model
+from metaxlm.vocab.unigram import train_model
 words = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
 lines = (" ".join(words[i % 7919 : i % 7919 + 30]) for i in range(60_000))
 print("go", flush=True)

@@ -18,7 +18,7 @@ from tokenizers.models import BPE, Unigram
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.data.encode import SentenceEncoder
-from metaxlm.vocab.trimming import choose_pieces, trim_tokenizer
+from metaxlm.vocab.trim import choose_pieces, trim_tokenizer
 
 ROLES = ("bos", "eos", "sep", "cls", "pad", "unk", "mask")
 VOCABULARY = Path(__file__).parents[2] / ".." / "shared" / "data" / "vocabulary"

@@ -15,8 +15,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocab import trimming_loss
-from metaxlm.vocab.trimming import choose_pieces, trim_tokenizer
-from metaxlm.vocab.trimming_loss import TrimLoss, measure_loss
+from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
 
 
 @pytest.mark.parametrize("kind", KINDS)

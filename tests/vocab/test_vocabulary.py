@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, RobertaTokenizer
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.bpe import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 
 LINES = [

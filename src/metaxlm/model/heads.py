@@ -63,7 +63,7 @@ class SpanHead(nn.Module):
 
 
 def make_head(kind: HeadKind, config: EncoderConfig, num_classes: int) -> nn.Module:
-    """Create a head with weights from torch's global generator; a span head ignores `num_classes`."""
+    """Create a head from torch's global generator; a span head ignores `num_classes`."""
     if kind == "classification":
         return ClassificationHead(config, num_classes)
     return TaggingHead(config, num_classes) if kind == "tagging" else SpanHead(config)
