@@ -39,6 +39,7 @@ _BERT_LAYER = {
     "ffn_out": "output.dense",
     "ffn_norm": "output.LayerNorm",
 }
+_HEAD = ("head.dense", "head.norm", "head")
 _EMBEDDINGS = {
     "words": "word_embeddings",
     "positions": "position_embeddings",
@@ -61,20 +62,12 @@ class Family:
     layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)
     """Modules of our `Layer` to theirs; one of ours may join several."""
     head_prefix: str = "lm_head."
-    head: Mapping[str, str] = field(
-        default_factory=lambda: {
-            "head.dense": "lm_head.dense",
-            "head.norm": "lm_head.layer_norm",
-            "head": "lm_head",
-        }  # fmt: skip
-    )
-    """Modules of our `MaskedLMHead` to theirs; `head` has the output bias."""
+    head: tuple[str, str, str] = ("lm_head.dense", "lm_head.layer_norm", "lm_head")
+    """Dense layer and LayerNorm of the MLM head, and the module with the output bias."""
     decoder: str = "lm_head.decoder"
     """The output projection, which repeats the token embeddings."""
-    classifier: Mapping[str, str] = field(
-        default_factory=lambda: {"dense": "classifier.dense", "output": "classifier.out_proj"}
-    )
-    """Modules of our `ClassificationHead` to theirs."""
+    classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")
+    """Dense and output layer of the classification head."""
     offsets_positions: bool = True
     """Whether the first position is the padding id + 1, not 0."""
     has_token_types: bool = True
@@ -84,8 +77,8 @@ class Family:
         module, kind = parameter.rsplit(".", 1)
         if match := re.fullmatch(r"encoder\.layers\.(\d+)\.(.+)", module):
             names = [f"{self.stack}.{match[1]}.{name}" for name in self.layer[match[2]].split()]
-        elif module in self.head:
-            names = [self.head[module]]
+        elif module in _HEAD:
+            names = [self.head[_HEAD.index(module)]]
         else:
             names = [f"embeddings.{_EMBEDDINGS[module.removeprefix('encoder.embeddings.')]}"]
         return [f"{name}.{kind}" for name in names]
@@ -96,14 +89,14 @@ FAMILIES = {
         "Bert",
         base="bert",
         head_prefix="cls.predictions.",
-        head={
-            "head.dense": "cls.predictions.transform.dense",
-            "head.norm": "cls.predictions.transform.LayerNorm",
-            "head": "cls.predictions",
-        },
+        head=(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions",
+        ),
         decoder="cls.predictions.decoder",
         # BERT's pooler is the dense layer and tanh of our head.
-        classifier={"dense": "bert.pooler.dense", "output": "classifier"},
+        classifier=("bert.pooler.dense", "classifier"),
         offsets_positions=False,
     ),
     "camembert": Family("Camembert"),
@@ -131,11 +124,7 @@ FAMILIES = {
             "ffn_norm": "output_layer_norm",
         },
         head_prefix="vocab_",
-        head={
-            "head.dense": "vocab_transform",
-            "head.norm": "vocab_layer_norm",
-            "head": "vocab_projector",
-        },
+        head=("vocab_transform", "vocab_layer_norm", "vocab_projector"),
         decoder="vocab_projector",
         offsets_positions=False,
         has_token_types=False,
@@ -180,7 +169,7 @@ _BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert
 # TensorFlow's names for LayerNorm, which the first BERT checkpoints have.
 _OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
-_TOKEN_TYPES = "encoder.embeddings.token_types.weight"
+TOKEN_TYPES = "encoder.embeddings.token_types.weight"
 
 
 def explain_decoder(model_type: str) -> str:
@@ -277,7 +266,7 @@ def import_tensors(
         shapes = {name: value.shape for name, value in MaskedLM(config).state_dict().items()}
     parts = {name: family.find_names(name) for name in shapes}
     if not family.has_token_types:
-        del parts[_TOKEN_TYPES]
+        del parts[TOKEN_TYPES]
     _reject_unknown(found, parts, family)
     missing = [name for name, parts_of in parts.items() if not found.keys() >= set(parts_of)]
     lost = [name for name in missing if name.startswith("encoder.")]
@@ -293,7 +282,7 @@ def import_tensors(
         if name not in missing
     }
     if not family.has_token_types:
-        state[_TOKEN_TYPES] = torch.zeros(shapes[_TOKEN_TYPES], device="cpu")
+        state[TOKEN_TYPES] = torch.zeros(shapes[TOKEN_TYPES], device="cpu")
     if missing:
         # `torch.manual_seed` would seed the generators of every GPU as well.
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -340,7 +329,7 @@ def _drop_tied_decoder(found: dict[str, Tensor], family: Family) -> None:
             "embedding), but metaxlm ties the two; use a checkpoint trained with "
             "tie_word_embeddings"
         )
-    bias, name = found.pop(f"{family.decoder}.bias", None), f"{family.head['head']}.bias"
+    bias, name = found.pop(f"{family.decoder}.bias", None), f"{family.head[2]}.bias"
     if bias is not None and not torch.equal(found.setdefault(name, bias), bias):
         raise MetaXLMError(
             f"{family.decoder}.bias differs from {name}, but the two are one parameter; "

@@ -23,6 +23,7 @@ from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM
 from metaxlm.model.families import (
     FAMILIES,
+    TOKEN_TYPES,
     export_tensors,
     import_tensors,
     read_config,
@@ -92,13 +93,10 @@ def save_pretrained(
     _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
     # XLM-RoBERTa numbers positions from pad_id + 1 and has one token type.
     state = model.state_dict()
-    positions, types = (
-        f"encoder.embeddings.{name}.weight" for name in ("positions", "token_types")
-    )
-    padding_D = state[positions].new_zeros(
-        config.pad_id + 1 - config.position_offset, config.hidden_size
-    )
-    state[positions] = torch.cat([padding_D, state[positions]])
+    positions, types = "encoder.embeddings.positions.weight", TOKEN_TYPES
+    num_new = config.pad_id + 1 - config.position_offset
+    padding_RD = state[positions].new_zeros(num_new, config.hidden_size)
+    state[positions] = torch.cat([padding_RD, state[positions]])
     state[types] = state[types][:1]
     with atomic_folder(folder) as temporary:
         tensors = export_tensors(state, FAMILIES["xlm-roberta"])
@@ -136,7 +134,7 @@ def export_task_model(
     if kind == "classification":
         values["problem_type"] = "single_label_classification"
     modules = {
-        "classification": family.classifier,
+        "classification": dict(zip(("dense", "output"), family.classifier, strict=True)),
         "tagging": {"output": "classifier"},
         "span": {"output": "qa_outputs"},
     }[kind]
