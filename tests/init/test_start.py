@@ -158,9 +158,8 @@ def test_another_length(
 
 def test_parts_and_seed(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
     body = match(bert, pieces, parts=Parts.preset("body"), seed=3)
-    assert (
-        body.remarks[0] == "randomly initialized by choice: words, positions, embedding_norm, head"
-    )
+    names = "words, positions, embedding_norm, head"
+    assert body.remarks[0] == f"randomly initialized by choice: {names}"
     source = load_pretrained(bert).model.state_dict()
     for name, value in body.model.state_dict().items():
         assert torch.equal(value, source[name]) == name.startswith("encoder.layers."), name
@@ -172,7 +171,7 @@ def test_parts_and_seed(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
 def test_sizes_settings_and_counts(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
     counts = np.zeros(len(pieces), np.int64)
     counts[pieces.convert_tokens_to_ids(["▁London", "ш"])] = (3, 1)
-    recipe = MatchingRecipe(rules=["direct"], filler="normal")
+    recipe = MatchingRecipe(rules=["direct", "lower"], filler="normal")
     start = match(bert, pieces, matching=recipe, token_counts={"de": counts})
     assert start.plan.recipe == recipe
     assert start.coverage["by_language"]["de"]["matched"] == 0.75
