@@ -30,7 +30,7 @@ from metaxlm.files import dump_json, read_json
 from metaxlm.hub import CONFIG, HUB, first_line, read_auto_config
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import Encoder, EncoderConfig
-from metaxlm.model.families import FAMILIES, explain_decoder, read_config, translate_config
+from metaxlm.model.families import FAMILIES, read_config, translate_config
 from metaxlm.model.heads import HeadKind, TaskModel, make_head
 from metaxlm.model.huggingface import (
     CLASS_ENDINGS,
@@ -282,8 +282,8 @@ def _read_foreign_config(folder: Path) -> PreTrainedConfig:
     is_decoder = getattr(config, "is_decoder", False)
     is_encoder = model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if not is_encoder or is_decoder or config.is_encoder_decoder:
-        reason = "is set to be a decoder here" if is_decoder else explain_decoder(model_type)
-        reason = reason or "is not trained to fill masks in"
+        reason = "has a decoder" if config.is_encoder_decoder else "is not trained to fill masks in"
+        reason = "is set to be a decoder here" if is_decoder else reason
         raise MetaXLMError(
             f"{folder / CONFIG}: model_type is {model_type!r}, which {reason}; "
             "metaxlm finetunes and evaluates encoders that read both ways"

@@ -1,8 +1,8 @@
 """Encoder families: the architectures of transformers that our `Encoder` computes exactly.
 
 A `Family` maps the keys of config.json to `EncoderConfig` and the tensor names of a checkpoint to
-the parameters of `MaskedLM`. To support another architecture, add an entry to `FAMILIES`. All other
-architectures are rejected with the reason; `any_encoder.py` runs them through transformers.
+the parameters of `MaskedLM`. To support another architecture, add an entry to `FAMILIES`.
+`any_encoder.py` runs all others through transformers.
 """
 
 from __future__ import annotations
@@ -139,32 +139,6 @@ _ARCHITECTURES = re.compile(
     "(Model|For(MaskedLM|PreTraining|MultipleChoice|NextSentencePrediction|QuestionAnswering"
     "|SequenceClassification|TokenClassification))"
 )
-# Why a related family is not supported; the reason follows "which".
-_REASONS = {
-    "shares one layer and factorizes its embeddings": "albert",
-    "may give its embeddings another width, and its discriminator has no MLM head": "electra",
-    "has input and output embeddings of different widths": "rembert",
-    "has attention with relative positions": "deberta deberta-v2 mpnet xlnet",
-    "rotates its queries and keys instead of adding positions": (
-        "modernbert nomic_bert eurobert roformer"
-    ),
-    "normalizes before each layer, not after it": (
-        "xlm-roberta-xl roberta-prelayernorm megatron-bert"
-    ),
-    "has other layers and no transform in its MLM head": "xlm flaubert",
-    "has an adapter for each language in its layers": "xmod",
-    "attends to a part of a long text only": "longformer big_bird",
-}
-_NO_ENCODERS = {
-    "has a decoder of its own": "t5 mt5 umt5 bart mbart m2m_100 marian pegasus",
-    "reads from left to right, not both ways": (
-        "gpt2 gpt_neox opt bloom llama mistral gemma gemma2 gemma3_text phi3 qwen2 qwen3"
-    ),
-}
-_REASON_OF = {
-    name: reason for reason, names in (_REASONS | _NO_ENCODERS).items() for name in names.split()
-}
-
 _BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert.")
 # TensorFlow's names for LayerNorm, which the first BERT checkpoints have.
 _OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
@@ -172,21 +146,13 @@ _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 TOKEN_TYPES = "encoder.embeddings.token_types.weight"
 
 
-def explain_decoder(model_type: str) -> str:
-    """Return why a family is not an encoder, to follow "which"; empty if unknown."""
-    reason = _REASON_OF.get(model_type, "")
-    return reason if reason in _NO_ENCODERS else ""
-
-
 def read_config(path: Path) -> dict[str, Any]:
     """Read the config.json of a supported family, completed with the family's defaults."""
     found = read_json(path)
     model_type = found.get("model_type") if isinstance(found, dict) else None
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        reason = _REASON_OF.get(str(model_type))
         raise MetaXLMError(
-            f"{path}: model_type is {model_type!r}{f', which {reason}' if reason else ''}; "
-            f"metaxlm reads {', '.join(FAMILIES)}"
+            f"{path}: model_type is {model_type!r}; metaxlm reads {', '.join(FAMILIES)}"
         )
     default = AutoConfig.for_model(model_type)
     # Some settings have two names (DistilBERT: hidden_size is dim).
