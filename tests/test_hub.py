@@ -1,4 +1,4 @@
-"""Where models come from: paths stay local, hub names reach the hub, one module loads both."""
+"""Sources of models: paths stay local, hub names reach the hub, one module loads both."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_only_names_that_cannot_be_paths_reach_the_hub(tmp_path: Path, endpoint:
         "runs/dmeo": "runs/dmeo: no such folder (for a model of the Hugging Face hub write hf:runs",
         "./org/encoder": "./org/encoder: no such folder",
         "~/dmeo": "~/dmeo: no such folder",
-        "~nobody-here/dmeo": "~nobody-here/dmeo: no such folder",
+        "~unknown-user/dmeo": "~unknown-user/dmeo: no such folder",
         "dmeo/": "dmeo/: no such folder",
         "org/encoder/model": "org/encoder/model: no such folder",
         "org\\encoder": "org\\encoder: no such folder",
@@ -160,8 +160,8 @@ def test_hub_names(
     assert is_hub_name(source) is expected
 
 
-def test_odd_names_are_no_folders(tmp_path: Path) -> None:
-    for name in ("", "x" * 5000, "~nobody-here", "a\0b"):
+def test_odd_names_are_not_folders(tmp_path: Path) -> None:
+    for name in ("", "x" * 5000, "~unknown-user", "a\0b"):
         assert find_local(name) is None
 
 

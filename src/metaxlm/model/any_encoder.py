@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from huggingface_hub import ModelCardData
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -239,9 +238,6 @@ def _write_card(
     source: str, kind: HeadKind, labels: Sequence[str], length: int, facts: Mapping[str, Any]
 ) -> str:
     auto_class = f"AutoModel{CLASS_ENDINGS[kind]}"
-    about = ModelCardData(
-        library_name="transformers", pipeline_tag=_PIPELINES[kind], tags=["metaxlm"]
-    )
     # The card is published: show the last parts of a local path only.
     parts = [part for part in Path(source.removeprefix(HUB)).parts if part not in ("/", "model")]
     rows = {
@@ -253,7 +249,9 @@ def _write_card(
     shown = {key: str(value).replace("|", "\\|").replace("\n", " ") for key, value in rows.items()}
     table = "\n".join(f"| {key} | {value} |" for key, value in shown.items() if value)
     return f"""---
-{about.to_yaml()}
+library_name: transformers
+pipeline_tag: {_PIPELINES[kind]}
+tags: [metaxlm]
 ---
 
 # {facts.get("title", facts.get("task", "Finetuned encoder"))}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from huggingface_hub import ModelCardData
+import yaml
 
 from metaxlm.analysis.results import Results, Row, make_frame
 from metaxlm.analysis.tables import format_cell, markdown_row, section_cell
@@ -53,15 +53,15 @@ def model_card(
     license_id: str = "apache-2.0",
 ) -> str:
     """Return README.md of one variant; `results` may have the rows of all variants."""
-    about = ModelCardData(
-        language=list(recipe["languages"]),
-        license=license_id,
-        library_name="transformers",
-        pipeline_tag="fill-mask",
-        tags=["metaxlm", "multilingual", "cross-lingual", "xlm-roberta"],
-    )
+    about = {
+        "language": list(recipe["languages"]),
+        "license": license_id,
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["metaxlm", "multilingual", "cross-lingual", "xlm-roberta"],
+    }
     blocks = [
-        f"---\n{about.to_yaml()}\n---",
+        f"---\n{yaml.safe_dump(about, sort_keys=False, allow_unicode=True)}---",
         f"# {recipe['name']}: {variant}",
         _describe(recipe, variant),
         _LOADING,

@@ -191,10 +191,7 @@ def choose_pieces(
     With `size`, keep the most frequent of them, at most `size` ids in all. Special tokens, the byte
     alphabet, letters of the text, and the tokens that kept tokens are merged from are always kept.
     """
-    if min_count < 1:
-        raise MetaXLMError(f"trimming: min_count is {min_count}; it must be at least 1")
     file = _read_tokenizer(tokenizer)
-    _check_counts(counts, file)
     used = [row for row in np.flatnonzero(counts).tolist() if row not in file.specials]
     ordered = sorted((row for row in used if counts[row] >= min_count), key=lambda r: -counts[r])
     if not ordered:
@@ -221,32 +218,16 @@ def choose_pieces(
     return np.array(sorted(kept), np.int64)
 
 
-def _check_counts(counts: NDArray[np.int64], file: _TokenizerFile) -> None:
-    size = max(file.tokens) + 1
-    if counts.shape != (size,):
-        raise MetaXLMError(
-            f"trimming: counts of shape {counts.shape} for a vocabulary of {size} rows; count with "
-            "the tokenizer that is to be trimmed"
-        )
-    lost = [row for row in np.flatnonzero(counts).tolist() if row not in file.tokens]
-    if lost:
-        raise MetaXLMError(
-            f"trimming: row {lost[0]} was counted, but has no token; count with the tokenizer that "
-            "is to be trimmed"
-        )
-
-
 def trim_tokenizer(
     tokenizer: PreTrainedTokenizerBase, rows: NDArray[np.int64]
 ) -> PreTrainedTokenizerBase:
-    """Return a tokenizer with the given ids only, renumbered in the old order.
+    """Return a tokenizer with the ids of `choose_pieces` only, renumbered in the old order.
 
     Roles, normalization, templates and settings are kept; truncation and padding are not. The
     class is transformers' generic one, which takes a tokenizer.json unchanged.
     """
     file = _read_tokenizer(tokenizer)
-    tokens = _check_rows(np.asarray(rows), file)
-    new_row = {token: row for row, token in enumerate(tokens)}
+    new_row = {file.tokens[old]: row for row, old in enumerate(rows.tolist())}
     content = {
         **file.content,
         "truncation": None,
@@ -275,29 +256,6 @@ def trim_tokenizer(
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, **settings, **tokenizer.special_tokens_map
     )
-
-
-def _check_rows(rows: NDArray[np.int64], file: _TokenizerFile) -> list[str]:
-    """Return the tokens of the ids; raise if they do not make a tokenizer."""
-    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or (np.diff(rows) <= 0).any():
-        raise MetaXLMError(
-            "trimming: rows must be whole numbers, ascending, none twice; see numpy.unique"
-        )
-    kept = rows.tolist()
-    if lost := [row for row in kept if row not in file.tokens]:
-        raise MetaXLMError(
-            f"trimming: row {lost[0]} has no token; the vocabulary's rows are 0 to "
-            f"{max(file.tokens)}"
-        )
-    if specials := sorted(file.specials.difference(kept)):
-        names = ", ".join(file.tokens[row] for row in specials)
-        raise MetaXLMError(f"trimming: rows without the special tokens {names}; add them")
-    if parents := sorted(file.find_ancestors(kept).difference(kept)):
-        raise MetaXLMError(
-            f"trimming: rows without {file.tokens[parents[0]]!r} (row {parents[0]}) and "
-            f"{len(parents) - 1} more, of which others are merged; choose_pieces adds them"
-        )
-    return [file.tokens[row] for row in kept]
 
 
 def _trim_model(file: _TokenizerFile, new_row: Mapping[str, int]) -> dict[str, Any]:
