@@ -182,7 +182,7 @@ def write_material(options: Namespace, pair: Pair, folder: Path) -> Mask:
 
 
 def classify(pair: Pair, rows_VD: Rows, is_random: Mask, is_blind: Mask) -> NDArray[np.uint8]:
-    """Tell for each row of a tool's output what it starts from."""
+    """Return the kind of origin of each row of a tool's output."""
     assert rows_VD.shape == (len(pair.target), pair.rows_VD.shape[1])
     known = {row.tobytes() for row in pair.rows_VD}
     unknown = pair.rows_VD[pair.source.tokenizer.unk_token_id].tobytes()
@@ -375,7 +375,7 @@ def run_quietly(command: list[str], environment: dict[str, str] | None = None) -
 
 
 def explain(options: Namespace, pair: Pair, is_used: Mask) -> None:
-    """Say what was run and how rows were counted."""
+    """Print what was run and how rows were counted."""
     print("- copied" + (__doc__ or "").split("- copied", 1)[1].split("A peer runs", 1)[0])
     print(
         f"source {len(pair.rows_VD):,} rows, target {len(pair.target):,} rows; word vectors from "

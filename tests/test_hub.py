@@ -18,7 +18,7 @@ import pytest
 
 import metaxlm
 from metaxlm.errors import MetaXLMError
-from metaxlm.hub import find_local, is_hub_name, refuse_code
+from metaxlm.hub import find_local, is_hub_name, reject_code
 
 SOURCES = Path(metaxlm.__file__).parent
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -44,7 +44,7 @@ for source in sys.argv[1:]:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """A stand-in for the Hugging Face hub with one repository, `org/encoder`."""
+    """A local copy of the Hugging Face hub with one repository, `org/encoder`."""
 
     folder: Path
 
@@ -169,7 +169,7 @@ def test_odd_names_are_not_folders(tmp_path: Path) -> None:
 def test_a_configuration_that_json_cannot_read_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(MetaXLMError, match=r"config\.json: .*; restore the file") as caught:
-        refuse_code(tmp_path)
+        reject_code(tmp_path)
     assert "\n" not in str(caught.value)
 
 

@@ -55,7 +55,7 @@ def find_source(source: str | Path, patterns: Sequence[str], needed: Sequence[st
     """Return the local folder of a path, or the cached or downloaded copy of a hub name.
 
     `patterns` are the files to download. A cached copy that has all files in `needed` is used
-    without asking the hub. A folder that asks for code of its own is refused.
+    without a request to the hub. A folder that needs its own code is rejected.
     """
     folder = find_local(source)
     if folder is None and is_hub_name(source):
@@ -64,7 +64,7 @@ def find_source(source: str | Path, patterns: Sequence[str], needed: Sequence[st
         could_be_name = isinstance(source, str) and _HUB_NAME.fullmatch(source)
         hint = f" (for a model of the Hugging Face hub write {HUB}{source})"
         raise MetaXLMError(f"{source}: no such folder{hint if could_be_name else ''}")
-    refuse_code(folder)
+    reject_code(folder)
     return folder
 
 
@@ -89,8 +89,8 @@ def _find_copy(source: str, patterns: Sequence[str], needed: Sequence[str]) -> P
         ) from error
 
 
-def refuse_code(folder: Path) -> None:
-    """Refuse a model folder that asks for Python code of its own or of another package."""
+def reject_code(folder: Path) -> None:
+    """Reject a model folder that needs Python code of its own or of another package."""
     for path in sorted({*folder.glob("config*.json"), *folder.glob("tokenizer_config*.json")}):
         for key, value in _walk(read_json(path)):
             if (key in _CODE_KEYS and value) or (
@@ -132,7 +132,7 @@ def _code_error(path: Path, what: str) -> MetaXLMError:
 
 def read_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a folder with transformers; errors begin with `name`."""
-    refuse_code(folder)
+    reject_code(folder)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
@@ -148,7 +148,7 @@ def read_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
 
 def read_auto_config(folder: Path) -> PreTrainedConfig:
     """Load the config.json of a folder as transformers' class for its `model_type`."""
-    refuse_code(folder)
+    reject_code(folder)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False

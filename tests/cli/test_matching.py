@@ -14,6 +14,7 @@ from transformers import (
 
 from metaxlm.files import read_json
 from metaxlm.init.ledger import load_ledger
+from metaxlm.init.plan import FREQUENCY_WEIGHTED
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.huggingface import save_pretrained
 from tests.commands import Command
@@ -79,7 +80,8 @@ def test_frequency_weighted(metaxlm: Command, encoder: Path, inputs: Path, optio
     )  # fmt: skip
     assert code == 0
     recipe = load_ledger(inputs / "start" / "ledger.parquet").recipe
-    assert (recipe.precedence, recipe.one_to_many, recipe.split_words) == ("use", "order", "all")
+    assert recipe.precedence in FREQUENCY_WEIGHTED
+    assert (recipe.one_to_many, recipe.split_words) == ("order", "all")
     assert not recipe.segments
     printed = metaxlm("match", "explain", "▁Katze")[1]
     assert "text rules" in printed

@@ -634,9 +634,9 @@ _reader("foreign encoders", _write_model("electra"), weight=0.7)(_read_encoder)
     weight=0.7,
 )
 def _read_finetuned(folder: Path) -> None:
-    from metaxlm.model.finetuned import load_finetuned
+    from metaxlm.model.any_encoder import load_encoder
 
-    load_finetuned(folder / "model")
+    load_encoder(folder / "model")
 
 
 def _write_checkpoints(folder: Path) -> None:

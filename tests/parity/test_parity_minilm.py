@@ -16,7 +16,7 @@ SENTENCES = [
     "The committee will meet again on the third of March, weather permitting.",
     "Der Ausschuss tagt am dritten März wieder.",
     "Unbelievably, the antidisestablishmentarianists' 1,234 pamphlets were re-printed in Ohio; "
-    "nobody (not even the printer) could say why, but everybody had an opinion about the cost, "
+    "not even the printer could say why, but everybody had an opinion about the cost, "
     "the paper, the ink and above all the spelling.",
     "🙂 ¿Qué? 東京",
 ]

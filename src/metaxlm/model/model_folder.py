@@ -15,7 +15,7 @@ from torch import Tensor
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import read_json
-from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, refuse_code
+from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, reject_code
 from metaxlm.reading import open_file, reading
 
 WEIGHTS = "model.safetensors"
@@ -56,7 +56,7 @@ def find_folder(source: str | Path) -> Path:
     inner = _find_encoder(folder / MODULES) if (folder / MODULES).exists() else None
     if inner is None:
         raise MetaXLMError(f"{folder}: not a model folder, it has no {CONFIG}")
-    refuse_code(inner)
+    reject_code(inner)
     return inner
 
 
