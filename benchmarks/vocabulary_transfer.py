@@ -23,7 +23,7 @@ language a run; FOCUS and metaxlm get all languages of the text folder.
 
 A peer runs in the Python named for it, else in this one, where it can be imported; `transformers`
 must be there too. Word vectors are trained on the first `--lines` sentences of each language with
-the peer's own function and settings, and their time stands apart.
+the peer's own function and settings, and their time is listed separately.
 """
 
 from __future__ import annotations

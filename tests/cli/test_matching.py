@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.files import read_json
 from metaxlm.init.ledger import load_ledger

@@ -143,10 +143,7 @@ def test_translations_follow_the_matching_rules(source: NormalizedVocab) -> None
     ],
 )
 def test_translations_of_several_tokens(
-    source: NormalizedVocab,
-    pairs: dict[str, list[str]],
-    one_to_many: OneToMany,
-    expected: Expected,
+    source: NormalizedVocab, pairs: dict[str, list[str]], one_to_many: OneToMany, expected: Expected
 ) -> None:
     phrases = make_dictionaries(
         **{language: [("x", text) for text in texts] for language, texts in pairs.items()}
@@ -262,9 +259,7 @@ def test_precedence(
 ) -> None:
     # German uses ▁Hotel, English hardly; ▁London is English.
     counts = _count(
-        pieces,
-        en={"▁London": 90, "▁Hotel": 1, "▁paris": 9},
-        de={"▁Hotel": 99, "▁London": 1},
+        pieces, en={"▁London": 90, "▁Hotel": 1, "▁paris": 9}, de={"▁Hotel": 99, "▁London": 1}
     )
     plan = make({"de": "house hotel\ncity london\n"}, counts, precedence=precedence)
     for token, (rule, weights) in (("▁Hotel", hotel), ("▁London", london)):

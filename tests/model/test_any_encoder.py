@@ -346,10 +346,7 @@ def test_the_same_model_gives_the_same_bytes(
 
 @pytest.mark.parametrize("name", ["bert", "electra"])
 def test_a_failure_keeps_the_old_folder(
-    name: str,
-    folders: Callable[[str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = load_encoder(folders(name))
     folder = save(make_trained(start, "span"), start, tmp_path / "model", "span")

@@ -195,9 +195,7 @@ def test_other_spellings_are_understood(
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_missing_configuration_keys_have_the_family_defaults(
-    write_checkpoint: Write,
-) -> None:
+def test_missing_configuration_keys_have_the_family_defaults(write_checkpoint: Write) -> None:
     folder = write_checkpoint("BertForMaskedLM")
     values = json.loads((folder / "config.json").read_text())
     for key in ("architectures", "layer_norm_eps", "type_vocab_size", "pad_token_id"):
@@ -349,11 +347,7 @@ VALUE = "roberta.encoder.layer.1.attention.self.value.weight"
             lambda tensors: tensors["lm_head.bias"] + 1,
             "lm_head.decoder.bias differs from lm_head.bias",
         ),
-        (
-            VALUE,
-            None,
-            "lacks 1 encoder parameters, such as encoder.layer.1.attention.self.value",
-        ),
+        (VALUE, None, "lacks 1 encoder parameters, such as encoder.layer.1.attention.self.value"),
         (
             "roberta.encoder.layer.2.output.dense.bias",
             lambda _: torch.zeros(32),

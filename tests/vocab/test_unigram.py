@@ -267,9 +267,7 @@ def test_layout_of_ids(name: str, request: pytest.FixtureRequest) -> None:
     assert pair.count(2) == 3
 
 
-def test_size_of_a_vocabulary(
-    multilingual_tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_size_of_a_vocabulary(multilingual_tokenizer: PreTrainedTokenizerBase) -> None:
     assert len(multilingual_tokenizer) == 110
     assert len(train_byte_bpe(iter(sentences("en")), 300)) == 300
 
@@ -323,8 +321,7 @@ def test_byte_bpe_is_robertas(monolingual_tokenizer: PreTrainedTokenizerBase) ->
 
 
 def test_the_mask_includes_the_space_before_it(
-    monolingual_tokenizer: PreTrainedTokenizerBase,
-    multilingual_tokenizer: PreTrainedTokenizerBase,
+    monolingual_tokenizer: PreTrainedTokenizerBase, multilingual_tokenizer: PreTrainedTokenizerBase
 ) -> None:
     for tokenizer in (monolingual_tokenizer, multilingual_tokenizer):
         ids = tokenizer("the cat <mask>", add_special_tokens=False)["input_ids"]

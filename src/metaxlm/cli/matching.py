@@ -37,8 +37,7 @@ def match_command(
         str | None, typer.Option("--from", metavar="MODEL", help="Encoder: a folder or hub id.")
     ] = None,
     target: Annotated[
-        str | None,
-        typer.Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id."),
+        str | None, typer.Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Folder to write; it must not exist yet.")

@@ -90,8 +90,7 @@ def load_dictionaries(
         raise _no_dictionary(paths, wanted, known, source_language)
     by_language = {
         language: Dictionary(
-            language,
-            shelf.read(language, source_language) or shelf.join(language, source_language),
+            language, shelf.read(language, source_language) or shelf.join(language, source_language)
         )
         for language in wanted
         if language in known

@@ -138,10 +138,7 @@ class Embeddings(nn.Module):
         return mask_BL.long().cumsum(dim=1) * mask_BL + (self.position_offset - 1)
 
     def forward(
-        self,
-        ids_BL: Tensor,
-        mask_BL: Tensor | None = None,
-        token_types_BL: Tensor | None = None,
+        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
         """Return the input of the first layer, [B, L, D]."""
         self._check_length(ids_BL.shape[1])
@@ -291,10 +288,7 @@ class Encoder(nn.Module):
         self.apply(initialize_module)
 
     def forward(
-        self,
-        ids_BL: Tensor,
-        mask_BL: Tensor | None = None,
-        token_types_BL: Tensor | None = None,
+        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
         """Return the last hidden states, [B, L, D]; those of padding are undefined.
 

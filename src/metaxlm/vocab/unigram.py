@@ -59,10 +59,7 @@ _SCORE_STEPS = 1_024
 _KEPT = 0.75
 _SPARE = 1.1
 _ROUND = re.compile(r"EM sub_iter=1 size=(\d+)")
-_NOTES = {
-    "Normalizing sentences": "normalizing",
-    "Making suffix array": "collecting substrings",
-}
+_NOTES = {"Normalizing sentences": "normalizing", "Making suffix array": "collecting substrings"}
 _SEEDS = re.compile(r"Initialized (\d+) seed")
 
 
