@@ -70,8 +70,9 @@ def test_kinds_of_unusual_tokenizers() -> None:
     assert detect_kind(_wrap(nested)) is Kind.BYTE_BPE
     # Here the normalizer writes the mark.
     marked = Tokenizer(BPE())
-    steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    marked.normalizer = normalizers.Sequence(steps)
+    marked.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
     marked.decoder = decoders.Replace("▁", " ")
     assert detect_kind(_wrap(marked)) is Kind.SENTENCEPIECE
 

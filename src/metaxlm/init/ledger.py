@@ -33,7 +33,7 @@ from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file, write_text
 from metaxlm.init.plan import Origin, Plan
-from metaxlm.init.rules import DICTIONARY_RULES, RULES, TEXT_RULES, spell_word
+from metaxlm.init.rules import DICTIONARY_RULES, FILLER_RULES, RULES, TEXT_RULES, spell_word
 from metaxlm.languages import language_name
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.scripts import SPECIAL
@@ -192,39 +192,23 @@ def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None)
         "by_script": _cover_scripts(plan),
         "by_dictionary": dict(sorted(by_dictionary.items())),
         "by_language": {
-            language: _cover_text(plan, language, counts)
-            for language, counts in (token_counts or {}).items()
+            language: _cover_text(plan, counts) for language, counts in (token_counts or {}).items()
         },
     }
 
 
 def _cover_scripts(plan: Plan) -> dict[str, dict[str, Any]]:
-    names, places = np.unique(np.array(plan.scripts, dtype=np.str_), return_inverse=True)
-    rows = np.bincount(places, minlength=len(names))
-    matched = np.bincount(places[plan.is_matched], minlength=len(names))
-    shape = (len(names), len(RULES))
-    by_rule = np.bincount(places * len(RULES) + plan.rules, minlength=shape[0] * shape[1])
-    largest_first = sorted(range(len(names)), key=lambda place: (-rows[place], names[place]))
-    return {
-        str(names[place]): {
-            "rows": int(rows[place]),
-            "matched": int(matched[place]),
-            "by_rule": {
-                rule: int(count)
-                for rule, count in zip(RULES, by_rule.reshape(shape)[place], strict=True)
-                if count
-            },
-        }
-        for place in largest_first
-    }
+    counts = Counter(zip(plan.scripts, plan.rules.tolist(), strict=True))
+    found: dict[str, dict[str, Any]] = {}
+    for (script, code), count in sorted(counts.items()):
+        one = found.setdefault(script, {"rows": 0, "matched": 0, "by_rule": {}})
+        one["rows"] += count
+        one["matched"] += count if RULES[code] not in FILLER_RULES else 0
+        one["by_rule"][RULES[code]] = count
+    return dict(sorted(found.items(), key=lambda item: (-item[1]["rows"], item[0])))
 
 
-def _cover_text(plan: Plan, language: str, counts: NDArray[Any]) -> dict[str, Any]:
-    if len(counts) != len(plan):
-        raise MetaXLMError(
-            f"coverage: {language} has counts for {len(counts)} tokens, the plan has {len(plan)} "
-            "rows; count the text with the plan's own vocabulary"
-        )
+def _cover_text(plan: Plan, counts: NDArray[Any]) -> dict[str, Any]:
     total = int(counts.sum())
     by_rule = np.bincount(plan.rules, weights=counts, minlength=len(RULES)) / max(total, 1)
     is_used = counts > 0

@@ -53,11 +53,6 @@ _PIPELINES: dict[HeadKind, str] = {
     "tagging": "token-classification",
     "span": "question-answering",
 }
-_HEAD_CLASSES = {
-    "classification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
-    "tagging": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
-    "span": "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
-}
 # The last layer of transformers' task heads, which is not loaded for another task.
 _OUTPUT_LAYERS = ("classifier", "qa_outputs", "score")
 # Far above rounding errors, far below the effect of one more token.
@@ -141,7 +136,7 @@ def load_encoder(source: str | Path) -> AnyEncoder:
     tokenizer = load_tokenizer(folder, found.vocab_size)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # initializes a missing pooler, which is not used
-        body = _load_model("MODEL_MAPPING", found, read_tensors(folder), folder)
+        body = _load_model("AutoModel", found, read_tensors(folder), folder)
     encoder = ForeignEncoder(body, _describe_encoder(body, tokenizer, folder), folder).eval()
     _probe(encoder)
     return AnyEncoder(str(source), tokenizer, encoder)
@@ -179,7 +174,7 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
         for name, tensor in read_tensors(folder).items()
         if name.split(".")[0] not in _OUTPUT_LAYERS
     }
-    model = _load_model(_HEAD_CLASSES[kind], config, tensors, folder)
+    model = _load_model(f"AutoModel{CLASS_ENDINGS[kind]}", config, tensors, folder)
     return ForeignTaskModel(model, start.encoder.config, kind).requires_grad_(True).train()
 
 
@@ -348,14 +343,14 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def _load_model(
-    mapping: str, config: PreTrainedConfig, tensors: dict[str, Tensor], folder: Path
+    auto_class: str, config: PreTrainedConfig, tensors: dict[str, Tensor], folder: Path
 ) -> PreTrainedModel:
-    """Load tensors into the class that a mapping of transformers has for a configuration.
+    """Load tensors into the class that an auto class of transformers has for a configuration.
 
     Only the head and the pooler may be missing.
     """
     try:
-        found: Any = getattr(transformers, mapping)[type(config)]
+        found: Any = getattr(transformers, auto_class)._model_mapping[type(config)]
     except KeyError as error:
         raise MetaXLMError(
             f"{folder}: transformers has no such head for {config.model_type!r}; "

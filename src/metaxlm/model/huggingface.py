@@ -186,13 +186,6 @@ def load_tokenizer(
 def _check_tokenizer(
     tokenizer: PreTrainedTokenizerBase, vocab_size: int, pad_id: int | None, name: str
 ) -> None:
-    if not tokenizer.is_fast:
-        raise MetaXLMError(f"{name} is not a fast one; convert it to tokenizer.json")
-    if not isinstance(tokenizer.model_max_length, int | float):
-        raise MetaXLMError(
-            f"{name} has the model_max_length {tokenizer.model_max_length!r}; write a number into "
-            "tokenizer_config.json"
-        )
     if len(tokenizer) > vocab_size:
         raise MetaXLMError(
             f"{name} has {len(tokenizer)} tokens, but the model only {vocab_size} rows; "

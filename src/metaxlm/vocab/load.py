@@ -58,7 +58,7 @@ def _find_sentencepiece_model(folder: Path) -> Path | None:
 
 
 def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
-    """Load with transformers; reject a slow or an empty tokenizer."""
+    """Load with transformers; reject an empty tokenizer."""
     tokenizer = read_tokenizer(folder, name)
     if not getattr(tokenizer, "is_fast", False):
         kind = type(tokenizer).__name__
@@ -73,11 +73,6 @@ def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
 
 def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
     """Reject a tokenizer without a special token that pretraining needs."""
-    if not isinstance(tokenizer.model_max_length, int | float):
-        raise MetaXLMError(
-            f"{name}: model_max_length of its tokenizer is {tokenizer.model_max_length!r}; write a "
-            "number into tokenizer_config.json"
-        )
     vocabulary = tokenizer.get_vocab()
     missing = [
         f"{role} ({' or '.join(attributes)})"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.hub import walk_json
 
 FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 """The first ids of both vocabularies, as in RoBERTa; the mask is last."""
@@ -100,16 +100,6 @@ def detect_kind(tokenizer: PreTrainedTokenizerBase) -> Kind:
         f"{name}: cannot tell where its words start (model {model}, parts "
         f"{', '.join(types) or 'none'}); known are {', '.join(Kind)}"
     )
-
-
-def walk_json(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object inside a JSON value."""
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from walk_json(item)
 
 
 def surface_form(token: str, kind: Kind) -> Form | None:

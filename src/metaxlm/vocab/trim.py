@@ -28,8 +28,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.analysis.tables import Table, text_table
 from metaxlm.errors import MetaXLMError
+from metaxlm.hub import walk_json
 from metaxlm.languages import language_name
-from metaxlm.vocab.tokens import walk_json
 
 _MODELS = ("Unigram", "BPE", "WordPiece")
 _BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
