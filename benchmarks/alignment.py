@@ -33,7 +33,7 @@ from rich.table import Table
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.finetune.readers import read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.model.huggingface import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.alignment import AlignSettings, Links, align_words
 from metaxlm.probe.layers import LayerChoice, parse_layers

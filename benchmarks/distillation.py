@@ -29,14 +29,14 @@ from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import open_shard, write_shard
 from metaxlm.data.text import read_sentences
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import Pretrained
+from metaxlm.model.huggingface import Pretrained
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.pretrain.distill import Distillation, TeacherBatch, make_teacher
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.pretrain.step import Objective
 from metaxlm.recipe import DistillationRecipe, PhrasebookRecipe, TrainingRecipe
-from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.bpe import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 
 SOURCE, OTHER = "en", "de"

@@ -45,7 +45,7 @@ from metaxlm.finetune.task_data import Dataset, TaskData, load_data
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
-from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.model.huggingface import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.progress import set_quiet
 from metaxlm.recipe import PhrasebookRecipe

@@ -22,22 +22,22 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from transformers import RobertaTokenizerFast
 
-from metaxlm.init.canonical import Vocabulary, list_vocabulary, read_vocabulary
 from metaxlm.init.dictionaries import load_dictionaries
 from metaxlm.init.ledger import coverage
 from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.vocabulary import NormalizedVocab, list_vocabulary, read_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 
-def read_pieces(path: Path) -> Vocabulary:
+def read_pieces(path: Path) -> NormalizedVocab:
     """Read a list of SentencePiece pieces."""
     text = lzma.decompress(path.read_bytes()).decode()
     # Not splitlines: one of the pieces is itself a line separator.
     return list_vocabulary(text.removesuffix("\n").split("\n"), Kind.SENTENCEPIECE)
 
 
-def read_roberta(folder: Path) -> Vocabulary:
+def read_roberta(folder: Path) -> NormalizedVocab:
     """Read RoBERTa's tokenizer from GPT-2's two files; its special tokens come after them."""
     tokens = json.loads((folder / "roberta-encoder.json").read_text(encoding="utf-8"))
     lines = (folder / "roberta-vocab.bpe").read_text(encoding="utf-8").split("\n")

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from metaxlm.model.encoder import EncoderConfig, MaskedLM
-    from metaxlm.model.hugging_face import Pretrained
+    from metaxlm.model.huggingface import Pretrained
 
 PEERS = ("wechsel", "deepfocus", "mergekit")
 KINDS = ("copied", "composed", "blind", "random")
@@ -144,7 +144,7 @@ def compare(options: Namespace, folder: Path) -> None:
 def load_pair(source: Path, target: Path, folder: Path) -> Pair:
     from transformers import AutoTokenizer
 
-    from metaxlm.model.hugging_face import load_pretrained
+    from metaxlm.model.huggingface import load_pretrained
 
     loaded, tokenizer = load_pretrained(source), AutoTokenizer.from_pretrained(target)
     sizes = {"vocab_size": len(tokenizer), "pad_id": int(tokenizer.pad_token_id)}
@@ -182,7 +182,7 @@ def write_material(options: Namespace, pair: Pair, folder: Path) -> Mask:
 
 
 def classify(pair: Pair, rows_VD: Rows, is_random: Mask, is_blind: Mask) -> NDArray[np.uint8]:
-    """Classify each row of a tool's output by its origin."""
+    """Return the kind of origin of each row of a tool's output."""
     assert rows_VD.shape == (len(pair.target), pair.rows_VD.shape[1])
     known = {row.tobytes() for row in pair.rows_VD}
     unknown = pair.rows_VD[pair.source.tokenizer.unk_token_id].tobytes()
@@ -199,10 +199,9 @@ def classify(pair: Pair, rows_VD: Rows, is_random: Mask, is_blind: Mask) -> NDAr
 def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     """Plan and apply, with more dictionaries each time."""
     from metaxlm.data.statistics import count_corpus
-    from metaxlm.init.apply import Parts, initialize
-    from metaxlm.init.composition import Counts
     from metaxlm.init.dictionaries import load_dictionaries
-    from metaxlm.init.plan import make_plan
+    from metaxlm.init.plan import Counts, make_plan
+    from metaxlm.init.start import Parts, initialize
     from metaxlm.progress import set_quiet
     from metaxlm.recipe import MatchingRecipe
 
@@ -317,8 +316,8 @@ def run_surgeon(name: str, python: str, options: Namespace, pair: Pair) -> Itera
     """Run mergekit's command, which takes two model folders and writes a third."""
     from safetensors.numpy import load_file
 
-    from metaxlm.init.apply import Parts, initialize
-    from metaxlm.model.hugging_face import load_pretrained
+    from metaxlm.init.start import Parts, initialize
+    from metaxlm.model.huggingface import load_pretrained
 
     ask = f"from importlib.metadata import version; print(version('{name}'))"
     version = run_quietly([python, "-c", ask]).strip()
@@ -349,7 +348,7 @@ def run_surgeon(name: str, python: str, options: Namespace, pair: Pair) -> Itera
 
 def dress(model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
     """Write a model as RoBERTa: BERT and XLM-R folders stop the command."""
-    from metaxlm.model.hugging_face import save_pretrained
+    from metaxlm.model.huggingface import save_pretrained
 
     save_pretrained(model, tokenizer, folder, "")
     roberta = {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}
@@ -376,7 +375,7 @@ def run_quietly(command: list[str], environment: dict[str, str] | None = None) -
 
 
 def explain(options: Namespace, pair: Pair, is_used: Mask) -> None:
-    """Describe the run and how rows were counted."""
+    """Print what was run and how rows were counted."""
     print("- copied" + (__doc__ or "").split("- copied", 1)[1].split("A peer runs", 1)[0])
     print(
         f"source {len(pair.rows_VD):,} rows, target {len(pair.target):,} rows; word vectors from "

@@ -1,4 +1,4 @@
-"""Where models come from: paths stay local, hub names reach the hub, one module loads both."""
+"""Sources of models: paths stay local, hub names reach the hub, one module loads both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 import metaxlm
 from metaxlm.errors import MetaXLMError
-from metaxlm.hub import find_local, is_hub_name, refuse_code
+from metaxlm.hub import find_local, is_hub_name, reject_code
 
 SOURCES = Path(metaxlm.__file__).parent
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -27,7 +27,7 @@ LOAD = """
 import json, socket, sys
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import load_encoder
-from metaxlm.vocab.loading import load_tokenizer
+from metaxlm.vocab.load import load_tokenizer
 
 opened, connect = [], socket.socket.connect
 socket.socket.connect = lambda self, address: (opened.append(address), connect(self, address))[1]
@@ -44,7 +44,7 @@ for source in sys.argv[1:]:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """A stand-in for the Hugging Face hub with one repository, `org/encoder`."""
+    """A local copy of the Hugging Face hub with one repository, `org/encoder`."""
 
     folder: Path
 
@@ -102,7 +102,7 @@ def test_only_names_that_cannot_be_paths_reach_the_hub(tmp_path: Path, endpoint:
         "runs/dmeo": "runs/dmeo: no such folder (for a model of the Hugging Face hub write hf:runs",
         "./org/encoder": "./org/encoder: no such folder",
         "~/dmeo": "~/dmeo: no such folder",
-        "~nobody-here/dmeo": "~nobody-here/dmeo: no such folder",
+        "~unknown-user/dmeo": "~unknown-user/dmeo: no such folder",
         "dmeo/": "dmeo/: no such folder",
         "org/encoder/model": "org/encoder/model: no such folder",
         "org\\encoder": "org\\encoder: no such folder",
@@ -160,8 +160,8 @@ def test_hub_names(
     assert is_hub_name(source) is expected
 
 
-def test_odd_names_are_no_folders(tmp_path: Path) -> None:
-    for name in ("", "x" * 5000, "~nobody-here", "a\0b"):
+def test_odd_names_are_not_folders(tmp_path: Path) -> None:
+    for name in ("", "x" * 5000, "~unknown-user", "a\0b"):
         assert find_local(name) is None
 
 
@@ -169,7 +169,7 @@ def test_odd_names_are_no_folders(tmp_path: Path) -> None:
 def test_a_configuration_that_json_cannot_read_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(MetaXLMError, match=r"config\.json: .*; restore the file") as caught:
-        refuse_code(tmp_path)
+        reject_code(tmp_path)
     assert "\n" not in str(caught.value)
 
 

@@ -55,7 +55,7 @@ def find_source(source: str | Path, patterns: Sequence[str], needed: Sequence[st
     """Return the local folder of a path, or the cached or downloaded copy of a hub name.
 
     `patterns` are the files to download. A cached copy that has all files in `needed` is used
-    without asking the hub. A folder that asks for code of its own is refused.
+    without a request to the hub. A folder that needs its own code is rejected.
     """
     folder = find_local(source)
     if folder is None and is_hub_name(source):
@@ -64,7 +64,7 @@ def find_source(source: str | Path, patterns: Sequence[str], needed: Sequence[st
         could_be_name = isinstance(source, str) and _HUB_NAME.fullmatch(source)
         hint = f" (for a model of the Hugging Face hub write {HUB}{source})"
         raise MetaXLMError(f"{source}: no such folder{hint if could_be_name else ''}")
-    refuse_code(folder)
+    reject_code(folder)
     return folder
 
 
@@ -89,30 +89,34 @@ def _find_copy(source: str, patterns: Sequence[str], needed: Sequence[str]) -> P
         ) from error
 
 
-def refuse_code(folder: Path) -> None:
-    """Refuse a model folder that asks for Python code of its own or of another package."""
+def reject_code(folder: Path) -> None:
+    """Reject a model folder that needs Python code of its own or of another package."""
     for path in sorted({*folder.glob("config*.json"), *folder.glob("tokenizer_config*.json")}):
-        for key, value in _walk(read_json(path)):
+        for key, value in _list_items(path):
             if (key in _CODE_KEYS and value) or (
                 key == "tokenizer_class" and any(folder.glob("*.py")) and not _is_known(value)
             ):
                 raise _code_error(path, key)
     if (folder / MODULES).exists():
-        for key, value in _walk(read_json(folder / MODULES)):
+        for key, value in _list_items(folder / MODULES):
             if key == "type" and not str(value).startswith("sentence_transformers."):
                 raise _code_error(folder / MODULES, f"{key}: {value}")
 
 
-def _walk(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of all JSON objects in a value, however deep."""
+def walk_json(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all JSON objects in a value, however deep."""
     waiting = [value]
     while waiting:
         found = waiting.pop()
         if isinstance(found, dict):
-            yield from found.items()
+            yield found
             waiting += found.values()
         elif isinstance(found, list):
             waiting += found
+
+
+def _list_items(path: Path) -> Iterator[tuple[str, Any]]:
+    return (item for node in walk_json(read_json(path)) for item in node.items())
 
 
 def _is_known(tokenizer_class: Any) -> bool:
@@ -131,8 +135,8 @@ def _code_error(path: Path, what: str) -> MetaXLMError:
 
 
 def read_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a folder with transformers; errors begin with `name`."""
-    refuse_code(folder)
+    """Load the fast tokenizer of a folder with transformers; errors begin with `name`."""
+    reject_code(folder)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
@@ -142,13 +146,21 @@ def read_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
             f"{name}: no tokenizer that transformers can load; is there a tokenizer.json? "
             f"({first_line(error)})"
         ) from error
+    if not getattr(tokenizer, "is_fast", False):
+        kind = type(tokenizer).__name__
+        raise MetaXLMError(f"{name}: {kind} is not a fast tokenizer; save a tokenizer.json")
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise MetaXLMError(
+            f"{name}: model_max_length of its tokenizer is {tokenizer.model_max_length!r}; write a "
+            "number into tokenizer_config.json"
+        )
     tokenizer.name_or_path = name.removeprefix(HUB)
     return tokenizer
 
 
 def read_auto_config(folder: Path) -> PreTrainedConfig:
     """Load the config.json of a folder as transformers' class for its `model_type`."""
-    refuse_code(folder)
+    reject_code(folder)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False

@@ -9,7 +9,7 @@ import torch
 
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.model.huggingface import save_pretrained
 from metaxlm.vocab.unigram import train_unigram
 from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, model_options
 

@@ -12,7 +12,7 @@ import torch
 from metaxlm.cli.alignment_text import list_pair
 from metaxlm.finetune.readers import AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
-from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.probe.align_methods import AlignSettings
 from metaxlm.probe.alignment import align_words, measure_alignment
 from metaxlm.probe.layers import LayerChoice, every_layer

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.files import read_json
 from metaxlm.model.any_encoder import load_encoder
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.model.huggingface import save_pretrained
 from metaxlm.probe.embedding import embed_stream, embed_texts
 from metaxlm.probe.vector_files import read_vectors
 from metaxlm.run.stage import Stage

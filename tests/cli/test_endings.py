@@ -27,7 +27,7 @@ from metaxlm.init.ledger import save_ledger
 from metaxlm.init.plan import make_plan
 from metaxlm.model.model_folder import save_file
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.loading import load_tokenizer
+from metaxlm.vocab.load import load_tokenizer
 from tests.commands import Command
 
 

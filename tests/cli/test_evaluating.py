@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForSequenceClassification
 
-from metaxlm.files import digest_file
+from metaxlm.files import digest_file, read_json
 from metaxlm.finetune.registry import TASKS
 from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, cell_times, model_options, read_rows, run
 from tests.commands import Command
@@ -163,11 +164,10 @@ def test_kept_models_serve_later(
     assert run(*small, "--task", "xnli") == 0
     assert run(*small, "--task", "xnli", "--keep-models") == 0
     assert "again, its model was not kept" in capsys.readouterr().out
-    from metaxlm.model.finetuned import load_finetuned
-
-    kept = load_finetuned(tmp_path / "out/cells/one/xnli/en-0/model")
-    assert kept.labels == TASKS["xnli"].labels
-    assert kept.length == 64
+    kept = tmp_path / "out/cells/one/xnli/en-0/model"
+    assert read_json(kept / "metaxlm_task.json")["labels"] == list(TASKS["xnli"].labels)
+    assert read_json(kept / "metaxlm_task.json")["length"] == 64
+    AutoModelForSequenceClassification.from_pretrained(kept)
     assert run(*small, "--task", "xnli", "--keep-models") == 0
     assert "1 cells were complete already" in capsys.readouterr().out
 

@@ -1,18 +1,18 @@
-"""`metaxlm match` as a user meets it: a real encoder and tokenizer folder, real files."""
+"""`metaxlm match` and `metaxlm trim` with real encoders, tokenizers and files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.files import read_json
 from metaxlm.init.ledger import load_ledger
+from metaxlm.init.plan import FREQUENCY_WEIGHTED
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.huggingface import save_pretrained
 from tests.commands import Command
 from tests.conftest import sentences
 
@@ -47,14 +47,14 @@ def test_from_model_and_tokenizer_to_a_folder(
     assert model(**tokenizer("die Katze", return_tensors="pt")).logits.isfinite().all()
     names = {path.name for path in start.iterdir()}
     assert {"ledger.parquet", "coverage.json", "coverage.md", "coverage.svg", "README.md"} <= names
-    # The text has no Russian, so its dictionary stays closed.
+    # The text has no Russian, so its dictionary is not used.
     assert list(read_json(start / "coverage.json")["by_dictionary"]) == ["de"]
     for expected in ("Tokens by rule", "Tokens by script", "Tokens by dictionary", "by language"):
         assert expected in printed
     assert "note: the source is a BertModel without a masked language modeling head" in printed
     assert printed.rstrip().endswith("model, tokenizer, ledger and coverage: start")
 
-    # What was written can be asked, by token, by word, by row, from the folder above.
+    # Explain a token, a word and an id; find the ledger from the folder above.
     code, story, _ = metaxlm("match", "explain", "▁Katze")
     assert code == 0
     assert '"katze" is German cat' in story
@@ -68,30 +68,20 @@ def test_from_model_and_tokenizer_to_a_folder(
     assert shown.strip() in printed
 
 
-def test_by_use(metaxlm: Command, encoder: Path, inputs: Path) -> None:
+@pytest.mark.parametrize("option", ["--frequency-weighted", "--by-use"])
+def test_frequency_weighted(metaxlm: Command, encoder: Path, inputs: Path, option: str) -> None:
     code, *_ = metaxlm(
         "match", "--from", encoder, "--to", "shared", "--dictionary", "muse", "--corpus", "text",
-        "--output", "start", "--by-use", "--set", "segments=false",
+        "--output", "start", option, "--set", "segments=false",
     )  # fmt: skip
     assert code == 0
     recipe = load_ledger(inputs / "start" / "ledger.parquet").recipe
-    assert (recipe.precedence, recipe.one_to_many, recipe.split_words) == ("use", "order", "all")
+    assert recipe.precedence in FREQUENCY_WEIGHTED
+    assert (recipe.one_to_many, recipe.split_words) == ("order", "all")
     assert not recipe.segments
-    told = metaxlm("match", "explain", "▁Katze")[1]
-    assert "text rules" in told
-    assert '"katze" is German cat' in told
-
-
-def test_two_plans_compared(metaxlm: Command, encoder: Path, inputs: Path) -> None:
-    for name, extra in (("plain", ()), ("dict", ("--dictionary", "muse"))):
-        arguments = ("--from", encoder, "--to", "shared", "--output", name, *extra)
-        assert metaxlm("match", *arguments)[0] == 0
-    code, printed, _ = metaxlm("match", "diff", "plain", "dict")
-    assert code == 0
-    assert "▁Katze" in printed
-    assert printed.rstrip().endswith("changed")
-    assert "0 changed" in metaxlm("match", "diff", "dict", "dict")[1]
-    assert "2 ledgers below it" in metaxlm.complaint("match", "explain", "▁Katze")
+    printed = metaxlm("match", "explain", "▁Katze")[1]
+    assert "text rules" in printed
+    assert '"katze" is German cat' in printed
 
 
 def test_settings_and_parts(metaxlm: Command, encoder: Path, inputs: Path) -> None:
@@ -101,7 +91,7 @@ def test_settings_and_parts(metaxlm: Command, encoder: Path, inputs: Path) -> No
         "--positions", "20",
     )  # fmt: skip
     assert code == 0
-    assert "note: freshly drawn by choice: positions, embedding_norm, head" in printed
+    assert "note: randomly initialized by choice: positions, embedding_norm, head" in printed
     assert (
         AutoModelForMaskedLM.from_pretrained(inputs / "start").config.max_position_embeddings == 22
     )
@@ -121,11 +111,11 @@ def test_settings_and_parts(metaxlm: Command, encoder: Path, inputs: Path) -> No
         (("--dictionary", "text"), "text: no dictionary; looked for en-XX.txt"),
         (("--dictionary", "muse", "--languages", "sw"), "muse: no dictionary; looked for en-sw"),
         (("--corpus", "muse"), "muse: no text in it"),
-        (("--by-use",), "match: --by-use needs --corpus"),
+        (("--frequency-weighted",), "match: --frequency-weighted needs --corpus"),
         (("--positions", "0"), "Invalid value for '--positions'"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     metaxlm: Command, encoder: Path, inputs: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     if arguments and arguments[0] != "--from":
@@ -135,21 +125,76 @@ def test_mistakes_are_told_in_one_line(
     assert not (inputs / "start").exists()
 
 
-def test_a_pickle_is_refused(metaxlm: Command, encoder: Path, inputs: Path) -> None:
-    pickle = inputs / "pickle"
-    pickle.mkdir()
-    for path in encoder.iterdir():
-        if path.suffix != ".safetensors":
-            (pickle / path.name).write_bytes(path.read_bytes())
-    (pickle / "pytorch_model.bin").write_bytes(b"not to be opened")
-    told = metaxlm.complaint("match", "--from", "pickle", "--to", "shared", "--output", "start")
-    assert "only pytorch_model.bin, a pickle that can run code; convert" in told
-
-
 def test_unknown_tokens_and_ledgers(metaxlm: Command, tmp_path: Path) -> None:
     assert "no ledger.parquet in it or below" in metaxlm.complaint("match", "explain", "▁Haus")
-    told = metaxlm.complaint("match", "explain", "▁Haus", "nowhere")
-    assert "nowhere: no such ledger or folder" in told
+    message = metaxlm.complaint("match", "explain", "▁Haus", "nowhere")
+    assert "nowhere: no such ledger or folder" in message
     (tmp_path / "broken.parquet").write_bytes(b"x")
-    told = metaxlm.complaint("match", "explain", "▁Haus", "broken.parquet")
-    assert "broken.parquet: cannot be read" in told
+    message = metaxlm.complaint("match", "explain", "▁Haus", "broken.parquet")
+    assert "broken.parquet: cannot be read" in message
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ledger.parquet").write_bytes(b"x")
+    assert "2 ledgers below it" in metaxlm.complaint("match", "explain", "▁Haus")
+
+
+@pytest.fixture
+def finished(tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase) -> Path:
+    """A finished model, a tokenizer alone, and text."""
+    torch.manual_seed(1)
+    model = MaskedLM(EncoderConfig(len(multilingual_tokenizer), 16, 1, 2, 32, max_positions=64))
+    save_pretrained(model.eval(), multilingual_tokenizer, tmp_path / "model", "# A model\n")
+    multilingual_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "text").mkdir()
+    text = "\n".join(sentences("de"))
+    (tmp_path / "text" / "de.txt").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_finished_model(metaxlm: Command, finished: Path) -> None:
+    code, printed, errors = metaxlm(
+        "trim", "--model", "model", "--corpus", "text", "--output", "small"
+    )
+    assert (code, errors) == (0, "")
+    assert "tokens kept" in printed
+    assert "German" in printed
+    assert "1.00000" in printed
+    big, small = finished / "model", finished / "small"
+    assert (small / "model.safetensors").stat().st_size < (big / "model.safetensors").stat().st_size
+    states = []
+    for folder in (big, small):
+        model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+        ids = AutoTokenizer.from_pretrained(folder)(
+            "die Katze sieht ein Haus.", return_tensors="pt"
+        )
+        states.append(model(**ids, output_hidden_states=True).hidden_states[-1])
+    assert torch.equal(*states)
+
+
+def test_a_tokenizer_alone(metaxlm: Command, finished: Path) -> None:
+    code, printed, _ = metaxlm(
+        "trim", "--tokenizer", "tokenizer", "--corpus", "text", "--output", "small", "--size", "55"
+    )
+    assert code == 0
+    assert "55 of" in printed
+    assert len(AutoTokenizer.from_pretrained(finished / "small")) == 55
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--corpus", "text"), "trim: needs either --model or --tokenizer"),
+        (("--corpus", "text", "--model", "a", "--tokenizer", "b"), "needs either --model or"),
+        (("--corpus", "model", "--tokenizer", "tokenizer"), "model: no text in it"),
+        (("--corpus", "text", "--tokenizer", "tokenizer", "--languages", "sw"), "language 'sw'"),
+        (("--corpus", "text", "--tokenizer", "tokenizer", "--size", "3"), "size 3 is too small"),
+        (("--corpus", "text", "--tokenizer", "tokenizer", "--min-count", "9999"), "leaves special"),
+        (("--corpus", "text", "--tokenizer", "tokenizer"), "model: is there already"),
+    ],
+)
+def test_mistakes_of_trim_are_reported_in_one_line(
+    metaxlm: Command, finished: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    output = "model" if "already" in expected else "small"
+    assert expected in metaxlm.complaint("trim", *arguments, "--output", output)
+    assert not (finished / "small").exists()

@@ -17,7 +17,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.encode import Encoded, SentenceEncoder, choose_backend, word_mode
-from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.bpe import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 
 HARD = [

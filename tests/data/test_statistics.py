@@ -21,7 +21,7 @@ from metaxlm.data.statistics import (
 )
 from metaxlm.data.text import CorpusCounts, TextCounts, seal_text, write_lines
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.bpe import train_byte_bpe
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.pretrain.checkpoint import (
     Checkpoint,
     CheckpointWriter,

@@ -196,7 +196,7 @@ def _write_ledger(folder: Path) -> None:
     from metaxlm.init.ledger import save_ledger
     from metaxlm.init.plan import make_plan
     from metaxlm.recipe import MatchingRecipe
-    from metaxlm.vocab.byte_bpe import train_byte_bpe
+    from metaxlm.vocab.bpe import train_byte_bpe
     from metaxlm.vocab.unigram import train_unigram
 
     target = train_unigram((line for code in PARTS for line in sentences(code)), 90)
@@ -554,7 +554,7 @@ def _write_tokenizers(folder: Path) -> None:
     from tests.conftest import sentences
     from tests.model.conftest import make_unigram_tokenizer, make_wordpiece_tokenizer
 
-    from metaxlm.vocab.byte_bpe import train_byte_bpe
+    from metaxlm.vocab.bpe import train_byte_bpe
 
     make_unigram_tokenizer().save_pretrained(folder / "unigram")
     train_byte_bpe(iter(sentences("en")), 320).save_pretrained(folder / "bpe")
@@ -575,8 +575,8 @@ def _write_tokenizers(folder: Path) -> None:
 
 @_reader("tokenizers", _write_tokenizers, weight=1.5)
 def _read_tokenizers(folder: Path) -> None:
-    from metaxlm.vocab.loading import load_tokenizer
-    from metaxlm.vocab.token_forms import detect_kind
+    from metaxlm.vocab.load import load_tokenizer
+    from metaxlm.vocab.tokens import detect_kind
 
     for name in ("unigram", "bpe", "words", "merges"):
         tokenizer = load_tokenizer(str(folder / name))
@@ -600,7 +600,7 @@ def _write_sentencepiece(folder: Path) -> None:
 
 @_reader("SentencePiece models", _write_sentencepiece)
 def _read_sentencepiece(folder: Path) -> None:
-    from metaxlm.vocab.loading import load_tokenizer
+    from metaxlm.vocab.load import load_tokenizer
 
     load_tokenizer(str(folder))("a cat sees the house")
 
@@ -634,9 +634,9 @@ _reader("foreign encoders", _write_model("electra"), weight=0.7)(_read_encoder)
     weight=0.7,
 )
 def _read_finetuned(folder: Path) -> None:
-    from metaxlm.model.finetuned import load_finetuned
+    from metaxlm.model.any_encoder import load_encoder
 
-    load_finetuned(folder / "model")
+    load_encoder(folder / "model")
 
 
 def _write_checkpoints(folder: Path) -> None:

@@ -50,7 +50,7 @@ evaluation:
 """
 
 TASKS = "metaxlm.data.executors:_collect_errors"
-PIECES = "metaxlm.vocab.sentencepiece_training"
+PIECES = "metaxlm.vocab.unigram"
 LOOP = "metaxlm.pretrain.loop"
 BATCHES = "metaxlm.pretrain.batches.prefetch"
 TRAINING = "metaxlm.run.training"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from metaxlm.finetune.registry import TASKS
-from metaxlm.model import fused
+from metaxlm.model import kernels
 from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
 from tests.finetune.test_finetune import FAST, SPLITS, Setting, write_udpos, write_xnli
 
@@ -59,7 +59,7 @@ def test_recorded_steps_are_those_of_plain_torch(
     )
     learn = Setting(encoder, data_dir, kind)
     recorded = learn(name, settings=settings, device=CUDA)
-    monkeypatch.setattr(fused, "is_available", lambda device: False)
+    monkeypatch.setattr(kernels, "is_available", lambda device: False)
     plain = learn(name, settings=settings, device=CUDA)
     exact = learn(name, settings=settings, device=CPU)
     for ours, theirs, right in zip(recorded.epochs, plain.epochs, exact.epochs, strict=True):

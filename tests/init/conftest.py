@@ -1,4 +1,4 @@
-"""Small real tokenizers of the three kinds, and dictionaries, for the tests of initialization."""
+"""Small real tokenizers of the three kinds, and dictionaries."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
-from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.plan import Counts, Plan, make_plan
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.bpe import train_byte_bpe
 
 ENGLISH = "cat dog house girl city river sees loves love hotel cafe London Paris NATO red book"
 FOREIGN = (
@@ -99,11 +99,33 @@ def dictionaries(write: WriteDictionaries) -> Dictionaries:
     return load_dictionaries(write({f"en-{k}.txt": text for k, text in DICTIONARIES.items()}))
 
 
+MakePlan = Callable[..., Plan]
+
+
 @pytest.fixture
-def plan(
-    pieces: PreTrainedTokenizerBase,
-    byte_bpe: PreTrainedTokenizerBase,
-    dictionaries: Dictionaries,
-) -> Plan:
-    """The whole way, with everything on."""
-    return make_plan(pieces, byte_bpe, MatchingRecipe(), dictionaries)
+def make(
+    write: WriteDictionaries, pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase
+) -> MakePlan:
+    """Make a plan from `byte_bpe` to `pieces` with English dictionaries and settings."""
+
+    def make_it(
+        texts: Mapping[str, str] | None = None, counts: Counts | None = None, **settings: object
+    ) -> Plan:
+        files = {f"en-{language}.txt": text for language, text in (texts or {}).items()}
+        loaded = load_dictionaries(write(files)) if files else None
+        return make_plan(pieces, byte_bpe, MatchingRecipe(**settings), loaded, counts)
+
+    return make_it
+
+
+@pytest.fixture
+def plan(make: MakePlan) -> Plan:
+    """A plan with all four dictionaries."""
+    return make(DICTIONARIES)
+
+
+def describe(plan: Plan, token: str) -> tuple[str, dict[str, float]]:
+    """Return the rule of a token, and its source tokens with their weights."""
+    origin = plan.origin(plan.tokens.index(token))
+    assert origin.token == token
+    return origin.rule, dict(zip(origin.source_tokens, origin.weights, strict=True))

@@ -1,53 +1,55 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import PreTrainedTokenizerBase
 
+from metaxlm.analysis.tables import Table
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.dictionaries import Dictionaries
-from metaxlm.init.ledger import coverage, load_ledger, save_ledger
+from metaxlm.init.ledger import (
+    Story,
+    coverage,
+    coverage_tables,
+    draw_coverage,
+    explain,
+    find_rows,
+    load_ledger,
+    save_ledger,
+    write_coverage,
+)
 from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.recipe import MatchingRecipe
+from metaxlm.vocab.tokens import Kind
+from tests.init.conftest import DICTIONARIES, MakePlan
 
 
-def test_round_trip_is_exact(plan: Plan, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("texts", "recipe"),
+    [
+        (DICTIONARIES, {}),
+        (None, {"filler": "normal"}),
+        (DICTIONARIES, {"dictionaries": "/secret/muse", "one_to_many": "first"}),
+    ],
+)
+def test_round_trip_is_exact(
+    make: MakePlan, tmp_path: Path, texts: dict[str, str] | None, recipe: dict[str, Any]
+) -> None:
     path = tmp_path / "ledger.parquet"
+    plan = make(texts, **recipe)
     save_ledger(plan, path)
     loaded = load_ledger(path)
     assert loaded == plan
-    assert loaded.offsets.dtype == plan.offsets.dtype
-    assert loaded.sources.dtype == plan.sources.dtype
-    assert loaded.weights.dtype == plan.weights.dtype
-
-
-def test_round_trip_keeps_the_filler_and_plans_without_dictionaries(
-    pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    plan = make_plan(pieces, byte_bpe, MatchingRecipe(filler="normal"), None)
-    save_ledger(plan, tmp_path / "ledger.parquet")
-    loaded = load_ledger(tmp_path / "ledger.parquet")
-    assert loaded == plan
-    assert loaded.recipe.filler == "normal"
-
-
-def test_round_trip_forgets_where_the_dictionaries_lay(
-    pieces: PreTrainedTokenizerBase,
-    byte_bpe: PreTrainedTokenizerBase,
-    dictionaries: Dictionaries,
-    tmp_path: Path,
-) -> None:
-    recipe = MatchingRecipe(dictionaries=tmp_path / "muse", one_to_many="first")
-    plan = make_plan(pieces, byte_bpe, recipe, dictionaries)
-    save_ledger(plan, tmp_path / "ledger.parquet")
-    loaded = load_ledger(tmp_path / "ledger.parquet")
-    assert loaded == plan
-    assert loaded.recipe == MatchingRecipe(one_to_many="first")
-    assert str(tmp_path).encode() not in (tmp_path / "ledger.parquet").read_bytes()
+    for name in ("offsets", "sources", "weights"):
+        assert getattr(loaded, name).dtype == getattr(plan, name).dtype
+    # The path of the dictionaries is not stored.
+    recipe.pop("dictionaries", None)
+    assert loaded.recipe == MatchingRecipe(**recipe)
+    assert b"secret" not in path.read_bytes()
 
 
 def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:
@@ -55,13 +57,12 @@ def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:
     save_ledger(plan, path)
     rows = {row["token"]: row for row in pq.read_table(path).to_pylist()}
     row = plan.tokens.index("▁любит")
-    origin = plan.origin(row)
     assert rows["▁любит"] == {
         "id": row,
         "token": "▁любит",
         "script": "Cyrillic",
         "rule": "dictionary",
-        "source_ids": list(origin.source_rows),
+        "source_ids": list(plan.origin(row).source_rows),
         "source_tokens": ["Ġloves", "Ġlove"],
         "weights": [0.5, 0.5],
         "languages": ["ru", "ru"],
@@ -70,21 +71,16 @@ def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:
     assert rows["ш"]["source_ids"] == rows["ш"]["languages"] == []
 
 
-def test_missing_and_broken_ledgers(tmp_path: Path) -> None:
-    with pytest.raises(MetaXLMError, match=r"none\.parquet: no such ledger"):
-        load_ledger(tmp_path / "none.parquet")
-    broken = tmp_path / "broken.parquet"
-    broken.write_bytes(b"PAR1 and then nothing of the kind")
-    with pytest.raises(MetaXLMError, match=r"broken\.parquet: .*damaged or cut short"):
-        load_ledger(broken)
-    other = tmp_path / "other.parquet"
-    pq.write_table(pa.table({"a": [1], "b": [2]}), other)
-    with pytest.raises(MetaXLMError, match=r"other\.parquet: not a ledger, its columns are a, b"):
-        load_ledger(other)
-
-
-def test_ledger_with_an_unknown_rule(plan: Plan, tmp_path: Path) -> None:
+def test_missing_and_broken_ledgers(plan: Plan, tmp_path: Path) -> None:
     path = tmp_path / "ledger.parquet"
+    with pytest.raises(MetaXLMError, match=r"ledger\.parquet: no such ledger"):
+        load_ledger(path)
+    path.write_bytes(b"PAR1 and then nothing of the kind")
+    with pytest.raises(MetaXLMError, match=r"ledger\.parquet: .*damaged or cut short"):
+        load_ledger(path)
+    pq.write_table(pa.table({"a": [1], "b": [2]}), path)
+    with pytest.raises(MetaXLMError, match=r"ledger\.parquet: not a ledger, its columns are a, b"):
+        load_ledger(path)
     save_ledger(plan, path)
     table = pq.read_table(path)
     rules = pa.array(["guess", *table["rule"].to_pylist()[1:]])
@@ -93,7 +89,7 @@ def test_ledger_with_an_unknown_rule(plan: Plan, tmp_path: Path) -> None:
         load_ledger(path)
 
 
-def test_coverage_counts_rows(plan: Plan) -> None:
+def test_coverage_counts_tokens(plan: Plan) -> None:
     found = coverage(plan)
     assert found["rows"] == len(plan)
     assert found["by_rule"] == plan.count_rules()
@@ -104,14 +100,13 @@ def test_coverage_counts_rows(plan: Plan) -> None:
     assert found["by_script"]["Special"] == special
     for one in found["by_script"].values():
         assert sum(one["by_rule"].values()) == one["rows"]
-    # кошка, дом and любит, each once; ru knows no other piece.
+    # кошка, дом and любит, each once.
     assert found["by_script"]["Cyrillic"]["matched"] == 3
     assert found["by_dictionary"]["ru"] == 3
     assert found["by_language"] == {}
 
 
-def test_coverage_of_running_text(plan: Plan, pieces: PreTrainedTokenizerBase) -> None:
-    # Three tokens that start from something, one that does not.
+def test_coverage_of_running_text(plan: Plan) -> None:
     counts = np.zeros(len(plan), np.int64)
     for token, count in {"▁Katze": 2, "▁London": 1, "ш": 1}.items():
         counts[plan.tokens.index(token)] = count
@@ -124,6 +119,108 @@ def test_coverage_of_running_text(plan: Plan, pieces: PreTrainedTokenizerBase) -
     assert french == {"tokens": 0, "matched": 0.0, "rows": 0, "matched_rows": 0}
 
 
-def test_coverage_refuses_counts_of_another_vocabulary(plan: Plan) -> None:
-    with pytest.raises(MetaXLMError, match="de has counts for 3 tokens"):
-        coverage(plan, {"de": np.zeros(3, np.int64)})
+@pytest.fixture
+def found() -> dict[str, Any]:
+    """The coverage of a small plan."""
+    target = list_vocabulary(["<s>", "▁cat", "▁Dog", "▁дом", "ш"], Kind.SENTENCEPIECE)
+    plan = make_plan(target, list_vocabulary(["<s>", "Ġcat", "Ġdog"], Kind.BYTE_BPE))
+    counts = {"de": np.array([0, 6, 0, 2, 0]), "ru": np.array([0, 1, 0, 8, 1])}
+    return coverage(plan, counts)
+
+
+def _list_cells(table: Table) -> list[list[str]]:
+    return [[line.label, *(cell.text for cell in line.cells)] for line in table.lines]
+
+
+def test_tables_count_tokens_and_text(found: dict[str, Any]) -> None:
+    rules, scripts, languages = map(_list_cells, coverage_tables(found))
+    assert rules[:4] == [
+        ["special", "1", "20.0 %", "20.0 %"],
+        ["direct", "1", "20.0 %", "40.0 %"],
+        ["nfkc", "0", "0.0 %", "40.0 %"],
+        ["lower", "1", "20.0 %", "60.0 %"],
+    ]
+    assert rules[-1] == ["filler", "2", "40.0 %", "100.0 %"]
+    assert ["Cyrillic", "2", "0", "0.0 %"] in scripts
+    # The best covered language first.
+    assert languages == [
+        ["German", "2", "50.0 %", "8", "75.0 %"],
+        ["Russian", "3", "33.3 %", "10", "10.0 %"],
+    ]
+    without = {**found, "by_language": {}}
+    assert len(coverage_tables(without)) == 2
+    assert len(draw_coverage(without).axes) == 1
+
+
+def test_files_and_figure(found: dict[str, Any], tmp_path: Path) -> None:
+    text = draw_coverage(found).axes[1]
+    assert [label.get_text() for label in text.get_yticklabels()] == ["German", "Russian"]
+    # German: 75 % direct, the rest filler.
+    lengths = [bar.get_width() for bar in text.patches if round(bar.get_y() + 0.31) == 0]
+    assert sorted(length for length in lengths if length) == pytest.approx([25, 75])
+    write_coverage(tmp_path, found)
+    markdown = (tmp_path / "coverage.md").read_text("utf-8")
+    assert "| German | 2 | 50.0 % | 8 | 75.0 % |" in markdown
+    assert "| filler | 2 | 40.0 % |" in markdown
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["coverage.md", "coverage.pdf", "coverage.svg"]
+    first = (tmp_path / "coverage.svg").read_bytes()
+    write_coverage(tmp_path, found)
+    assert (tmp_path / "coverage.svg").read_bytes() == first
+
+
+def _explain(plan: Plan, token: str) -> Story:
+    [row] = find_rows(plan, token)
+    return explain(plan, row)
+
+
+def test_explanation_of_a_dictionary_word(plan: Plan) -> None:
+    story = _explain(plan, "▁Haus")
+    assert story.description == '"Haus", Latin script, starts a word'
+    assert story.steps == (
+        ("direct", '"Haus" at a word start: not in the source'),
+        ("nfkc", "nothing new to try"),
+        ("lower", '"haus" at a word start: not in the source'),
+        ("capitalized", "nothing new to try"),
+        ("word_start", '"Haus" inside a word, "haus" inside a word: not in the source'),
+        ("accents", "nothing new to try"),
+        ("dictionary", '"haus" is German house'),
+    )
+    assert story.outcome == "a copy of Ġhouse"
+    several = _explain(plan, "▁любит")
+    assert several.steps[-1] == ("dictionary", '"любит" is Russian loves, love')
+    assert several.outcome == "0.50 Ġloves + 0.50 Ġlove"
+
+
+def test_explanation_of_unmatched_and_special_tokens(plan: Plan, make: MakePlan) -> None:
+    story = _explain(plan, "ш")
+    assert story.description == '"ш", Cyrillic script, continues a word'
+    outcome = "random numbers with deviation 0.02"
+    expected = (("dictionary", '"ш": no entry that the source could match'), ("filler", outcome))
+    assert story.steps[-2:] == expected
+    assert story.outcome == outcome
+    special = _explain(plan, "<mask>")
+    assert special.steps == (("special", special.steps[0][1]),)
+    assert special.outcome == "a copy of <mask>"
+    subwords = _explain(make(filler="subwords"), "ш")
+    assert subwords.steps[-1][0] == "subwords"
+    assert " + " in subwords.outcome
+
+
+def test_explanation_names_the_settings(make: MakePlan) -> None:
+    recipe = {"rules": ["lower"], "pieces": "word_start", "filler": "normal"}
+    steps = dict(_explain(make(DICTIONARIES, **recipe), "шка").steps)
+    assert steps["direct"] == steps["accents"] == "off in the recipe"
+    assert steps["lower"] == '"шка" inside a word: not in the source'
+    assert steps["dictionary"] == "off for tokens that continue a word"
+    expected = "random numbers with the mean and deviation of the source embeddings"
+    assert steps["filler"] == expected
+    steps = dict(_explain(make(**recipe), "▁Haus").steps)
+    assert steps["dictionary"] == "none was given, or none matched any token"
+
+
+def test_tokens_by_id(plan: Plan) -> None:
+    assert find_rows(plan, "#7") == [7]
+    assert find_rows(plan, "nothing") == []
+    with pytest.raises(MetaXLMError, match="#99999: the plan has rows 0 to"):
+        find_rows(plan, "#99999")

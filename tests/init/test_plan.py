@@ -2,23 +2,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
-from metaxlm.init.matching import RULES, TEXT_RULES
 from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.rules import RULES, TEXT_RULES
+from metaxlm.init.vocabulary import NormalizedVocab, list_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from tests.init.conftest import DICTIONARIES, WriteDictionaries
-
-
-def _describe(plan: Plan, token: str) -> tuple[str, dict[str, float], tuple[str, ...]]:
-    origin = plan.origin(plan.tokens.index(token))
-    assert origin.token == token
-    weights = dict(zip(origin.source_tokens, origin.weights, strict=True))
-    return origin.rule, weights, origin.languages
+from metaxlm.vocab.tokens import BYTE_OF_LETTER, Kind
+from tests.init.conftest import DICTIONARIES, MakePlan, describe
+from tests.init.test_dictionary_rules import make_dictionaries
 
 
 @pytest.mark.parametrize(
@@ -47,72 +46,38 @@ def _describe(plan: Plan, token: str) -> tuple[str, dict[str, float], tuple[str,
 def test_examples_by_hand(
     plan: Plan, token: str, rule: str, weights: dict[str, float], languages: tuple[str, ...]
 ) -> None:
-    assert _describe(plan, token) == (rule, weights, languages)
+    assert describe(plan, token) == (rule, weights)
+    assert plan.origin(plan.tokens.index(token)).languages == languages
 
 
-def test_every_row_has_exactly_one_origin(plan: Plan, pieces: PreTrainedTokenizerBase) -> None:
-    vocabulary = pieces.get_vocab()
-    assert {token: row for row, token in enumerate(plan.tokens)} == vocabulary
-    assert sum(plan.count_rules().values()) == len(plan) == len(vocabulary)
-    for row in range(len(plan)):
-        origin = plan.origin(row)
-        if origin.rule == "filler":
-            assert origin.source_rows == origin.weights == origin.languages == ()
-        else:
-            assert sum(origin.weights) == pytest.approx(1)
-            assert len(set(origin.source_rows)) == len(origin.source_rows) >= 1
-            assert bool(origin.languages) == origin.rule.startswith("dictionary")
-
-
-def test_source_tokens_are_those_of_the_source_rows(
-    plan: Plan, byte_bpe: PreTrainedTokenizerBase
+def test_rows_are_the_ids_of_both_tokenizers(
+    plan: Plan, pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase
 ) -> None:
+    assert {token: row for row, token in enumerate(plan.tokens)} == pieces.get_vocab()
     assert plan.source_size == len(byte_bpe)
     for row in range(len(plan)):
         origin = plan.origin(row)
         assert list(origin.source_tokens) == byte_bpe.convert_ids_to_tokens(origin.source_rows)
 
 
-def test_only_word_starts(
-    pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase, dictionaries: Dictionaries
-) -> None:
-    recipe = MatchingRecipe(pieces="word_start")
-    found = make_plan(pieces, byte_bpe, recipe, dictionaries)
-    assert _describe(found, "猫")[0] == "filler"
-    assert _describe(found, "▁猫")[0] == "dictionary"
-
-
-def test_without_normalization(
-    pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase, dictionaries: Dictionaries
-) -> None:
-    found = make_plan(pieces, byte_bpe, MatchingRecipe(rules=["direct"]), dictionaries)
-    counts = found.count_rules()
-    assert [rule for rule in list(TEXT_RULES)[1:] if counts[rule]] == []
-    assert _describe(found, "▁London")[0] == "direct"
-    assert _describe(found, "▁Hotel")[0] == "filler"
-    assert _describe(found, "▁Katze")[0] == "dictionary"
-
-
-def test_without_dictionaries(
-    pieces: PreTrainedTokenizerBase, byte_bpe: PreTrainedTokenizerBase
-) -> None:
-    found = make_plan(pieces, byte_bpe, MatchingRecipe(), None)
-    assert _describe(found, "▁Katze")[0] == "filler"
-    assert not found.languages
-    assert found.recipe.filler == "random"
-
-
-def test_translation_of_several_tokens(
-    write: WriteDictionaries,
-    pieces: PreTrainedTokenizerBase,
-    byte_bpe: PreTrainedTokenizerBase,
-) -> None:
-    loaded = load_dictionaries(write({"en-de.txt": "red house\tHaus\n"}))
+def test_settings_of_the_recipe(make: MakePlan) -> None:
+    starts = make(DICTIONARIES, pieces="word_start")
+    assert describe(starts, "猫")[0] == "filler"
+    assert describe(starts, "▁猫")[0] == "dictionary"
+    direct = make(DICTIONARIES, rules=["direct"])
+    counts = direct.count_rules()
+    assert not any(counts[rule] for rule in list(TEXT_RULES)[1:])
+    assert [describe(direct, f"▁{word}")[0] for word in ("London", "Hotel", "Katze")] == [
+        "direct", "filler", "dictionary",
+    ]  # fmt: skip
+    bare = make()
+    assert describe(bare, "▁Katze")[0] == "filler"
+    assert not bare.languages
+    assert bare.recipe.filler == "random"
+    phrase = {"de": "red house\tHaus\n"}
     weights = {"Ġred": 0.5, "Ġhouse": 0.5}
-    found = make_plan(pieces, byte_bpe, MatchingRecipe(), loaded)
-    assert _describe(found, "▁Haus") == ("dictionary_tokens", weights, ("de",))
-    found = make_plan(pieces, byte_bpe, MatchingRecipe(multi_token=False), loaded)
-    assert _describe(found, "▁Haus")[0] == "filler"
+    assert describe(make(phrase), "▁Haus") == ("dictionary_tokens", weights)
+    assert describe(make(phrase, multi_token=False), "▁Haus")[0] == "filler"
 
 
 @pytest.mark.parametrize("one_to_many", ["first", "mean", "frequency", "mean_per_language"])
@@ -122,7 +87,7 @@ def test_order_of_dictionary_files_does_not_matter(
     byte_bpe: PreTrainedTokenizerBase,
     one_to_many: str,
 ) -> None:
-    # Several languages know the same word, and disagree.
+    # Several languages have the same word with different translations.
     files = {f"en-{k}.txt": v for k, v in DICTIONARIES.items()}
     files |= {"en-nl.txt": "dog chat\nriver chat\n", "af-en.txt": "chat girl\nchat red\n"}
     files |= {"fr-en.txt": "chat house\nchat city\n"}
@@ -139,24 +104,18 @@ def test_order_of_dictionary_files_does_not_matter(
         shuffled = Dictionaries("en", {key: loaded.by_language[key] for key in languages})
         plans.append(make_plan(pieces, byte_bpe, recipe, shuffled))
     assert plans[0] == plans[1]
-    rows, chosen = byte_bpe.get_vocab(), plans[0].origin(plans[0].tokens.index("▁chat"))[3]
-    total = sum(1 / (rows[token] + 1) for token in chosen)
+    rows, origin = byte_bpe.get_vocab(), plans[0].origin(plans[0].tokens.index("▁chat"))
+    total = sum(1 / (rows[token] + 1) for token in origin.source_tokens)
+    words = ["Ġgirl", "Ġred", "Ġcat", "Ġhouse", "Ġcity", "Ġdog", "Ġriver"]
     expected = {
         "first": {"Ġgirl": 1},
-        # The position in the source vocabulary stands in for the frequency.
-        "frequency": {token: 1 / (rows[token] + 1) / total for token in chosen},
-        "mean": {
-            "Ġgirl": 1 / 7, "Ġred": 1 / 7, "Ġcat": 1 / 7, "Ġhouse": 1 / 7, "Ġcity": 1 / 7,
-            "Ġdog": 1 / 7, "Ġriver": 1 / 7,
-        },
-        "mean_per_language": {
-            "Ġgirl": 1 / 6, "Ġred": 1 / 6, "Ġcat": 1 / 9, "Ġhouse": 1 / 9, "Ġcity": 1 / 9,
-            "Ġdog": 1 / 6, "Ġriver": 1 / 6,
-        },
-    }[one_to_many]  # fmt: skip
-    rule, weights, languages = _describe(plans[0], "▁chat")
-    assert (rule, weights) == ("dictionary", pytest.approx(expected))
-    assert languages == (("af",) if one_to_many == "first" else ("af", "fr", "nl"))
+        # Without counts, the frequency is a function of the id.
+        "frequency": {token: 1 / (rows[token] + 1) / total for token in origin.source_tokens},
+        "mean": dict.fromkeys(words, 1 / 7),
+        "mean_per_language": dict.fromkeys(words, 1 / 6) | dict.fromkeys(words[2:5], 1 / 9),
+    }[one_to_many]
+    assert describe(plans[0], "▁chat") == ("dictionary", pytest.approx(expected))
+    assert origin.languages == (("af",) if one_to_many == "first" else ("af", "fr", "nl"))
 
 
 def test_plans_that_differ_are_not_equal(plan: Plan) -> None:
@@ -164,10 +123,82 @@ def test_plans_that_differ_are_not_equal(plan: Plan) -> None:
     assert plan != replace(plan, recipe=MatchingRecipe(filler="normal"))
     assert plan != replace(plan, weights=plan.weights * np.float32(0.5))
     assert plan != "a plan"
-
-
-def test_rules_stand_in_the_order_they_are_tried(plan: Plan) -> None:
     assert list(plan.count_rules()) == list(RULES)
-    assert RULES[0] == "special"
-    assert RULES[-1] == "filler"
     assert plan.is_matched.sum() == len(plan) - plan.count_rules()["filler"]
+
+
+# Properties of every plan. Few letters, so that vocabularies overlap; accents, cases and a ligature
+# for every rule.
+WORDS = st.text("aAbé\u0301ﬁfiД ", min_size=1, max_size=3).filter(str.strip)
+TEXTS = st.tuples(WORDS.map(lambda word: word.replace(" ", "")).filter(bool), st.booleans())
+LETTER_OF = {byte: letter for letter, byte in BYTE_OF_LETTER.items()}
+
+
+def _write(text: str, starts: bool, kind: Kind) -> str:
+    """Write a surface form in the notation of a tokenizer."""
+    if kind is Kind.SENTENCEPIECE:
+        return f"▁{text}" if starts else text
+    if kind is Kind.WORDPIECE:
+        return text if starts else f"##{text}"
+    return "".join(LETTER_OF[byte] for byte in (f" {text}" if starts else text).encode())
+
+
+VOCABULARIES = st.builds(
+    lambda kind, texts: list_vocabulary(
+        ["<s>", "<mask>", *(_write(*text, kind) for text in texts)], kind
+    ),
+    st.sampled_from(list(Kind)),
+    st.lists(TEXTS, min_size=1, max_size=12, unique=True),
+)
+PAIRS = st.lists(st.tuples(WORDS.map(str.lower), WORDS), min_size=1, max_size=8)
+LEXICONS = st.dictionaries(st.sampled_from(["de", "fr", "ru"]), PAIRS, max_size=3).map(
+    lambda by_language: make_dictionaries(**by_language)
+)
+RECIPES = st.builds(
+    MatchingRecipe,
+    rules=st.lists(st.sampled_from(list(TEXT_RULES)), unique=True),
+    pieces=st.sampled_from(["any", "word_start"]),
+    one_to_many=st.sampled_from(["first", "mean", "frequency", "mean_per_language"]),
+    multi_token=st.just(False),
+)
+
+
+@given(VOCABULARIES, VOCABULARIES, RECIPES, LEXICONS, st.randoms(use_true_random=False))
+@settings(max_examples=200, deadline=None)
+def test_every_token_has_one_origin_whatever_the_order_of_languages(
+    target: NormalizedVocab,
+    source: NormalizedVocab,
+    recipe: MatchingRecipe,
+    dictionaries: Dictionaries,
+    random: Random,
+) -> None:
+    plan = make_plan(target, source, recipe, dictionaries)
+    assert sum(plan.count_rules().values()) == len(plan) == len(target)
+    for row in range(len(plan)):
+        origin = plan.origin(row)
+        assert origin.token == target.tokens[row]
+        assert len(set(origin.source_rows)) == len(origin.source_rows)
+        assert all(0 <= one < len(source) for one in origin.source_rows)
+        assert (not origin.source_rows) == (origin.rule == "filler")
+        if origin.source_rows:
+            assert sum(origin.weights) == pytest.approx(1)
+            assert min(origin.weights) > 0
+        assert bool(origin.entries) == origin.rule.startswith("dictionary")
+        if origin.rule in TEXT_RULES:
+            assert origin.rule in recipe.rules
+    languages = list(dictionaries.by_language)
+    random.shuffle(languages)
+    shuffled = Dictionaries("en", {key: dictionaries.by_language[key] for key in languages})
+    assert plan == make_plan(target, source, recipe, shuffled)
+
+
+@given(VOCABULARIES, VOCABULARIES, RECIPES)
+@settings(max_examples=100, deadline=None)
+def test_a_vocabulary_matches_itself_and_more_rules_match_more(
+    target: NormalizedVocab, source: NormalizedVocab, recipe: MatchingRecipe
+) -> None:
+    plan = make_plan(target, target)
+    assert plan.sources.tolist() == list(range(len(target)))
+    assert not (plan.rules == RULES.index("filler")).any()
+    some = make_plan(target, source, recipe).is_matched
+    assert not (some & ~make_plan(target, source).is_matched).any()

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metaxlm.init.canonical import Vocabulary, list_vocabulary
 from metaxlm.init.dictionaries import load_dictionaries
 from metaxlm.init.ledger import coverage
-from metaxlm.init.matching import RULES
 from metaxlm.init.plan import make_plan
+from metaxlm.init.rules import RULES
+from metaxlm.init.vocabulary import NormalizedVocab, list_vocabulary
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 PIECES = DATA / "vocabulary" / "xlmr-pieces.txt.xz"
@@ -33,20 +33,20 @@ needs_muse = pytest.mark.skipif(not MUSE.exists(), reason="needs the MUSE dictio
 
 
 @pytest.fixture(scope="module")
-def xlmr() -> Vocabulary:
+def xlmr() -> NormalizedVocab:
     text = lzma.decompress(PIECES.read_bytes()).decode()
     # Not splitlines: one of the pieces is itself a line separator.
     return list_vocabulary(text.removesuffix("\n").split("\n"), Kind.SENTENCEPIECE)
 
 
 @pytest.fixture(scope="module")
-def roberta() -> Vocabulary:
+def roberta() -> NormalizedVocab:
     rows = json.loads(TOKENS.read_text(encoding="utf-8"))
     return list_vocabulary(sorted(rows, key=rows.__getitem__), Kind.BYTE_BPE)
 
 
 @needs_vocabularies
-def test_vocabularies_as_published(xlmr: Vocabulary, roberta: Vocabulary) -> None:
+def test_vocabularies_as_published(xlmr: NormalizedVocab, roberta: NormalizedVocab) -> None:
     assert len(xlmr) == 249_997
     assert len(roberta) == 50_257
     assert sum(form is None for form in roberta.forms) == 344
@@ -54,7 +54,7 @@ def test_vocabularies_as_published(xlmr: Vocabulary, roberta: Vocabulary) -> Non
 
 
 @needs_vocabularies
-def test_counts_of_the_rules(xlmr: Vocabulary, roberta: Vocabulary) -> None:
+def test_counts_of_the_rules(xlmr: NormalizedVocab, roberta: NormalizedVocab) -> None:
     plan = make_plan(xlmr, roberta, MatchingRecipe())
     counts = plan.count_rules()
     assert counts["direct"] == 17_580
@@ -73,7 +73,9 @@ def test_counts_of_the_rules(xlmr: Vocabulary, roberta: Vocabulary) -> None:
 
 @needs_vocabularies
 @needs_muse
-def test_counts_with_44_dictionaries(xlmr: Vocabulary, roberta: Vocabulary, tmp_path: Path) -> None:
+def test_counts_with_44_dictionaries(
+    xlmr: NormalizedVocab, roberta: NormalizedVocab, tmp_path: Path
+) -> None:
     with tarfile.open(MUSE) as archive:
         archive.extractall(tmp_path, filter="data")
     [folder] = {file.parent for file in tmp_path.rglob("en-*.txt")}

@@ -1,12 +1,14 @@
-"""The whole way: a folder of an encoder comes in, a folder with another vocabulary goes out."""
+"""Initialize an encoder for another vocabulary, from folders to folders."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -27,12 +29,15 @@ from transformers import (
 )
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.apply import Parts
 from metaxlm.init.dictionaries import Dictionaries
 from metaxlm.init.ledger import load_ledger
-from metaxlm.init.start import match
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.start import Parts, initialize, match
+from metaxlm.init.vocabulary import list_vocabulary
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.huggingface import load_pretrained
 from metaxlm.recipe import MatchingRecipe
+from metaxlm.vocab.tokens import Kind
 
 SIZES = {
     "hidden_size": 16,
@@ -74,7 +79,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("family", STARTS)
-def test_any_start_with_its_own_vocabulary_gives_its_own_vectors(
+def test_the_own_vocabulary_gives_the_same_logits(
     request: pytest.FixtureRequest, tmp_path: Path, family: str
 ) -> None:
     make_config, make_model, fixture, positions = STARTS[family]
@@ -119,7 +124,7 @@ def test_the_folder_loads_in_transformers_with_the_new_tokenizer(
     assert str(tmp_path) not in card
 
 
-def test_a_bare_encoder_gets_a_head_and_says_so(
+def test_an_encoder_without_a_head_gets_a_random_one(
     tmp_path: Path, wordpiece: PreTrainedTokenizerBase, pieces: PreTrainedTokenizerBase
 ) -> None:
     source = _write(tmp_path / "bare", BertModel(_bert(wordpiece)), wordpiece)
@@ -135,9 +140,9 @@ def test_a_bare_encoder_gets_a_head_and_says_so(
 @pytest.mark.parametrize(
     ("length", "remark"),
     [
-        (60, "positions 41 to 60 are new to the source, fresh"),
+        (60, "positions 41 to 60 are not in the source: randomly initialized"),
         (20, "the source's positions after 20 of 40 are left out"),
-        (None, "one token type is kept, the first; pairs of sentences share it"),
+        (None, "only the first token type is kept; both sentences of a pair share it"),
     ],
 )
 def test_another_length(
@@ -153,7 +158,8 @@ def test_another_length(
 
 def test_parts_and_seed(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
     body = match(bert, pieces, parts=Parts.preset("body"), seed=3)
-    assert body.remarks[0] == "freshly drawn by choice: words, positions, embedding_norm, head"
+    names = "words, positions, embedding_norm, head"
+    assert body.remarks[0] == f"randomly initialized by choice: {names}"
     source = load_pretrained(bert).model.state_dict()
     for name, value in body.model.state_dict().items():
         assert torch.equal(value, source[name]) == name.startswith("encoder.layers."), name
@@ -162,24 +168,18 @@ def test_parts_and_seed(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
     assert not torch.equal(other.encoder.embeddings.words.weight, fresh)
 
 
-def test_epsilon_and_sizes_are_the_sources(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
-    config = match(bert, pieces).model.config
+def test_sizes_settings_and_counts(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
+    counts = np.zeros(len(pieces), np.int64)
+    counts[pieces.convert_tokens_to_ids(["▁London", "ш"])] = (3, 1)
+    recipe = MatchingRecipe(rules=["direct", "lower"], filler="normal")
+    start = match(bert, pieces, matching=recipe, token_counts={"de": counts})
+    assert start.plan.recipe == recipe
+    assert start.coverage["by_language"]["de"]["matched"] == 0.75
+    config = start.model.config
     assert config.norm_eps == 1e-12
     assert config.num_token_types == 1
     assert (config.hidden_size, config.num_layers, config.max_positions) == (16, 2, 40)
     assert (config.pad_id, config.position_offset) == (pieces.pad_token_id, pieces.pad_token_id + 1)
-
-
-def test_coverage_of_the_users_text(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
-    counts = np.zeros(len(pieces), np.int64)
-    counts[pieces.convert_tokens_to_ids(["▁London", "ш"])] = (3, 1)
-    start = match(bert, pieces, token_counts={"de": counts})
-    assert start.coverage["by_language"]["de"]["matched"] == 0.75
-
-
-def test_choices_reach_the_plan(bert: Path, pieces: PreTrainedTokenizerBase) -> None:
-    recipe = MatchingRecipe(rules=["direct"], filler="normal")
-    assert match(bert, pieces, matching=recipe).plan.recipe == recipe
 
 
 def test_nothing_is_overwritten(
@@ -196,17 +196,213 @@ def test_nothing_is_overwritten(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_tokenizer_without_a_mask(bert: Path, tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, pre_tokenizers
-    from tokenizers.models import WordPiece
-    from transformers import PreTrainedTokenizerFast
+SEED = 7
+WORDS = "encoder.embeddings.words.weight"
+POSITIONS = "encoder.embeddings.positions.weight"
+TYPES = "encoder.embeddings.token_types.weight"
+BIAS = "head.bias"
 
-    backend = Tokenizer(
-        WordPiece({"[UNK]": 0, "[PAD]": 1, "a": 2, "b": 3, "c": 4}, unk_token="[UNK]")
-    )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    PreTrainedTokenizerFast(
-        tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]"
-    ).save_pretrained(tmp_path / "maskless")
-    with pytest.raises(MetaXLMError, match=r"maskless: the tokenizer has no token for mask"):
-        match(bert, tmp_path / "maskless")
+PREFIXES = {
+    "words": (WORDS,),
+    "positions": (POSITIONS, TYPES),
+    "embedding_norm": ("encoder.embeddings.norm.",),
+    "layers": ("encoder.layers.",),
+    "head": ("head.",),
+}
+
+
+def _config(vocab_size: int) -> EncoderConfig:
+    return EncoderConfig(vocab_size, 16, 2, 2, 32, max_positions=12)
+
+
+def _make_source(config: EncoderConfig) -> MaskedLM:
+    """A model in which no parameter has its initial value, and some are negative zeros."""
+    torch.manual_seed(99)
+    model = MaskedLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+            parameter.view(-1)[::5] = -0.0
+    return model
+
+
+@pytest.fixture
+def source(byte_bpe: PreTrainedTokenizerBase) -> MaskedLM:
+    return _make_source(_config(len(byte_bpe)))
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+
+
+@pytest.mark.parametrize("name", ["byte_bpe", "pieces", "wordpiece"])
+def test_own_vocabulary_gives_the_source_bit_for_bit(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    tokenizer = request.getfixturevalue(name)
+    config = _config(len(tokenizer))
+    if name == "wordpiece":
+        config = replace(config, pad_id=0, position_offset=0, num_token_types=2)
+    source = _make_source(config)
+    plan = make_plan(tokenizer, tokenizer, MatchingRecipe())
+    result = initialize(config, source, plan, Parts.preset("both"), SEED)
+    expected = source.state_dict()
+    found = result.state_dict()
+    assert found.keys() == expected.keys()
+    for key in expected:
+        assert _same_bits(found[key], expected[key]), key
+
+
+@pytest.mark.parametrize("part", list(PREFIXES))
+def test_each_switch_copies_its_part_and_nothing_else(
+    plan: Plan, source: MaskedLM, part: str
+) -> None:
+    config = _config(len(plan))
+    fresh = initialize(config, None, None, Parts(), SEED).state_dict()
+    found = initialize(config, source, plan, Parts(**{part: True}), SEED).state_dict()
+    changed = {key for key in fresh if not torch.equal(found[key], fresh[key])}
+    assert changed == {key for key in fresh if key.startswith(PREFIXES[part])}
+
+
+def test_random_values_depend_on_the_seed_alone(plan: Plan, source: MaskedLM) -> None:
+    # A model may have more embeddings than its tokenizer has tokens.
+    config = _config(len(plan) + 5)
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    fresh = initialize(config, None, None, Parts(), SEED).state_dict()
+    assert torch.equal(torch.rand(3), expected)
+    filled = initialize(config, source, plan, Parts.preset("both"), SEED).state_dict()
+    fillers = torch.cat([torch.from_numpy(~plan.is_matched), torch.ones(5, dtype=torch.bool)])
+    assert torch.equal(filled[WORDS][fillers], fresh[WORDS][fillers])
+    assert torch.equal(filled[BIAS][fillers], fresh[BIAS][fillers])
+    other = initialize(config, None, None, Parts(), SEED + 1).state_dict()
+    assert not torch.equal(other[WORDS], fresh[WORDS])
+
+
+def test_embeddings_are_the_weighted_means_of_the_plan(plan: Plan, source: MaskedLM) -> None:
+    result = initialize(_config(len(plan)), source, plan, Parts.preset("both"), SEED)
+    source_words = source.encoder.embeddings.words.weight
+    several = 0
+    for row in range(len(plan)):
+        origin = plan.origin(row)
+        if origin.rule == "filler":
+            continue
+        rows, weights = list(origin.source_rows), torch.tensor(origin.weights)
+        several += len(rows) > 1
+        expected = (weights[:, None] * source_words[rows]).sum(0)
+        torch.testing.assert_close(result.encoder.embeddings.words.weight[row], expected)
+        torch.testing.assert_close(result.head.bias[row], (weights * source.head.bias[rows]).sum())
+    assert several
+
+
+def test_filler_with_the_mean_and_deviation_of_the_source(source: MaskedLM) -> None:
+    target = list_vocabulary([f"▁{chr(0x4E00 + i)}" for i in range(4_000)], Kind.SENTENCEPIECE)
+    english = list_vocabulary(["Ġcat"] * source.config.vocab_size, Kind.BYTE_BPE)
+    recipe = MatchingRecipe(filler="normal", multi_token=False)
+    config = _config(len(target))
+    with torch.no_grad():
+        source.encoder.embeddings.words.weight += torch.arange(16.0)
+        source.encoder.embeddings.words.weight[:, 3] *= 10
+    plan = make_plan(target, english, recipe)
+    found = initialize(config, source, plan, Parts(words=True), SEED)
+    rows = torch.arange(len(target)) != config.pad_id
+    words = found.encoder.embeddings.words.weight[rows]
+    source_words = source.encoder.embeddings.words.weight
+    error = source_words.std(0) / 4_000**0.5
+    assert ((words.mean(0) - source_words.mean(0)).abs() < 4 * error).all()
+    torch.testing.assert_close(words.std(0), source_words.std(0), rtol=0.05, atol=0)
+    assert not found.encoder.embeddings.words.weight[config.pad_id].any()
+
+
+@pytest.mark.parametrize(
+    ("preset", "parts"),
+    [
+        ("none", []),
+        ("body", ["layers"]),
+        ("embeddings", ["words"]),
+        ("both", ["words", "positions", "embedding_norm", "layers", "head"]),
+    ],
+)
+def test_presets(preset: str, parts: list[str]) -> None:
+    assert Parts.preset(preset).list_names() == parts
+    with pytest.raises(MetaXLMError, match="no preset 'all'; choose none, body"):
+        Parts.preset("all")
+
+
+@pytest.mark.parametrize(
+    ("source_change", "target_change", "target_rows", "source_rows"),
+    [
+        # RoBERTa's table into a shorter and into a longer one: both start at row 2.
+        ({}, {"max_positions": 8}, slice(0, 10), slice(0, 10)),
+        ({}, {"max_positions": 20}, slice(0, 14), slice(0, 14)),
+        # BERT's first position is row 0, RoBERTa's row 2.
+        ({"position_offset": 0, "pad_id": 0}, {}, slice(2, 14), slice(0, 12)),
+        ({}, {"position_offset": 0, "pad_id": 0}, slice(0, 12), slice(2, 14)),
+        ({"position_offset": 0, "pad_id": 0, "max_positions": 5}, {}, slice(2, 7), slice(0, 5)),
+    ],
+)
+def test_positions_are_aligned_at_the_first_real_one(
+    source_change: dict[str, int],
+    target_change: dict[str, int],
+    target_rows: slice,
+    source_rows: slice,
+) -> None:
+    source = _make_source(replace(_config(20), **source_change))
+    config = replace(_config(30), **target_change)
+    fresh = initialize(config, None, None, Parts(), SEED).encoder.embeddings.positions.weight
+    found = initialize(config, source, None, Parts(positions=True), SEED)
+    positions = found.encoder.embeddings.positions.weight
+    original = source.encoder.embeddings.positions.weight
+    assert torch.equal(positions[target_rows], original[source_rows])
+    others = torch.ones(len(positions), dtype=torch.bool)
+    others[target_rows] = False
+    assert torch.equal(positions[others], fresh[others])
+
+
+def test_the_first_token_type_is_copied_with_the_positions() -> None:
+    source = _make_source(replace(_config(20), num_token_types=2))
+    found = initialize(_config(30), source, None, Parts(positions=True), SEED)
+    original = source.encoder.embeddings.token_types.weight
+    assert torch.equal(found.encoder.embeddings.token_types.weight[0], original[0])
+
+
+def test_the_source_is_not_changed(plan: Plan, source: MaskedLM) -> None:
+    before = {key: value.clone() for key, value in source.state_dict().items()}
+    found = initialize(_config(len(plan)), source, plan, Parts.preset("both"), SEED)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.zero_()
+    for key, value in source.state_dict().items():
+        assert torch.equal(value, before[key]), key
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 32}, "source model has hidden size 16, the target 32"),
+        ({"num_layers": 3}, "source model has layers 2, the target 3"),
+        ({"num_heads": 4}, "source model has attention heads 2, the target 4"),
+        ({"ffn_size": 64}, "source model has ffn size 32, the target 64"),
+    ],
+)
+def test_other_shapes_are_rejected(
+    plan: Plan, source: MaskedLM, change: dict[str, int], message: str
+) -> None:
+    config = replace(_config(len(plan)), **change)
+    with pytest.raises(MetaXLMError, match=message):
+        initialize(config, source, plan, Parts.preset("both"), SEED)
+
+
+def test_another_depth_does_not_matter_for_embeddings(plan: Plan, source: MaskedLM) -> None:
+    config = replace(_config(len(plan)), num_layers=3)
+    found = initialize(config, source, plan, Parts.preset("embeddings"), SEED)
+    row = plan.tokens.index("▁London")
+    [source_row] = plan.origin(row).source_rows
+    words = source.encoder.embeddings.words.weight
+    assert torch.equal(found.encoder.embeddings.words.weight[row], words[source_row])
+
+
+def test_sources_are_required(plan: Plan) -> None:
+    with pytest.raises(MetaXLMError, match="nothing to copy layers from"):
+        initialize(_config(len(plan)), None, plan, Parts.preset("body"), SEED)

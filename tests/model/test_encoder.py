@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import Dropout, Encoder, EncoderConfig, MaskedLM, draw_factors
+from metaxlm.model.heads import ClassificationHead, SpanHead, TaggingHead, TaskModel
 
 CONFIG = EncoderConfig(
     vocab_size=60, hidden_size=24, num_layers=2, num_heads=3, ffn_size=40, max_positions=16
@@ -101,13 +103,6 @@ def test_padding_changes_nothing(left: bool) -> None:
         torch.testing.assert_close(found[mask], expected[0], atol=1e-6, rtol=0, msg=f"{layer}")
 
 
-def test_a_batch_row_does_not_see_the_others() -> None:
-    model, ids = make_model(), draw_ids(3, 7)
-    together = model.encoder(ids)
-    for row in range(3):
-        torch.testing.assert_close(together[row], model.encoder(ids[row : row + 1])[0])
-
-
 def test_hidden_states_are_the_embeddings_and_every_layer() -> None:
     model, ids = make_model(), draw_ids(2, 7)
     states = model.encoder.hidden_states(ids)
@@ -200,19 +195,123 @@ def test_one_graph_holds_the_whole_model() -> None:
         ({"hidden_size": 25}, "hidden_size 25 is not a multiple of num_heads 3"),
         ({"num_layers": 0}, "num_layers is 0"),
         ({"max_positions": -2}, "max_positions is -2"),
-        ({"pad_id": 60}, "pad_id 60 lies outside"),
+        ({"pad_id": 60}, "pad_id 60 is outside"),
         ({"position_offset": 1}, "position_offset is 1"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
     ],
 )
-def test_impossible_sizes_are_refused(change: dict[str, float], message: str) -> None:
+def test_impossible_sizes_are_rejected(change: dict[str, float], message: str) -> None:
     with pytest.raises(MetaXLMError, match=message):
         dataclasses.replace(CONFIG, **change)  # type: ignore[arg-type]
 
 
-def test_a_sequence_that_is_too_long_is_refused() -> None:
+def test_a_sequence_that_is_too_long_is_rejected() -> None:
     model = make_model()
     assert model.encoder(draw_ids(1, 16)).shape == (1, 16, 24)
     with pytest.raises(MetaXLMError, match="17 tokens does not fit its 16 positions"):
         model.encoder(draw_ids(1, 17))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_is_independent_and_has_the_given_rate(p: float) -> None:
+    torch.manual_seed(3)
+    factors = draw_factors(torch.empty(1000, 401), p)
+    assert factors.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
+    kept = (factors > 0).double()
+    spread = (p * (1 - p)) ** 0.5
+    assert float(kept.mean()) == pytest.approx(1 - p, abs=5 * spread / kept.numel() ** 0.5 + 1e-5)
+    # Neighbors share a draw of the generator: four of them, and across rows.
+    flat = (kept.flatten() - (1 - p)) / spread
+    for distance in (1, 2, 3, 4, 401):
+        correlation = float((flat[:-distance] * flat[distance:]).mean())
+        assert abs(correlation) < 5 / len(flat) ** 0.5, distance
+
+
+def test_the_gradient_of_dropout_has_the_same_factors() -> None:
+    torch.manual_seed(0)
+    values = torch.randn(7, 3, requires_grad=True)
+    dropout = Dropout(0.5).train()
+    output = dropout(values)
+    output.sum().backward()
+    assert values.grad is not None
+    torch.testing.assert_close(values.grad * values, output)
+    assert 0 < int((output == 0).sum()) < 21
+
+
+def test_dropout_depends_on_the_seed_and_is_off_in_evaluation() -> None:
+    values, dropout = torch.ones(1000), Dropout(0.3)
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(dropout(values))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    assert dropout.eval()(values) is values
+    assert Dropout(0.0)(values) is values
+
+
+HEAD_CONFIG = EncoderConfig(
+    vocab_size=60, hidden_size=64, num_layers=1, num_heads=4, ffn_size=32, max_positions=16
+)
+HIDDEN = torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(0))
+
+
+def make_heads(config: EncoderConfig = HEAD_CONFIG) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [ClassificationHead(config, 3), TaggingHead(config, 7), SpanHead(config)]
+
+
+def test_shapes_of_heads() -> None:
+    shapes = [tuple(head(HIDDEN).shape) for head in make_heads()]
+    assert shapes == [(2, 3), (2, 9, 7), (2, 9, 2)]
+
+
+def test_initial_values_of_heads() -> None:
+    for head, same in zip(make_heads(), make_heads(), strict=True):
+        for (name, value), again in zip(head.named_parameters(), same.parameters(), strict=True):
+            assert torch.equal(value, again), name
+            if name.endswith("bias"):
+                assert value.eq(0).all(), name
+            else:
+                assert value.std().item() == pytest.approx(0.02, rel=0.25), name
+
+
+def test_classification_reads_the_first_token_only() -> None:
+    head = make_heads()[0].eval()
+    changed = HIDDEN.clone()
+    changed[:, 1:] += 1.0
+    assert torch.equal(head(changed), head(HIDDEN))
+    changed[:, 0] += torch.arange(64)
+    assert not torch.allclose(head(changed), head(HIDDEN))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_dropout_of_heads_acts_in_training_only(index: int) -> None:
+    head = make_heads()[index]
+    assert not torch.equal(head(HIDDEN), head(HIDDEN))
+    head.eval()
+    assert torch.equal(head(HIDDEN), head(HIDDEN))
+    still = make_heads(dataclasses.replace(HEAD_CONFIG, dropout=0.0))[index]
+    assert torch.equal(still(HIDDEN), still(HIDDEN))
+
+
+def test_dropout_is_before_and_after_the_dense_layer() -> None:
+    head = make_heads(dataclasses.replace(HEAD_CONFIG, dropout=0.5))[0]
+    assert isinstance(head, ClassificationHead)
+    seen: dict[str, torch.Tensor] = {}
+    for name in ("dense", "output"):
+        module = head.get_submodule(name)
+        module.register_forward_pre_hook(lambda _, args, name=name: seen.update({name: args[0]}))
+    head(HIDDEN)
+    for name in ("dense", "output"):
+        assert 0.3 < seen[name].eq(0).float().mean().item() < 0.7, name
+
+
+def test_a_task_model_ignores_padding() -> None:
+    torch.manual_seed(0)
+    model = TaskModel(Encoder(HEAD_CONFIG), TaggingHead(HEAD_CONFIG, 7)).eval()
+    ids = torch.tensor([[5, 6, 7, 1, 1]])
+    mask = torch.tensor([[True, True, True, False, False]])
+    torch.testing.assert_close(model(ids, mask)[:, :3], model(ids[:, :3]))
+    assert not torch.allclose(model(ids)[:, :3], model(ids, mask)[:, :3])

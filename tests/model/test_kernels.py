@@ -119,7 +119,7 @@ def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder() -> None:
 
 
 def test_packed_blocks_are_those_of_the_plain_encoder() -> None:
-    """No padding between the blocks, rows of nobody after them, two token types."""
+    """No padding between the blocks, unused rows after them, two token types."""
     from metaxlm.model.kernels.blocks import Blocks
 
     model, example = make_model(0.0, num_token_types=2), Example()

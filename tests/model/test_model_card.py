@@ -26,7 +26,7 @@ def recipe() -> dict[str, Any]:
         "variants": VARIANTS,
         "model": {"layers": 3, "hidden": 48, "heads": 4, "max_positions": 128},
         "pretraining": {"steps": 1234, "length": 64, "warmup_steps": 100},
-        "matching": {"dictionaries": Path("/home/somebody/secret/muse")},
+        "matching": {"dictionaries": Path("/home/user/secret/muse")},
         "meta": {"length": 64, "steps": 77, "warmup_steps": 7},
     }
     return Recipe.model_validate(values).model_dump(mode="json")
@@ -60,18 +60,18 @@ def test_the_front_matter_is_what_the_hub_reads(recipe: dict[str, Any]) -> None:
     assert ModelCard(text).data.license == "mit"
 
 
-def test_it_says_what_the_variant_starts_from(recipe: dict[str, Any]) -> None:
+def test_initialization_of_the_variant(recipe: dict[str, Any]) -> None:
     from_scratch = model_card(recipe, "xlm")
-    assert "starts from random weights" in from_scratch
+    assert "was initialized randomly" in from_scratch
     assert "phase (a)" not in from_scratch
     assert "Vocabulary matching" not in from_scratch
     copied = model_card(recipe, "metaxlm")
-    assert "starts from a masked language model of English" in copied
-    assert "word rows, positions, embedding norm, layers, head" in copied
+    assert "initialized from a masked language model of English" in copied
+    assert "token embeddings, positions, embedding norm, layers, head" in copied
     assert "dictionaries;" not in copied
-    assert "matched by token and bilingual dictionaries;" in model_card(recipe, "metaxlm+dict")
+    assert "matched by spelling and bilingual dictionaries;" in model_card(recipe, "metaxlm+dict")
     some = model_card(recipe, "layers")
-    assert "parts are copied: embedding norm, layers. It was" in some
+    assert "copying these parts: embedding norm, layers. It was" in some
 
 
 def test_it_shows_the_recipe(recipe: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def test_it_shows_the_recipe(recipe: dict[str, Any]) -> None:
 def test_an_existing_model_replaces_the_settings_of_phase_a(recipe: dict[str, Any]) -> None:
     meta = {**recipe["meta"], "model": "FacebookAI/roberta-base"}
     card = model_card({**recipe, "meta": meta}, "metaxlm")
-    assert "starts from the existing model `FacebookAI/roberta-base`" in card
+    assert "initialized from the existing model `FacebookAI/roberta-base`" in card
     section = card.split("### Meta-pretraining")[1].split("###")[0]
     assert "| `model` | FacebookAI/roberta-base |" in section
     assert "`steps`" not in section
@@ -138,7 +138,7 @@ def test_layers_and_steps_are_chosen_by_the_metric(recipe: dict[str, Any]) -> No
     assert "majority" not in card
 
 
-def test_without_results_it_says_so(recipe: dict[str, Any]) -> None:
+def test_card_without_results(recipe: dict[str, Any]) -> None:
     card = model_card(recipe, "xlm")
     assert "None were recorded." in card
     assert "It has not been evaluated." in card

@@ -9,14 +9,14 @@ import pytest
 import torch
 import transformers
 
-from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 
 SENTENCES = [
     "Hi.",
     "The committee will meet again on the third of March, weather permitting.",
     "Der Ausschuss tagt am dritten März wieder.",
     "Unbelievably, the antidisestablishmentarianists' 1,234 pamphlets were re-printed in Ohio; "
-    "nobody (not even the printer) could say why, but everybody had an opinion about the cost, "
+    "not even the printer could say why, but everybody had an opinion about the cost, "
     "the paper, the ink and above all the spelling.",
     "🙂 ¿Qué? 東京",
 ]

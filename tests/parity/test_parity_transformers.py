@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import MaskedLM
-from metaxlm.model.families import translate_config
+from metaxlm.model.families import FAMILIES, import_tensors, translate_config
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaggingHead, TaskModel
-from metaxlm.model.names import ROBERTA, import_tensors
 
 TOLERANCE = 1e-5
 VOCAB_SIZE = 77
@@ -78,8 +77,8 @@ class Case:
 
     def translate(self, theirs: nn.Module) -> MaskedLM:
         """Return our model with the weights of theirs."""
-        config, names = translate_config(theirs.config.to_dict(), Path("config.json"))
-        state, _ = import_tensors(theirs.state_dict(), config, names)
+        config, family = translate_config(theirs.config.to_dict(), Path("config.json"))
+        state, _ = import_tensors(theirs.state_dict(), config, family)
         ours = MaskedLM(config)
         ours.load_state_dict(state)
         return ours.eval()
@@ -198,7 +197,7 @@ def test_gradients_agree() -> None:
     theirs(ids, attention_mask=mask.long(), labels=labels).loss.backward()
     nn.functional.cross_entropy(ours(ids, mask, rows), labels.view(-1)[rows]).backward()
     gradients = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
-    expected, missing = import_tensors(gradients, ours.config, ROBERTA)
+    expected, missing = import_tensors(gradients, ours.config, FAMILIES["roberta"])
     assert not missing
     for name, parameter in ours.named_parameters():
         assert parameter.grad is not None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.vocab.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
+from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
 
 def list_tokenizer(pieces: Sequence[str]) -> PreTrainedTokenizerBase:

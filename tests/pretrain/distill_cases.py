@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import Pretrained
+from metaxlm.model.huggingface import Pretrained
 from metaxlm.pretrain.batches.masking import IGNORED, Masked
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.distill import Distillation, make_teacher

@@ -18,7 +18,7 @@ from metaxlm.data.shards import Shard
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
 from metaxlm.pretrain.code_switching import Switching, SwitchTable, ends_words, make_switch_table
 from metaxlm.recipe import TrainingRecipe
-from metaxlm.vocab.byte_bpe import train_byte_bpe
+from metaxlm.vocab.bpe import train_byte_bpe
 
 WORDS = {
     "en": {

@@ -29,7 +29,7 @@ from tests.pretrain.distill_cases import (
 from tests.vocab.kinds import LINES, make_tokenizer
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.hugging_face import Pretrained
+from metaxlm.model.huggingface import Pretrained
 from metaxlm.pretrain.batches.masking import Masked, Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState

@@ -19,7 +19,7 @@ from metaxlm.data.shards import Shard
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.encoder import MaskedLM
-from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name

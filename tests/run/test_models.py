@@ -14,7 +14,7 @@ from transformers import GPT2Config
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import save_pretrained
+from metaxlm.model.huggingface import save_pretrained
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from metaxlm.progress import console
 from metaxlm.run.models import NamedModel, find_all_models, find_models, open_model

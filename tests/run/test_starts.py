@@ -11,7 +11,7 @@ from tests.commands import Command
 from transformers import AutoTokenizer
 
 from metaxlm.init.ledger import load_ledger
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.model.huggingface import load_pretrained
 
 RECIPE = """\
 name: starts

@@ -13,7 +13,7 @@ from tests.conftest import PARTS, sentences
 from tests.pretrain.code_switching_cases import list_tokenizer
 
 from metaxlm.init.dictionaries import load_dictionaries
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.model.huggingface import load_pretrained
 from metaxlm.run.switch_table import build_switch_table
 
 TEXT = {

@@ -10,7 +10,7 @@ from tests.commands import Command
 from tests.conftest import PARTS, sentences
 from transformers import AutoModel, AutoTokenizer
 
-from metaxlm.model.hugging_face import load_pretrained
+from metaxlm.model.huggingface import load_pretrained
 
 RECIPE = """\
 name: trained

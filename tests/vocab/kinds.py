@@ -21,8 +21,8 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
-from metaxlm.vocab.byte_bpe import train_byte_bpe
-from metaxlm.vocab.special_tokens import wrap_tokenizer
+from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokens import wrap_tokenizer
 from metaxlm.vocab.unigram import train_unigram
 
 LINES = (
@@ -70,7 +70,7 @@ def _make_bert() -> PreTrainedTokenizerBase:
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = WordPieceTrainer(vocab_size=1_000, special_tokens=specials, show_progress=False)
     tokenizer.train_from_iterator(LINES, trainer)
-    # The trainer numbers pieces of equal weight anew in every process; a test wants one order.
+    # The order of pieces of equal weight differs between processes; a test needs one order.
     rest = sorted(tokenizer.get_vocab().keys() - set(specials))
     return BertTokenizer(vocab={token: row for row, token in enumerate([*specials, *rest])})
 

@@ -21,7 +21,6 @@ from metaxlm.cli import (
     planning,
     predicting,
     retrieving,
-    trimming,
 )
 from metaxlm.cli.endings import (
     end,
@@ -52,7 +51,7 @@ data_app = typer.Typer(help="Look at folders of task data.", no_args_is_help=Tru
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
-app.command("trim")(trimming.trim_command)
+app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluating.EXAMPLES)(evaluating.evaluate_command)
 app.command("predict", epilog=predicting.FORMATS)(predicting.predict)
 app.command("embed", epilog=embedding.EXAMPLES)(embedding.embed_command)

@@ -166,7 +166,7 @@ def _check_bfloat16(device: torch.device) -> Result:
 def _check_kernels(device: torch.device) -> Result:
     if device.type == "cpu":
         return OK, "plain torch; the fused kernels are for GPUs"
-    from metaxlm.model.fused import is_available
+    from metaxlm.model.kernels import is_available
 
     if not is_available(device):
         return WARNING, "plain torch; the fused kernels need Triton and an Ampere GPU or newer"

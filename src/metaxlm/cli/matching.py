@@ -1,4 +1,4 @@
-"""`metaxlm match`: give an encoder another vocabulary, and look at what every row starts from."""
+"""`metaxlm match` and `metaxlm trim`: change the vocabulary of an encoder."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
 if TYPE_CHECKING:
-    from metaxlm.init.apply import Parts, Preset
+    from rich.text import Text
+
+    from metaxlm.init.ledger import Story
     from metaxlm.init.plan import Plan
+    from metaxlm.init.start import Parts, Preset
 
 app = typer.Typer(
-    help="Give an encoder another vocabulary, and see what every row starts from.",
+    help="Give an encoder another vocabulary, and explain the origin of each embedding.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
 
-_BY_USE = ("precedence=use", "one_to_many=order", "split_words=all", "segments=true")
-
 Ledger = Annotated[
     Path | None,
-    typer.Argument(
-        help="A ledger, or a folder with one; without it the only one found below here."
-    ),
+    typer.Argument(help="A ledger or a folder with one. Default: the only one below this folder."),
 ]
 
 
@@ -35,11 +34,10 @@ Ledger = Annotated[
 def match_command(
     context: typer.Context,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="MODEL", help="The encoder: a folder or hub id.")
+        str | None, typer.Option("--from", metavar="MODEL", help="Encoder: a folder or hub id.")
     ] = None,
     target: Annotated[
-        str | None,
-        typer.Option("--to", metavar="TOKENIZER", help="The tokenizer: a folder or hub id."),
+        str | None, typer.Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Folder to write; it must not exist yet.")
@@ -50,20 +48,24 @@ def match_command(
     ] = None,
     languages: LanguageList = None,
     source_language: Annotated[
-        str, typer.Option("--source-language", help="The language of the encoder.")
+        str, typer.Option("--source-language", help="Language of the encoder.")
     ] = "en",
     corpus: Annotated[
         Path | None,
-        typer.Option("--corpus", help="Text to weigh the coverage with: a run, shards, de.txt."),
+        typer.Option("--corpus", help="Text to measure coverage on: a run, shards, or de.txt."),
     ] = None,
-    by_use: Annotated[
+    frequency_weighted: Annotated[
         bool,
-        typer.Option("--by-use", help="The best start we know: weigh languages by the corpus."),
+        typer.Option(
+            "--frequency-weighted",
+            help="Weight languages by token frequency in the corpus (best initialization).",
+        ),
     ] = False,
+    by_use: Annotated[bool, typer.Option("--by-use", hidden=True)] = False,
     initialize: Annotated[
         str,
         typer.Option(
-            "--initialize", help="both, body, embeddings, none, or parts like words,head."
+            "--initialize", help="Parts to copy: both, body, embeddings, none, or words,head,..."
         ),
     ] = "both",
     positions: Annotated[
@@ -73,7 +75,7 @@ def match_command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of `matching` in docs/recipe.md."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn at random.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random embeddings.")] = 1,
     quiet: Quiet = False,
 ) -> None:
     """Give an encoder the vocabulary of another tokenizer; write a Hugging Face folder."""
@@ -82,23 +84,27 @@ def match_command(
     set_quiet(quiet)
     if source is None or target is None or output is None:
         raise MetaXLMError(
-            "match: needs --from MODEL, --to TOKENIZER and --output DIR; `metaxlm match --help` "
-            "tells the rest"
+            "match: needs --from MODEL, --to TOKENIZER and --output DIR; see `metaxlm match --help`"
         )
     from metaxlm.cli.summary import print_table
     from metaxlm.data.statistics import count_corpus
-    from metaxlm.init.coverage_report import coverage_tables, write_coverage
+    from metaxlm.init.ledger import coverage_tables, write_coverage
+    from metaxlm.init.plan import FREQUENCY_WEIGHTED
     from metaxlm.init.start import check_output, match
     from metaxlm.recipe.load import load_matching
-    from metaxlm.vocab.loading import load_tokenizer
+    from metaxlm.vocab.load import load_tokenizer
 
     check_output(output)
-    if by_use and corpus is None:
-        raise MetaXLMError("match: --by-use needs --corpus, text in which uses can be counted")
-    matching = load_matching([*(_BY_USE if by_use else ()), *(settings or ())])
+    weighted = []
+    if frequency_weighted or by_use:
+        if corpus is None:
+            raise MetaXLMError("match: --frequency-weighted needs --corpus to count tokens in")
+        weighted = [f"precedence={FREQUENCY_WEIGHTED[0]}", "one_to_many=order"]
+        weighted += ["split_words=all", "segments=true"]
+    matching = load_matching([*weighted, *(settings or ())])
     tokenizer = load_tokenizer(target)
     counts = None if corpus is None else count_corpus(corpus, tokenizer)
-    # Dictionaries of languages that the text does not have would only blur the others.
+    # Use only the dictionaries of the languages of the text.
     wanted = split_list(languages) or (None if counts is None else sorted(counts))
     start = match(
         source,
@@ -122,36 +128,17 @@ def match_command(
 
 @app.command()
 def explain(
-    token: Annotated[str, typer.Argument(help="A token such as ▁Haus, a word, or a row: #1234.")],
+    token: Annotated[str, typer.Argument(help="A token such as ▁Haus, a word, or an id: #1234.")],
     ledger: Ledger = None,
 ) -> None:
-    """Tell what one token starts from, and what was tried before."""
-    from metaxlm.init.coverage_report import story_text
+    """Show the origin of one embedding, and the rules that were tried before."""
+    from metaxlm.init.ledger import explain as explain_row
     from metaxlm.init.ledger import load_ledger
-    from metaxlm.init.story import explain as explain_row
 
     path = _find_ledger(ledger)
     plan = load_ledger(path)
     for row in _find_token(plan, token, path):
-        console.print(story_text(explain_row(plan, row)), soft_wrap=True)
-
-
-@app.command()
-def diff(
-    before: Annotated[Path, typer.Argument(help="A ledger, or a folder with one.")],
-    after: Annotated[Path, typer.Argument(help="Another.")],
-) -> None:
-    """Show which rows of two plans start from something else."""
-    from metaxlm.cli.summary import print_table
-    from metaxlm.init.comparison import compare_plans
-    from metaxlm.init.coverage_report import comparison_table
-    from metaxlm.init.ledger import load_ledger
-
-    plans = [load_ledger(_find_ledger(path)) for path in (before, after)]
-    comparison = compare_plans(*plans)
-    if comparison.num_changed or comparison.only_before or comparison.only_after:
-        print_table(comparison_table(comparison))
-    say(f"{comparison.num_same:,} rows the same, {comparison.num_changed:,} changed")
+        console.print(_format_story(explain_row(plan, row)), soft_wrap=True)
 
 
 @app.command()
@@ -160,8 +147,7 @@ def show(ledger: Ledger = None) -> None:
     from metaxlm.cli.summary import print_table
     from metaxlm.digests import require_whole
     from metaxlm.files import read_json
-    from metaxlm.init.coverage_report import coverage_tables
-    from metaxlm.init.ledger import COVERAGE, coverage, load_ledger
+    from metaxlm.init.ledger import COVERAGE, coverage, coverage_tables, load_ledger
 
     path = _find_ledger(ledger)
     saved = path.with_name(COVERAGE)
@@ -174,17 +160,15 @@ def show(ledger: Ledger = None) -> None:
 
 def _read_parts(text: str) -> Parts:
     """Read a preset, or the names of parts separated by commas."""
-    from metaxlm.init.apply import Parts
+    from metaxlm.init.start import Parts
 
-    names = Parts.preset("both").list_names()
     chosen = split_list(text) or []
-    if not set(chosen) <= set(names):
+    if not set(chosen) <= set(Parts.preset("both").list_names()):
         return Parts.preset(cast("Preset", text))
     return Parts(**dict.fromkeys(chosen, True))
 
 
 def _find_ledger(path: Path | None) -> Path:
-    """Return the ledger that the user means."""
     from metaxlm.init.ledger import LEDGER
 
     folder = Path() if path is None else path
@@ -204,23 +188,22 @@ def _find_ledger(path: Path | None) -> Path:
 
 
 def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
-    """Return the rows of a token, or of the pieces of a word that is no token."""
-    from metaxlm.init.story import find_rows
+    """Return the ids of a token, or of the tokens of a word."""
+    from metaxlm.init.ledger import find_rows
 
     rows = find_rows(plan, token)
     if rows:
         return rows
-    folder = next((f for f in (ledger.parent, ledger.parent / "model") if _has_tokenizer(f)), None)
+    folders = (ledger.parent, ledger.parent / "model")
+    folder = next((one for one in folders if (one / "tokenizer.json").is_file()), None)
     if folder is None:
         raise MetaXLMError(
             f"{token}: not a token of {ledger}, and there is no tokenizer beside it to cut a word"
         )
-    from metaxlm.init.canonical import read_vocabulary
-    from metaxlm.vocab.loading import load_tokenizer
+    from metaxlm.init.vocabulary import read_vocabulary
+    from metaxlm.vocab.load import load_tokenizer
 
-    cut = read_vocabulary(load_tokenizer(str(folder))).cut
-    assert cut is not None
-    [rows] = cut([token], True)
+    [rows] = read_vocabulary(load_tokenizer(str(folder))).cut_all([token], True)
     if not rows:
         raise MetaXLMError(f"{token}: not a token, and the tokenizer does not know its characters")
     if len(rows) > 1:
@@ -228,5 +211,82 @@ def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
     return list(dict.fromkeys(rows))
 
 
-def _has_tokenizer(folder: Path) -> bool:
-    return (folder / "tokenizer.json").is_file()
+def _format_story(story: Story) -> Text:
+    from rich.text import Text
+
+    text = Text(f"{story.origin.token}", style="bold")
+    text.append(f"  row {story.row:,}: {story.description}\n", style="not bold")
+    for rule, result in story.steps[:-1]:
+        text.append(f"    {rule:<18}{result}\n", style="dim")
+    rule, result = story.steps[-1]
+    text.append(f"  → {rule:<18}{result}\n", style="bold green")
+    text.append(f"  starts from {story.outcome}", style="not bold")
+    return text
+
+
+def trim_command(
+    corpus: Annotated[
+        Path, typer.Option("--corpus", help="Text of the languages: a run, or files like de.txt.")
+    ],
+    output: Annotated[Path, typer.Option("--output", help="Folder to write; must not exist yet.")],
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model to trim: a folder or hub id.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="Or a tokenizer alone, to match later.")
+    ] = None,
+    languages: LanguageList = None,
+    min_count: Annotated[
+        int, typer.Option("--min-count", min=1, help="Keep tokens with at least this count.")
+    ] = 1,
+    size: Annotated[
+        int | None, typer.Option("--size", min=1, help="Keep at most this number of tokens.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Keep only the tokens that a text uses; measure the cost on held-out text."""
+    set_quiet(quiet)
+    if (model is None) == (tokenizer is None):
+        raise MetaXLMError("trim: needs either --model or --tokenizer")
+    import torch
+
+    from metaxlm.cli.summary import print_table
+    from metaxlm.init.start import check_output, match, trim
+    from metaxlm.manifest import atomic_folder
+    from metaxlm.model.any_encoder import AnyEncoder
+    from metaxlm.model.huggingface import load_pretrained
+    from metaxlm.probe.embedding import compare_vectors
+    from metaxlm.vocab.load import load_tokenizer
+    from metaxlm.vocab.trim import loss_table
+
+    check_output(output)
+    wanted = split_list(languages)
+    if model is None:
+        assert tokenizer is not None
+        trimmed = trim(load_tokenizer(tokenizer), corpus, wanted, min_count, size)
+        with atomic_folder(output) as temporary:
+            trimmed.tokenizer.save_pretrained(temporary)
+        print_table(loss_table(trimmed.losses))
+    else:
+        pretrained = load_pretrained(model)
+        trimmed = trim(pretrained.tokenizer, corpus, wanted, min_count, size)
+        start = match(pretrained, trimmed.tokenizer)
+        start.save(output)
+        similarities = {
+            language: compare_vectors(
+                AnyEncoder(model, pretrained.tokenizer, pretrained.model.encoder),
+                AnyEncoder(str(output), start.tokenizer, start.model.encoder),
+                texts,
+                torch.device("cpu"),
+            )
+            for language, texts in trimmed.held_out.items()
+        }
+        print_table(loss_table(trimmed.losses, similarities))
+        before, after = (
+            sum(parameter.numel() for parameter in one.model.parameters())
+            for one in (pretrained, start)
+        )
+        say(f"parameters: {before / 1e6:,.1f} to {after / 1e6:,.1f} million")
+        for remark in start.remarks:
+            say(f"note: {remark}")
+    say(f"written: {output}")

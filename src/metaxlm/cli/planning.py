@@ -61,7 +61,7 @@ class Training:
 def list_trainings(recipe: Recipe) -> list[Training]:
     """Return the training runs of a recipe in order; an imported encoder needs none."""
     from metaxlm.run.training import encoder_config
-    from metaxlm.vocab.loading import load_tokenizer
+    from metaxlm.vocab.load import load_tokenizer
 
     trainings = []
     if recipe.meta.model is None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from metaxlm.finetune.feature_table import Batch, Packed
 from metaxlm.finetune.task import Logits
-from metaxlm.model import fused
+from metaxlm.model import kernels
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaskModel
 
@@ -43,7 +43,7 @@ def takes_packed(model: nn.Module, device: torch.device) -> bool:
 
 def runs_fused(encoder: Encoder, device: torch.device) -> bool:
     """Say whether the fused kernels compute an encoder on a device."""
-    return fused.is_available(device) and fused.fits(encoder.config)
+    return kernels.is_available(device) and kernels.fits(encoder.config.head_size)
 
 
 def compute_logits(model: nn.Module, batch: Batch, is_even: bool) -> Tensor:

@@ -1,11 +1,9 @@
-"""Bilingual dictionaries for +Dict: files of word pairs, many languages at once.
+"""Read bilingual dictionaries for +Dict: files of word pairs, one per language pair.
 
-Comes in: folders of dictionaries named by their direction (`en-de.txt` has English words first,
-`de-en.txt` German ones), or single such files. Goes out: `Dictionaries`, the pairs of each language
-in the files' order, which for MUSE (the lexicons of section 4.1 of the paper) is the order of
-frequency. A line is `word translation`; where a tab separates the two, both may be phrases. A word
-with several translations stands on several lines. A language that has a dictionary only into a
-third language (MUSE's are English-centric, and the encoder may be German) goes through that one.
+A file is named by its direction: `en-de.txt` has English words first, `de-en.txt` German ones. A
+line is `word translation`; separated by a tab, both may be phrases. The order of lines is kept: in
+MUSE (section 4.1 of the paper) it is the order of frequency. A language without a dictionary into
+the source language is joined through a third language.
 """
 
 from __future__ import annotations
@@ -24,30 +22,24 @@ _CODE = r"[A-Za-z]{2,8}(?:_[A-Za-z]+)?"
 _ENDING = rf"\.(?:txt|tsv|dict)(?:{'|'.join(map(re.escape, COMPRESSIONS))})?"
 # MUSE also has parts of its files, such as en-de.0-5000.txt.
 _FILE_NAME = re.compile(rf"({_CODE})-({_CODE})(?:\.\d+-\d+)?{_ENDING}")
-# A whole file of this shape need not be taken apart line by line; possessive, so it cannot stall.
+# Text of this shape needs no parsing by line; possessive quantifiers never backtrack.
 _PLAIN_FILE = re.compile(r"(?:\S++[ \t]\S++\n)*+")
 _MAX_FILE_BYTES = 2 * MAX_RECORD_BYTES
 _CHUNK_BYTES = 1 << 20
-# An error message stays readable when ninety languages are wanted.
-_MOST_NAMES = 4
-# Through a third language the first translations of a word's first translations are the safest.
-_MOST_PIVOTED = 2
+_MOST_NAMES = 4  # in an error message
+_MOST_PIVOTED = 2  # translations per word and step through a third language
 
 
 @dataclass(frozen=True)
 class WordPairs:
-    """The pairs of one file.
-
-    Both columns are kept as text, an entry a line: millions of small strings would take ten times
-    the memory.
-    """
+    """The pairs of one file, each column as one text: small strings take ten times the memory."""
 
     origin: str
     """The file, or the two files that were joined."""
     words: str
-    """Words in lower case, as in MUSE; one with several translations stands here several times."""
+    """One word per line in lower case; a word with several translations is repeated."""
     translations: str
-    """Beside each word a translation into the source language, as the file writes it."""
+    """One translation into the source language per line, as the file writes it."""
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(_split_lines(self.words), _split_lines(self.translations), strict=True)
@@ -72,30 +64,16 @@ class Dictionary:
 
 
 @dataclass(frozen=True)
-class BrokenLines:
-    """Lines of a file that are no word pair; they are left out."""
-
-    path: Path
-    count: int
-    first_line: int
-
-    def describe(self) -> str:
-        """Say in one line how many there are and where the first is."""
-        lines = "line is" if self.count == 1 else "lines are"
-        return f"{self.path}:{self.first_line}: {self.count:,} {lines} not a word pair (left out)"
-
-
-@dataclass(frozen=True)
 class Dictionaries:
     """Dictionaries of several languages into one source language."""
 
     source_language: str
     by_language: Mapping[str, Dictionary]
     """By language code, in alphabetical order."""
-    broken: tuple[BrokenLines, ...] = ()
-    """What could not be read, file by file."""
+    broken: tuple[str, ...] = ()
+    """One message per file with lines that are not word pairs; these lines are ignored."""
     missing: tuple[str, ...] = ()
-    """Wanted languages for which there was no dictionary."""
+    """Requested languages without a dictionary."""
 
 
 def load_dictionaries(
@@ -103,33 +81,36 @@ def load_dictionaries(
     languages: Sequence[str] | None = None,
     source_language: str = "en",
 ) -> Dictionaries:
-    """Load the dictionaries of the wanted languages (all when None) from folders or files."""
+    """Load the dictionaries of the given languages (default: all) from folders or files."""
     paths = [paths] if isinstance(paths, Path) else list(paths)
     shelf = _Shelf(paths)
     known = shelf.list_languages(source_language)
     wanted = sorted(set(known if languages is None else languages) - {source_language})
     if not set(wanted) & set(known):
-        _complain_about_folder(paths, wanted, known, source_language)
-    by_language: dict[str, Dictionary] = {}
-    for language in [language for language in wanted if language in known]:
-        files = shelf.read(language, source_language) or shelf.join(language, source_language)
-        by_language[language] = Dictionary(language, files)
+        raise _no_dictionary(paths, wanted, known, source_language)
+    by_language = {
+        language: Dictionary(
+            language, shelf.read(language, source_language) or shelf.join(language, source_language)
+        )
+        for language in wanted
+        if language in known
+    }
     missing = tuple(language for language in wanted if language not in known)
     if missing:
         where = ", ".join(map(str, paths))
-        say(f"{where}: no dictionary for {', '.join(missing)}; their rows match without one")
+        say(f"{where}: no dictionary for {', '.join(missing)}; their tokens match without one")
     return Dictionaries(source_language, by_language, tuple(shelf.broken), missing)
 
 
 class _Shelf:
-    """All dictionary files of some folders, by the pair of languages."""
+    """All dictionary files of some folders, by pair of languages."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.broken: list[BrokenLines] = []
+        self.broken: list[str] = []
         self._files: dict[tuple[str, str], list[Path]] = {}
         self._read: dict[tuple[Path, bool], WordPairs] = {}
         others = []
-        # By name, so that the order in which files and folders are given decides nothing.
+        # Sorted by name, so that the order of the arguments does not matter.
         candidates = {file.resolve(): file for path in paths for file in _list_files(path)}
         for file in sorted(candidates.values(), key=lambda file: (file.name, str(file))):
             match = _FILE_NAME.fullmatch(file.name)
@@ -141,19 +122,19 @@ class _Shelf:
             say(f"{others[0]}: not named like en-de.txt, not read ({len(others)} such files)")
 
     def list_languages(self, source: str) -> list[str]:
-        """Return the languages with a way to the source."""
+        """Return the languages with a dictionary into the source, directly or by a third one."""
         near = self._neighbors(source)
         far = {code for pivot in near for code in self._neighbors(pivot)}
         return sorted((near | far) - {source})
 
     def read(self, language: str, source: str) -> tuple[WordPairs, ...]:
-        """Read the files of a language and the source; those that start from the source first."""
+        """Read the files of a language and the source; files with the source first go first."""
         forward = [self._read_file(file, True) for file in self._files.get((source, language), [])]
         back = [self._read_file(file, False) for file in self._files.get((language, source), [])]
         return (*forward, *back)
 
     def join(self, language: str, source: str) -> tuple[WordPairs, ...]:
-        """Go through a third language, English if there is a choice."""
+        """Join two dictionaries through a third language, preferably English."""
         pivots = self._neighbors(source) & self._neighbors(language)
         pivot = "en" if "en" in pivots else min(pivots)
         onward: dict[str, dict[str, None]] = {}
@@ -177,23 +158,20 @@ class _Shelf:
         return (WordPairs(origin, "\n".join(words), "\n".join(translations)),)
 
     def _neighbors(self, language: str) -> set[str]:
-        return {b for a, b in self._files if a == language} | {
-            a for a, b in self._files if b == language
-        }
+        return {code for pair in self._files if language in pair for code in pair} - {language}
 
     def _read_file(self, path: Path, from_source: bool) -> WordPairs:
         key = (path, from_source)
         if key not in self._read:
-            pairs, broken = _read_pairs(path, from_source)
-            for fault in broken:
-                say(fault.describe())
-            self.broken.extend(broken)
-            self._read[key] = pairs
+            self._read[key], fault = _read_pairs(path, from_source)
+            if fault:
+                say(fault)
+                self.broken.append(fault)
         return self._read[key]
 
 
 def _split_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text; all at once would take ten times its memory."""
+    """Yield the lines of a text, in chunks to save memory."""
     start = 0
     while start <= len(text):
         stop = text.find("\n", start + _CHUNK_BYTES)
@@ -212,19 +190,22 @@ def _list_files(path: Path) -> Iterable[Path]:
     )
 
 
-def _complain_about_folder(
+def _no_dictionary(
     paths: Sequence[Path], wanted: Sequence[str], found: Sequence[str], source: str
-) -> None:
+) -> MetaXLMError:
     names = [f"{source}-{language}.txt or {language}-{source}.txt" for language in wanted]
     more = f"; and so on for {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     looked_for = "; ".join(names[:_MOST_NAMES]) or f"{source}-XX.txt or XX-{source}.txt"
     has = f"it has dictionaries for {', '.join(found)}" if found else "it has no dictionary at all"
     where = ", ".join(map(str, paths))
-    raise MetaXLMError(f"{where}: no dictionary; looked for {looked_for}{more}; {has}")
+    return MetaXLMError(f"{where}: no dictionary; looked for {looked_for}{more}; {has}")
 
 
-def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, list[BrokenLines]]:
-    """Read one file; `from_source` says that the translation is the first column."""
+def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, str]:
+    """Read one file, whose first column is the source language if `from_source`.
+
+    Also return a message about lines that are not word pairs, or an empty one.
+    """
     columns: tuple[list[str], list[str]] = ([], [])
     num_lines = num_broken = first_broken = 0
     for text in _read_chunks(path):
@@ -239,18 +220,19 @@ def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, list[BrokenLi
             if entries:
                 column.append("\n".join(entries))
         num_lines += text.count("\n")
-    faults = [BrokenLines(path, num_broken, first_broken)] if num_broken else []
+    verb = "line is" if num_broken == 1 else "lines are"
+    fault = f"{path}:{first_broken}: {num_broken:,} {verb} not a word pair (left out)"
     first, second = columns
     if not first:
-        what = faults[0].describe() if faults else f"{path}: an empty dictionary"
+        what = fault if num_broken else f"{path}: an empty dictionary"
         raise MetaXLMError(f"{what}; a line is `word translation`")
     words, translations = (second, first) if from_source else (first, second)
     lower = "\n".join(part.lower() for part in words)
-    return WordPairs(str(path), lower, "\n".join(translations)), faults
+    return WordPairs(str(path), lower, "\n".join(translations)), fault if num_broken else ""
 
 
 def _read_chunks(path: Path) -> Iterator[str]:
-    """Yield some lines at a time: a few bytes of a compressed file may hold any number of lines."""
+    """Yield some lines at a time: a small compressed file may have any number of lines."""
     num_bytes = num_lines = 0
     with open_stream(path) as stream:
         while data := stream.read(_CHUNK_BYTES):
@@ -270,7 +252,7 @@ def _read_chunks(path: Path) -> Iterator[str]:
 
 
 def _read_lines(text: str, first_line: int) -> tuple[list[str], list[str], list[int]]:
-    """Read a text line by line; return both columns and the lines that are broken."""
+    """Return both columns, and the numbers of lines that are not word pairs."""
     first, second, broken = [], [], []
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=first_line):
         fields = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()

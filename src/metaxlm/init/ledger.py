@@ -1,18 +1,18 @@
-"""The ledger: a plan on the disk, and what it covers.
+"""The ledger: a plan as a parquet file, its coverage, and explanations of single tokens.
 
-Comes in: a `Plan`. Goes out: a parquet file with one line a target row (id, token, script, rule,
-source ids, source tokens, weights, dictionary entries), from which the same plan can be read again;
-and the coverage record that the report draws: how many rows each rule of section 3.2 of the paper
-filled, how much of each script is matched, and what share of each language's running text starts
-from something.
+The ledger has one row per target token (id, token, script, rule, source ids, source tokens,
+weights, dictionary entries), from which the same plan is read again. The coverage has the number of
+tokens per rule, script and dictionary, and the share of each language's running text that has a
+match; it is shown as tables and as a figure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from metaxlm.analysis.tables import Table, text_table
 from metaxlm.data.readers.parquet_pages import (
     LARGE_BYTES,
     MAX_EXPANSION,
@@ -30,15 +31,23 @@ from metaxlm.data.readers.parquet_pages import (
 )
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_file
-from metaxlm.init.matching import RULES
-from metaxlm.init.plan import Plan
+from metaxlm.files import atomic_file, write_text
+from metaxlm.init.plan import Origin, Plan
+from metaxlm.init.rules import DICTIONARY_RULES, FILLER_RULES, RULES, TEXT_RULES, spell_word
+from metaxlm.languages import language_name
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.scripts import SPECIAL
+from metaxlm.vocab.tokens import Form, Kind, surface_form
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LEDGER = "ledger.parquet"
 COVERAGE = "coverage.json"
-"""What the two are called beside a model."""
+"""Names of the files in a model folder."""
+
+_MOST_SCRIPTS = 14
+_MOST_LANGUAGES = 40
 
 _SCHEMA = pa.schema(
     [
@@ -62,7 +71,7 @@ _TEXT_COLUMNS = [
 
 
 def save_ledger(plan: Plan, path: Path) -> None:
-    """Write a plan as parquet."""
+    """Write a plan as a parquet file."""
     offsets = pa.array(plan.offsets, pa.int32())
     entry_offsets = pa.array(plan.entry_offsets, pa.int32())
     source_tokens = [plan.source_tokens[row] for row in plan.sources.tolist()]
@@ -96,8 +105,8 @@ def load_ledger(path: Path) -> Plan:
             return _make_plan(table, path)
         except (AssertionError, KeyError, ValidationError) as error:
             raise MetaXLMError(
-                f"{path}: its columns contradict each other ({type(error).__name__}); match again "
-                "to write it"
+                f"{path}: its columns contradict each other ({type(error).__name__}); run `metaxlm "
+                "match` again"
             ) from error
 
 
@@ -106,7 +115,7 @@ def _make_plan(table: Any, path: Path) -> Plan:
     unknown = sorted(set(rules) - set(RULES))
     if unknown:
         raise MetaXLMError(
-            f"{path}: unknown rule {unknown[0]!r}; the ledger is of another version, match again"
+            f"{path}: unknown rule {unknown[0]!r}; it is from another version, match again"
         )
     sources = _flatten(table, "source_ids")
     source_tokens = _flatten(table, "source_tokens").to_pylist()
@@ -139,7 +148,7 @@ def _read_table(path: Path) -> Any:
                 f"a ledger has {', '.join(_SCHEMA.names)}"
             )
         check_table(path, file, _SCHEMA.names)
-    # As dictionaries, repeated strings take no memory.
+    # As dictionary arrays, repeated strings take no memory.
     with open_parquet(path, read_dictionary=_TEXT_COLUMNS) as file:
         table = file.read(use_threads=False)
     num_bytes = sum(_measure_text(table[name].combine_chunks()) for name in _SCHEMA.names)
@@ -151,7 +160,7 @@ def _read_table(path: Path) -> Any:
 
 
 def _measure_text(column: Any) -> int:
-    """Return the bytes of a column's strings, repeated ones each time."""
+    """Return the bytes of the strings of a column, with repetitions."""
     if isinstance(column, pa.ListArray):
         column = column.flatten()
     if not isinstance(column, pa.DictionaryArray):
@@ -170,57 +179,36 @@ def _find_offsets(table: Any, column: str) -> NDArray[np.int64]:
 
 
 def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None) -> dict[str, Any]:
-    """Return how much a plan covers, as coverage.json has it.
+    """Return the coverage of a plan, as in coverage.json.
 
-    `token_counts` has for each language how often each target row occurs in its text; with it the
-    share of running tokens that a rule matched is known, by language and rule.
+    `token_counts` are counts of the target tokens in text, by language; they give the share of
+    running tokens that a rule matched.
     """
+    rows = np.repeat(np.arange(len(plan)), np.diff(plan.entry_offsets)).tolist()
+    by_dictionary = Counter(code for _, code in set(zip(rows, plan.languages, strict=True)))
     return {
         "rows": len(plan),
         "by_rule": plan.count_rules(),
         "by_script": _cover_scripts(plan),
-        "by_dictionary": _count_languages(plan),
+        "by_dictionary": dict(sorted(by_dictionary.items())),
         "by_language": {
-            language: _cover_text(plan, language, counts)
-            for language, counts in (token_counts or {}).items()
+            language: _cover_text(plan, counts) for language, counts in (token_counts or {}).items()
         },
     }
 
 
 def _cover_scripts(plan: Plan) -> dict[str, dict[str, Any]]:
-    names, places = np.unique(np.array(plan.scripts, dtype=np.str_), return_inverse=True)
-    rows = np.bincount(places, minlength=len(names))
-    matched = np.bincount(places[plan.is_matched], minlength=len(names))
-    shape = (len(names), len(RULES))
-    by_rule = np.bincount(places * len(RULES) + plan.rules, minlength=shape[0] * shape[1])
-    largest_first = sorted(range(len(names)), key=lambda place: (-rows[place], names[place]))
-    return {
-        str(names[place]): {
-            "rows": int(rows[place]),
-            "matched": int(matched[place]),
-            "by_rule": {
-                rule: int(count)
-                for rule, count in zip(RULES, by_rule.reshape(shape)[place], strict=True)
-                if count
-            },
-        }
-        for place in largest_first
-    }
+    counts = Counter(zip(plan.scripts, plan.rules.tolist(), strict=True))
+    found: dict[str, dict[str, Any]] = {}
+    for (script, code), count in sorted(counts.items()):
+        one = found.setdefault(script, {"rows": 0, "matched": 0, "by_rule": {}})
+        one["rows"] += count
+        one["matched"] += count if RULES[code] not in FILLER_RULES else 0
+        one["by_rule"][RULES[code]] = count
+    return dict(sorted(found.items(), key=lambda item: (-item[1]["rows"], item[0])))
 
 
-def _count_languages(plan: Plan) -> dict[str, int]:
-    """Return how many rows each dictionary language helped to fill."""
-    rows = np.repeat(np.arange(len(plan)), np.diff(plan.entry_offsets)).tolist()
-    counts = Counter(language for _, language in set(zip(rows, plan.languages, strict=True)))
-    return dict(sorted(counts.items()))
-
-
-def _cover_text(plan: Plan, language: str, counts: NDArray[Any]) -> dict[str, Any]:
-    if len(counts) != len(plan):
-        raise MetaXLMError(
-            f"coverage: {language} has counts for {len(counts)} tokens, the plan has {len(plan)} "
-            "rows; count the text with the plan's own vocabulary"
-        )
+def _cover_text(plan: Plan, counts: NDArray[Any]) -> dict[str, Any]:
     total = int(counts.sum())
     by_rule = np.bincount(plan.rules, weights=counts, minlength=len(RULES)) / max(total, 1)
     is_used = counts > 0
@@ -231,3 +219,193 @@ def _cover_text(plan: Plan, language: str, counts: NDArray[Any]) -> dict[str, An
         "matched_rows": int((is_used & plan.is_matched).sum()),
         "by_rule": {rule: float(share) for rule, share in zip(RULES, by_rule, strict=True)},
     }
+
+
+def coverage_tables(coverage: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a coverage that are not empty."""
+    rules, together = [], 0
+    for rule, count in coverage["by_rule"].items():
+        together += count
+        shares = [_percent(value, coverage["rows"]) for value in (count, together)]
+        rules.append([rule.replace("_", " "), f"{count:,}", *shares])
+    scripts = [
+        [name, f"{one['rows']:,}", f"{one['matched']:,}", _percent(one["matched"], one["rows"])]
+        for name, one in coverage["by_script"].items()
+    ]
+    dictionaries = [
+        [language_name(code), f"{count:,}"] for code, count in coverage["by_dictionary"].items()
+    ]
+    languages = [
+        [
+            language_name(code),
+            f"{one['rows']:,}",
+            _percent(one["matched_rows"], one["rows"]),
+            f"{one['tokens']:,}",
+            f"{100 * one['matched']:.1f} %",
+        ]
+        for code, one in _order_languages(coverage)
+    ]
+    found = (
+        ("rules", "Tokens by rule, in the order of their use",
+         ("rule", "tokens", "share", "cumulative"), rules),
+        ("scripts", "Tokens by script", ("script", "tokens", "matched", "share"), scripts),
+        ("dictionaries", "Tokens by dictionary", ("language", "tokens"), dictionaries),
+        ("languages", "Matched text, by language",
+         ("language", "tokens in use", "matched", "running tokens", "matched"), languages),
+    )  # fmt: skip
+    return [text_table(*about) for about in found if about[-1]]
+
+
+def draw_coverage(coverage: Mapping[str, Any]) -> Figure:
+    """Draw tokens by script and, if text was counted, running text by language."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    from metaxlm.analysis.figures import draw_rule_bars, list_kinds
+    from metaxlm.analysis.style import choose_rule_tone, drawing_style
+
+    scripts = {name: one["by_rule"] for name, one in coverage["by_script"].items()}
+    languages = {language_name(code): one["by_rule"] for code, one in _order_languages(coverage)}
+    panels = [("vocabulary by script", dict(list(scripts.items())[:_MOST_SCRIPTS]))]
+    if languages:
+        bars = dict(list(languages.items())[:_MOST_LANGUAGES])
+        panels.append(("running text by language", bars))
+    heights = [len(bars) for _, bars in panels]
+    kinds = list_kinds(bar for _, bars in panels for bar in bars.values())
+    with drawing_style():
+        figure = Figure(figsize=(5.7, 0.6 + 0.25 * sum(heights) + 0.7 * len(heights)))
+        axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axis, (title, bars) in zip(axes, panels, strict=True):
+            draw_rule_bars(axis, bars)
+            axis.set_title(title)
+        axes[-1].set_xlabel("share (%)")
+        patches = [Patch(color=choose_rule_tone(kind).light, label=kind) for kind in kinds]
+        figure.legend(
+            handles=patches, loc="outside upper left", ncols=len(patches), handlelength=1,
+            columnspacing=1.2, handletextpad=0.5,
+        )  # fmt: skip
+    return figure
+
+
+def write_coverage(folder: Path, coverage: Mapping[str, Any]) -> None:
+    """Write the tables as Markdown and the figure as SVG and PDF."""
+    from metaxlm.analysis.style import write_figure
+    from metaxlm.analysis.tables import render_markdown
+
+    text = "\n".join(render_markdown(table) for table in coverage_tables(coverage))
+    write_text(folder / "coverage.md", text)
+    write_figure(folder, "coverage", draw_coverage(coverage))
+
+
+def _order_languages(coverage: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(coverage["by_language"].items(), key=lambda item: (-item[1]["matched"], item[0]))
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+@dataclass(frozen=True)
+class Story:
+    """The explanation of one embedding."""
+
+    row: int
+    origin: Origin
+    description: str
+    """The token: its text, script, and position in a word."""
+    steps: tuple[tuple[str, str], ...]
+    """The rules in order with their result; the last one decided."""
+    outcome: str
+    """The initial value of the embedding."""
+
+
+def find_rows(plan: Plan, token: str) -> list[int]:
+    """Return the ids of a token as its tokenizer writes it; `#12` is id 12."""
+    if token.startswith("#") and token[1:].isdecimal() and token not in plan.tokens:
+        row = int(token[1:])
+        if row >= len(plan):
+            raise MetaXLMError(f"{token}: the plan has rows 0 to {len(plan) - 1:,}")
+        return [row]
+    return [row for row, known in enumerate(plan.tokens) if known == token]
+
+
+def explain(plan: Plan, row: int) -> Story:
+    """Explain the origin of one embedding.
+
+    A plan has results only, but a rule is tried only if all rules before it found nothing.
+    """
+    origin = plan.origin(row)
+    script = plan.scripts[row]
+    form = None if script == SPECIAL else surface_form(origin.token, plan.kind)
+    if form is None:
+        description = "a special token or a part of a character"
+        steps = [(origin.rule, _describe_sources(origin))]
+    else:
+        place = "starts a word" if form[1] else "continues a word"
+        description = f'"{form[0]}", {script} script, {place}'
+        steps = _list_steps(plan, form, origin)
+    return Story(row, origin, description, tuple(steps), _describe_outcome(plan, origin))
+
+
+def _list_steps(plan: Plan, form: Form, origin: Origin) -> list[tuple[str, str]]:
+    by_dictionary = origin.rule in DICTIONARY_RULES
+    if plan.recipe.precedence != "text" and by_dictionary:
+        # Only a blend shows whether there was a text match.
+        where = "mixed in" if origin.rule == "dictionary_blend" else "not before the dictionary"
+        text_rules = ("text rules", f"{where} (precedence: {plan.recipe.precedence})")
+        return [text_rules, (origin.rule, _describe_entries(form, origin))]
+    steps: list[tuple[str, str]] = []
+    looked_for: set[Form] = set()
+    for rule, propose in TEXT_RULES.items():
+        if rule not in plan.recipe.rules:
+            steps.append((rule, "off in the recipe"))
+            continue
+        if rule == origin.rule:
+            return [*steps, (rule, _describe_sources(origin))]
+        new = [proposed for proposed in dict.fromkeys(propose(*form)) if proposed not in looked_for]
+        looked_for.update(new)
+        texts = ", ".join(
+            f'"{text}" {"at a word start" if starts else "inside a word"}' for text, starts in new
+        )
+        steps.append((rule, f"{texts}: not in the source" if texts else "nothing new to try"))
+    if by_dictionary:
+        return [*steps, (origin.rule, _describe_entries(form, origin))]
+    if not plan.languages:
+        absence = "none was given, or none matched any token"
+    elif plan.recipe.pieces == "word_start" and not form[1]:
+        absence = "off for tokens that continue a word"
+    else:
+        absence = f'"{spell_word(form[0])}": no entry that the source could match'
+    return [*steps, ("dictionary", absence), (origin.rule, _describe_outcome(plan, origin))]
+
+
+def _describe_sources(origin: Origin) -> str:
+    tokens = [
+        f"{t} (row {r:,})" for t, r in zip(origin.source_tokens, origin.source_rows, strict=True)
+    ]
+    return f"found {', '.join(tokens)}" if tokens else "no counterpart in the source"
+
+
+def _describe_entries(form: Form, origin: Origin) -> str:
+    by_language: dict[str, list[str]] = {}
+    for language, translation in origin.entries:
+        by_language.setdefault(language, []).append(translation)
+    entries = "; ".join(
+        f"{language_name(language)} {', '.join(texts)}" for language, texts in by_language.items()
+    )
+    if origin.rule == "dictionary_part":
+        return f"a part of dictionary words that mean: {entries}"
+    return f'"{spell_word(form[0])}" is {entries}'
+
+
+def _describe_outcome(plan: Plan, origin: Origin) -> str:
+    if not origin.source_rows:
+        if plan.recipe.filler == "normal":
+            return "random numbers with the mean and deviation of the source embeddings"
+        return "random numbers with deviation 0.02"
+    if len(origin.source_rows) == 1:
+        return f"a copy of {origin.source_tokens[0]}"
+    ordered = sorted(
+        zip(origin.weights, origin.source_tokens, strict=True), key=lambda pair: -pair[0]
+    )
+    return " + ".join(f"{weight:.2f} {token}" for weight, token in ordered)

@@ -1,48 +1,70 @@
-"""The plan: where every row of the new embedding comes from, as data.
+"""The plan: the origin of every embedding of the new vocabulary, as data.
 
-Comes in: the tokenizers of both phases, the matching part of the recipe, dictionaries. Goes out: a
-`Plan` that names for each row of the cross-lingual vocabulary exactly one origin: the rule, the
-source rows, their weights, the dictionary entries. Nothing is copied yet: a plan can be counted,
-saved (`ledger.py`), explained (`story.py`), compared (`comparison.py`) and read before a model is
-made of it (`apply.py`). Together this is the vocabulary matching of section 3.2 of the paper.
+A `Plan` has for each target token exactly one origin: the rule, the source tokens, their weights
+and the dictionary entries (section 3.2 of the paper). Nothing is copied yet: a plan can be saved
+and explained (`ledger.py`) before a model is initialized from it (`start.py`).
 
-Rows have no, one or many source rows, so the plan is columnar: row r owns the slice
-`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and `entry_offsets` likewise cuts
+A token has zero, one or several source tokens, so the plan is columnar: token r has the slice
+`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and the slice of `entry_offsets` of
 `languages` and `translations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxlm.init.canonical import Vocabulary, read_vocabulary
-from metaxlm.init.composition import Counts, compose_rows
-from metaxlm.init.matching import (
+from metaxlm.init.dictionary_rules import (
+    OWN_SHARE,
+    LanguageShares,
+    Translator,
+    compose_parts,
+    find_doubtful,
+    measure_shares,
+)
+from metaxlm.init.rules import (
     FILLER_RULES,
     RULES,
     TEXT_RULES,
     UNMATCHED,
+    Composed,
+    Finder,
     Matches,
+    cut_subwords,
+    join_segments,
     match_vocabulary,
+    spell_word,
 )
-from metaxlm.init.translation import Composed
+from metaxlm.init.vocabulary import NormalizedVocab, read_vocabulary
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.scripts import SPECIAL, find_script
-from metaxlm.vocab.token_forms import Kind
+from metaxlm.vocab.tokens import Kind
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from metaxlm.init.dictionaries import Dictionaries
 
+FREQUENCY_WEIGHTED = ("use", "frequency_weighted")
+"""Values of `matching.precedence` that weight languages by their use of a token."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Token counts in text; None if unknown."""
+
+    source: NDArray[np.int64] | None = None
+    """By source token, in text of the source language."""
+    target: Mapping[str, NDArray[np.int64]] | None = None
+    """By language and target token."""
+
 
 class Origin(NamedTuple):
-    """The story of one row."""
+    """The origin of one embedding."""
 
     token: str
     rule: str
@@ -54,40 +76,40 @@ class Origin(NamedTuple):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Return the languages of the dictionaries it came through."""
+        """Languages of the dictionary entries."""
         return tuple(dict.fromkeys(language for language, _ in self.entries))
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One origin for every target row, in columns."""
+    """One origin per target token, in columns."""
 
     tokens: tuple[str, ...]
-    """Target tokens as their tokenizer writes them."""
+    """Target tokens as the tokenizer writes them."""
     scripts: tuple[str, ...]
     """Script of each target token."""
     rules: NDArray[np.uint8]
-    """Places in `matching.RULES`."""
+    """Indices into `rules.RULES`."""
     offsets: NDArray[np.int64]
-    """One more than there are rows."""
+    """Number of tokens + 1."""
     sources: NDArray[np.int32]
-    """Source rows."""
+    """Source ids."""
     weights: NDArray[np.float32]
-    """Beside each source row its weight; those of one target row sum to one."""
+    """Weights of the source ids; they sum to one per target token."""
     entry_offsets: NDArray[np.int64]
-    """One more than there are rows."""
+    """Number of tokens + 1."""
     languages: tuple[str, ...]
     """Languages of the dictionary entries."""
     translations: tuple[str, ...]
-    """Beside each language the translation that was used."""
+    """Translations of the dictionary entries."""
     source_tokens: Mapping[int, str]
-    """The tokens of all source rows that occur."""
+    """The tokens of the source ids."""
     source_size: int
-    """Rows of the source vocabulary."""
+    """Size of the source vocabulary."""
     kind: Kind = Kind.SENTENCEPIECE
-    """How the target writes its tokens."""
+    """Notation of the target tokens."""
     recipe: MatchingRecipe = field(default_factory=MatchingRecipe)
-    """The choices the plan was made with."""
+    """The settings of the plan."""
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.scripts) == len(self.rules)
@@ -112,18 +134,18 @@ class Plan:
 
     @property
     def is_matched(self) -> NDArray[np.bool_]:
-        """Whether a rule matched each row; fillers do not count."""
+        """Whether a rule matched each token; fillers do not count."""
         fillers = [RULES.index(rule) for rule in FILLER_RULES]
         matched: NDArray[np.bool_] = ~np.isin(self.rules, fillers)
         return matched
 
     def count_rules(self) -> dict[str, int]:
-        """Return how many rows each rule filled, in the order the rules are tried."""
+        """Return the number of tokens per rule, in the order the rules are tried."""
         counts = np.bincount(self.rules, minlength=len(RULES))
         return {rule: int(count) for rule, count in zip(RULES, counts, strict=True)}
 
     def origin(self, row: int) -> Origin:
-        """Return the origin of one row."""
+        """Return the origin of one embedding."""
         part = slice(self.offsets[row], self.offsets[row + 1])
         entries = slice(self.entry_offsets[row], self.entry_offsets[row + 1])
         rows = tuple(self.sources[part].tolist())
@@ -138,36 +160,119 @@ class Plan:
 
 
 def make_plan(
-    target_tokenizer: PreTrainedTokenizerBase | Vocabulary,
-    source_tokenizer: PreTrainedTokenizerBase | Vocabulary,
+    target_tokenizer: PreTrainedTokenizerBase | NormalizedVocab,
+    source_tokenizer: PreTrainedTokenizerBase | NormalizedVocab,
     matching: MatchingRecipe | None = None,
     dictionaries: Dictionaries | None = None,
     counts: Counts | None = None,
 ) -> Plan:
-    """Decide for every row of the target vocabulary where it comes from."""
+    """Decide the origin of every embedding of the target vocabulary."""
     matching = matching or MatchingRecipe()
-    target, source = _read(target_tokenizer), _read(source_tokenizer)
+    target, source = (
+        one if isinstance(one, NormalizedVocab) else read_vocabulary(one)
+        for one in (target_tokenizer, source_tokenizer)
+    )
     rules = [rule for rule in TEXT_RULES if rule in matching.rules]
     matches = match_vocabulary(target, source, rules)
-    composed = compose_rows(target, source, matches, matching, dictionaries, counts or Counts())
-    # Where the dictionaries lay is no property of the plan, and means nothing to its readers.
-    return _assemble(
-        target, source, matches, composed, matching.model_copy(update={"dictionaries": None})
+    composed: dict[int, Composed] = {}
+    if dictionaries is not None:
+        composed = _translate(target, source, matches, matching, dictionaries, counts or Counts())
+    if matching.segments:
+        single = np.flatnonzero(matches.sources >= 0).tolist()
+        origins = {row: ((int(matches.sources[row]),), (1.0,)) for row in single} | {
+            row: (one.sources, one.weights) for row, one in composed.items()
+        }
+        composed |= join_segments(target, _list_unmatched(target, matches, composed), origins)
+    if matching.filler == "subwords":
+        composed |= cut_subwords(target, _list_unmatched(target, matches, composed), source)
+    # The path of the dictionaries is not part of the plan.
+    recipe = matching.model_copy(update={"dictionaries": None})
+    return _assemble(target, source, matches, composed, recipe)
+
+
+def _translate(
+    target: NormalizedVocab,
+    source: NormalizedVocab,
+    matches: Matches,
+    matching: MatchingRecipe,
+    dictionaries: Dictionaries,
+    counts: Counts,
+) -> dict[int, Composed]:
+    """Compose tokens by dictionary; their text match is dropped or mixed in."""
+    # Vocabularies are ordered by frequency: without counts, assume Zipf's law.
+    frequencies = 1.0 / np.arange(1, len(source) + 1)
+    if counts.source is not None:
+        frequencies = counts.source.astype(np.float64) + 1
+    translator = Translator(
+        dictionaries,
+        source,
+        Finder(source),
+        [rule for rule in TEXT_RULES if rule in matching.rules],
+        matching.one_to_many,
+        matching.multi_token,
+        frequencies,
     )
+    shares = None
+    if matching.precedence in FREQUENCY_WEIGHTED:
+        shares = measure_shares(counts.target, dictionaries.source_language)
+    words = _list_words(target, matches, matching, shares)
+    found = translator.find(words.values())
+    composed = {}
+    for row, word in words.items():
+        if word not in found:
+            continue
+        by_language = own = None
+        if shares is not None:
+            by_language = {code: shares.find(code, row) for code in found[word].groups}
+            if matches.sources[row] >= 0:
+                own = (word, int(matches.sources[row]), shares.find_own(row))
+        composed[row] = translator.combine(found[word], by_language, own)
+    if matching.split_words != "none":
+        rows = set(_list_unmatched(target, matches, composed))
+        if shares is not None:
+            matched = np.flatnonzero(matches.sources >= 0).tolist()
+            rows |= find_doubtful(target, matched, composed, shares)
+        composed |= compose_parts(target, rows, translator, matching.split_words, shares)
+    return composed
 
 
-def _read(tokenizer: PreTrainedTokenizerBase | Vocabulary) -> Vocabulary:
-    return tokenizer if isinstance(tokenizer, Vocabulary) else read_vocabulary(tokenizer)
+def _list_words(
+    target: NormalizedVocab,
+    matches: Matches,
+    matching: MatchingRecipe,
+    shares: LanguageShares | None,
+) -> dict[int, str]:
+    """Return the words to look up in dictionaries, by token."""
+    words = {}
+    for row, form in enumerate(target.forms):
+        if form is None or (matching.pieces == "word_start" and not form[1]):
+            continue
+        if matches.rules[row] != UNMATCHED:
+            is_own = shares is not None and shares.find_own(row) >= OWN_SHARE
+            if matching.precedence == "text" or is_own:
+                continue
+        if word := spell_word(form[0]):
+            words[row] = word
+    return words
+
+
+def _list_unmatched(
+    target: NormalizedVocab, matches: Matches, composed: Iterable[int]
+) -> list[int]:
+    """Return the tokens with text that have no origin yet."""
+    rows = np.flatnonzero(matches.rules == UNMATCHED).tolist()
+    done = set(composed)
+    return [row for row in rows if row not in done and target.forms[row] is not None]
 
 
 def _assemble(
-    target: Vocabulary,
-    source: Vocabulary,
+    target: NormalizedVocab,
+    source: NormalizedVocab,
     matches: Matches,
     composed: Mapping[int, Composed],
     matching: MatchingRecipe,
 ) -> Plan:
-    """Lay single matches and composed rows out in columns."""
+    """Convert single matches and composed tokens to columns."""
     rules = matches.rules.copy()
     is_single = matches.sources >= 0
     is_single[list(composed)] = False

@@ -1,59 +1,101 @@
-"""A start in one call: an encoder and a tokenizer come in, an encoder with that tokenizer goes out.
+"""Initialize an encoder for another vocabulary (section 3.2 of the paper).
 
     from metaxlm.init.start import match
 
     start = match("roberta-base", "xlm-roberta-base", dictionaries="muse/")
     start.save("start/")
 
-The folder is a plain Hugging Face one, ready for anyone's trainer, with the ledger that says where
-each row comes from. This is the initialization of section 3.2 of the paper on its own; `metaxlm
-run` does the same between its two phases of pretraining.
+`match` does it in one call and writes a plain Hugging Face folder, ready for any trainer, with the
+ledger of all embeddings. `metaxlm run` calls `initialize` between its two phases of pretraining.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm import __version__
+from metaxlm.data.statistics import count_sentences, list_languages, read_corpus
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import write_json
 from metaxlm.hub import HUB
-from metaxlm.init.apply import Parts, initialize
-from metaxlm.init.composition import Counts
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
-from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.plan import Counts, Plan, make_plan
+from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.encoder import INITIAL_STD, EncoderConfig, MaskedLM
+from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.loading import load_tokenizer
+from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
+
+_HELD_OUT_EVERY = 20
+_MOST_HELD_OUT = 2_000
+
+Preset = Literal["none", "body", "embeddings", "both"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts to copy from the source model; the presets are the variants of the paper."""
+
+    words: bool = False
+    """Token embeddings by the plan; the decoder is tied to them."""
+    positions: bool = False
+    """Position embeddings, and the token type embeddings added to them."""
+    embedding_norm: bool = False
+    """LayerNorm of the embeddings."""
+    layers: bool = False
+    """The Transformer layers."""
+    head: bool = False
+    """The MLM head: dense and LayerNorm unchanged, the decoder's bias by the plan."""
+
+    @classmethod
+    def preset(cls, name: Preset) -> Parts:
+        """Return a variant of the paper: none, body, embeddings or both."""
+        match name:
+            case "none":
+                return cls()
+            case "body":
+                return cls(layers=True)
+            case "embeddings":
+                return cls(words=True)
+            case "both":
+                return cls(*[True] * len(fields(cls)))
+        raise MetaXLMError(f"initialize: no preset {name!r}; choose none, body, embeddings or both")
+
+    def list_names(self) -> list[str]:
+        """Return the names of the parts to copy."""
+        return [part.name for part in fields(self) if getattr(self, part.name)]
 
 
 @dataclass(frozen=True)
 class Start:
-    """A model that is ready for cross-lingual pretraining, and how it came about."""
+    """An initialized model, ready for cross-lingual pretraining."""
 
     model: MaskedLM
     tokenizer: PreTrainedTokenizerBase
     plan: Plan
     coverage: dict[str, Any]
-    """What `ledger.coverage` says about the plan."""
+    """The result of `ledger.coverage`."""
     remarks: tuple[str, ...]
-    """What could not be copied and is fresh, a sentence each."""
+    """One sentence per part that could not be copied."""
     names: tuple[str, str]
-    """What the encoder and the tokenizer are called."""
+    """Names of the encoder and the tokenizer."""
 
     def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
-        """Write a Hugging Face folder with the ledger and the coverage beside the model.
+        """Write a Hugging Face folder with the ledger and the coverage.
 
         `add` writes more files into the folder before it gets its final name.
         """
@@ -67,24 +109,22 @@ class Start:
                 add(temporary)
 
     def _card(self) -> str:
-        """Return README.md: what the folder is, and what it is not."""
         source, target = self.names
         filled = int(self.plan.is_matched.sum())
-        rules = [f"| {rule} | {count:,} |" for rule, count in self.plan.count_rules().items()]
         lines = [
             f"# {source} with the vocabulary of {target}",
             "",
-            f"The body of `{source}` with {len(self.plan):,} word rows for the tokenizer of "
-            f"`{target}`, {filled:,} of which ({filled / len(self.plan):.1%}) start from a row of "
-            f"the source. Nothing has been trained yet: this is where masked language modeling in "
-            f"the new languages starts. Made by metaxlm {__version__}; `{LEDGER}` has the origin "
-            f"of every row, and `metaxlm match explain TOKEN .` tells it.",
+            f"The layers of `{source}` with {len(self.plan):,} token embeddings for the tokenizer "
+            f"of `{target}`; {filled:,} of them ({filled / len(self.plan):.1%}) are initialized "
+            "from embeddings of the source. The model is not trained yet: continue with masked "
+            f"language modeling in the new languages. Made by metaxlm {__version__}. `{LEDGER}` "
+            "has the origin of every embedding; `metaxlm match explain TOKEN .` shows it.",
             "",
             *(f"- {remark}" for remark in self.remarks),
             *([""] if self.remarks else []),
-            "| rule | rows |",
+            "| rule | tokens |",
             "|---|---:|",
-            *rules,
+            *(f"| {rule} | {count:,} |" for rule, count in self.plan.count_rules().items()),
         ]
         texts = self.coverage["by_language"]
         if texts:
@@ -108,9 +148,9 @@ def match(
 ) -> Start:
     """Give an encoder the vocabulary of another tokenizer.
 
-    `source` and `target` are folders or hub ids; `languages` are the dictionaries to use (all when
-    None); `parts` is what is copied (everything when None); `token_counts` says for each language
-    how often its text uses each target row; `max_positions` is the encoder's when None.
+    `source` and `target` are folders or hub ids; `languages` are the dictionaries to use (default:
+    all); `parts` are the parts to copy (default: all); `token_counts` are the counts of the target
+    tokens in text, by language; `max_positions` defaults to the encoder's.
     """
     names = (_name(source), _name(target))
     encoder = source if isinstance(source, Pretrained) else load_pretrained(source)
@@ -121,34 +161,25 @@ def match(
         dictionaries = load_dictionaries(dictionaries, languages, source_language)
     counts = Counts(target=token_counts)
     plan = make_plan(tokenizer, encoder.tokenizer, matching, dictionaries, counts)
-    config = adapt_config(encoder.model.config, len(plan), tokenizer, max_positions)
+    # XLM-R's layout of positions.
+    config = replace(
+        encoder.model.config,
+        vocab_size=len(plan),
+        pad_id=tokenizer.pad_token_id,
+        position_offset=tokenizer.pad_token_id + 1,
+        num_token_types=1,
+        max_positions=max_positions or encoder.model.config.max_positions,
+    )
     parts = parts or Parts.preset("both")
     model = initialize(config, encoder.model, plan, parts, seed)
-    remarks = tuple(_remark(encoder, config, parts))
+    remarks = tuple(_list_remarks(encoder, config, parts))
     return Start(model, tokenizer, plan, coverage(plan, token_counts), remarks, names)
 
 
 def check_output(folder: Path) -> None:
-    """Refuse to write over anything."""
+    """Raise if a folder to write is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MetaXLMError(f"{folder}: is there already; remove it or choose another folder")
-
-
-def adapt_config(
-    source: EncoderConfig,
-    num_rows: int,
-    tokenizer: PreTrainedTokenizerBase,
-    max_positions: int | None = None,
-) -> EncoderConfig:
-    """Return the shape of an encoder with another vocabulary, in XLM-R's layout of positions."""
-    return replace(
-        source,
-        vocab_size=num_rows,
-        pad_id=tokenizer.pad_token_id,
-        position_offset=tokenizer.pad_token_id + 1,
-        num_token_types=1,
-        max_positions=max_positions or source.max_positions,
-    )
 
 
 def _name(value: str | Path | Pretrained | PreTrainedTokenizerBase) -> str:
@@ -156,30 +187,185 @@ def _name(value: str | Path | Pretrained | PreTrainedTokenizerBase) -> str:
         value = value.tokenizer
     if isinstance(value, PreTrainedTokenizerBase):
         value = value.name_or_path or type(value).__name__
-    # The last part: a card is read elsewhere, where the folder means nothing.
+    # The card is published: show the last part of a local path only.
     return Path(str(value).removeprefix(HUB)).name or str(value)
 
 
-def _remark(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> list[str]:
-    """Say what the start has that the source has not."""
+def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> list[str]:
+    """Describe the differences from the source model."""
     remarks = []
-    left_out = [
-        name for name in Parts.preset("both").list_names() if name not in parts.list_names()
-    ]
+    copied = parts.list_names()
+    left_out = [name for name in Parts.preset("both").list_names() if name not in copied]
     if left_out:
-        remarks.append(f"freshly drawn by choice: {', '.join(left_out)}")
+        remarks.append(f"randomly initialized by choice: {', '.join(left_out)}")
     if encoder.missing and parts.head:
         names = ", ".join(name.removeprefix("head.") for name in encoder.missing)
         remarks.append(
             f"the source is a {encoder.architecture} without a masked language modeling head; "
-            f"freshly drawn: {names}"
+            f"randomly initialized: {names}"
         )
     if parts.positions:
         length, found = config.max_positions, encoder.model.config.max_positions
         if length > found:
-            remarks.append(f"positions {found + 1} to {length} are new to the source, fresh")
+            remarks.append(
+                f"positions {found + 1} to {length} are not in the source: randomly initialized"
+            )
         elif length < found:
             remarks.append(f"the source's positions after {length} of {found} are left out")
         if encoder.model.config.num_token_types > 1:
-            remarks.append("one token type is kept, the first; pairs of sentences share it")
+            remarks.append("only the first token type is kept; both sentences of a pair share it")
     return remarks
+
+
+def initialize(
+    target_config: EncoderConfig,
+    source: MaskedLM | None,
+    plan: Plan | None,
+    parts: Parts,
+    seed: int,
+) -> MaskedLM:
+    """Make a random model from the seed and copy the chosen parts of the source into it.
+
+    All parameters are drawn before any is copied, so that variants of one seed differ only in the
+    parts they copy.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        target = MaskedLM(target_config)
+    if not parts.list_names():
+        return target
+    if source is None:
+        raise MetaXLMError(
+            f"initialize: nothing to copy {', '.join(parts.list_names())} from; "
+            "give a source model, or the preset none"
+        )
+    _check_shapes(target_config, source.config, parts)
+    mine, other = target.encoder, source.encoder
+    with torch.no_grad():
+        if parts.words:
+            assert plan is not None
+            _fill_words(target, source, plan)
+        if parts.positions:
+            _copy_positions(target, source)
+        if parts.embedding_norm:
+            mine.embeddings.norm.load_state_dict(other.embeddings.norm.state_dict())
+        if parts.layers:
+            mine.layers.load_state_dict(other.layers.state_dict())
+        if parts.head:
+            target.head.dense.load_state_dict(source.head.dense.state_dict())
+            target.head.norm.load_state_dict(source.head.norm.state_dict())
+            assert plan is not None
+            _fill_rows(target.head.bias[:, None], source.head.bias[:, None], plan)
+    return target
+
+
+def _check_shapes(target: EncoderConfig, source: EncoderConfig, parts: Parts) -> None:
+    names = {"hidden_size": "hidden size"}
+    if parts.layers:
+        names |= {"num_layers": "layers", "num_heads": "attention heads", "ffn_size": "ffn size"}
+    for attribute, name in names.items():
+        found, wanted = getattr(source, attribute), getattr(target, attribute)
+        if found != wanted:
+            raise MetaXLMError(
+                f"initialize: the source model has {name} {found}, the target {wanted}; "
+                f"give the target the source's sizes"
+            )
+
+
+def _fill_words(target: MaskedLM, source: MaskedLM, plan: Plan) -> None:
+    target_VD = target.encoder.embeddings.words.weight
+    source_VD = source.encoder.embeddings.words.weight.to(target_VD)
+    if plan.recipe.filler == "normal":
+        # Scale the random embeddings, so that they too depend on the seed alone.
+        fillers = np.flatnonzero(plan.rules == UNMATCHED)
+        rows = torch.from_numpy(fillers[fillers != target.config.pad_id])
+        deviation_D, mean_D = torch.std_mean(source_VD, dim=0)
+        target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / INITIAL_STD)
+    _fill_rows(target_VD, source_VD, plan)
+
+
+def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
+    """Set matched rows to the weighted mean of their source rows."""
+    source_VD = source_VD.to(target_VD)
+    counts = np.diff(plan.offsets)
+    is_single = np.repeat(counts == 1, counts)
+    # A single row is copied, not multiplied by one, to keep all bits (signed zeros).
+    single = torch.from_numpy(np.flatnonzero(counts == 1))
+    target_VD[single] = source_VD[torch.from_numpy(plan.sources[is_single]).long()]
+    several = np.flatnonzero(counts > 1)
+    if several.size:
+        starts = np.concatenate([[0], np.cumsum(counts[several])[:-1]])
+        target_VD[torch.from_numpy(several)] = F.embedding_bag(
+            torch.from_numpy(plan.sources[~is_single]).long(),
+            source_VD,
+            torch.from_numpy(starts),
+            mode="sum",
+            per_sample_weights=torch.from_numpy(plan.weights[~is_single]).to(source_VD),
+        )
+
+
+def _copy_positions(target: MaskedLM, source: MaskedLM) -> None:
+    """Align the first real positions, and copy as many as both models have."""
+    mine, other = target.encoder.embeddings, source.encoder.embeddings
+    # Rows before the first position (RoBERTa's padding) are copied if both models have them.
+    before = min(mine.position_offset, other.position_offset)
+    count = before + min(mine.max_positions, other.max_positions)
+    to_row, from_row = mine.position_offset - before, other.position_offset - before
+    mine.positions.weight[to_row : to_row + count] = other.positions.weight[
+        from_row : from_row + count
+    ].to(mine.positions.weight)
+    num_types = min(target.config.num_token_types, source.config.num_token_types)
+    mine.token_types.weight[:num_types] = other.token_types.weight[:num_types].to(
+        mine.token_types.weight
+    )
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """A trimmed vocabulary and its cost."""
+
+    tokenizer: PreTrainedTokenizerBase
+    rows: NDArray[np.int64]
+    """The old id of each token."""
+    losses: Mapping[str, TrimLoss]
+    """By language, on held-out sentences."""
+    held_out: Mapping[str, Sequence[str]]
+    """The held-out sentences."""
+
+
+def trim(
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    languages: Sequence[str] | None = None,
+    min_count: int = 1,
+    size: int | None = None,
+) -> Trimmed:
+    """Keep the tokens that occur at least `min_count` times, or the `size` most frequent ones.
+
+    `folder` is a run, or has prepared text or files such as de.txt. Every twentieth sentence of a
+    language, at most 2,000, is held out to measure the loss. `match(model, trimmed.tokenizer)`
+    copies the kept embeddings exactly.
+    """
+    found = languages or list_languages(folder)
+    if not found:
+        raise MetaXLMError(
+            f"{folder}: no text in it; name a run, a folder of prepared text, or one with files "
+            "such as de.txt or de.txt.xz"
+        )
+    held_out: dict[str, list[str]] = {language: [] for language in found}
+    counts = sum(
+        count_sentences(_hold_out(read_corpus(folder, language), held_out[language]), tokenizer)
+        for language in found
+    )
+    assert isinstance(counts, np.ndarray)
+    rows = choose_pieces(counts, tokenizer, min_count, size)
+    smaller = trim_tokenizer(tokenizer, rows)
+    return Trimmed(smaller, rows, measure_loss(tokenizer, smaller, held_out), held_out)
+
+
+def _hold_out(sentences: Iterator[str], held_out: list[str]) -> Iterator[str]:
+    for place, sentence in enumerate(sentences):
+        if place % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1 and len(held_out) < _MOST_HELD_OUT:
+            held_out.append(sentence)
+        else:
+            yield sentence

@@ -1,6 +1,6 @@
-"""The encoder, its task heads, and the way to and from Hugging Face folders.
+"""The encoder, its task heads, and Hugging Face folders.
 
-`metaxlm.model.hugging_face` is not imported here: it brings transformers, which takes seconds.
+`metaxlm.model.huggingface` is not imported here: it imports transformers, which takes seconds.
 """
 
 from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM

@@ -1,9 +1,7 @@
-"""The model card: the README.md of an exported model, written from the recipe and the results.
+"""The model card: README.md of an exported model, from the recipe and the results.
 
-In: the resolved recipe as a plain nested dict, the name of one variant, and the rows of
-`results.jsonl`. Out: Markdown with the YAML front matter that the Hugging Face hub reads. It states
-nothing that the two do not contain: what the model is, how it was trained (the settings of the
-paper's appendix tables), how it scored beside its sister variants, how to load it, and its limits.
+It has the YAML front matter of the Hugging Face hub, how the model was trained (the settings of the
+paper's appendix tables), its scores beside the other variants, how to load it, and its limits.
 """
 
 from __future__ import annotations
@@ -27,10 +25,20 @@ _SECTIONS = {
     "pretraining": "Cross-lingual pretraining, phase (b)",
 }
 _SOURCE_SECTIONS = ("meta", "matching")
-# Settings that leave no trace in the weights.
+# Settings without effect on the weights.
 _BOOKKEEPING = ("checkpoint_every", "keep_checkpoints", "log_every")
+_LOADING = """## How to load it
+
+```python
+from transformers import AutoModel, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+model = AutoModel.from_pretrained("path/to/this/folder", add_pooling_layer=False)
+```
+
+`AutoModelForMaskedLM` loads the masked language modeling head as well; `AutoModel` reports that it
+does not load `lm_head`. No remote code is needed."""
 _PARTS = {
-    "words": "word rows",
+    "words": "token embeddings",
     "positions": "positions",
     "embedding_norm": "embedding norm",
     "layers": "layers",
@@ -44,12 +52,19 @@ def model_card(
     results: Sequence[Row] = (),
     license_id: str = "apache-2.0",
 ) -> str:
-    """Return README.md for one variant of a recipe; `results` may hold all variants' rows."""
+    """Return README.md of one variant; `results` may have the rows of all variants."""
+    about = {
+        "language": list(recipe["languages"]),
+        "license": license_id,
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["metaxlm", "multilingual", "cross-lingual", "xlm-roberta"],
+    }
     blocks = [
-        _front_matter(recipe["languages"], license_id),
+        f"---\n{yaml.safe_dump(about, sort_keys=False, allow_unicode=True)}---",
         f"# {recipe['name']}: {variant}",
         _describe(recipe, variant),
-        _explain_loading(),
+        _LOADING,
         "## How it was trained",
         *_training_tables(recipe, variant),
         "## Results",
@@ -60,19 +75,8 @@ def model_card(
     return "\n\n".join(blocks) + "\n"
 
 
-def _front_matter(languages: Sequence[str], license_id: str) -> str:
-    values = {
-        "language": list(languages),
-        "license": license_id,
-        "library_name": "transformers",
-        "pipeline_tag": "fill-mask",
-        "tags": ["metaxlm", "multilingual", "cross-lingual", "xlm-roberta"],
-    }
-    return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
-
-
 def _copied_parts(recipe: Mapping[str, Any], variant: str) -> list[str]:
-    """List what the variant takes from the meta-pretrained model."""
+    """List the parts that the variant copies from the meta-pretrained model."""
     choice = recipe["variants"][variant]["initialize"]
     if isinstance(choice, Mapping):
         return [_PARTS[part] for part, is_copied in choice.items() if is_copied]
@@ -80,50 +84,33 @@ def _copied_parts(recipe: Mapping[str, Any], variant: str) -> list[str]:
     return [_PARTS[part] for part in presets[choice]]
 
 
-def _describe_start(recipe: Mapping[str, Any], variant: str) -> str:
-    copied = _copied_parts(recipe, variant)
-    if not copied:
-        return "It starts from random weights (the XLM baseline of the paper)."
-    existing = recipe["meta"].get("model")
-    source = (
-        f"the existing model `{_show(existing)}`"
-        if existing
-        else f"a masked language model of {language_name(recipe['source_language'])}"
-    )
-    text = f"It starts from {source} (meta-pretraining), from which these parts are copied: "
-    text += f"{', '.join(copied)}."
-    if _PARTS["words"] in copied:
-        dictionaries = recipe["variants"][variant]["dictionaries"]
-        means = "token and bilingual dictionaries" if dictionaries else "token"
-        text += f" Word rows are matched by {means}; the others are drawn at random."
-    return text
-
-
 def _describe(recipe: Mapping[str, Any], variant: str) -> str:
     names = ", ".join(language_name(code) for code in recipe["languages"])
+    copied = _copied_parts(recipe, variant)
+    start = "It was initialized randomly (the XLM baseline of the paper)."
+    if copied:
+        existing = recipe["meta"].get("model")
+        source = (
+            f"the existing model `{_show(existing)}`"
+            if existing
+            else f"a masked language model of {language_name(recipe['source_language'])}"
+        )
+        start = f"It was initialized from {source} (meta-pretraining) by copying these parts: "
+        start += f"{', '.join(copied)}."
+    if _PARTS["words"] in copied:
+        has_dictionaries = recipe["variants"][variant]["dictionaries"]
+        means = "spelling and bilingual dictionaries" if has_dictionaries else "spelling"
+        start += f" Tokens are matched by {means}; unmatched embeddings are random."
     return (
         "A cross-lingual masked language model of the XLM-RoBERTa architecture for "
-        f"{len(recipe['languages'])} languages: {names}. {_describe_start(recipe, variant)} "
+        f"{len(recipe['languages'])} languages: {names}. {start} "
         "It was then trained on all these languages by masked language modeling, as described in "
         "*Cross-Lingual Language Model Meta-Pretraining* (Chi et al., 2021)."
     )
 
 
-def _explain_loading() -> str:
-    return """## How to load it
-
-```python
-from transformers import AutoModel, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
-model = AutoModel.from_pretrained("path/to/this/folder", add_pooling_layer=False)
-```
-
-`AutoModelForMaskedLM` loads the masked language modeling head as well; `AutoModel` mentions that it
-leaves `lm_head` out. No remote code is needed."""
-
-
 def _training_tables(recipe: Mapping[str, Any], variant: str) -> Iterator[str]:
-    """Yield one table for each section of the recipe that had a part in this variant."""
+    """Yield one table per section of the recipe that this variant used."""
     for section, title in _SECTIONS.items():
         if section in _SOURCE_SECTIONS and not _copied_parts(recipe, variant):
             continue
@@ -155,7 +142,7 @@ def _show(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     text = str(value)
-    # A card is published; where a folder lay on the trainer's disk is nobody's business.
+    # The card is published: do not show local paths.
     return PurePath(text).name if text.startswith(("/", "~")) else text
 
 
@@ -164,7 +151,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _results_table(results: Sequence[Row], variant: str) -> str:
-    """Return the means over languages and seeds: one row per task, one column per variant."""
+    """Return means over languages and seeds: one row per task, one column per variant."""
     found = Results(make_frame(results))
     columns = found.variants
     sections = list(found.sections(found.tasks, columns).values())
@@ -184,12 +171,12 @@ def _results_table(results: Sequence[Row], variant: str) -> str:
         rows.append([f"{section.task.name}{where}", metric, *cells, majority])
     header = [f"**{name}** (this model)" if name == variant else name for name in columns]
     note = (
-        "Means over the test languages that all variants have, and over seeds, in percent. Where a "
-        "layer is given, all layers were measured and the best one is shown."
+        "Means over the test languages that all variants have, and over seeds, in percent. A layer "
+        "in parentheses is the best of all measured layers."
     )
     if any(row[-1] for row in rows):
         header.append("majority")
-        note += " `majority` always answers the training set's most frequent label."
+        note += " `majority` predicts the most frequent label of the training set."
     else:
         rows = [row[:-1] for row in rows]
     return f"{_table(['task', 'metric', *header], rows)}\n\n{note}"
@@ -197,15 +184,15 @@ def _results_table(results: Sequence[Row], variant: str) -> str:
 
 def _limits(recipe: Mapping[str, Any], has_results: bool) -> str:
     lines = [
-        f"- It saw only the languages listed above, and at most "
-        f"{recipe['model']['max_positions']:,} tokens at a time.",
-        "- It fills masks and yields vectors; it does not generate text.",
-        "- It repeats what its training text says, including what is wrong or unkind in it.",
+        f"- It was trained on the languages listed above only, with at most "
+        f"{recipe['model']['max_positions']:,} tokens per sequence.",
+        "- It fills masks and gives vectors; it does not generate text.",
+        "- It reproduces its training text, including errors and biases.",
     ]
     if recipe["corpus"].get("source") == "phrasebook":
         lines.append(
             "- It was trained on generated sentences of a small built-in corpus: it demonstrates "
-            "the method and knows nothing beyond those sentences."
+            "the method and has no other knowledge."
         )
     if not has_results:
         lines.append("- It has not been evaluated.")

@@ -1,14 +1,13 @@
-"""The encoder of all three phases: token ids come in, hidden states or masked-token logits go out.
+"""The encoder of all three phases: token ids to hidden states or masked-token logits.
 
-It is RoBERTa's architecture to the last digit (post-LayerNorm Transformer, exact GELU, learned
-positions, output embedding tied to the input embedding), which the paper's Section 3 uses both for
-the monolingual model of meta-pretraining and for the cross-lingual model that starts from it. The
-configuration also covers the BERT family: token types, positions that start at row 0, other eps.
+It computes RoBERTa exactly (post-LayerNorm Transformer, exact GELU, learned positions, tied output
+embedding), which Section 3 of the paper uses for the monolingual model and for the cross-lingual
+model initialized from it. The configuration also covers BERT: token types, positions from 0.
 
-The file reads top to bottom: configuration, embeddings, attention, layer, encoder, head, model.
 Tensor names carry their shapes: B batch, L length, D hidden, H heads, K hidden per head, V
-vocabulary, M masked positions. Nothing here branches on the values of a tensor, so that compiled
-graphs stay whole.
+vocabulary, M masked positions, N tokens of sequences stored one after another. Nothing branches on
+the values of a tensor, so that compiled graphs stay whole. The `*_blocks` methods compute the same
+with the fused kernels of a GPU.
 """
 
 from __future__ import annotations
@@ -23,20 +22,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model import fused
-from metaxlm.model.dropout import Dropout
 
 if TYPE_CHECKING:
     from metaxlm.model.kernels.blocks import Blocks
 
-_MAX_SIZE = 1 << 24  # products of two sizes stay in the range of torch's integers
+_MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
+_DROPOUT_BITS = 16
+_SALTS = 4
+"""Offsets that each layer adds to the dropout seed of the fused kernels."""
 INITIAL_STD = 0.02
-"""Standard deviation of every freshly drawn weight, as in BERT and RoBERTa."""
+"""Standard deviation of every randomly initialized weight, as in BERT and RoBERTa."""
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The sizes of an encoder; the defaults are RoBERTa-base."""
+    """Sizes of an encoder; the defaults are RoBERTa-base."""
 
     vocab_size: int
     hidden_size: int = 768
@@ -54,6 +54,11 @@ class EncoderConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.1
 
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_heads
+
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ffn_size")
         for name in (*sizes, "max_positions", "num_token_types"):
@@ -65,11 +70,11 @@ class EncoderConfig:
         if self.hidden_size % self.num_heads:
             raise MetaXLMError(
                 f"encoder: hidden_size {self.hidden_size} is not a multiple of num_heads "
-                f"{self.num_heads}; choose sizes that divide"
+                f"{self.num_heads}"
             )
         if not 0 <= self.pad_id < self.vocab_size:
             raise MetaXLMError(
-                f"encoder: pad_id {self.pad_id} lies outside the vocabulary of {self.vocab_size}"
+                f"encoder: pad_id {self.pad_id} is outside the vocabulary of {self.vocab_size}"
             )
         if self.position_offset not in (0, self.pad_id + 1):
             raise MetaXLMError(
@@ -83,8 +88,30 @@ class EncoderConfig:
                 )
 
 
+class Dropout(nn.Dropout):
+    """Dropout that draws 16 random bits per value on a CPU, where torch draws 64."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the values unchanged in evaluation mode."""
+        if not self.training or self.p == 0.0:
+            return values
+        if values.device.type != "cpu":
+            return super().forward(values)
+        return values * draw_factors(values, self.p)
+
+
+def draw_factors(like: Tensor, p: float) -> Tensor:
+    """Return 0 with probability `p` (to 1/65,536) and 1 / (1 - p) otherwise, for each value."""
+    count = like.numel()
+    draws = torch.empty(-(-count * _DROPOUT_BITS // 64), dtype=torch.int64).random_(-(2**63), None)
+    bits = draws.view(torch.int16)[:count].view(like.shape)
+    is_kept = bits >= round(p * 2**_DROPOUT_BITS) - 2 ** (_DROPOUT_BITS - 1)
+    factors: Tensor = is_kept.to(like.dtype).mul_(1.0 / (1.0 - p))
+    return factors
+
+
 class Embeddings(nn.Module):
-    """Word row + position row + token type row, normalized."""
+    """Sum of token, position and token type embeddings, normalized."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -100,10 +127,10 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def number_positions(self, ids_BL: Tensor, mask_BL: Tensor | None) -> Tensor:
-        """Return the position row of each token, [B, L], or [1, L] if all sequences share them.
+        """Return the position ids, [B, L], or [1, L] if all sequences share them.
 
-        The RoBERTa family counts real tokens only and gives all padding one row of its own, so
-        that a sequence reads the same wherever its padding stands; BERT numbers every column.
+        RoBERTa counts real tokens only and gives all padding one position, so that the place of
+        the padding changes nothing; BERT numbers every column.
         """
         if mask_BL is None or not self.position_offset:
             columns_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
@@ -111,24 +138,32 @@ class Embeddings(nn.Module):
         return mask_BL.long().cumsum(dim=1) * mask_BL + (self.position_offset - 1)
 
     def forward(
-        self,
-        ids_BL: Tensor,
-        mask_BL: Tensor | None = None,
-        token_types_BL: Tensor | None = None,
+        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
-        """Return the hidden states that the first layer reads, [B, L, D]."""
+        """Return the input of the first layer, [B, L, D]."""
         self._check_length(ids_BL.shape[1])
         return self._add_up(ids_BL, self.number_positions(ids_BL, mask_BL), token_types_BL)
 
     def embed_packed(
         self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
     ) -> Tensor:
-        """Return the same of sequences that lie one after another without padding, [N, D]."""
+        """Return the same for sequences stored one after another without padding, [N, D]."""
         self._check_length(max(lengths))
         lengths_B = torch.tensor(lengths, device=ids_N.device)
         starts_N = (lengths_B.cumsum(0) - lengths_B).repeat_interleave(lengths_B)
         places_N = torch.arange(len(ids_N), device=ids_N.device) - starts_N
         return self._add_up(ids_N, places_N + self.position_offset, token_types_N)
+
+    def embed_blocks(self, ids_N: Tensor, type_ids_N: Tensor | None, blocks: Blocks) -> Tensor:
+        """Return the same through the fused kernels, [N, D]."""
+        from metaxlm.model.kernels.blocks import EmbeddingBlock
+
+        hidden_ND: Tensor = EmbeddingBlock.apply(
+            ids_N, type_ids_N, self.words.weight, self.positions.weight, self.token_types.weight,
+            self.norm.weight, self.norm.bias, blocks, self.position_offset, self.words.padding_idx,
+            self.norm.eps, self.dropout.p if self.training else 0.0,
+        )  # type: ignore[no-untyped-call]  # fmt: skip
+        return hidden_ND
 
     def _add_up(self, ids: Tensor, positions: Tensor, token_types: Tensor | None) -> Tensor:
         total: Tensor = self.words(ids)
@@ -143,12 +178,12 @@ class Embeddings(nn.Module):
         if length > self.max_positions:
             raise MetaXLMError(
                 f"encoder: a sequence of {length} tokens does not fit its "
-                f"{self.max_positions} positions; cut or split it"
+                f"{self.max_positions} positions; truncate or split it"
             )
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention; query, key and value come from one fused projection."""
+    """Multi-head self-attention with one projection for query, key and value."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -158,16 +193,13 @@ class Attention(nn.Module):
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_BLD: Tensor, keys_B11L: Tensor | None) -> Tensor:
-        """Mix the sequence; `keys_B11L` is True where a key may be attended to."""
+        """Attend to the keys where `keys_B11L` is True, or to all."""
         mixed_BLD = self._mix(self.qkv(hidden_BLD), keys_B11L)
         output_BLD: Tensor = self.output(mixed_BLD)
         return output_BLD
 
     def attend_packed(self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
-        """Mix sequences without padding; `runs` are (sequences, their length), one after another.
-
-        All rows share two products; only what is between them goes run by run.
-        """
+        """Attend within sequences without padding; `runs` are (number of sequences, length)."""
         parts = self.qkv(hidden_ND).split([size * length for size, length in runs])
         mixed = [
             self._mix(part.view(size, length, -1), None).flatten(0, 1)
@@ -205,14 +237,38 @@ class Layer(nn.Module):
     def forward(
         self, hidden_BLD: Tensor, keys_B11L: Tensor | None, blocks: Blocks | None = None
     ) -> Tensor:
-        """Return the next layer's hidden states, [B, L, D]; with `blocks`, [N, D] to [N, D]."""
+        """Return the next hidden states, [B, L, D]; with `blocks`, fused from [N, D] to [N, D]."""
         if blocks is not None:
-            return fused.run_layer(self, hidden_BLD, blocks)
+            return self._run_blocks(hidden_BLD, blocks)
         return self._finish(hidden_BLD, self.attention(hidden_BLD, keys_B11L))
 
     def run_packed(self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
-        """Return the next layer's hidden states of sequences without padding, [N, D]."""
+        """Return the next hidden states of sequences without padding, [N, D]."""
         return self._finish(hidden_ND, self.attention.attend_packed(hidden_ND, runs))
+
+    def _run_blocks(self, hidden_ND: Tensor, blocks: Blocks) -> Tensor:
+        from metaxlm.model.kernels.attention import Shape
+        from metaxlm.model.kernels.blocks import AttentionBlock, FeedForwardBlock
+
+        attention, training = self.attention, self.training
+        heads = attention.num_heads
+        shape = Shape(
+            len(blocks.lengths_B), blocks.length, heads, hidden_ND.shape[1] // heads,
+            attention.dropout if training else 0.0, blocks.packed_starts_B1 is not None,
+        )  # fmt: skip
+        dropout = self.dropout.p if training else 0.0
+        salt = _SALTS * (self.number + 1)
+        norm = self.attention_norm
+        hidden_ND = AttentionBlock.apply(
+            hidden_ND, attention.qkv.weight, attention.qkv.bias, attention.output.weight,
+            attention.output.bias, norm.weight, norm.bias, blocks, shape, norm.eps, dropout, salt,
+        )  # type: ignore[no-untyped-call]  # fmt: skip
+        norm = self.ffn_norm
+        output_ND: Tensor = FeedForwardBlock.apply(
+            hidden_ND, self.ffn_in.weight, self.ffn_in.bias, self.ffn_out.weight,
+            self.ffn_out.bias, norm.weight, norm.bias, blocks, norm.eps, dropout, salt + 2,
+        )  # type: ignore[no-untyped-call]  # fmt: skip
+        return output_ND
 
     def _finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = self.attention_norm(hidden + self.dropout(mixed))
@@ -232,15 +288,11 @@ class Encoder(nn.Module):
         self.apply(initialize_module)
 
     def forward(
-        self,
-        ids_BL: Tensor,
-        mask_BL: Tensor | None = None,
-        token_types_BL: Tensor | None = None,
+        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states, [B, L, D].
+        """Return the last hidden states, [B, L, D]; those of padding are undefined.
 
-        `mask_BL` is boolean, True for a real token; None says that nothing is padding. What stands
-        at padding is meaningless.
+        `mask_BL` is True for real tokens; None means no padding.
         """
         hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL)
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
@@ -251,9 +303,9 @@ class Encoder(nn.Module):
     def encode_packed(
         self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states of sequences one after another without padding, [N, D].
+        """Return the last hidden states of sequences without padding, [N, D].
 
-        Attention goes by runs of equal lengths, so sequences should come sorted.
+        Attention is computed per run of equal lengths: sort the sequences by length.
         """
         hidden_ND: Tensor = self.embeddings.embed_packed(ids_N, lengths, token_types_N)
         runs = [(len(list(run)), length) for length, run in itertools.groupby(lengths)]
@@ -265,12 +317,12 @@ class Encoder(nn.Module):
     def encode_blocks(
         self, ids: Tensor, blocks: Blocks, token_types: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states through the fused kernels of a GPU.
+        """Return the last hidden states through the fused kernels.
 
-        Ids are [B, L] of padded or [N] of packed blocks; the states have one dimension more.
+        `ids` are [B, L] for padded or [N] for packed blocks; the states have one dimension more.
         """
         types_N = None if token_types is None else token_types.flatten()
-        hidden_ND = fused.embed(self.embeddings, ids.flatten(), types_N, blocks)
+        hidden_ND = self.embeddings.embed_blocks(ids.flatten(), types_N, blocks)
         for layer in self.layers:
             hidden_ND = layer(hidden_ND, None, blocks)
         return hidden_ND.view(*ids.shape, -1)
@@ -285,7 +337,7 @@ class Encoder(nn.Module):
     ) -> list[Tensor]:
         """Return the embedding output (layer 0) and the output of each layer, [B, L, D] each.
 
-        Layers after the `deepest` are not computed.
+        Layers after `deepest` are not computed.
         """
         states: list[Tensor] = [self.embeddings(ids_BL, mask_BL, token_types_BL)]
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
@@ -295,7 +347,7 @@ class Encoder(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Hidden states to logits over the vocabulary; the output embedding is lent by the encoder."""
+    """Hidden states to logits over the vocabulary, through the encoder's token embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -305,7 +357,7 @@ class MaskedLMHead(nn.Module):
         self.apply(initialize_module)
 
     def transform(self, hidden_MD: Tensor) -> Tensor:
-        """Return the vectors that are compared with the word rows, [M, D]."""
+        """Return the vectors to multiply with the token embeddings, [M, D]."""
         transformed_MD: Tensor = self.norm(F.gelu(self.dense(hidden_MD)))
         return transformed_MD
 
@@ -315,7 +367,7 @@ class MaskedLMHead(nn.Module):
 
 
 class MaskedLM(nn.Module):
-    """An encoder with its masked language modeling head: what both pretraining phases train."""
+    """An encoder with its masked language modeling head, as both pretraining phases train it."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -323,33 +375,42 @@ class MaskedLM(nn.Module):
         self.encoder = Encoder(config)
         self.head = MaskedLMHead(config)
 
-    def forward(self, ids_BL: Tensor, mask_BL: Tensor | None, rows_M: Tensor) -> Tensor:
-        """Return logits, [M, V], at the flat indices `rows_M` into the B x L positions only."""
-        return self.predict(self.encoder(ids_BL, mask_BL), rows_M)
+    def forward(self, ids_BL: Tensor, mask_BL: Tensor | None, positions_M: Tensor) -> Tensor:
+        """Return logits, [M, V], at the flat positions `positions_M` of the B x L tokens."""
+        return self.predict(self.encoder(ids_BL, mask_BL), positions_M)
 
-    def predict(self, hidden_BLD: Tensor, rows_M: Tensor) -> Tensor:
-        """Return logits, [M, V], of the hidden states at the flat positions `rows_M` only.
+    def predict(self, hidden_BLD: Tensor, positions_M: Tensor) -> Tensor:
+        """Return logits, [M, V], at the flat positions `positions_M` only.
 
-        About 15 % of the positions are predicted, and the product with the word rows is the most
-        expensive one of the model, so the others are never computed.
+        The product with the token embeddings is the most expensive one of the model, and only
+        about 15 % of the positions are predicted.
         """
-        hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, rows_M)
+        hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, positions_M)
         logits_MV: Tensor = self.head(hidden_MD, self.encoder.embeddings.words.weight)
         return logits_MV
 
     def loss_sum(
-        self, hidden_BLD: Tensor, rows_M: Tensor, labels_M: Tensor, blocks: Blocks | None = None
+        self,
+        hidden_BLD: Tensor,
+        positions_M: Tensor,
+        labels_M: Tensor,
+        blocks: Blocks | None = None,
     ) -> Tensor:
-        """Return the sum of the losses at the flat positions `rows_M`; label -100 counts nothing.
+        """Return the summed cross-entropy at the flat positions `positions_M`; -100 is ignored.
 
-        With `blocks`, through the fused kernels of a GPU.
+        With `blocks`, compute it with the fused kernels.
         """
         if blocks is None:
-            logits_MV = self.predict(hidden_BLD, rows_M)
+            logits_MV = self.predict(hidden_BLD, positions_M)
             return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum")
-        hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, rows_M)
+        from metaxlm.model.kernels.blocks import VocabularyLoss
+
+        hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, positions_M)
         words_VD = self.encoder.embeddings.words.weight
-        return fused.loss_sum(self.head, hidden_MD, words_VD, labels_M, blocks)
+        loss: Tensor = VocabularyLoss.apply(
+            self.head.transform(hidden_MD), words_VD, self.head.bias, labels_M, blocks
+        )  # type: ignore[no-untyped-call]
+        return loss
 
     def logits(
         self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
@@ -361,7 +422,7 @@ class MaskedLM(nn.Module):
 
 
 def initialize_module(module: nn.Module) -> None:
-    """Draw one module's fresh parameters from torch's global generator, as RoBERTa does."""
+    """Initialize the parameters of one module from torch's global generator, as RoBERTa does."""
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=INITIAL_STD)
         nn.init.zeros_(module.bias)

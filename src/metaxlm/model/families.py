@@ -1,9 +1,8 @@
-"""The families of encoders that can be the start: config.json to our configuration, or a refusal.
+"""Encoder families: the architectures of transformers that our `Encoder` computes exactly.
 
-In: the config.json of a BERT, DistilBERT, RoBERTa, CamemBERT or XLM-RoBERTa folder, any of which
-can be the monolingual model of the paper's Section 3.1. Out: an `EncoderConfig` that computes the
-same, and the names that family gives its tensors. Another family is refused with the reason, since
-an encoder that is computed almost right looks like a bad model.
+A `Family` maps the keys of config.json to `EncoderConfig` and the tensor names of a checkpoint to
+the parameters of `MaskedLM`. To support another architecture, add an entry to `FAMILIES`.
+`any_encoder.py` runs all others through transformers.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import AutoConfig
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.model.encoder import EncoderConfig
-from metaxlm.model.names import BERT, DISTILBERT, ROBERTA, Names
+from metaxlm.model.encoder import EncoderConfig, MaskedLM, MaskedLMHead
+from metaxlm.randomness import derive_seed
 
 _BERT_KEYS = {
     "hidden_size": "hidden_size",
@@ -30,90 +31,131 @@ _BERT_KEYS = {
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
 }
-_DISTILBERT_KEYS = {
-    "hidden_size": "dim",
-    "num_layers": "n_layers",
-    "num_heads": "n_heads",
-    "ffn_size": "hidden_dim",
-    "activation": "activation",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
+_BERT_LAYER = {
+    "attention.qkv": "attention.self.query attention.self.key attention.self.value",
+    "attention.output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "ffn_in": "intermediate.dense",
+    "ffn_out": "output.dense",
+    "ffn_norm": "output.LayerNorm",
+}
+_HEAD = ("head.dense", "head.norm", "head")
+_EMBEDDINGS = {
+    "words": "word_embeddings",
+    "positions": "position_embeddings",
+    "token_types": "token_type_embeddings",
+    "norm": "LayerNorm",
 }
 
 
 @dataclass(frozen=True)
 class Family:
-    """What sets one family apart from the others."""
+    """Config keys, tensor names and features of one architecture; the defaults are RoBERTa's."""
 
     class_prefix: str
-    names: Names = ROBERTA
+    """Prefix of the classes in transformers: `Bert` for `BertModel`."""
     keys: Mapping[str, str] = field(default_factory=lambda: _BERT_KEYS)
-    """Our name of a setting to the one in config.json, where families differ."""
+    """Our settings to the keys of config.json."""
+    base: str = "roberta"
+    """Attribute of the encoder in transformers' models with a head."""
+    stack: str = "encoder.layer"
+    layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)
+    """Modules of our `Layer` to theirs; one of ours may join several."""
+    head_prefix: str = "lm_head."
+    head: tuple[str, str, str] = ("lm_head.dense", "lm_head.layer_norm", "lm_head")
+    """Dense layer and LayerNorm of the MLM head, and the module with the output bias."""
+    decoder: str = "lm_head.decoder"
+    """The output projection, which repeats the token embeddings."""
+    classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")
+    """Dense and output layer of the classification head."""
     offsets_positions: bool = True
-    """Whether the first position has the row after the padding id's, or row 0."""
+    """Whether the first position is the padding id + 1, not 0."""
+    has_token_types: bool = True
+
+    def find_names(self, parameter: str) -> list[str]:
+        """Return the tensors, without the base prefix, that one of our parameters joins."""
+        module, kind = parameter.rsplit(".", 1)
+        if match := re.fullmatch(r"encoder\.layers\.(\d+)\.(.+)", module):
+            names = [f"{self.stack}.{match[1]}.{name}" for name in self.layer[match[2]].split()]
+        elif module in _HEAD:
+            names = [self.head[_HEAD.index(module)]]
+        else:
+            names = [f"embeddings.{_EMBEDDINGS[module.removeprefix('encoder.embeddings.')]}"]
+        return [f"{name}.{kind}" for name in names]
 
 
 FAMILIES = {
-    "bert": Family("Bert", BERT, offsets_positions=False),
+    "bert": Family(
+        "Bert",
+        base="bert",
+        head_prefix="cls.predictions.",
+        head=(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions",
+        ),
+        decoder="cls.predictions.decoder",
+        # BERT's pooler is the dense layer and tanh of our head.
+        classifier=("bert.pooler.dense", "classifier"),
+        offsets_positions=False,
+    ),
     "camembert": Family("Camembert"),
-    "distilbert": Family("DistilBert", DISTILBERT, _DISTILBERT_KEYS, offsets_positions=False),
+    # DistilBERT fixes eps in its code and has no dropout on the output of attention. We apply it
+    # there too, which matters in training only.
+    "distilbert": Family(
+        "DistilBert",
+        keys={
+            "hidden_size": "dim",
+            "num_layers": "n_layers",
+            "num_heads": "n_heads",
+            "ffn_size": "hidden_dim",
+            "activation": "activation",
+            "dropout": "dropout",
+            "attention_dropout": "attention_dropout",
+        },
+        base="distilbert",
+        stack="transformer.layer",
+        layer={
+            "attention.qkv": "attention.q_lin attention.k_lin attention.v_lin",
+            "attention.output": "attention.out_lin",
+            "attention_norm": "sa_layer_norm",
+            "ffn_in": "ffn.lin1",
+            "ffn_out": "ffn.lin2",
+            "ffn_norm": "output_layer_norm",
+        },
+        head_prefix="vocab_",
+        head=("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        decoder="vocab_projector",
+        offsets_positions=False,
+        has_token_types=False,
+    ),
     "roberta": Family("Roberta"),
     "xlm-roberta": Family("XLMRoberta"),
 }
 
-# Classes whose body is the plain bidirectional encoder; their task heads are left behind.
+# Classes whose body is the plain bidirectional encoder; task heads are ignored.
 _ARCHITECTURES = re.compile(
     f"({'|'.join(family.class_prefix for family in FAMILIES.values())})"
     "(Model|For(MaskedLM|PreTraining|MultipleChoice|NextSentencePrediction|QuestionAnswering"
     "|SequenceClassification|TokenClassification))"
 )
-
-# Why a related family is none of ours, as the end of a sentence that begins with its name.
-_REASONS = {
-    "shares one layer and factorizes its embeddings": "albert",
-    "may give its embeddings another width, and its discriminator has no MLM head": "electra",
-    "gives its input and its output embedding widths of their own": "rembert",
-    "lets its attention read relative positions": "deberta deberta-v2 mpnet xlnet",
-    "rotates its queries and keys instead of adding positions": (
-        "modernbert nomic_bert eurobert roformer"
-    ),
-    "normalizes before each layer, not after it": (
-        "xlm-roberta-xl roberta-prelayernorm megatron-bert"
-    ),
-    "has other layers and no transform in its MLM head": "xlm flaubert",
-    "has an adapter for each language in its layers": "xmod",
-    "attends to a part of a long text only": "longformer big_bird",
-}
-# The same for what is no encoder at all.
-_NO_ENCODERS = {
-    "has a decoder of its own": "t5 mt5 umt5 bart mbart m2m_100 marian pegasus",
-    "reads from left to right, not both ways": (
-        "gpt2 gpt_neox opt bloom llama mistral gemma gemma2 gemma3_text phi3 qwen2 qwen3"
-    ),
-}
-_REASON_OF = {
-    name: reason for reason, names in (_REASONS | _NO_ENCODERS).items() for name in names.split()
-}
-
-
-def explain_decoder(model_type: str) -> str:
-    """Return what makes a family no encoder, to follow "which"; empty if nothing is known."""
-    reason = _REASON_OF.get(model_type, "")
-    return reason if reason in _NO_ENCODERS else ""
+_BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert.")
+# TensorFlow's names for LayerNorm, which the first BERT checkpoints have.
+_OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
+_BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
+TOKEN_TYPES = "encoder.embeddings.token_types.weight"
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read config.json, filled up with the family's defaults; refuse what is no such encoder."""
+    """Read the config.json of a supported family, completed with the family's defaults."""
     found = read_json(path)
     model_type = found.get("model_type") if isinstance(found, dict) else None
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        reason = _REASON_OF.get(str(model_type))
         raise MetaXLMError(
-            f"{path}: model_type is {model_type!r}{f', which {reason}' if reason else ''}; "
-            f"metaxlm reads {', '.join(FAMILIES)}"
+            f"{path}: model_type is {model_type!r}; metaxlm reads {', '.join(FAMILIES)}"
         )
     default = AutoConfig.for_model(model_type)
-    # Some configurations know a setting by two names (DistilBERT: hidden_size is dim).
+    # Some settings have two names (DistilBERT: hidden_size is dim).
     found = {default.attribute_map.get(key, key): value for key, value in found.items()}
     values: dict[str, Any] = {**default.to_dict(), **found}
     prefix = FAMILIES[model_type].class_prefix
@@ -126,35 +168,9 @@ def read_config(path: Path) -> dict[str, Any]:
     return values
 
 
-def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConfig, Names]:
-    """Turn transformers' configuration into ours; refuse what our encoder does not compute."""
+def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConfig, Family]:
+    """Return the configuration of our encoder and the family; reject unsupported settings."""
     family = FAMILIES[values["model_type"]]
-    _check_computation(values, family, path)
-    pad_id = _integer(values, "pad_token_id", path)
-    offset = pad_id + 1 if family.offsets_positions else 0
-    sizes = ("hidden_size", "num_layers", "num_heads", "ffn_size")
-    # DistilBERT adds no token types and fixes eps in its code. (It also drops nothing out of the
-    # attention's output, which matters in training only; there, we treat it as all others.)
-    has_types = family.names.has_token_types
-    try:
-        config = EncoderConfig(
-            vocab_size=_integer(values, "vocab_size", path),
-            **{name: _integer(values, family.keys[name], path) for name in sizes},
-            max_positions=_integer(values, "max_position_embeddings", path) - offset,
-            pad_id=pad_id,
-            position_offset=offset,
-            num_token_types=_integer(values, "type_vocab_size", path) if has_types else 1,
-            norm_eps=_real(values, "layer_norm_eps", path) if has_types else 1e-12,
-            dropout=_real(values, family.keys["dropout"], path),
-            attention_dropout=_real(values, family.keys["attention_dropout"], path),
-        )
-    except MetaXLMError as error:
-        raise MetaXLMError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
-    return config, family.names
-
-
-def _check_computation(values: Mapping[str, Any], family: Family, path: Path) -> None:
-    """Refuse settings that change what a layer computes."""
     required = {
         family.keys["activation"]: ("gelu", "gelu_python"),
         "position_embedding_type": ("absolute", None),
@@ -168,16 +184,151 @@ def _check_computation(values: Mapping[str, Any], family: Family, path: Path) ->
                 f"{path}: {key} is {values[key]!r}; metaxlm computes only {allowed[0]!r}"
             )
 
+    def read(key: str, kind: type | tuple[type, ...] = int, name: str = "a whole number") -> Any:
+        value = values.get(key)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise MetaXLMError(f"{path}: {key} is {value!r}; it must be {name}")
+        return value
 
-def _integer(values: Mapping[str, Any], key: str, path: Path) -> int:
-    value = values.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise MetaXLMError(f"{path}: {key} is {value!r}; it must be a whole number")
-    return value
+    def read_float(key: str) -> float:
+        return float(read(key, (int, float), "a number"))
+
+    pad_id = read("pad_token_id")
+    offset = pad_id + 1 if family.offsets_positions else 0
+    sizes = ("hidden_size", "num_layers", "num_heads", "ffn_size")
+    try:
+        config = EncoderConfig(
+            vocab_size=read("vocab_size"),
+            **{name: read(family.keys[name]) for name in sizes},
+            max_positions=read("max_position_embeddings") - offset,
+            pad_id=pad_id,
+            position_offset=offset,
+            num_token_types=read("type_vocab_size") if family.has_token_types else 1,
+            norm_eps=read_float("layer_norm_eps") if family.has_token_types else 1e-12,
+            dropout=read_float(family.keys["dropout"]),
+            attention_dropout=read_float(family.keys["attention_dropout"]),
+        )
+    except MetaXLMError as error:
+        raise MetaXLMError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
+    return config, family
 
 
-def _real(values: Mapping[str, Any], key: str, path: Path) -> float:
-    value = values.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise MetaXLMError(f"{path}: {key} is {value!r}; it must be a number")
-    return float(value)
+def import_tensors(
+    tensors: Mapping[str, Tensor], config: EncoderConfig, family: Family
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Return the state dict of `MaskedLM(config)` in float32, and the missing parameters.
+
+    Only parameters of the head may be missing; they are drawn from a fixed seed. Any other
+    difference raises. A family without token types gets zeros, which add nothing.
+    """
+    if config.num_layers > len(tensors):
+        raise MetaXLMError(
+            f"config.json announces {config.num_layers:,} layers, but the checkpoint has "
+            f"{len(tensors):,} tensors; the two files do not belong together"
+        )
+    found = _strip_names(tensors)
+    _drop_tied_decoder(found, family)
+    with torch.device("meta"):
+        shapes = {name: value.shape for name, value in MaskedLM(config).state_dict().items()}
+    parts = {name: family.find_names(name) for name in shapes}
+    if not family.has_token_types:
+        del parts[TOKEN_TYPES]
+    _reject_unknown(found, parts, family)
+    missing = [name for name, parts_of in parts.items() if not found.keys() >= set(parts_of)]
+    lost = [name for name in missing if name.startswith("encoder.")]
+    if lost:
+        first = next(name for name in parts[lost[0]] if name not in found)
+        raise MetaXLMError(
+            f"the checkpoint lacks {len(lost)} encoder parameters, such as {first}; "
+            "use a complete checkpoint"
+        )
+    state = {
+        name: _join({part: found[part] for part in parts[name]}, shapes[name])
+        for name in parts
+        if name not in missing
+    }
+    if not family.has_token_types:
+        state[TOKEN_TYPES] = torch.zeros(shapes[TOKEN_TYPES], device="cpu")
+    if missing:
+        # `torch.manual_seed` would seed the generators of every GPU as well.
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(derive_seed(0, "fresh MLM head"))
+            head = MaskedLMHead(config).state_dict()
+        state |= {name: head[name.removeprefix("head.")] for name in missing}
+    return state, tuple(missing)
+
+
+def export_tensors(state: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
+    """Return a state dict under the names of a family, as float32 copies on the CPU."""
+    tensors: dict[str, Tensor] = {}
+    for parameter, value in state.items():
+        names = family.find_names(parameter)
+        for name, part in zip(names, value.chunk(len(names)), strict=True):
+            full_name = name if parameter.startswith("head.") else f"{family.base}.{name}"
+            copied = part.detach().to("cpu", torch.float32, copy=True)
+            tensors[full_name] = copied.contiguous()
+    return tensors
+
+
+def _strip_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Remove the base prefix and the old LayerNorm names."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        for prefix in _BASE_PREFIXES:
+            name = name.removeprefix(prefix)
+        for old, new in _OLD_SUFFIXES.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
+        if name in found:
+            raise MetaXLMError(f"the checkpoint holds {name} twice, under two spellings")
+        found[name] = tensor
+    return found
+
+
+def _drop_tied_decoder(found: dict[str, Tensor], family: Family) -> None:
+    """Remove the output projection, which must repeat the token embeddings and the bias."""
+    weight = found.pop(f"{family.decoder}.weight", None)
+    words = found.get("embeddings.word_embeddings.weight")
+    if weight is not None and words is not None and not torch.equal(weight, words):
+        raise MetaXLMError(
+            f"{family.decoder}.weight differs from the word embeddings (an untied output "
+            "embedding), but metaxlm ties the two; use a checkpoint trained with "
+            "tie_word_embeddings"
+        )
+    bias, name = found.pop(f"{family.decoder}.bias", None), f"{family.head[2]}.bias"
+    if bias is not None and not torch.equal(found.setdefault(name, bias), bias):
+        raise MetaXLMError(
+            f"{family.decoder}.bias differs from {name}, but the two are one parameter; "
+            "use a checkpoint with tied biases"
+        )
+
+
+def _reject_unknown(
+    found: Mapping[str, Tensor], parts: Mapping[str, list[str]], family: Family
+) -> None:
+    """Reject tensors of the encoder or the MLM head that no parameter takes."""
+    known = _BUFFERS.union(*parts.values())
+    ours = ("embeddings.", f"{family.stack.split('.')[0]}.", family.head_prefix)
+    unknown = [name for name in found if name.startswith(ours) and name not in known]
+    if unknown:
+        raise MetaXLMError(
+            f"the checkpoint has {len(unknown)} tensors that config.json does not announce, "
+            f"such as {min(unknown)}; compare the number of layers and the architecture"
+        )
+
+
+def _join(parts: Mapping[str, Tensor], shape: torch.Size) -> Tensor:
+    """Concatenate the tensors of one parameter as a float32 copy; check shapes and types."""
+    expected = (shape[0] // len(parts), *shape[1:])
+    for name, tensor in parts.items():
+        if tuple(tensor.shape) != expected:
+            raise MetaXLMError(
+                f"{name} has shape {tuple(tensor.shape)}, but config.json makes it {expected}; "
+                "the two files do not belong together"
+            )
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise MetaXLMError(
+                f"{name} is stored as {kind}; use a checkpoint in float32, float16 or bfloat16"
+            )
+    return torch.cat([tensor.float() for tensor in parts.values()])

@@ -1,8 +1,6 @@
-"""Task heads for phase (c): hidden states of the encoder come in, logits go out.
+"""Task heads for phase (c): hidden states of the encoder to logits (Section 3.3 of the paper).
 
-The paper's Section 3.3 finetunes like BERT and XLM-R: a sentence pair is classified from its first
-token, a word is tagged from its own token, an answer is found by the logits of its two ends. Sizes
-and order of operations are those of transformers' XLM-RoBERTa heads, so that weights can be
+Sizes and order of operations are those of transformers' XLM-RoBERTa heads, so that weights can be
 exchanged. Shapes: B batch, L length, D hidden, C classes.
 """
 
@@ -12,15 +10,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from metaxlm.model.dropout import Dropout
-from metaxlm.model.encoder import Encoder, EncoderConfig, initialize_module
+from metaxlm.model.encoder import Dropout, Encoder, EncoderConfig, initialize_module
 
 HeadKind = Literal["classification", "tagging", "span"]
-"""What is predicted: a class of the sequence, a tag of each token, the two ends of an answer."""
+"""The prediction: a class of the sequence, a tag per token, or the two ends of an answer."""
 
 
 class ClassificationHead(nn.Module):
-    """First token -> dropout, dense, tanh, dropout, linear -> one logit for each class."""
+    """First token -> dropout, dense, tanh, dropout, linear -> one logit per class."""
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
@@ -37,7 +34,7 @@ class ClassificationHead(nn.Module):
 
 
 class TaggingHead(nn.Module):
-    """Each token -> dropout, linear -> one logit for each tag."""
+    """Each token -> dropout, linear -> one logit per tag."""
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
@@ -52,7 +49,7 @@ class TaggingHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """Each token -> linear -> a logit for starting and a logit for ending the answer."""
+    """Each token -> linear -> logits of the start and the end of the answer."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -60,20 +57,20 @@ class SpanHead(nn.Module):
         self.apply(initialize_module)
 
     def forward(self, hidden_BLD: Tensor) -> Tensor:
-        """Return logits, [B, L, 2]: start and end; padding is the caller's to exclude."""
+        """Return logits, [B, L, 2]: start and end; the caller excludes padding."""
         logits_BL2: Tensor = self.output(hidden_BLD)
         return logits_BL2
 
 
 def make_head(kind: HeadKind, config: EncoderConfig, num_classes: int) -> nn.Module:
-    """Create a fresh head from torch's global generator; a span head has two logits a token."""
+    """Create a head from torch's global generator; a span head ignores `num_classes`."""
     if kind == "classification":
         return ClassificationHead(config, num_classes)
     return TaggingHead(config, num_classes) if kind == "tagging" else SpanHead(config)
 
 
 class TaskModel(nn.Module):
-    """An encoder under one task head: what finetuning trains."""
+    """An encoder with a task head, as finetuning trains it."""
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:
         super().__init__()
@@ -81,11 +78,8 @@ class TaskModel(nn.Module):
         self.head = head
 
     def forward(
-        self,
-        ids_BL: Tensor,
-        mask_BL: Tensor | None = None,
-        token_types_BL: Tensor | None = None,
+        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
-        """Return the head's logits for a batch of token ids."""
+        """Return the logits of a batch of token ids."""
         logits: Tensor = self.head(self.encoder(ids_BL, mask_BL, token_types_BL))
         return logits

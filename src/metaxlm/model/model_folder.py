@@ -1,8 +1,7 @@
 """Find the folder of an encoder, and read its tensors.
 
-The source is a path, a name on the Hugging Face hub, or a sentence-transformers folder that keeps
-its encoder in a subfolder. Weights are read from safetensors only, because a pickle can run code
-while it is read.
+The source is a path, a hub id, or a sentence-transformers folder with the encoder in a subfolder.
+Weights are read from safetensors only, because loading a pickle can run code.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import read_json
-from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, refuse_code
+from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_source, reject_code
 from metaxlm.reading import open_file, reading
 
 WEIGHTS = "model.safetensors"
@@ -41,14 +40,14 @@ _FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-# Where sentence-transformers puts the encoder when it is not beside modules.json.
+# The encoder of a sentence-transformers folder may be in this subfolder.
 _DOWNLOADED = [MODULES, *_FILES, *(f"0_Transformer/{name}" for name in _FILES)]
 
 
 def find_folder(source: str | Path) -> Path:
-    """Return the local folder that holds config.json, downloading a hub repository if need be.
+    """Return the local folder with config.json; download a hub repository if necessary.
 
-    A folder that metaxlm wrote must still be as it was written.
+    A folder that metaxlm wrote is checked against its digests.
     """
     folder = find_source(source, _DOWNLOADED, _NEEDED)
     require_whole(folder)
@@ -57,15 +56,15 @@ def find_folder(source: str | Path) -> Path:
     inner = _find_encoder(folder / MODULES) if (folder / MODULES).exists() else None
     if inner is None:
         raise MetaXLMError(f"{folder}: not a model folder, it has no {CONFIG}")
-    refuse_code(inner)
+    reject_code(inner)
     return inner
 
 
 def _find_encoder(path: Path) -> Path | None:
-    """Return the sub folder of the encoder that sentence-transformers' modules.json names."""
+    """Return the subfolder of the encoder in modules.json of sentence-transformers."""
     modules = read_json(path)
     for module in modules if isinstance(modules, list) else []:
-        # The other modules (pooling, normalization) have a config.json of another kind.
+        # Other modules (pooling, normalization) have another kind of config.json.
         if isinstance(module, dict) and str(module.get("type")).endswith(".Transformer"):
             folder = path.parent / Path(str(module.get("path"))).name
             return folder if (folder / CONFIG).exists() else None
@@ -73,10 +72,10 @@ def _find_encoder(path: Path) -> Path | None:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read every tensor of a folder, from one file or from its shards."""
+    """Read all tensors of a folder, from one file or from its shards."""
     tensors: dict[str, Tensor] = {}
     for path in _find_weights(folder):
-        open_file(path).close()  # refuses what is missing, or no file
+        open_file(path).close()  # rejects a missing file or a folder
         with (
             reading(path, SafetensorError, fix="damaged or cut off: copy or download it again"),
             safe_open(path, framework="pt") as file,
@@ -86,7 +85,6 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _find_weights(folder: Path) -> list[Path]:
-    """Return the safetensors files of a folder."""
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
@@ -97,7 +95,7 @@ def _find_weights(folder: Path) -> list[Path]:
         paths = [folder / Path(name).name for name in sorted(set(map(str, shards.values())))]
         for path in paths:
             if not path.exists():
-                raise MetaXLMError(f"{path}: named in {INDEX}, but not there; download it again")
+                raise MetaXLMError(f"{path}: named in {INDEX}, but missing; download it again")
         return paths
     others = sorted(p.name for p in folder.glob("pytorch_model*.bin"))
     found = f"only {others[0]}, a pickle that can run code" if others else f"no {WEIGHTS}"
@@ -110,6 +108,6 @@ def _find_weights(folder: Path) -> list[Path]:
 def save_file(
     tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
 ) -> None:
-    """Write tensors by name; an error names the file and the bytes that it needs."""
+    """Write tensors by name; an error names the file and the bytes it needs."""
     with naming(path, size=sum(tensor.nbytes for tensor in tensors.values())):
         safetensors.torch.save_file(tensors, path, metadata)

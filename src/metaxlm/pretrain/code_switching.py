@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.pretrain.batches.masking import starts_words
-from metaxlm.vocab.token_forms import detect_kind, find_form
+from metaxlm.vocab.tokens import detect_kind, surface_form
 
 Ints = NDArray[np.int64]
 
@@ -159,7 +159,7 @@ def ends_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
     kind = detect_kind(tokenizer)
     ends = starts_words(tokenizer)
     for token, row in tokenizer.get_vocab().items():
-        form = find_form(token, kind)
+        form = surface_form(token, kind)
         if form is not None and form[0]:
             ends[row] |= all(map(_is_punctuation, form[0]))
     return ends

@@ -31,7 +31,7 @@ from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import largest, value_at
 from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
-from metaxlm.vocab.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
+from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
 FLOAT, HALF = 4, 2
 """Bytes of a float32 and of a bfloat16."""

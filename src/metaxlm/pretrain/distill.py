@@ -38,11 +38,10 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.data.encode import word_mode
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import Pretrained
+from metaxlm.model.huggingface import Pretrained
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.recipe import DistillationRecipe
-from metaxlm.vocab.special_tokens import boundary_ids
-from metaxlm.vocab.token_forms import Kind, detect_kind, spell
+from metaxlm.vocab.tokens import Kind, boundary_ids, detect_kind, spell
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from metaxlm.model.encoder import Encoder, MaskedLM
-from metaxlm.model.fused import fits, is_available
+from metaxlm.model.kernels import fits, is_available
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
@@ -312,7 +312,7 @@ class Objective(nn.Module):
     def uses_fused_kernels(self, device: torch.device) -> bool:
         """Return whether the fused kernels are used: on a supported GPU, under autocast."""
         wanted = self._kernels == "auto" and torch.is_autocast_enabled()
-        return wanted and is_available(device) and fits(self.model.config)
+        return wanted and is_available(device) and fits(self.model.config.head_size)
 
     def forward(
         self,

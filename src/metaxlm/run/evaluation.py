@@ -23,8 +23,7 @@ from metaxlm.finetune.finetune import Finetuned, train_model
 from metaxlm.finetune.judging import judge
 from metaxlm.finetune.task import DataFile
 from metaxlm.finetune.task_data import Dataset, TaskData, load_data
-from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.model.finetuned import save_finetuned
+from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
 from metaxlm.pretrain.distributed import describe_device
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed

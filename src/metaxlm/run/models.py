@@ -24,7 +24,7 @@ from metaxlm.manifest import MARKER, find_damage, read_manifest, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, check_encoder, load_encoder
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
-from metaxlm.model.hugging_face import load_tokenizer
+from metaxlm.model.huggingface import load_tokenizer
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
 from metaxlm.pretrain.checkpoint import (
     Checkpoint,

@@ -37,7 +37,7 @@ from metaxlm.run.training import (
     pretrain_variant,
 )
 from metaxlm.run.user_files import UserFiles
-from metaxlm.vocab.loading import load_tokenizer
+from metaxlm.vocab.load import load_tokenizer
 
 
 def build_stages(

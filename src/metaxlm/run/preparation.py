@@ -12,16 +12,15 @@ from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.data.text import read_counts, read_sentences, seal_text
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.trimming import trim
+from metaxlm.init.start import trim
 from metaxlm.languages import explain_unknown
 from metaxlm.manifest import write_manifest
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
 from metaxlm.run.layout import RunLayout
-from metaxlm.vocab.byte_bpe import train_byte_bpe
-from metaxlm.vocab.loading import load_tokenizer
-from metaxlm.vocab.sample import sample_counts, sample_sentences
-from metaxlm.vocab.unigram import train_unigram
+from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.unigram import sample_counts, sample_sentences, train_unigram
 
 MULTILINGUAL = "multilingual"
 MONOLINGUAL = "monolingual"

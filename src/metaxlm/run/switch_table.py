@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.init.canonical import read_vocabulary
 from metaxlm.init.dictionaries import Dictionaries
-from metaxlm.init.translation import spell_word
+from metaxlm.init.rules import spell_word
+from metaxlm.init.vocabulary import read_vocabulary
 from metaxlm.pretrain.batches.masking import starts_words
 from metaxlm.pretrain.code_switching import SwitchTable, make_switch_table
 

@@ -16,16 +16,15 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import remove, write_json
-from metaxlm.init.apply import Parts, initialize
-from metaxlm.init.composition import Counts
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
-from metaxlm.init.plan import make_plan
+from metaxlm.init.plan import Counts, make_plan
+from metaxlm.init.start import Parts, initialize
 from metaxlm.languages import language_name
 from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints

@@ -1,15 +1,14 @@
 """SentencePiece's text normalization, exactly, as a normalizer of the `tokenizers` library.
 
-Comes in: the character map of a SentencePiece model, a table of rewrites (`ﬁ` to `fi`, `a` + `̂` to
-`â`) of which the longest that fits is taken at every place. Goes out: a normalizer that does the
-same inside a fast tokenizer. The library's own one for these maps, `Precompiled`, looks at whole
-grapheme clusters: it leaves long ones uncomposed (Tamil `ெ` + `ா`) and loses accents in short ones
-(decomposed Vietnamese `ậ` becomes `ạ`). Here it only ever sees single characters, and Unicode's NFC
-composes them. Separators stand wherever NFC would compose or reorder what SentencePiece does not:
+The character map of a SentencePiece model is a table of rewrites (`ﬁ` to `fi`, `a` + `̂` to `â`); at
+every position the longest match is applied. The library's normalizer for these maps, `Precompiled`,
+works on whole grapheme clusters: it leaves long ones uncomposed (Tamil `ெ` + `ா`) and loses accents
+in short ones (decomposed Vietnamese `ậ` becomes `ạ`). Here it sees single characters only, and NFC
+composes them. Separators prevent NFC from composing or reordering more than SentencePiece does:
 between the vowel signs of Arabic and Hebrew, between a composed letter and another accent.
-What still differs: scripts that came with Unicode 16, later than the library's tables; U+1FFFE,
-which is dropped; and, in models that fold case, `İ` and Greek iota subscripts that are written as
-two characters.
+Remaining differences: scripts of Unicode 16, which is newer than the library's tables; U+1FFFE,
+which is removed; and, in models that fold case, `İ` and Greek iota subscripts written as two
+characters.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from functools import lru_cache
 
 from tokenizers import Regex, normalizers
 
-# A barrier keeps NFC from composing over it: a noncharacter, which no text should have.
+# NFC does not compose over a barrier: a noncharacter, which text should not contain.
 _BARRIER = "\U0001fffe"
-# A divider breaks clusters for `Precompiled`: this, or better a character that the map deletes.
+# A divider breaks clusters for `Precompiled`: this, or preferably a character the map deletes.
 _DIVIDER = "\U0002fffe"
 _SPACES = "^ +| +$| +(?= )"
 _NO_CHARACTER = 0x10FFFF
 _MAX_KEY_BYTES = 32
 _MAX_NODES = 1_000_000
-# What Unicode counts to the cluster of the character before it, marks apart.
+# Characters besides marks that extend the cluster of the character before them.
 _JOINERS = "\u0e33\u0eb3\u200c\u200d"
 
 
@@ -60,7 +59,7 @@ def decode_charsmap(blob: bytes) -> dict[str, str]:
 
 
 def charsmap_normalizer(blob: bytes) -> normalizers.Normalizer:
-    """Return the steps that rewrite text as SentencePiece does with this map, and trim spaces."""
+    """Return a normalizer that rewrites text as SentencePiece does and removes extra spaces."""
     places = _find_places(blob) if blob else None
     if places is None:
         own = [normalizers.Precompiled(blob)] if blob else []
@@ -78,11 +77,11 @@ def charsmap_normalizer(blob: bytes) -> normalizers.Normalizer:
     )
 
 
-@lru_cache(maxsize=2)  # all models trained here have the same map, and decoding takes a second
+@lru_cache(maxsize=2)  # decoding takes a second, and all our models have the same map
 def _find_places(blob: bytes) -> tuple[str, str, str] | None:
-    """Return patterns of where barriers and dividers go, and the divider; None without any."""
+    """Return the patterns of barriers and dividers, and the divider; None if not needed."""
     rewrites = decode_charsmap(blob)
-    if rewrites.get("e\u0301") != "é":  # a map of somebody's own that does not compose
+    if rewrites.get("e\u0301") != "é":  # a custom map that does not compose
         return None
     deleted = [key for key, value in rewrites.items() if len(key) == 1 and not value]
     divider = min(deleted, default=_DIVIDER)
@@ -90,12 +89,12 @@ def _find_places(blob: bytes) -> tuple[str, str, str] | None:
 
 
 def _find_barriers(rewrites: dict[str, str]) -> str:
-    """Return a pattern of the places, all before marks, over which nothing may be composed.
+    """Return a pattern of the positions over which nothing may be composed.
 
-    Compositions start with a character of `first` and go on with some of `later`. A mark after
-    another mark, or after a character that no composition starts with but that NFC might compose
-    or turn into one it composes, gets a barrier, unless the place is inside a composition. So does
-    a character that becomes a mark.
+    Compositions start with a character of `first` and continue with characters of `later`. A mark
+    gets a barrier after another mark and after a character that starts no composition but that NFC
+    might compose, unless the position is inside a composition. A character that becomes a mark
+    gets one too.
     """
     compositions = [key for key in rewrites if len(key) > 1]
     first = {key[0] for key in compositions}
@@ -117,10 +116,10 @@ def _find_barriers(rewrites: dict[str, str]) -> str:
 
 
 def _find_short_clusters(rewrites: dict[str, str]) -> str:
-    """Return a pattern of the places where `Precompiled` must see two characters apart.
+    """Return a pattern of the positions where `Precompiled` must see separate characters.
 
-    It takes clusters below six bytes as one: marks of two bytes, and whatever joins a character
-    that is rewritten itself.
+    It takes clusters below six bytes as one: marks of two bytes, and characters that join one that
+    is rewritten itself.
     """
     alone = {key for key in rewrites if len(key) == 1}
     first = {key[0] for key in rewrites if len(key) > 1} & alone
@@ -135,17 +134,16 @@ def _find_short_clusters(rewrites: dict[str, str]) -> str:
 
 
 def _is_short(character: str) -> bool:
-    """Whether UTF-8 has it in two bytes."""
     return character < "\u0800"
 
 
 def _select_marks(characters: Iterable[str]) -> set[str]:
-    """Return the combining marks, by the same Unicode tables that the pattern will use."""
+    """Return the combining marks, by the Unicode tables of the regular expressions."""
     return set(normalizers.Replace(Regex(r"\P{M}"), "").normalize_str("".join(sorted(characters))))
 
 
 def _factor(words: Collection[str]) -> list[tuple[frozenset[str], ...]]:
-    """Write words of one length as few products of character sets: 140,000 Hangul ones as six."""
+    """Write words of one length as products of character sets: 140,000 Hangul words as six."""
     if not words or len(next(iter(words))) == 1:
         return [(frozenset(words),)] if words else []
     heads_of: dict[str, set[str]] = defaultdict(set)
@@ -154,7 +152,7 @@ def _factor(words: Collection[str]) -> list[tuple[frozenset[str], ...]]:
     tails_of: dict[frozenset[str], set[str]] = defaultdict(set)
     for tail, heads in heads_of.items():
         tails_of[frozenset(heads)].add(tail)
-    # Sorted, so that the same map gives the same bytes.
+    # Sorted: the same map gives the same bytes.
     return [
         (*sets, frozenset(tails))
         for heads, tails in sorted(tails_of.items(), key=lambda item: min(item[1]))
@@ -167,7 +165,7 @@ def _class_of(characters: Iterable[str]) -> str:
 
 
 def _ranges(characters: Iterable[str]) -> str:
-    """Write characters as the inside of a regular expression's brackets, which cannot be empty."""
+    """Write characters as the inside of a character class, which must not be empty."""
     runs: list[list[int]] = []
     for code in sorted(map(ord, characters)) or [_NO_CHARACTER]:
         if runs and code == runs[-1][1] + 1:

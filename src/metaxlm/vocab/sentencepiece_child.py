@@ -1,9 +1,8 @@
-"""The program of the process in which SentencePiece trains; nothing of metaxlm is imported here.
+"""The process in which SentencePiece trains; it imports nothing of metaxlm.
 
-Comes in: sentences, a line each, on standard input; on the command line the descriptor of the
-model's file and SentencePiece's options as JSON. Goes out: the model in that file, and the log on
-standard error. If SentencePiece refuses, its reason is on standard output and the exit code is
-`REFUSED`.
+It reads sentences from standard input, one per line, and the file descriptor of the model and the
+options as JSON from the command line. It writes the model to the descriptor, the log to standard
+error, and a training error to standard output with the exit code `REJECTED`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import signal
 import sys
 from collections.abc import Iterator
 
-REFUSED = 3
+REJECTED = 3
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
     """Train, and return the exit code."""
-    # Ctrl-C and schedulers signal both processes; the parent decides, and it ends this one.
+    # Ctrl-C and schedulers signal both processes; the parent handles it and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with_parent()
@@ -35,7 +34,7 @@ def main() -> int:
             )
     except RuntimeError as error:
         print(error)
-        return REFUSED
+        return REJECTED
     return 0
 
 
@@ -45,7 +44,7 @@ def _read_lines() -> Iterator[bytes]:
 
 
 def _end_with_parent() -> None:
-    """Ask Linux to end this process when its parent dies; training hears of nothing else."""
+    """End this process when its parent dies (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,35 +1,70 @@
-"""The shared multilingual vocabulary: SentencePiece unigram in XLM-R's layout.
+"""Train the shared multilingual vocabulary: a SentencePiece unigram model in XLM-R's layout.
 
-Comes in: sentences, already rebalanced. Goes out: a fast tokenizer whose ids are XLM-R's way:
-`<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the pieces in SentencePiece's order, `<mask>` last.
-The paper (section 4.1) takes XLM-R's own 250K pieces; this trains smaller ones of the same kind.
-Its ids are SentencePiece's own, one higher, because scores of trained models add up exactly. For
-models from elsewhere, SentencePiece's rounding decides between ways to cut a word whose scores are
-equal to within 32 bits, in about one line of 10,000; there the better one comes out here.
+Ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the pieces in SentencePiece's order, `<mask>`
+last. The paper (section 4.1) uses XLM-R's own 250K pieces; this trains smaller vocabularies of the
+same kind. The steps: sample sentences with rebalanced languages (`sample_sentences`), train in
+another process (`train_model`), and convert the model to a fast tokenizer (`fast_tokenizer`).
+
+For models trained here, fast tokenizer and SentencePiece give the same ids, because scores add up
+exactly. For other models, SentencePiece decides between segmentations of equal scores by 32-bit
+rounding, in about one line of 10,000; the fast tokenizer takes the better one.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import queue
 import re
 import struct
-from collections.abc import Iterable
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import compress, islice
+from pathlib import Path
+from typing import IO
 
+import numpy as np
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import Unigram
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.languages import rebalance
+from metaxlm.progress import Advance, track
+from metaxlm.randomness import generator
 from metaxlm.reading import reading
 from metaxlm.vocab.charsmap import charsmap_normalizer
-from metaxlm.vocab.sentencepiece_training import TrainingRefused, train_model
-from metaxlm.vocab.special_tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
+from metaxlm.vocab.sentencepiece_child import REJECTED
+from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, SENTENCEPIECE_SPACE, wrap_tokenizer
 
-_SPACE = "▁"
-# SentencePiece brings three special tokens of its own where we have five.
+_SAMPLE_BLOCK = 1 << 16
+# SentencePiece has three special tokens of its own; we have five.
 _MORE_SPECIALS = 2
-# Text that spells a special token must not be cut into that token.
+# Score of special tokens, so that text never contains them.
 _NEVER = -1e4
+# The number of threads decides the order of float additions, so it is fixed.
+_NUM_THREADS = 4
+# SentencePiece ignores longer lines.
+_MAX_BYTES = 4_192
+_BATCH = 1_000
+# Scores are multiples of one over this.
+_SCORE_STEPS = 1_024
+# SentencePiece keeps this share of the pieces per round, down to a little more than it needs.
+_KEPT = 0.75
+_SPARE = 1.1
+_ROUND = re.compile(r"EM sub_iter=1 size=(\d+)")
+_NOTES = {"Normalizing sentences": "normalizing", "Making suffix array": "collecting substrings"}
+_SEEDS = re.compile(r"Initialized (\d+) seed")
+
+
+class TrainingRejected(Exception):
+    """An error message of SentencePiece's trainer."""
 
 
 def train_unigram(
@@ -39,15 +74,14 @@ def train_unigram(
     title: str = "shared vocabulary",
     coverage: float = 0.9995,
 ) -> PreTrainedTokenizerBase:
-    """Train a SentencePiece unigram vocabulary of `size` rows, special tokens included.
+    """Train a SentencePiece unigram vocabulary of `size` tokens, special tokens included.
 
-    `total`, the number of sentences, and `title` are for the display; `coverage` is the share of
-    the text whose characters become pieces, the rarest ones left out. Sentences are streamed into
-    another process; those above 4,192 bytes are cut at spaces.
+    `total`, the number of sentences, and `title` are for the progress bar; `coverage` is the share
+    of the text whose characters become pieces. Sentences above 4,192 bytes are split at spaces.
     """
     try:
         model = train_model(sentences, size - _MORE_SPECIALS, total, title, coverage)
-    except TrainingRefused as error:
+    except TrainingRejected as error:
         raise MetaXLMError(f"vocabulary.size {size}: {_explain(str(error))}") from error
     return fast_tokenizer(model)
 
@@ -66,9 +100,9 @@ def fast_tokenizer(model_bytes: bytes, name: str = "model") -> PreTrainedTokeniz
     tokenizer = Tokenizer(Unigram([*specials, *pieces, (MASK_TOKEN, never)], unk_id=3))
     with reading(name, ValueError, IndexError, struct.error):
         tokenizer.normalizer = charsmap_normalizer(proto.normalizer_spec.precompiled_charsmap)
-    words = not any(_SPACE in piece[1:] for piece, _ in pieces)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, "always", split=words)
-    tokenizer.decoder = decoders.Metaspace(_SPACE, "always")
+    words = not any(SENTENCEPIECE_SPACE in piece[1:] for piece, _ in pieces)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SENTENCEPIECE_SPACE, "always", split=words)
+    tokenizer.decoder = decoders.Metaspace(SENTENCEPIECE_SPACE, "always")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
@@ -78,7 +112,7 @@ def fast_tokenizer(model_bytes: bytes, name: str = "model") -> PreTrainedTokeniz
 
 
 def _check_model(proto: sentencepiece_model_pb2.ModelProto, name: str) -> None:
-    """Refuse models of kinds that XLM-R's is not."""
+    """Reject models of another kind than XLM-R's."""
     spec, trainer = proto.normalizer_spec, proto.trainer_spec
     types = {piece.type for piece in proto.pieces}
     piece = sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -96,21 +130,21 @@ def _check_model(proto: sentencepiece_model_pb2.ModelProto, name: str) -> None:
     if reasons := [reason for reason, is_so in found.items() if is_so]:
         raise MetaXLMError(
             f"{name}: a SentencePiece model with {', '.join(reasons)}; only models like XLM-R's "
-            "can be converted, others must come as tokenizer.json"
+            "can be converted, others need a tokenizer.json"
         )
 
 
 def _is_closed(pieces: Iterable[str]) -> bool:
-    """Whether all characters of the pieces are pieces: if so, the score of `<unk>` is of no matter.
+    """Return whether all characters of the pieces are pieces, so that `<unk>` is never scored.
 
-    The library takes it from the lowest score of all, special tokens included.
+    The library derives its score from the lowest one, special tokens included.
     """
     known = set(pieces)
     return all(character in known for character in set("".join(known)))
 
 
 def _explain(reason: str) -> str:
-    """Turn SentencePiece's complaint into what the user can do about it."""
+    """Turn an error of SentencePiece into advice."""
     if match := re.search(r"too high .* value <= (\d+)", reason):
         most = int(match[1]) + _MORE_SPECIALS
         return f"this much text gives at most {most} pieces; lower it or add text"
@@ -120,3 +154,194 @@ def _explain(reason: str) -> str:
         return "too much text for SentencePiece; lower vocabulary.sample_sentences"
     last = reason.strip().splitlines()[0] if reason.strip() else "no reason given"
     return f"SentencePiece cannot train it ({last.rsplit('] ', 1)[-1].strip()})"
+
+
+def sample_counts(sentences: Mapping[str, int], alpha: float, limit: int) -> dict[str, int]:
+    """Return the number of sentences to sample per language, without repetition.
+
+    Language i has the share p_i = N_i^alpha / sum_j N_j^alpha, where N_i is its number of
+    sentences. The sample is at most `limit` and as large as the scarcest language allows.
+    """
+    shares = rebalance(sentences, alpha)
+    enough = [sentences[language] / share for language, share in shares.items() if share]
+    largest = min([limit, *enough])
+    return {
+        language: min(sentences[language], max(1, round(largest * share)))
+        for language, share in shares.items()
+    }
+
+
+def sample_sentences(
+    texts: Mapping[str, Iterable[str]],
+    counts: Mapping[str, int],
+    wanted: Mapping[str, int],
+    seed: int,
+) -> Iterator[str]:
+    """Yield `wanted` of each language's `counts` sentences, in the order of the text.
+
+    Every block of sentences gives its share, so that memory does not grow with the corpus.
+    """
+    for language in sorted(texts):
+        random = generator(seed, f"vocabulary-sample-{language}")
+        sentences = iter(texts[language])
+        count, chosen = counts[language], wanted[language]
+        for start in range(0, count, _SAMPLE_BLOCK):
+            end = min(start + _SAMPLE_BLOCK, count)
+            keep = np.zeros(end - start, bool)
+            share = end * chosen // count - start * chosen // count
+            keep[random.choice(end - start, share, replace=False)] = True
+            yield from compress(islice(sentences, len(keep)), keep.tolist())
+
+
+def train_model(
+    sentences: Iterable[str],
+    num_pieces: int,
+    total: int | None,
+    title: str,
+    coverage: float = 0.9995,
+) -> bytes:
+    """Train a unigram model in another process; return its bytes.
+
+    `total` is the number of sentences for the progress bar; None shows none for reading. The same
+    sentences give the same bytes on every machine. SentencePiece reads the sentences, collects up
+    to a million frequent substrings, and removes a quarter of them per round of expectation
+    maximization.
+    """
+    # A file without a name: it disappears if this process is killed.
+    with tempfile.TemporaryFile() as model:
+        with _start_process(model.fileno(), num_pieces, coverage) as (process, log):
+            reading = nullcontext(_ignore) if total is None else track(title, total, "sentences")
+            with reading as advance:
+                _feed(process, sentences, advance)
+                seeds = _wait_for_seeds(log, advance)
+            if seeds is not None:
+                _show_rounds(log, seeds, num_pieces, title)
+            _check_end(process, deque(log, maxlen=5))
+        model.seek(0)
+        return round_scores(model.read())
+
+
+def round_scores(model: bytes) -> bytes:
+    """Round the scores of the pieces so that their sums are exact in 32 bits.
+
+    SentencePiece adds scores in 32 bits, fast tokenizers in 64. Between equally good segmentations
+    the rounding would decide, differently in the two. Multiples of 1/1024 are exact up to 16,384; a
+    score changes by at most 0.0005.
+    """
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model)
+    for piece in proto.pieces:
+        piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS
+    return bytes(proto.SerializeToString())
+
+
+def _ignore(amount: int = 1, note: str | None = None) -> None:
+    """Advance no progress bar."""
+
+
+@contextmanager
+def _start_process(
+    model: int, num_pieces: int, coverage: float
+) -> Iterator[tuple[subprocess.Popen[bytes], Iterator[str]]]:
+    """Start the training; yield its process and its log, and end the process."""
+    options = {
+        "model_type": "unigram",
+        "vocab_size": num_pieces,
+        "character_coverage": coverage,
+        "num_threads": _NUM_THREADS,
+        "max_sentence_length": _MAX_BYTES,
+        "minloglevel": 0,
+    }
+    program = Path(__file__).with_name("sentencepiece_child.py")
+    command = [sys.executable, "-P", str(program), str(model), json.dumps(options)]
+    pipe = subprocess.PIPE
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[model]
+    ) as process:
+        reader = threading.Thread(target=_read_log, args=(process.stderr, lines), daemon=True)
+        reader.start()
+        try:
+            yield process, iter(lines.get, None)
+        finally:
+            process.kill()
+            reader.join()
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def _read_log(log: IO[bytes], lines: queue.SimpleQueue[str | None]) -> None:
+    """Read the log in a thread, so that the process never waits for us."""
+    for line in log:
+        lines.put(line.decode(errors="replace").rstrip())
+    lines.put(None)
+
+
+def _feed(process: subprocess.Popen[bytes], sentences: Iterable[str], advance: Advance) -> None:
+    """Send all sentences; `_check_end` handles a process that ended early."""
+    assert process.stdin is not None
+    iterator = iter(sentences)
+    with suppress(BrokenPipeError):
+        while batch := list(islice(iterator, _BATCH)):
+            lines = [part for sentence in batch for part in _cut(sentence)]
+            process.stdin.write(b"".join(line + b"\n" for line in lines))
+            advance(len(batch))
+        process.stdin.close()
+
+
+def _cut(sentence: str) -> list[bytes]:
+    """Split a sentence that is too long for SentencePiece at spaces."""
+    rest = sentence.replace("\n", " ").encode(errors="replace")
+    lines = []
+    while len(rest) > _MAX_BYTES:
+        end = rest.rfind(b" ", 1, _MAX_BYTES + 1)
+        if end < 0:
+            end = _MAX_BYTES
+            while rest[end] & 0xC0 == 0x80:  # inside a character
+                end -= 1
+        lines.append(rest[:end])
+        rest = rest[end:]
+    return [*lines, rest]
+
+
+def _wait_for_seeds(log: Iterator[str], advance: Advance) -> int | None:
+    """Return the number of pieces of the first round, or None if training failed before."""
+    for line in log:
+        if match := _SEEDS.search(line):
+            return int(match[1])
+        for sign, note in _NOTES.items():
+            if sign in line:
+                advance(0, note=note)
+    return None
+
+
+def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int, title: str) -> None:
+    """Show the progress of the rounds, whose number is an estimate."""
+    shrinking = math.log(max(1.0, seeds / (_SPARE * num_pieces))) / -math.log(_KEPT)
+    total = 1 + math.ceil(shrinking)
+    done = 0
+    with track(f"{title}: pieces", total, "rounds") as advance:
+        for line in log:
+            if match := _ROUND.search(line):
+                step = 1 if done < total - 1 else 0
+                done += step
+                advance(step, note=f"{int(match[1]):,} pieces")
+        if done < total:
+            advance(total - done)
+
+
+def _check_end(process: subprocess.Popen[bytes], tail: Iterable[str]) -> None:
+    """Raise an error if the process failed."""
+    assert process.stdout is not None
+    reason = process.stdout.read().decode(errors="replace")
+    code = process.wait()
+    if code == REJECTED:
+        raise TrainingRejected(reason)
+    if code < 0:
+        raise MetaXLMError(
+            f"vocabulary: SentencePiece was ended by signal {-code}, most likely for lack of "
+            "memory; lower vocabulary.sample_sentences"
+        )
+    if code:
+        raise RuntimeError(f"SentencePiece's process ended with code {code}: {' / '.join(tail)}")

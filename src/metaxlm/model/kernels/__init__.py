@@ -1,5 +1,26 @@
-"""Triton kernels for training on a GPU: what torch would do in several passes, in one.
+"""Triton kernels for training on a GPU: operations that torch runs in several passes, in one.
 
-`blocks.py` joins them to the parts of the encoder; the other files hold one kernel pair each. All
-are deterministic: no atomics, sums in a fixed order, dropout from a hash of (seed, place).
+`blocks.py` composes them to the parts of the encoder; each other file has one kernel pair. All are
+deterministic: no atomics, sums in a fixed order, dropout from a hash of (seed, position).
 """
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+
+
+def is_available(device: torch.device) -> bool:
+    """Return whether the kernels run on a device: NVIDIA Ampere or newer, with Triton."""
+    return (
+        device.type == "cuda"
+        and find_spec("triton") is not None
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
+
+
+def fits(head_size: int) -> bool:
+    """Return whether the kernels support attention heads of a size."""
+    return head_size in (16, 32, 64, 128)

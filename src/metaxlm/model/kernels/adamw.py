@@ -1,7 +1,6 @@
 """AdamW in one pass over a parameter: clip, moments, weight, and the weight's bfloat16 copy.
 
-What torch's fused AdamW does, plus the copy that the next step's matrix products read: the weight
-is at hand here, and would have to be read again for it.
+The same as torch's fused AdamW, plus the copy for the matrix products of the next step.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def update(
 ) -> None:
     """Change a parameter, its moments and its copy in place, unless `skip` is not 0.
 
-    `numbers` lies on the device: the learning rate, what gradients are divided by, and the bias
+    `numbers` are on the device: the learning rate, the divisor of gradients, and the bias
     corrections 1 - beta1^t and sqrt(1 - beta2^t).
     """
     size = parameter.numel()

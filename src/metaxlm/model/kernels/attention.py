@@ -1,10 +1,10 @@
 """Self-attention of a batch of blocks, with dropout on its weights, forward and backward.
 
-Comes in: the fused projection [N, 3 * H * K] of blocks that lie one after another, padded to one
-length or not, where each starts, and its real tokens. Goes out: the mixed values [N, H * K]; rows
-after the last block are zero. A query sees the real tokens of its own block only. The weights,
-[L, L] for each head, are never written: the backward pass computes them again from the rows'
-log-sum-exp. Sums run in a fixed order, so that the same input gives the same bits.
+The input is the fused projection [N, 3 * H * K] of blocks stored one after another, padded to one
+length or not, with their starts and lengths; the output is [N, H * K], with zeros after the last
+block. A query attends to the real tokens of its own block. The weights, [L, L] per head, are never
+stored: the backward pass computes them again from the log-sum-exp. Sums have a fixed order, so that
+the same input gives the same bits.
 """
 
 from __future__ import annotations

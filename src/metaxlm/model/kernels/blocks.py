@@ -1,10 +1,9 @@
 """The encoder's parts for training on a GPU, each with its gradient written out.
 
-Comes in: hidden states [N, D] of blocks that lie one after another, all padded to one length or
-packed without padding, and the parts' own parameters. Goes out: what `encoder.py` computes, in
-fewer passes over memory. Matrix products are cuBLAS's in the given type, weight gradients are
-float32, everything between two products is one Triton kernel. Where a parameter is frozen, its
-product is left out.
+The input is hidden states [N, D] of blocks stored one after another, padded to one length or packed
+without padding. The results are those of `encoder.py` with fewer passes over memory: cuBLAS for
+matrix products in the given type, float32 weight gradients, and one Triton kernel between two
+products. Products for frozen parameters are not computed.
 """
 
 from __future__ import annotations
@@ -18,20 +17,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from metaxlm.model.kernels.attention import (
-    Shape,
-    Traces,
-    attend,
-    attend_backward,
-    make_column_keys,
-)
+from metaxlm.model.kernels.attention import Shape, Traces, attend, attend_backward, make_column_keys
 from metaxlm.model.kernels.cross_entropy import cross_entropy, gradient
-from metaxlm.model.kernels.embedding import (
-    add_word_gradient,
-    embed,
-    embed_backward,
-    sum_positions,
-)
+from metaxlm.model.kernels.embedding import add_word_gradient, embed, embed_backward, sum_positions
 from metaxlm.model.kernels.gelu import gelu, gelu_backward
 from metaxlm.model.kernels.norm import add_and_normalize, add_and_normalize_backward
 

@@ -1,7 +1,6 @@
-"""Dropout without a stored mask: whether a value stays is a hash of the seed and its place.
+"""Dropout without a stored mask: a hash of the seed and the position decides.
 
-Forward and backward ask the same hash, so nothing is written in between, and a step repeats to the
-bit whatever ran before it.
+Forward and backward compute the same hash, so a step is bit-identical when it is repeated.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ def hash32(x):
 
 @triton.jit
 def is_kept(seed, place, limit):
-    """Say for each place of a tensor whether it stays."""
+    """Return whether to keep each position of a tensor."""
     mixed = hash32(hash32(place) ^ seed.to(tl.uint32))
     return mixed.to(tl.int32, bitcast=True) >= limit
 
 
 @triton.jit
 def is_pair_kept(row_keys, column_keys, limit):
-    """Say for each pair of a row and a column whether it stays; the keys are odd hashes.
+    """Return whether to keep each pair of a row and a column; the keys are odd hashes.
 
-    One multiplication for each pair, because this stands in attention's inner loop: the product of
-    a random number and an odd random number is uniform, and pairs differ in one of the two.
+    This is one multiplication in attention's inner loop: the product of a random number and an odd
+    random number is uniform, and pairs differ in one of the two.
     """
     return (row_keys * column_keys).to(tl.int32, bitcast=True) >= limit
 

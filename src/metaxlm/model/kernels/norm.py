@@ -1,7 +1,7 @@
 """LayerNorm(residual + dropout(x)) in one pass, and its gradient in one pass.
 
-The backward pass also adds up the columns that it has at hand: the gradients of the LayerNorm's
-weight and bias, and of the bias of the linear layer that made x.
+The backward pass also sums columns: the gradients of the weight and bias of the LayerNorm, and of
+the bias of the linear layer before it.
 """
 
 from __future__ import annotations

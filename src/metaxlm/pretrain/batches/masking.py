@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.pretrain.optimizer import largest
 from metaxlm.recipe import TrainingRecipe
 from metaxlm.scripts import find_script
-from metaxlm.vocab.token_forms import detect_kind, find_form
+from metaxlm.vocab.tokens import detect_kind, surface_form
 
 IGNORED = -100
 """Label of a slot without a prediction."""
@@ -156,7 +156,7 @@ def starts_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
     kind = detect_kind(tokenizer)
     starts = np.zeros(len(tokenizer), np.bool_)
     for token, row in tokenizer.get_vocab().items():
-        form = find_form(token, kind)
+        form = surface_form(token, kind)
         # Bytes that are not valid text by themselves begin a word only after a space.
         starts[row] = (
             token.startswith(_BYTE_SPACE)

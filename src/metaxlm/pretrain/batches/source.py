@@ -34,7 +34,7 @@ from metaxlm.pretrain.code_switching import Switching
 from metaxlm.pretrain.optimizer import value_at
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import TrainingRecipe
-from metaxlm.vocab.special_tokens import boundary_ids
+from metaxlm.vocab.tokens import boundary_ids
 
 Sample = tuple[str, int]
 """Language and block of a row."""

@@ -1,4 +1,4 @@
-"""A finished model is trimmed by matching its own vocabulary: what stays is computed as before."""
+"""Trim vocabularies by text, and models by matching their own vocabulary."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.init.apply import Parts, initialize
+from metaxlm.errors import MetaXLMError
 from metaxlm.init.plan import make_plan
+from metaxlm.init.start import Parts, initialize, trim
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.hugging_face import load_pretrained, save_pretrained
+from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.trimming import choose_pieces, trim_tokenizer
+from metaxlm.vocab.trim import choose_pieces, trim_tokenizer
+from tests.conftest import sentences
 from tests.vocab.kinds import LINES, count_pieces, make_tokenizer
 
 COUNTED = LINES[::3]
@@ -61,14 +63,14 @@ def _encode(tokenizer: PreTrainedTokenizerBase, line: str) -> Tensor:
     return torch.tensor([tokenizer(line)["input_ids"]])
 
 
-def test_every_row_comes_from_where_it_was(trimmed: _Trimmed) -> None:
+def test_every_embedding_is_copied_from_its_old_id(trimmed: _Trimmed) -> None:
     assert len(trimmed.new) < len(trimmed.old)
     assert trimmed.plan.sources.tolist() == trimmed.rows.tolist()
     counts = trimmed.plan.count_rules()
     assert counts["direct"] + counts["special"] == len(trimmed.rows)
 
 
-def test_sentences_cut_alike_get_the_same_vectors_and_logits(trimmed: _Trimmed) -> None:
+def test_sentences_with_the_same_tokens_have_the_same_vectors_and_logits(trimmed: _Trimmed) -> None:
     rows = torch.from_numpy(trimmed.rows)
     alike = 0
     for line in OTHERS:
@@ -83,12 +85,12 @@ def test_sentences_cut_alike_get_the_same_vectors_and_logits(trimmed: _Trimmed) 
             ):
                 assert torch.equal(old, new)
             old, new = trimmed.old_model.logits(before), trimmed.new_model.logits(after)
-        # Bits of a product may differ with the size of the matrix, in whose blocks it is summed.
+        # Products of matrices of another size may round differently.
         torch.testing.assert_close(new, old[..., rows], rtol=1e-5, atol=1e-5)
     assert len(OTHERS) / 2 < alike < len(OTHERS)
 
 
-def test_decoder_rows_and_biases_are_copied_bit_for_bit(trimmed: _Trimmed) -> None:
+def test_decoder_rows_and_biases_are_copied_exactly(trimmed: _Trimmed) -> None:
     rows = torch.from_numpy(trimmed.rows)
     old, new = trimmed.old_model.state_dict(), trimmed.new_model.state_dict()
     by_row = {name for name in old if old[name].shape != new[name].shape}
@@ -111,3 +113,59 @@ def test_transformers_loads_it(trimmed: _Trimmed, tmp_path: Path) -> None:
             expected = trimmed.new_model.logits(ids)
             torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-4)
             assert torch.equal(again.model.logits(ids), expected)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for language in ("de", "ru"):
+        lines = "\n".join(sentences(language))
+        (folder / f"{language}.txt").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def test_only_tokens_of_the_text_are_kept(
+    text: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    trimmed = trim(multilingual_tokenizer, text, ["de"])
+    tokens = trimmed.tokenizer.get_vocab()
+    assert len(tokens) == len(trimmed.rows) < len(multilingual_tokenizer)
+    assert "▁Katze" in tokens
+    assert not any("а" <= char <= "я" for token in tokens for char in token)
+    both = trim(multilingual_tokenizer, text)
+    assert set(tokens) < set(both.tokenizer.get_vocab())
+    assert list(both.losses) == ["de", "ru"]
+
+
+def test_every_twentieth_sentence_is_held_out(
+    text: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    english = "the old man sees the river at night."
+    for place in (0, 20, 62, 19):
+        lines = sentences("de")
+        lines[place] = english
+        (text / "de.txt").write_text("\n".join(lines), encoding="utf-8")
+        trimmed = trim(multilingual_tokenizer, text, ["de"])
+        kept = set(trimmed.tokenizer.get_vocab())
+        assert (set(multilingual_tokenizer.tokenize(english)) <= kept) == (place != 19)
+    assert trimmed.held_out["de"] == lines[19::20]
+    loss = trimmed.losses["de"]
+    assert loss.sentences == len(lines) // 20
+    assert loss.same == loss.sentences - 1
+
+
+def test_a_higher_count_or_a_size_keeps_less(
+    text: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    sizes = [len(trim(multilingual_tokenizer, text, min_count=n).rows) for n in (1, 20, 60)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+    assert len(trim(multilingual_tokenizer, text, size=sizes[-1]).rows) == sizes[-1]
+
+
+def test_a_folder_without_text(
+    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    with pytest.raises(MetaXLMError, match="no text in it; name a run"):
+        trim(multilingual_tokenizer, tmp_path)

@@ -1,4 +1,4 @@
-"""Trimming: what stays is cut as before, and rows, roles and templates follow."""
+"""Trimming: kept tokens are used as before; ids, roles and templates follow; the loss is exact."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from tests.conftest import sentences
 from tests.vocab.kinds import KINDS, LINES, count_pieces, make_tokenizer
 from tests.vocab.languages import SENTENCES
 from tokenizers import AddedToken, Tokenizer, processors
-from tokenizers.models import BPE, Unigram
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from tokenizers.models import BPE, Unigram, WordLevel
+from transformers import (
+    AutoTokenizer,
+    ByT5Tokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from metaxlm.data.encode import SentenceEncoder
-from metaxlm.vocab.trimming import choose_pieces, trim_tokenizer
+from metaxlm.errors import MetaXLMError
+from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
 
 ROLES = ("bos", "eos", "sep", "cls", "pad", "unk", "mask")
 VOCABULARY = Path(__file__).parents[2] / ".." / "shared" / "data" / "vocabulary"
@@ -50,7 +56,7 @@ def _is_writable(text: str) -> bool:
 @every_kind
 @settings(max_examples=60, deadline=None)
 @given(counted=st.lists(texts, min_size=1, max_size=4), others=st.lists(texts, max_size=8))
-def test_a_sentence_whose_pieces_all_stay_is_cut_as_before(
+def test_a_text_with_kept_tokens_only_is_tokenized_as_before(
     kind: str, counted: list[str], others: list[str]
 ) -> None:
     counted, others = (list(filter(_is_writable, part)) for part in (counted, others))
@@ -62,7 +68,7 @@ def test_a_sentence_whose_pieces_all_stay_is_cut_as_before(
         assert set(_cut(tokenizer, text)) <= kept
     for text in [*counted, *others, *sentences("en")[::16]]:
         ids = _cut(tokenizer, text)
-        # WordPiece calls a whole word unknown, and may know it after a wrong start is gone.
+        # In WordPiece a whole word is unknown, and may become known without a wrong start.
         if kept.issuperset(ids) and not (kind == "bert" and tokenizer.unk_token_id in ids):
             assert rows[_cut(trimmed, text)].tolist() == ids
 
@@ -81,27 +87,21 @@ def test_nothing_known_becomes_unknown(kind: str) -> None:
 
 
 @every_kind
-def test_rows_are_renumbered_in_the_old_order(kind: str) -> None:
+def test_order_and_special_tokens_are_kept(kind: str) -> None:
     tokenizer = make_tokenizer(kind)
     rows, trimmed = _trim(tokenizer, sentences("de"))
-    assert (np.diff(rows) > 0).all()
-    assert len(rows) < len(tokenizer) * 0.7
-    assert sorted(trimmed.get_vocab().values()) == list(range(len(rows)))
-    assert len(trimmed) == len(rows)
+    assert len(rows) == len(trimmed) < len(tokenizer) * 0.7
     new = trimmed.convert_ids_to_tokens(list(range(len(rows))))
     assert new == tokenizer.convert_ids_to_tokens(rows.tolist())
-
-
-@every_kind
-def test_special_tokens_keep_their_roles(kind: str) -> None:
-    tokenizer = make_tokenizer(kind)
-    rows, trimmed = _trim(tokenizer, sentences("de"))
     assert trimmed.special_tokens_map == tokenizer.special_tokens_map
     for role in ROLES:
         old, new = (getattr(t, f"{role}_token_id") for t in (tokenizer, trimmed))
         assert (old is None) == (new is None)
         assert old is None or rows[new] == old, role
     assert rows[trimmed.all_special_ids].tolist() == tokenizer.all_special_ids
+    if kind in ("unigram", "xlmr", "byte_bpe", "roberta"):
+        assert trimmed.convert_tokens_to_ids(["<s>", "<pad>", "</s>", "<unk>"]) == [0, 1, 2, 3]
+        assert trimmed.mask_token_id == len(trimmed) - 1
     line = sentences("de")[5]
     for arguments in ([line], [line, "ein Hund"], [f"{line} {tokenizer.mask_token} ein Haus"]):
         before, after = tokenizer(*arguments), trimmed(*arguments)
@@ -111,13 +111,6 @@ def test_special_tokens_keep_their_roles(kind: str) -> None:
         assert trimmed.decode(trimmed(*arguments)["input_ids"], **skip) == tokenizer.decode(
             tokenizer(*arguments)["input_ids"], **skip
         )
-
-
-@pytest.mark.parametrize("kind", ["unigram", "xlmr", "byte_bpe", "roberta"])
-def test_the_layout_stays_the_familys(kind: str) -> None:
-    _, trimmed = _trim(make_tokenizer(kind), sentences("ru"))
-    assert trimmed.convert_tokens_to_ids(["<s>", "<pad>", "</s>", "<unk>"]) == [0, 1, 2, 3]
-    assert trimmed.mask_token_id == len(trimmed) - 1
 
 
 @every_kind
@@ -130,7 +123,7 @@ def test_with_all_rows_nothing_changes(kind: str) -> None:
 
 
 @every_kind
-def test_it_survives_a_save(kind: str, tmp_path: Path) -> None:
+def test_it_can_be_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     _, trimmed = _trim(make_tokenizer(kind), sentences("de"))
     trimmed.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
@@ -140,7 +133,7 @@ def test_it_survives_a_save(kind: str, tmp_path: Path) -> None:
     assert loaded.special_tokens_map == trimmed.special_tokens_map
 
 
-def test_settings_stay_and_a_length_that_was_asked_for_does_not() -> None:
+def test_settings_are_kept_and_truncation_is_not() -> None:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=make_tokenizer("byte_bpe").backend_tokenizer,
         **make_tokenizer("byte_bpe").special_tokens_map,
@@ -168,7 +161,7 @@ def test_settings_stay_and_a_length_that_was_asked_for_does_not() -> None:
     assert _cut(trimmed, "<sw>") == [len(trimmed) - 1]
 
 
-def test_added_tokens_stay_if_they_are_used_or_special() -> None:
+def test_added_tokens_are_kept_if_they_are_used_or_special() -> None:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=make_tokenizer("unigram").backend_tokenizer,
         **make_tokenizer("unigram").special_tokens_map,
@@ -202,17 +195,22 @@ def test_the_most_frequent_pieces_fill_a_size() -> None:
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "byte_fallback", "end_of_word"])
-def test_a_size_is_kept_to_although_merges_need_others(kind: str) -> None:
+def test_a_size_is_a_limit_with_all_parents_of_merges(kind: str) -> None:
     tokenizer = make_tokenizer(kind)
     counts = count_pieces(tokenizer, LINES)
     fewest = len(choose_pieces(counts, tokenizer, min_count=int(counts.max())))
     for size in range(fewest, fewest + 40):
         rows = choose_pieces(counts, tokenizer, size=size)
         assert size - 3 <= len(rows) <= size
-        trim_tokenizer(tokenizer, rows)  # which refuses pieces that could not be merged
+        before, after = (
+            json.loads(one.backend_tokenizer.to_str())["model"]
+            for one in (tokenizer, trim_tokenizer(tokenizer, rows))
+        )
+        kept = [merge for merge in before["merges"] if "".join(merge) in after["vocab"]]
+        assert after["merges"] == kept
 
 
-def test_min_count_leaves_out_what_is_rare() -> None:
+def test_min_count_removes_rare_tokens() -> None:
     tokenizer = make_tokenizer("unigram")
     counts = count_pieces(tokenizer, LINES)
     rows = choose_pieces(counts, tokenizer, min_count=3)
@@ -223,7 +221,7 @@ def test_min_count_leaves_out_what_is_rare() -> None:
         assert (row in rows) == stays, piece
 
 
-def test_the_alphabet_of_bytes_stays() -> None:
+def test_the_alphabet_of_bytes_is_kept() -> None:
     for kind, names in {
         "byte_bpe": sorted({*map(chr, range(33, 127)), "Ġ", "Ċ", "é"}),
         "byte_fallback": [f"<0x{byte:02X}>" for byte in range(256)],
@@ -236,14 +234,14 @@ def test_the_alphabet_of_bytes_stays() -> None:
         assert trimmed.decode(_cut(trimmed, text)).strip() == text
 
 
-def test_letters_stay_as_they_are_written_at_every_place() -> None:
+def test_letters_are_kept_in_all_their_spellings() -> None:
     _, bert = _trim(make_tokenizer("bert"), ["hund"])
     assert bert.tokenize("nuh") == ["n", "##u", "##h"]
     _, words_end = _trim(make_tokenizer("end_of_word"), ["Hund"])
     assert words_end.tokenize("dnu") == ["d", "n", "u</w>"]
 
 
-def test_a_piece_with_a_letter_of_no_row_stays_however_rare() -> None:
+def test_a_rare_token_with_a_letter_without_a_token_is_kept() -> None:
     vocab = [
         *(("<unk>", 0.0), ("▁", -2.0), ("b", -3.0), ("c", -3.0), ("ab", -4.0), ("bc", -4.0)),
         ("rare", -5.0),
@@ -255,8 +253,8 @@ def test_a_piece_with_a_letter_of_no_row_stays_however_rare() -> None:
     assert kept == ["<unk>", "▁", "b", "c", "ab", "rare"]
 
 
-def test_the_score_of_unknown_letters_stays() -> None:
-    """It is taken from the lowest score; were that piece gone, `abcd` would be cut in two."""
+def test_the_score_of_unknown_letters_is_kept() -> None:
+    """The lowest score decides it: without that token, `abcd` has other tokens."""
     vocab = [
         *(("<unk>", 0.0), ("▁", -1.0), ("b", -9.0), ("ab", -9.0), ("c", -9.0), ("d", -9.0)),
         *(("bcd", -2.0), ("rare", -20.0), ("z", -4.0)),
@@ -276,7 +274,7 @@ def _wrap_unigram(vocab: list[tuple[str, float]]) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
-def test_all_ways_to_merge_a_piece_stay() -> None:
+def test_all_merges_of_a_token_are_kept() -> None:
     """Converted vocabularies list several merges for one piece."""
     names = ["<unk>", "a", "b", "c", "ab", "bc", "abc", "x", "xa"]
     merges = [("x", "a"), ("b", "c"), ("a", "bc"), ("a", "b"), ("ab", "c")]
@@ -289,7 +287,7 @@ def test_all_ways_to_merge_a_piece_stay() -> None:
     assert trim_tokenizer(tokenizer, rows).tokenize("abcab") == ["abc", "ab"]
 
 
-def test_an_ordinary_piece_with_a_role_stays_with_its_parts() -> None:
+def test_an_ordinary_token_with_a_role_is_kept_with_its_parts() -> None:
     names = ["<unk>", "a", "b", "ab", "c"]
     model = BPE({name: row for row, name in enumerate(names)}, [("a", "b")], unk_token="<unk>")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
@@ -299,7 +297,7 @@ def test_an_ordinary_piece_with_a_role_stays_with_its_parts() -> None:
     assert trimmed.pad_token_id == 3
 
 
-def test_rows_without_a_token_are_gone() -> None:
+def test_ids_without_a_token_are_removed() -> None:
     model = BPE({"<unk>": 0, "a": 2, "b": 5, "ab": 7}, [("a", "b")], unk_token="<unk>")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
     rows, trimmed = _trim(tokenizer, ["ab"])
@@ -321,7 +319,7 @@ def test_rows_without_a_token_are_gone() -> None:
     ],
     ids=["bert", "roberta", "sequence"],
 )
-def test_special_tokens_that_stand_last_move(processor: processors.PostProcessor) -> None:
+def test_special_tokens_at_the_end_are_renumbered(processor: processors.PostProcessor) -> None:
     names = ["▁", "a", "b", "c", "ab", "ac", "<unk>", "<s>", "</s>"]
     backend = Tokenizer(Unigram([(name, -1.0) for name in names], unk_id=6))
     backend.post_processor = processor
@@ -331,7 +329,7 @@ def test_special_tokens_that_stand_last_move(processor: processors.PostProcessor
     assert trimmed("ab☃")["input_ids"] == [4, 2, 3, 5]
 
 
-def test_the_special_tokens_of_a_template_stay_without_a_role() -> None:
+def test_special_tokens_of_a_template_are_kept_without_a_role() -> None:
     content = json.loads(make_tokenizer("unigram").backend_tokenizer.to_str())
     content["added_tokens"] = []
     backend = Tokenizer.from_str(json.dumps(content))
@@ -342,7 +340,7 @@ def test_the_special_tokens_of_a_template_stay_without_a_role() -> None:
 
 
 def test_shards_of_a_trimmed_vocabulary_have_its_own_ids() -> None:
-    """The fast way of encoding has SentencePiece cut the words; it must cut them alike."""
+    """The fast encoder uses SentencePiece for words."""
     lines = [" ".join(line.split()) for lines in SENTENCES.values() for line in lines]
     for counted in (sentences("de"), lines[::2], list(LINES)):
         _, trimmed = _trim(make_tokenizer("unigram"), counted, min_count=2)
@@ -363,3 +361,98 @@ def test_robertas_own_vocabulary() -> None:
     assert 256 < len(rows) < 2_000
     for line in lines:
         assert rows[_cut(trimmed, line)].tolist() == _cut(tokenizer, line)
+
+
+@every_kind
+def test_the_loss_is_counted_by_tokenizing_with_both(kind: str) -> None:
+    before = make_tokenizer(kind)
+    rows = choose_pieces(count_pieces(before, sentences("de")[::2]), before, min_count=3)
+    after = trim_tokenizer(before, rows)
+    texts = {"de": sentences("de"), "ru": sentences("ru"), "all": list(LINES)}
+    found = measure_loss(before, after, texts)
+    assert list(found) == list(texts)
+    for language, lines in texts.items():
+        old, new = ([t.tokenize(line) for line in lines] for t in (before, after))
+        unknown = [
+            sum(t(line)["input_ids"].count(t.unk_token_id) for line in lines)
+            for t in (before, after)
+        ]
+        assert found[language] == TrimLoss(
+            rows_before=len(before),
+            rows_after=len(rows),
+            sentences=len(lines),
+            same=sum(a == b for a, b in zip(old, new, strict=True)),
+            tokens_before=sum(map(len, old)),
+            tokens_after=sum(map(len, new)),
+            unknown_before=unknown[0],
+            unknown_after=unknown[1],
+        )
+    assert found["de"].same_share > found["all"].same_share > found["ru"].same_share == 0
+    assert found["ru"].growth == found["ru"].tokens_after / found["ru"].tokens_before - 1
+
+
+def test_text_that_was_counted_loses_nothing() -> None:
+    before = make_tokenizer("unigram")
+    lines = LINES[::3]
+    after = trim_tokenizer(before, choose_pieces(count_pieces(before, lines), before))
+    found = measure_loss(before, after, {"some": lines})["some"]
+    assert found.rows_after < found.rows_before
+    assert (found.same_share, found.growth) == (1.0, 0.0)
+    assert found.unknown_after == found.unknown_before
+
+
+def test_other_scripts_become_unknown() -> None:
+    before = make_tokenizer("unigram")
+    after = trim_tokenizer(before, choose_pieces(count_pieces(before, sentences("de")), before))
+    found = measure_loss(before, after, {"ru": SENTENCES["ru"]})["ru"]
+    assert found.unknown_before == 0
+    assert found.unknown_after > 0
+
+
+def test_a_language_without_text_is_rejected() -> None:
+    tokenizer = make_tokenizer("unigram")
+    for texts in ([], ["", " "]):
+        with pytest.raises(MetaXLMError, match="no text of sw to measure the loss on"):
+            measure_loss(tokenizer, tokenizer, {"de": ["Haus"], "sw": texts})
+
+
+def test_added_tokens_between_pieces_are_rejected() -> None:
+    """The library numbers them after the number of pieces, which may be less than the last row."""
+    model = BPE({"<unk>": 0, "a": 1, "b": 9, "ab": 12}, [("a", "b")], unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+    tokenizer.add_tokens(["new"])
+    assert tokenizer.convert_tokens_to_ids("new") < 9
+    with pytest.raises(MetaXLMError, match="added to the tokenizer are between its pieces"):
+        trim_tokenizer(tokenizer, choose_pieces(count_pieces(tokenizer, ["ab new"]), tokenizer))
+    rows = choose_pieces(count_pieces(tokenizer, ["ab"]), tokenizer)
+    assert rows.tolist() == [0, 1, 9, 12]
+    assert len(trim_tokenizer(tokenizer, rows)) == 4
+
+
+def test_counts_without_a_token_to_keep_are_rejected() -> None:
+    tokenizer = make_tokenizer("unigram")
+    counts = count_pieces(tokenizer, sentences("de"))
+    with pytest.raises(MetaXLMError, match=f"most frequent piece occurs {counts.max()} times"):
+        choose_pieces(counts, tokenizer, min_count=int(counts.max()) + 1)
+    with pytest.raises(MetaXLMError, match="min_count 1 leaves special tokens only"):
+        choose_pieces(np.zeros_like(counts), tokenizer)
+    only_unknown = count_pieces(tokenizer, ["☃☃"])
+    only_unknown[tokenizer.convert_tokens_to_ids("▁")] = 0
+    with pytest.raises(MetaXLMError, match="occurs 0 times"):
+        choose_pieces(only_unknown, tokenizer)
+    with pytest.raises(MetaXLMError, match=r"size 20 is too small, .* alone are \d+"):
+        choose_pieces(counts, tokenizer, size=20)
+
+
+def test_other_kinds_are_rejected() -> None:
+    for call in (
+        lambda t: choose_pieces(np.ones(3, np.int64), t),
+        lambda t: trim_tokenizer(t, np.arange(3)),
+        lambda t: measure_loss(t, t, {"de": ["a"]}),
+    ):
+        with pytest.raises(MetaXLMError, match="ByT5Tokenizer: not a fast tokenizer"):
+            call(ByT5Tokenizer())
+        model = WordLevel({"a": 0, "b": 1, "<unk>": 2}, unk_token="<unk>")
+        words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+        with pytest.raises(MetaXLMError, match="kind WordLevel cannot be trimmed; only Unigram,"):
+            call(words)

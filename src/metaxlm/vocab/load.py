@@ -1,9 +1,8 @@
 """Load an existing vocabulary: XLM-R's, or any other fast tokenizer of Hugging Face.
 
-The paper (section 4.1) takes XLM-R's 250K pieces, `xlm-roberta-base` here. The loaded tokenizer has
-every special token that pretraining needs. A folder with only a SentencePiece model
-(`sentencepiece.bpe.model`, `spiece.model`) is converted to XLM-R's layout of ids, so that XLM-R's
-file gives XLM-R's ids.
+The paper (section 4.1) uses XLM-R's 250K tokens, `xlm-roberta-base` here. A folder with only a
+SentencePiece model (`sentencepiece.bpe.model`, `spiece.model`) is converted to XLM-R's layout of
+ids, so that XLM-R's file gives XLM-R's ids.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def _find_sentencepiece_model(folder: Path) -> Path | None:
-    """Return the folder's only SentencePiece model, unless there is a fast tokenizer beside it."""
+    """Return the only SentencePiece model of a folder without a fast tokenizer."""
     models = sorted(folder.glob("*.model"))
     if not models or (folder / "tokenizer.json").is_file():
         return None
@@ -59,24 +58,21 @@ def _find_sentencepiece_model(folder: Path) -> Path | None:
 
 
 def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
-    """Load with transformers; refuse a tokenizer that is slow or empty."""
+    """Load with transformers; reject an empty tokenizer."""
     tokenizer = read_tokenizer(folder, name)
     if not getattr(tokenizer, "is_fast", False):
         kind = type(tokenizer).__name__
-        raise MetaXLMError(f"{name}: {kind} is no fast tokenizer; save one with a tokenizer.json")
-    # Without its files transformers gives some kinds of tokenizer a vocabulary of next to nothing.
+        raise MetaXLMError(
+            f"{name}: {kind} is not a fast tokenizer; save one with a tokenizer.json"
+        )
+    # Without its files transformers gives some tokenizers an almost empty vocabulary.
     if len(tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)) < _FEWEST_TOKENS:
         raise MetaXLMError(f"{name}: no tokenizer; there is neither a tokenizer.json nor a model")
     return tokenizer
 
 
 def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Refuse a tokenizer in which pretraining would miss a special token."""
-    if not isinstance(tokenizer.model_max_length, int | float):
-        raise MetaXLMError(
-            f"{name}: model_max_length of its tokenizer is {tokenizer.model_max_length!r}; write a "
-            "number into tokenizer_config.json"
-        )
+    """Reject a tokenizer without a special token that pretraining needs."""
     vocabulary = tokenizer.get_vocab()
     missing = [
         f"{role} ({' or '.join(attributes)})"

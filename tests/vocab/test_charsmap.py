@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.vocab.languages import SENTENCES
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.vocab.sentencepiece_training import train_model
-from metaxlm.vocab.unigram import fast_tokenizer
+from metaxlm.vocab.unigram import fast_tokenizer, train_model
 
 EVAL = Path(__file__).parents[3] / "shared" / "data" / "eval"
 MORE_LANGUAGES = ("ben", "fin", "heb", "jpn", "kat", "kor", "mal", "mar", "pes", "tam", "tel")

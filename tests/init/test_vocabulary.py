@@ -6,8 +6,8 @@ from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.canonical import list_vocabulary, read_vocabulary
-from metaxlm.vocab.token_forms import Form, Kind, detect_kind, find_form
+from metaxlm.init.vocabulary import list_vocabulary, read_vocabulary
+from metaxlm.vocab.tokens import Form, Kind, detect_kind, surface_form
 
 
 @pytest.mark.parametrize(
@@ -34,52 +34,50 @@ from metaxlm.vocab.token_forms import Form, Kind, detect_kind, find_form
         (Kind.SENTENCEPIECE, "", None),
     ],
 )
-def test_canonical_form_frees_a_token_from_its_notation(
-    kind: Kind, token: str, form: Form | None
-) -> None:
-    assert find_form(token, kind) == form
+def test_surface_form(kind: Kind, token: str, form: Form | None) -> None:
+    assert surface_form(token, kind) == form
 
 
 def test_byte_letters_are_those_of_the_tokenizers_library() -> None:
     text = "".join(map(chr, range(0x250))) + "的 кошка 🎉"
     pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     [(letters, _)] = pre_tokenizer.pre_tokenize_str(text)
-    assert find_form(letters, Kind.BYTE_BPE) == (text, False)
-    assert find_form("Ġ" + letters, Kind.BYTE_BPE) == (text, True)
-
-
-def test_kinds_of_trained_tokenizers(
-    pieces: PreTrainedTokenizerBase,
-    byte_bpe: PreTrainedTokenizerBase,
-    wordpiece: PreTrainedTokenizerBase,
-    multilingual_tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    assert detect_kind(pieces) is Kind.SENTENCEPIECE
-    assert detect_kind(multilingual_tokenizer) is Kind.SENTENCEPIECE
-    assert detect_kind(byte_bpe) is Kind.BYTE_BPE
-    assert detect_kind(wordpiece) is Kind.WORDPIECE
+    assert surface_form(letters, Kind.BYTE_BPE) == (text, False)
+    assert surface_form("Ġ" + letters, Kind.BYTE_BPE) == (text, True)
 
 
 def _wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-def test_kind_hidden_in_a_sequence_of_parts() -> None:
-    tokenizer = Tokenizer(BPE())
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("pieces", Kind.SENTENCEPIECE),
+        ("multilingual_tokenizer", Kind.SENTENCEPIECE),
+        ("byte_bpe", Kind.BYTE_BPE),
+        ("wordpiece", Kind.WORDPIECE),
+    ],
+)
+def test_kinds_of_trained_tokenizers(request: pytest.FixtureRequest, name: str, kind: Kind) -> None:
+    assert detect_kind(request.getfixturevalue(name)) is kind
+
+
+def test_kinds_of_unusual_tokenizers() -> None:
+    nested = Tokenizer(BPE())
     steps = [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    assert detect_kind(_wrap(tokenizer)) is Kind.BYTE_BPE
+    nested.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    assert detect_kind(_wrap(nested)) is Kind.BYTE_BPE
+    # Here the normalizer writes the mark.
+    marked = Tokenizer(BPE())
+    marked.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    marked.decoder = decoders.Replace("▁", " ")
+    assert detect_kind(_wrap(marked)) is Kind.SENTENCEPIECE
 
 
-def test_kind_of_sentencepiece_whose_normalizer_writes_the_mark() -> None:
-    tokenizer = Tokenizer(BPE())
-    steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.decoder = decoders.Replace("▁", " ")
-    assert detect_kind(_wrap(tokenizer)) is Kind.SENTENCEPIECE
-
-
-def test_unknown_kinds_are_refused() -> None:
+def test_unknown_kinds_are_rejected() -> None:
     words = Tokenizer(WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(MetaXLMError, match=r"model WordLevel, parts Whitespace\); known are Sent"):
@@ -92,16 +90,13 @@ def test_unknown_kinds_are_refused() -> None:
 def test_special_tokens_have_roles_and_no_form(
     byte_bpe: PreTrainedTokenizerBase, wordpiece: PreTrainedTokenizerBase
 ) -> None:
-    roberta = read_vocabulary(byte_bpe)
+    roberta, bert = read_vocabulary(byte_bpe), read_vocabulary(wordpiece)
     last = len(byte_bpe) - 1
     assert roberta.roles == {"bos": 0, "eos": 2, "pad": 1, "unk": 3, "mask": last}
-    bert = read_vocabulary(wordpiece)
     assert bert.roles == {"bos": 2, "eos": 3, "pad": 0, "unk": 1, "mask": 4}
     for vocabulary in (roberta, bert):
-        assert {row for row, form in enumerate(vocabulary.forms[:5]) if form is None} <= set(
-            vocabulary.specials
-        )
         assert all(vocabulary.forms[row] is None for row in vocabulary.specials)
+        assert vocabulary.specials == set(vocabulary.roles.values())
 
 
 def test_plain_list_of_tokens_knows_special_tokens_by_name() -> None:
@@ -111,9 +106,8 @@ def test_plain_list_of_tokens_knows_special_tokens_by_name() -> None:
     assert vocabulary.cut is None
 
 
-def test_rows_without_a_token_have_no_form(byte_bpe: PreTrainedTokenizerBase) -> None:
-    model = Unigram([("<unk>", 0.0), ("▁a", -1.0)], 0)
-    tokenizer = Tokenizer(model)
+def test_ids_without_a_token_have_no_form() -> None:
+    tokenizer = Tokenizer(Unigram([("<unk>", 0.0), ("▁a", -1.0)], 0))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.add_special_tokens(["<mask>"])
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>")
@@ -124,60 +118,45 @@ def test_rows_without_a_token_have_no_form(byte_bpe: PreTrainedTokenizerBase) ->
     assert vocabulary.forms[3] is vocabulary.forms[4] is None
 
 
-def test_tokenizer_without_a_mask_is_refused() -> None:
+def test_tokenizer_without_a_mask_is_rejected() -> None:
     tokenizer = Tokenizer(BPE({"a": 0}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
     with pytest.raises(MetaXLMError, match="has no mask token"):
         read_vocabulary(_wrap(tokenizer))
 
 
-def test_cutting_words_as_inside_a_sentence(
+def _cut(tokenizer: PreTrainedTokenizerBase, *words: str, starts: bool = True) -> list[list[str]]:
+    vocabulary = read_vocabulary(tokenizer)
+    return [[vocabulary.tokens[row] for row in rows] for rows in vocabulary.cut_all(words, starts)]
+
+
+def test_words_are_tokenized_as_inside_a_sentence(
     byte_bpe: PreTrainedTokenizerBase,
     wordpiece: PreTrainedTokenizerBase,
     pieces: PreTrainedTokenizerBase,
 ) -> None:
-    def cut(tokenizer: PreTrainedTokenizerBase, *words: str) -> list[list[str]]:
-        vocabulary = read_vocabulary(tokenizer)
-        assert vocabulary.cut is not None
-        return [[vocabulary.tokens[row] for row in rows] for rows in vocabulary.cut(words, True)]
-
-    assert cut(byte_bpe, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
+    assert _cut(byte_bpe, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
     # RoBERTa's own tokenizer puts no space before the first word.
     backend = Tokenizer.from_str(byte_bpe.backend_tokenizer.to_str())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # Padding and truncation of the tokenizer file are ignored.
+    backend.enable_padding(length=8)
+    backend.enable_truncation(1)
     roberta = PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>")
     assert roberta.tokenize("cat") != ["Ġcat"]
-    assert cut(roberta, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
-    assert cut(pieces, "Katze", "дом дом") == [["▁Katze"], ["▁дом", "▁дом"]]
-    # The tokenizer lower-cases; a character it has never seen leaves nothing.
-    assert cut(wordpiece, "London", "猫") == [["london"], []]
+    assert _cut(roberta, "cat", "red dog") == [["Ġcat"], ["Ġred", "Ġdog"]]
+    assert _cut(pieces, "Katze", "дом дом") == [["▁Katze"], ["▁дом", "▁дом"]]
+    # The tokenizer lower-cases; an unknown character gives an empty result.
+    assert _cut(wordpiece, "London", "猫") == [["london"], []]
 
 
-def test_cutting_continuations(
+def test_continuations_are_tokenized_as_inside_a_word(
     byte_bpe: PreTrainedTokenizerBase,
     wordpiece: PreTrainedTokenizerBase,
     pieces: PreTrainedTokenizerBase,
 ) -> None:
-    def cut(tokenizer: PreTrainedTokenizerBase, word: str) -> list[str]:
-        vocabulary = read_vocabulary(tokenizer)
-        assert vocabulary.cut is not None
-        [rows] = vocabulary.cut([word], False)
-        return [vocabulary.tokens[row] for row in rows]
-
-    # No twin of the whole word inside words: it stays. A bare word start goes, others change.
-    assert cut(byte_bpe, "cat") == ["Ġcat"]
-    assert cut(wordpiece, "catd") == ["cat", "##d"]
-    assert cut(wordpiece, "ddog")[0] == "##d"
-    assert cut(pieces, "ш") == ["ш"]
-
-
-def test_cutting_ignores_padding_and_truncation_of_the_tokenizer_file(
-    byte_bpe: PreTrainedTokenizerBase,
-) -> None:
-    backend = Tokenizer.from_str(byte_bpe.backend_tokenizer.to_str())
-    backend.enable_padding(length=8)
-    backend.enable_truncation(1)
-    copy = PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>")
-    vocabulary = read_vocabulary(copy)
-    assert vocabulary.cut is not None
-    assert [len(rows) for rows in vocabulary.cut(["cat", "red dog"], True)] == [1, 2]
+    # A word start without the same text inside words is kept; a bare word start is removed.
+    assert _cut(byte_bpe, "cat", starts=False) == [["Ġcat"]]
+    assert _cut(wordpiece, "catd", starts=False) == [["cat", "##d"]]
+    assert _cut(wordpiece, "ddog", starts=False)[0][0] == "##d"
+    assert _cut(pieces, "ш", starts=False) == [["ш"]]

@@ -1,9 +1,8 @@
-"""The monolingual vocabulary of meta-pretraining: byte-level BPE in RoBERTa's layout.
+"""Train the monolingual vocabulary of meta-pretraining: byte-level BPE in RoBERTa's layout.
 
-Comes in: sentences of the source language. Goes out: a fast tokenizer with `<s>` 0, `<pad>` 1,
-`</s>` 2, `<unk>` 3, the byte alphabet and merges, `<mask>` last. One difference from RoBERTa's own:
-a sentence's first word is encoded as if a space stood before it, so that it shares its row with the
-same word inside a sentence (and with SentencePiece's `▁word`).
+Ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, the byte alphabet and merges, `<mask>` last. Unlike in
+RoBERTa, the first word of a sentence is encoded with a space before it, so that it has the same id
+as inside a sentence (and matches SentencePiece's `▁word`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import Advance, track
-from metaxlm.vocab.special_tokens import FIRST_TOKENS, mask_token, wrap_tokenizer
+from metaxlm.vocab.tokens import FIRST_TOKENS, mask_token, wrap_tokenizer
 
 _NUM_BYTES = 256
 
@@ -28,9 +27,9 @@ def train_byte_bpe(
     total: int | None = None,
     title: str = "monolingual vocabulary",
 ) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE vocabulary of at most `size` rows, special tokens included.
+    """Train a byte-level BPE vocabulary of at most `size` tokens, special tokens included.
 
-    `total`, the number of sentences, and `title` are for the display; None shows nothing.
+    `total`, the number of sentences, and `title` are for the progress bar; None shows none.
     """
     smallest = _NUM_BYTES + len(FIRST_TOKENS) + 1
     if size < smallest:
@@ -59,8 +58,7 @@ def train_byte_bpe(
 
 
 def _count(sentences: Iterable[str], advance: Advance) -> Iterator[str]:
-    """Pass sentences on; when all are read, merging begins, of which the library tells nothing."""
     for sentence in sentences:
         advance()
         yield sentence
-    advance(0, note="merging")
+    advance(0, note="merging")  # the library reports no progress of this

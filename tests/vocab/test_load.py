@@ -1,4 +1,4 @@
-"""Vocabularies that exist already: converted, checked, or refused in one line."""
+"""Existing vocabularies: loaded, converted, or rejected in one line."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.loading import load_tokenizer
-from metaxlm.vocab.sentencepiece_training import train_model
+from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.unigram import train_model
 
 LINES = [line for lines in SENTENCES.values() for line in lines]
 XLMR_PIECES = Path(__file__).parents[3] / "shared" / "data" / "vocabulary" / "xlmr-pieces.txt.xz"
@@ -35,7 +35,7 @@ def model() -> bytes:
     return train_model(LINES, 600, None, "test")
 
 
-def test_a_trained_tokenizer_comes_back(
+def test_a_trained_tokenizer_is_loaded_again(
     multilingual_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     multilingual_tokenizer.save_pretrained(tmp_path)
@@ -111,7 +111,7 @@ def test_models_with_other_normalizations_are_converted(rule: str, tmp_path: Pat
     assert ids == [[3 if i == 0 else i + 1 for i in row] for row in oracle.encode(LINES)]
 
 
-def test_models_of_other_kinds_are_refused(model: bytes, tmp_path: Path) -> None:
+def test_models_of_other_kinds_are_rejected(model: bytes, tmp_path: Path) -> None:
     path = tmp_path / "spiece.model"
     path.write_bytes(b"\xff\xffnot a model")
     with pytest.raises(MetaXLMError, match=r"spiece.model: not a SentencePiece model"):
@@ -134,7 +134,7 @@ def test_models_of_other_kinds_are_refused(model: bytes, tmp_path: Path) -> None
         load_tokenizer(str(tmp_path))
 
 
-def test_a_tokenizer_without_the_roles_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_without_the_roles_is_rejected(tmp_path: Path) -> None:
     words = Tokenizer(WordLevel({"[UNK]": 0, "[PAD]": 1, "a": 2, "b": 3}, unk_token="[UNK]"))
     PreTrainedTokenizerFast(
         tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]"
@@ -144,13 +144,13 @@ def test_a_tokenizer_without_the_roles_is_refused(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
-def test_a_slow_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_a_slow_tokenizer_is_rejected(tmp_path: Path) -> None:
     ByT5Tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(MetaXLMError, match=r"ByT5Tokenizer is no fast tokenizer"):
+    with pytest.raises(MetaXLMError, match=r"ByT5Tokenizer is not a fast tokenizer"):
         load_tokenizer(str(tmp_path))
 
 
-def test_places_without_a_tokenizer_are_refused(tmp_path: Path) -> None:
+def test_folders_without_a_tokenizer_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"no tokenizer that transformers can load"):
         load_tokenizer(str(tmp_path))
     for config in (BertConfig(), XLMRobertaConfig()):
@@ -164,8 +164,8 @@ def test_places_without_a_tokenizer_are_refused(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["nobody/such-tokenizer", "./missing-folder", "a b c", ""])
-def test_names_that_lead_nowhere_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["unknown/such-tokenizer", "./missing-folder", "a b c", ""])
+def test_unknown_names_are_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(MetaXLMError, match=f"^{name}: no such folder"):
         load_tokenizer(name)

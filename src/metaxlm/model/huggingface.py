@@ -1,0 +1,222 @@
+"""Load and save our encoder as Hugging Face folders.
+
+Load a folder or hub id of one of our `families` as a `MaskedLM` with its tokenizer. Save a model as
+a folder that transformers loads without our code: `XLMRobertaForMaskedLM`, or for encoders and task
+models the XLM-RoBERTa or BERT class that computes the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import dump_json
+from metaxlm.hub import CONFIG, read_tokenizer
+from metaxlm.manifest import atomic_folder
+from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM
+from metaxlm.model.families import (
+    FAMILIES,
+    TOKEN_TYPES,
+    export_tensors,
+    import_tensors,
+    read_config,
+    translate_config,
+)
+from metaxlm.model.heads import HeadKind, TaskModel
+from metaxlm.model.model_folder import (
+    TOKENIZER_FILES,
+    WEIGHTS,
+    find_folder,
+    read_tensors,
+    save_file,
+)
+
+CLASS_ENDINGS: dict[HeadKind, str] = {
+    "classification": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+}
+"""Task heads to the endings of transformers' classes."""
+
+_SPECIAL_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A loaded encoder."""
+
+    model: MaskedLM
+    """In float32, in evaluation mode."""
+    tokenizer: PreTrainedTokenizerBase
+    architecture: str
+    """The class that config.json names, such as `RobertaForMaskedLM`."""
+    missing: tuple[str, ...]
+    """Parameters of the MLM head that were not in the files and are randomly initialized."""
+
+
+def load_pretrained(source: str | Path) -> Pretrained:
+    """Load an encoder and its tokenizer from a local folder or the hub.
+
+    Missing parameters of the MLM head are drawn from a fixed seed; torch's generators do not
+    change.
+    """
+    folder = find_folder(source)
+    values = read_config(folder / CONFIG)
+    config, family = translate_config(values, folder / CONFIG)
+    tensors = read_tensors(folder)
+    try:
+        state, missing = import_tensors(tensors, config, family)
+    except MetaXLMError as error:
+        raise MetaXLMError(f"{folder}: {error}") from error
+    with torch.device("meta"):
+        model = MaskedLM(config)
+    model.load_state_dict(state, assign=True)
+    tokenizer = load_tokenizer(folder, config.vocab_size, config.pad_id)
+    return Pretrained(model.eval(), tokenizer, values["architectures"][0], missing)
+
+
+def save_pretrained(
+    model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str
+) -> None:
+    """Write an `XLMRobertaForMaskedLM` folder with the same outputs; `card` becomes README.md.
+
+    The same input gives the same bytes. An interruption leaves the old folder or none.
+    """
+    config = model.config
+    _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
+    # XLM-RoBERTa numbers positions from pad_id + 1 and has one token type.
+    state = model.state_dict()
+    positions, types = "encoder.embeddings.positions.weight", TOKEN_TYPES
+    num_new = config.pad_id + 1 - config.position_offset
+    padding_RD = state[positions].new_zeros(num_new, config.hidden_size)
+    state[positions] = torch.cat([padding_RD, state[positions]])
+    state[types] = state[types][:1]
+    with atomic_folder(folder) as temporary:
+        tensors = export_tensors(state, FAMILIES["xlm-roberta"])
+        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
+        values = dump_json(export_config(config, tokenizer))
+        (temporary / CONFIG).write_text(values, encoding="utf-8")
+        write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=False)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+
+
+def export_encoder(
+    encoder: Encoder, tokenizer: PreTrainedTokenizerBase
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and config.json of the `BertModel` or `XLMRobertaModel` that is the same."""
+    config = encoder.config
+    model_type = "xlm-roberta" if config.position_offset else "bert"
+    family = FAMILIES[model_type]
+    values = export_config(config, tokenizer) | {
+        "architectures": [f"{family.class_prefix}Model"],
+        "model_type": model_type,
+        "max_position_embeddings": config.position_offset + config.max_positions,
+        "type_vocab_size": config.num_token_types,
+    }
+    state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
+    return export_tensors(state, family), values
+
+
+def export_task_model(
+    model: TaskModel, tokenizer: PreTrainedTokenizerBase, kind: HeadKind
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and config.json of the transformers class with the same logits."""
+    tensors, values = export_encoder(model.encoder, tokenizer)
+    family = FAMILIES[values["model_type"]]
+    values["architectures"] = [f"{family.class_prefix}{CLASS_ENDINGS[kind]}"]
+    if kind == "classification":
+        values["problem_type"] = "single_label_classification"
+    modules = {
+        "classification": dict(zip(("dense", "output"), family.classifier, strict=True)),
+        "tagging": {"output": "classifier"},
+        "span": {"output": "qa_outputs"},
+    }[kind]
+    for ours, theirs in modules.items():
+        for part, value in model.head.get_submodule(ours).state_dict().items():
+            tensors[f"{theirs}.{part}"] = value.detach().to("cpu", torch.float32, copy=True)
+    return tensors, values
+
+
+def export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return config.json of an exported `XLMRobertaForMaskedLM`."""
+    bos, eos, cls, sep = (
+        getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep")
+    )
+    return {
+        "architectures": ["XLMRobertaForMaskedLM"],
+        "model_type": "xlm-roberta",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.ffn_size,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "max_position_embeddings": config.pad_id + 1 + config.max_positions,
+        "type_vocab_size": 1,
+        "layer_norm_eps": config.norm_eps,
+        "pad_token_id": config.pad_id,
+        "bos_token_id": cls if bos is None else bos,
+        "eos_token_id": sep if eos is None else eos,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def load_tokenizer(
+    folder: Path, vocab_size: int, pad_id: int | None = None
+) -> PreTrainedTokenizerBase:
+    """Load the fast tokenizer of a folder and check that it belongs to the model."""
+    # Without any vocabulary file transformers would build an empty tokenizer and not complain.
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
+        raise MetaXLMError(f"{folder}: has no tokenizer; put its tokenizer.json there")
+    tokenizer = read_tokenizer(folder, str(folder))
+    _check_tokenizer(tokenizer, vocab_size, pad_id, f"{folder}: its tokenizer")
+    return tokenizer
+
+
+def _check_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, pad_id: int | None, name: str
+) -> None:
+    if len(tokenizer) > vocab_size:
+        raise MetaXLMError(
+            f"{name} has {len(tokenizer)} tokens, but the model only {vocab_size} rows; "
+            "use the tokenizer the model was trained with"
+        )
+    if pad_id is not None and tokenizer.pad_token_id != pad_id:
+        raise MetaXLMError(
+            f"{name} pads with id {tokenizer.pad_token_id}, but the model with {pad_id}; "
+            "use the tokenizer the model was trained with"
+        )
+
+
+def write_tokenizer(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int, *, has_token_types: bool
+) -> None:
+    """Write tokenizer.json and tokenizer_config.json so that `AutoTokenizer` loads the same."""
+    roles = {f"{role}_token": getattr(tokenizer, f"{role}_token") for role in _SPECIAL_ROLES}
+    types = ["token_type_ids"] if has_token_types else []
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    files = {
+        # Truncation and padding of earlier calls do not belong to the tokenizer.
+        "tokenizer.json": {**backend, "truncation": None, "padding": None},
+        "tokenizer_config.json": {
+            # The generic class takes tokenizer.json unchanged; XLMRobertaTokenizer would rebuild
+            # its normalizer and pre-tokenizer from the vocabulary.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **{role: str(token) for role, token in roles.items() if token is not None},
+            "model_input_names": ["input_ids", *types, "attention_mask"],
+            "model_max_length": max_length,
+            "clean_up_tokenization_spaces": False,
+        },
+    }
+    for name, content in files.items():
+        (folder / name).write_text(dump_json(content), encoding="utf-8")

@@ -1,0 +1,363 @@
+"""Trim a vocabulary to the tokens that a text uses, and measure the cost.
+
+Most of a multilingual encoder is its embedding matrix (two thirds of the paper's model with XLM-R's
+250K tokens), and a few languages use a fraction of it:
+
+    rows = choose_pieces(counts, tokenizer)
+    trimmed = trim_tokenizer(tokenizer, rows)
+
+Token i of the trimmed vocabulary is token `rows[i]` of the old one. Matching the two vocabularies
+(`make_plan(trimmed, tokenizer)`) copies the embeddings that are kept. A text whose tokens are all
+kept is tokenized as before; `measure_loss` counts the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from metaxlm.analysis.tables import Table, text_table
+from metaxlm.errors import MetaXLMError
+from metaxlm.hub import walk_json
+from metaxlm.languages import language_name
+
+_MODELS = ("Unigram", "BPE", "WordPiece")
+_BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_SETTINGS = (
+    "model_max_length", "padding_side", "truncation_side", "model_input_names",
+    "clean_up_tokenization_spaces", "split_special_tokens", "chat_template", "add_prefix_space",
+    "extra_special_tokens",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _TokenizerFile:
+    """The content of a tokenizer.json, and the tokens that must be kept together.
+
+    A token needs its letters, so that text is still known without the token. A merged token of BPE
+    needs the two tokens it is merged from.
+    """
+
+    content: dict[str, Any]
+    row_of: Mapping[str, int]
+    """The id of every token, added ones included."""
+    specials: frozenset[int]
+    """Tokens with a role, tokens of the template around a sentence, and the unknown token."""
+
+    @property
+    def model(self) -> dict[str, Any]:
+        model: dict[str, Any] = self.content["model"]
+        return model
+
+    @cached_property
+    def tokens(self) -> dict[int, str]:
+        """The token of every id; some vocabularies have ids without one."""
+        return {row: token for token, row in self.row_of.items()}
+
+    def find_alphabet(self) -> set[int]:
+        """Return the single bytes of a vocabulary that can spell any text with them."""
+        names: Iterable[str] = ()
+        if self.model.get("byte_fallback"):
+            names = _BYTE_PIECES
+        elif any(
+            node.get("type") == "ByteLevel"
+            for node in walk_json([self.content["normalizer"], self.content["pre_tokenizer"]])
+        ):
+            names = ByteLevel.alphabet()
+        return {self.row_of[name] for name in names if name in self.row_of}
+
+    def find_letters(self, rows: Iterable[int]) -> set[int]:
+        """Return the letters of tokens, as they are written in all positions of a word.
+
+        A token with a letter that is not a token itself is returned too.
+        """
+        prefix, suffix = self._affixes
+        has_bytes = bool(self.model.get("byte_fallback"))
+        found: set[int] = set()
+        letters: set[str] = set()
+        for row in rows:
+            forms = self._spell(self.tokens[row])
+            letters.update(form.removeprefix(prefix).removesuffix(suffix) for form in forms)
+            if not has_bytes and any(form not in self.row_of for form in forms):
+                found.add(row)
+        for letter in letters:
+            for form in {letter, prefix + letter, letter + suffix, prefix + letter + suffix}:
+                if form in self.row_of:
+                    found.add(self.row_of[form])
+        return found
+
+    def find_ancestors(self, rows: Iterable[int]) -> set[int]:
+        """Return tokens and all tokens they are merged from."""
+        found: set[int] = set()
+        stack = list(rows)
+        while stack:
+            if (row := stack.pop()) not in found:
+                found.add(row)
+                stack.extend(self._parents.get(row, ()))
+        return found
+
+    def find_lowest(self) -> set[int]:
+        """Return a token with Unigram's lowest score, which decides that of unknown letters."""
+        if self.model["type"] != "Unigram":
+            return set()
+        lowest = min(score for _, score in self.model["vocab"])
+        rows = [row for row, (_, score) in enumerate(self.model["vocab"]) if score == lowest]
+        return set() if self.specials.intersection(rows) else set(rows[:1])
+
+    def list_merges(self) -> Iterator[tuple[str, str, str]]:
+        """Yield BPE's merges: left, right, and the result."""
+        prefix, _ = self._affixes
+        for left, right in self.model.get("merges", ()):
+            yield left, right, left + right.removeprefix(prefix)
+
+    @cached_property
+    def _parents(self) -> dict[int, set[int]]:
+        # Converted vocabularies may have several merges with the same result; keep all.
+        parents: dict[int, set[int]] = defaultdict(set)
+        for left, right, merged in self.list_merges():
+            parents[self.row_of[merged]] |= {self.row_of[left], self.row_of[right]}
+        return parents
+
+    @property
+    def _affixes(self) -> tuple[str, str]:
+        """Marks of a token inside a word (`##`) and at its end (`</w>`)."""
+        prefix = self.model.get("continuing_subword_prefix")
+        return prefix or "", self.model.get("end_of_word_suffix") or ""
+
+    def _spell(self, token: str) -> list[str]:
+        """Return the letters of a token as separate tokens in the same position."""
+        prefix, suffix = self._affixes
+        body = token.removeprefix(prefix)
+        first = token[: len(token) - len(body)]
+        body, last = body.removesuffix(suffix), suffix if body.endswith(suffix) else ""
+        forms = [prefix + letter for letter in body]
+        if forms:
+            forms[0] = first + body[0]
+            forms[-1] += last
+        return forms
+
+
+def _read_tokenizer(tokenizer: PreTrainedTokenizerBase) -> _TokenizerFile:
+    """Read a tokenizer; reject a kind that cannot be trimmed."""
+    name = tokenizer.name_or_path or type(tokenizer).__name__
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise MetaXLMError(f"{name}: not a fast tokenizer; save one with a tokenizer.json")
+    content = json.loads(backend.to_str())
+    model = content["model"]
+    if model["type"] not in _MODELS:
+        raise MetaXLMError(
+            f"{name}: a vocabulary of kind {model['type']} cannot be trimmed; only "
+            f"{', '.join(_MODELS)} can"
+        )
+    row_of: dict[str, int] = tokenizer.get_vocab()
+    specials = set(tokenizer.all_special_ids)
+    specials.update(token["id"] for token in content["added_tokens"] if token["special"])
+    for step in walk_json(content["post_processor"]):
+        for ids in _list_ids(step):
+            specials.update(ids)
+    if model.get("unk_id") is not None:
+        specials.add(model["unk_id"])
+    elif model.get("unk_token") in row_of:
+        specials.add(row_of[model["unk_token"]])
+    return _TokenizerFile(content, row_of, frozenset(specials))
+
+
+def _list_ids(step: dict[str, Any]) -> Iterator[list[int]]:
+    """Yield the ids of the special tokens in a step of a post-processor."""
+    if isinstance(step.get("special_tokens"), dict):
+        yield from (entry["ids"] for entry in step["special_tokens"].values())
+    yield from ([step[role][1]] for role in ("cls", "sep") if isinstance(step.get(role), list))
+
+
+def choose_pieces(
+    counts: NDArray[np.int64],
+    tokenizer: PreTrainedTokenizerBase,
+    min_count: int = 1,
+    size: int | None = None,
+) -> NDArray[np.int64]:
+    """Return the ids to keep, ascending: tokens that occur at least `min_count` times.
+
+    With `size`, keep the most frequent of them, at most `size` ids in all. Special tokens, the byte
+    alphabet, letters of the text, and the tokens that kept tokens are merged from are always kept.
+    """
+    file = _read_tokenizer(tokenizer)
+    used = [row for row in np.flatnonzero(counts).tolist() if row not in file.specials]
+    ordered = sorted((row for row in used if counts[row] >= min_count), key=lambda r: -counts[r])
+    if not ordered:
+        most = max((int(counts[row]) for row in used), default=0)
+        raise MetaXLMError(
+            f"trimming: min_count {min_count} leaves special tokens only, the most frequent piece "
+            f"occurs {most} times; lower it or give more text"
+        )
+    always = set(file.specials) | file.find_alphabet() | file.find_lowest()
+    kept = file.find_ancestors(always | file.find_letters(used))
+    if size is None:
+        kept |= file.find_ancestors(ordered)
+    elif size < len(kept):
+        raise MetaXLMError(
+            f"trimming: size {size} is too small, special tokens and letters alone are {len(kept)}"
+        )
+    else:
+        for row in ordered:
+            new = file.find_ancestors([row]) - kept
+            if len(kept) + len(new) <= size:
+                kept |= new
+            if len(kept) == size:
+                break
+    return np.array(sorted(kept), np.int64)
+
+
+def trim_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, rows: NDArray[np.int64]
+) -> PreTrainedTokenizerBase:
+    """Return a tokenizer with the ids of `choose_pieces` only, renumbered in the old order.
+
+    Roles, normalization, templates and settings are kept; truncation and padding are not. The
+    class is transformers' generic one, which takes a tokenizer.json unchanged.
+    """
+    file = _read_tokenizer(tokenizer)
+    new_row = {file.tokens[old]: row for row, old in enumerate(rows.tolist())}
+    content = {
+        **file.content,
+        "truncation": None,
+        "padding": None,
+        "model": _trim_model(file, new_row),
+        "added_tokens": [
+            {**token, "id": new_row[token["content"]]}
+            for token in file.content["added_tokens"]
+            if token["content"] in new_row
+        ],
+    }
+    for step in walk_json(content["post_processor"]):
+        if isinstance(step.get("special_tokens"), dict):
+            for entry in step["special_tokens"].values():
+                entry["ids"] = [new_row[file.tokens[row]] for row in entry["ids"]]
+        for role in ("cls", "sep"):
+            if isinstance(step.get(role), list):
+                step[role][1] = new_row[file.tokens[step[role][1]]]
+    backend = Tokenizer.from_str(json.dumps(content))
+    if backend.get_vocab() != new_row:
+        raise MetaXLMError(
+            "trimming: tokens that were added to the tokenizer are between its pieces, which "
+            "tokenizer.json does not support; add them again to a tokenizer that has them last"
+        )
+    settings = {name: getattr(tokenizer, name) for name in _SETTINGS if hasattr(tokenizer, name)}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, **settings, **tokenizer.special_tokens_map
+    )
+
+
+def _trim_model(file: _TokenizerFile, new_row: Mapping[str, int]) -> dict[str, Any]:
+    """Return the model with fewer tokens, and merges of kept tokens only."""
+    model = file.model
+    if model["type"] == "Unigram":
+        unknown = model["unk_id"]
+        return {
+            **model,
+            "vocab": [entry for entry in model["vocab"] if entry[0] in new_row],
+            "unk_id": None if unknown is None else new_row[model["vocab"][unknown][0]],
+        }
+    vocab = {token: new_row[token] for token in model["vocab"] if token in new_row}
+    if model["type"] == "WordPiece":
+        return {**model, "vocab": vocab}
+    merges = [
+        (left, right)
+        for left, right, merged in file.list_merges()
+        if merged in vocab and left in vocab and right in vocab
+    ]
+    return {**model, "vocab": vocab, "merges": merges}
+
+
+@dataclass(frozen=True)
+class TrimLoss:
+    """Tokenization of one language's text before and after trimming."""
+
+    rows_before: int
+    rows_after: int
+    sentences: int
+    same: int
+    """Sentences with the same tokens, whose vectors do not change at all."""
+    tokens_before: int
+    tokens_after: int
+    unknown_before: int
+    """Unknown tokens."""
+    unknown_after: int
+
+    @property
+    def same_share(self) -> float:
+        """Share of sentences with the same tokens."""
+        return self.same / self.sentences
+
+    @property
+    def growth(self) -> float:
+        """Relative growth of the number of tokens: 0.01 is one percent."""
+        return self.tokens_after / self.tokens_before - 1
+
+
+def measure_loss(
+    before: PreTrainedTokenizerBase,
+    after: PreTrainedTokenizerBase,
+    texts_by_language: Mapping[str, Sequence[str]],
+) -> dict[str, TrimLoss]:
+    """Compare how two tokenizers tokenize the sentences of each language."""
+    row_of = before.get_vocab()
+    old_row = {row: row_of.get(token, -1) for token, row in after.get_vocab().items()}
+    backends = []
+    for tokenizer in (before, after):
+        content = {**_read_tokenizer(tokenizer).content, "truncation": None, "padding": None}
+        backends.append(Tokenizer.from_str(json.dumps(content)))
+        backends[-1].encode_special_tokens = True  # `<s>` in a text is plain text
+    losses = {}
+    for language, texts in texts_by_language.items():
+        old, new = (
+            [one.ids for one in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+            for backend in backends
+        )
+        if not any(old):
+            raise MetaXLMError(f"trimming: no text of {language} to measure the loss on; give some")
+        losses[language] = TrimLoss(
+            rows_before=len(before),
+            rows_after=len(after),
+            sentences=len(texts),
+            same=sum(a == [old_row[row] for row in b] for a, b in zip(old, new, strict=True)),
+            tokens_before=sum(map(len, old)),
+            tokens_after=sum(map(len, new)),
+            unknown_before=sum(ids.count(before.unk_token_id) for ids in old),
+            unknown_after=sum(ids.count(after.unk_token_id) for ids in new),
+        )
+    return losses
+
+
+def loss_table(
+    losses: Mapping[str, TrimLoss], similarities: Mapping[str, float] | None = None
+) -> Table:
+    """Return one row per language; `similarities` are mean cosines of vectors before and after."""
+    size = next(iter(losses.values()))
+    share = 100 * size.rows_after / size.rows_before
+    title = f"{size.rows_after:,} of {size.rows_before:,} tokens kept ({share:.1f} %)"
+    headings = ["language", "sentences", "same tokens", "tokens", "unknown"]
+    rows = []
+    for language, loss in losses.items():
+        before = 100 * loss.unknown_before / max(1, loss.tokens_before)
+        after = 100 * loss.unknown_after / max(1, loss.tokens_after)
+        row = [
+            language_name(language),
+            f"{loss.sentences:,}",
+            f"{100 * loss.same_share:.2f} %",
+            f"{100 * loss.growth:+.3f} %",
+            f"{before:.3f} → {after:.3f} %",
+        ]
+        rows.append([*row, *([f"{similarities[language]:.5f}"] if similarities else [])])
+    headings += ["cosine"] if similarities else []
+    return text_table("trimming", title, headings, rows, ["On held-out sentences."])

@@ -1,0 +1,340 @@
+"""Training both vocabularies: the sample, the process, the layout."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import PARTS, sentences
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, RobertaTokenizer
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.unigram import (
+    _cut,
+    _feed,
+    round_scores,
+    sample_counts,
+    sample_sentences,
+    train_model,
+    train_unigram,
+)
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def _children(parent: int) -> list[int]:
+    """Return the ids of a process's children."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+def _trainers() -> list[int]:
+    """Return the training processes among our children."""
+    return [
+        pid
+        for pid in _children(os.getpid())
+        if b"sentencepiece_child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def _wait_until_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_the_model_is_the_one_sentencepiece_trains_itself() -> None:
+    lines = [*sentences("en"), *sentences("ru"), "two\nlines", "ﬁ\u0301 ½"]
+    writer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=writer,
+        model_type="unigram",
+        vocab_size=80,
+        character_coverage=0.9995,
+        num_threads=4,
+        minloglevel=2,
+    )
+    expected = sentencepiece.SentencePieceProcessor(model_proto=round_scores(writer.getvalue()))
+    found = sentencepiece.SentencePieceProcessor(model_proto=train_model(lines, 80, None, "test"))
+    assert _pieces(found) == _pieces(expected)
+
+
+def test_scores_add_up_exactly_in_32_bits() -> None:
+    model = train_model(sentences("en"), 45, None, "test")
+    scores = [
+        score for _, score in _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
+    ]
+    total = np.float32(0)
+    for score in scores * 30:
+        total += np.float32(score)
+    assert total == np.sum(np.array(scores * 30, np.float64))
+    assert len(set(scores)) > 10
+    assert -16_384 < total < -4_000
+
+
+def _pieces(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
+    return [(model.id_to_piece(i), model.get_score(i)) for i in range(len(model))]
+
+
+def test_long_sentences_are_not_lost() -> None:
+    long = " ".join(islice(cycle(["alpha", "beta"]), 2_000)) + " " + "омега " * 50
+    vocabulary = train_unigram([long, *sentences("en")], 48).get_vocab()
+    assert {"▁alpha", "▁омега"} <= vocabulary.keys()
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(text=st.text(max_size=60), times=st.integers(1, 400))
+def test_cutting_keeps_every_character(text: str, times: int) -> None:
+    parts = _cut(text * times)
+    assert b"".join(parts).decode() == (text * times).replace("\n", " ")
+    assert all(len(part) <= 4_192 and part.decode() is not None for part in parts)
+    if " " in text:
+        assert all(part.startswith(b" ") for part in parts[1:])
+
+
+@linux
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MetaXLMError("sw.txt: damaged")])
+def test_an_interruption_ends_the_process(error: BaseException) -> None:
+    def interrupted() -> Iterator[str]:
+        yield from sentences("en") * 100
+        assert len(_trainers()) == 1
+        raise error
+
+    with pytest.raises(error if isinstance(error, type) else type(error)):
+        train_unigram(interrupted(), 45)
+    assert _trainers() == []
+
+
+@linux
+def test_a_killed_process_is_reported() -> None:
+    def killing() -> Iterator[str]:
+        yield from sentences("en")
+        os.kill(_trainers()[0], signal.SIGKILL)
+        yield from sentences("en") * 1_000
+
+    with pytest.raises(MetaXLMError, match=r"ended by signal 9.*lower vocabulary.sample_sentences"):
+        train_unigram(killing(), 45)
+
+
+PROGRAM = """
+import itertools
+from metaxlm.vocab.unigram import train_model
+words = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
+lines = (" ".join(words[i % 7919 : i % 7919 + 30]) for i in range(60_000))
+print("go", flush=True)
+train_model(lines, 2_000, 60_000, "test")
+"""
+
+
+@linux
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_process_ends_with_its_parent(end: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        assert program.stdout is not None
+        shown = ""
+        while "60,000/60,000" not in shown:  # all is read, training is under way
+            shown = program.stdout.readline()
+            assert shown, "the program ended early"
+        (trainer,) = _children(program.pid)
+        program.send_signal(end)
+        program.wait(timeout=10)
+        assert _wait_until_gone(trainer)
+
+
+def test_feeding_needs_no_memory() -> None:
+    command = [sys.executable, "-c", "import sys\nwhile sys.stdin.buffer.read(1 << 20): pass"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        tracemalloc.start()
+        _feed(process, (f"{i} " * 100 for i in range(20_000)), lambda *_: None)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 3 << 20
+
+
+def test_coverage_decides_which_characters_are_known() -> None:
+    lines = [*sentences("en") * 4, "ψ"]
+    assert "ψ" not in train_unigram(lines, 40, coverage=0.999).get_vocab()
+    assert "ψ" in train_unigram(lines, 40, coverage=1.0).get_vocab()
+
+
+def _draw(count: int, wanted: int, seed: int) -> list[int]:
+    names = [f"{number}" for number in range(count)]
+    sample = sample_sentences({"en": names}, {"en": count}, {"en": wanted}, seed)
+    return [int(name) for name in sample]
+
+
+def test_the_sample_is_rebalanced_and_repeats_nothing() -> None:
+    counts = {"en": 10_000, "sw": 100}
+    wanted = sample_counts(counts, 0.5, 10**9)
+    assert wanted["en"] / wanted["sw"] == pytest.approx(10, rel=0.02)
+    assert wanted["sw"] == 100
+    assert sum(sample_counts(counts, 0.5, 110).values()) == 110
+    texts = {code: [f"{code} {i}" for i in range(n)] for code, n in counts.items()}
+    sample = list(sample_sentences(texts, counts, wanted, seed=1))
+    assert len(sample) == len(set(sample)) == sum(wanted.values())
+    assert sample == list(sample_sentences(texts, counts, wanted, seed=1))
+    assert sample != list(sample_sentences(texts, counts, wanted, seed=2))
+
+
+def test_an_empty_language_gives_nothing() -> None:
+    counts = {"en": 50, "sw": 0}
+    wanted = sample_counts(counts, 0.7, 20)
+    assert wanted == {"en": 20, "sw": 0}
+    texts = {"en": map(str, range(50)), "sw": iter([])}
+    assert len(list(sample_sentences(texts, counts, wanted, seed=1))) == 20
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2, 70_000, 199_999, 200_000])
+def test_several_blocks_give_the_exact_number(wanted: int) -> None:
+    sample = _draw(200_000, wanted, seed=3)
+    assert len(sample) == wanted
+    assert sample == sorted(set(sample))
+
+
+def test_every_sentence_is_as_likely_as_any_other() -> None:
+    count, wanted, draws = 150_000, 50_000, 12
+    hits = np.zeros(count, int)
+    for seed in range(draws):
+        hits[_draw(count, wanted, seed)] += 1
+    expected = draws * wanted / count
+    # By fifteenths of the text, by place within a block, and sentence by sentence.
+    assert hits.reshape(15, -1).mean(1) == pytest.approx(expected, rel=0.02)
+    assert [hits[i::7].mean() for i in range(7)] == pytest.approx([expected] * 7, rel=0.02)
+    assert hits.var() == pytest.approx(expected * (1 - wanted / count), rel=0.05)
+
+
+def test_memory_does_not_grow_with_the_corpus() -> None:
+    peaks = []
+    for count in (150_000, 600_000):
+        texts = {"en": ("x" for _ in range(count))}
+        tracemalloc.start()
+        taken = sum(1 for _ in sample_sentences(texts, {"en": count}, {"en": count // 3}, 1))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert taken == count // 3
+    assert peaks[1] < 1.2 * peaks[0] < 4 << 20
+
+
+LINES = [
+    "the cat sees a house.",
+    "  der  alte Mann ",
+    "кошка видит дом.",
+    "ﬁne ½ Ｗｉｄｅ …",
+    "unseen Wörter: ψ 你好, don't!",
+    "tab\there",
+]
+
+
+@pytest.mark.parametrize("name", ["multilingual_tokenizer", "monolingual_tokenizer"])
+def test_layout_of_ids(name: str, request: pytest.FixtureRequest) -> None:
+    tokenizer: PreTrainedTokenizerBase = request.getfixturevalue(name)
+    assert tokenizer.convert_tokens_to_ids(["<s>", "<pad>", "</s>", "<unk>"]) == [0, 1, 2, 3]
+    assert tokenizer.mask_token_id == len(tokenizer) - 1
+    assert tokenizer("a cat")["input_ids"][0] == 0
+    assert tokenizer("a cat")["input_ids"][-1] == 2
+    pair = tokenizer("a", "b", add_special_tokens=True)["input_ids"]
+    assert pair.count(2) == 3
+
+
+def test_size_of_a_vocabulary(multilingual_tokenizer: PreTrainedTokenizerBase) -> None:
+    assert len(multilingual_tokenizer) == 110
+    assert len(train_byte_bpe(iter(sentences("en")), 300)) == 300
+
+
+@pytest.mark.parametrize("name", ["multilingual_tokenizer", "monolingual_tokenizer"])
+def test_a_saved_tokenizer_gives_the_same_ids(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    tokenizer: PreTrainedTokenizerBase = request.getfixturevalue(name)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    for line in LINES:
+        assert loaded(line)["input_ids"] == tokenizer(line)["input_ids"]
+        assert loaded(line, line)["input_ids"] == tokenizer(line, line)["input_ids"]
+    assert loaded.mask_token_id == tokenizer.mask_token_id
+    assert loaded.all_special_ids == tokenizer.all_special_ids
+
+
+def test_training_twice_gives_the_same_vocabulary() -> None:
+    lines = [line for language in PARTS for line in sentences(language)]
+    first, second = (train_unigram(iter(lines), 100).get_vocab() for _ in range(2))
+    assert first == second
+    first, second = (train_byte_bpe(iter(lines), 400).get_vocab() for _ in range(2))
+    assert first == second
+
+
+def test_impossible_sizes_are_rejected() -> None:
+    with pytest.raises(MetaXLMError, match=r"vocabulary.size 100000: this much text gives at most"):
+        train_unigram(iter(sentences("en")), 100_000)
+    with pytest.raises(MetaXLMError, match=r"vocabulary.size 20: too small, the characters"):
+        train_unigram(iter(sentences("en")), 20)
+    with pytest.raises(MetaXLMError, match=r"monolingual_size 200: .* need 261 rows"):
+        train_byte_bpe(iter(sentences("en")), 200)
+
+
+def test_byte_bpe_is_robertas(monolingual_tokenizer: PreTrainedTokenizerBase) -> None:
+    model = json.loads(monolingual_tokenizer.backend_tokenizer.to_str())["model"]
+    roberta = RobertaTokenizer(
+        vocab=monolingual_tokenizer.get_vocab(),
+        merges=[tuple(merge) for merge in model["merges"]],
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),  # as in its published files
+        add_prefix_space=True,
+    )
+    for line in [*LINES, "a <mask> house", "naïve 🙂 \u0301", ""]:
+        assert monolingual_tokenizer(line)["input_ids"] == roberta(line)["input_ids"]
+        pair = monolingual_tokenizer(line, "a cat")["input_ids"]
+        assert pair == roberta(line, "a cat")["input_ids"]
+        if "<mask>" not in line:
+            ids = monolingual_tokenizer(line, add_special_tokens=False)["input_ids"]
+            assert monolingual_tokenizer.decode(ids).strip() == line.strip()
+
+
+def test_the_mask_includes_the_space_before_it(
+    monolingual_tokenizer: PreTrainedTokenizerBase, multilingual_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    for tokenizer in (monolingual_tokenizer, multilingual_tokenizer):
+        ids = tokenizer("the cat <mask>", add_special_tokens=False)["input_ids"]
+        assert ids == [*tokenizer("the cat", add_special_tokens=False)["input_ids"], ids[-1]]
+        assert ids[-1] == tokenizer.mask_token_id
+
+
+def test_training_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sentences("en")
+    train_unigram(iter(lines), 45, len(lines), "pieces of text")
+    shown = capsys.readouterr().out
+    assert "pieces of text: 64/64 sentences" in shown
+    assert "collecting substrings" in shown
+    assert " rounds" in shown
+    train_byte_bpe(iter(lines), 300, len(lines), "merges")
+    assert "merges: 64/64 sentences" in capsys.readouterr().out
