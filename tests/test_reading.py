@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm import reading
 from metaxlm.data.documents import Rejection, Split
 from metaxlm.data.readers import parquet
-from metaxlm.data.readers.parquet_pages import list_pages, open_parquet
+from metaxlm.data.readers.parquet import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
 from metaxlm.finetune.prediction_inputs import open_input
@@ -146,7 +146,8 @@ def test_page_headers_are_read_as_arrow_writes_them(tmp_path: Path) -> None:
 def test_a_row_above_the_limit_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MAX_RECORD_BYTES", 10)
     path = tmp_path / "de.parquet"
-    pq.write_table(pa.table({"text": ["short", "x" * 11, "short"]}), path)
+    texts = pa.table({"text": ["short", "x" * 11, "short"]})
+    pq.write_table(texts, path, use_dictionary=False)
     records = list(parquet.read_parquet(Split(path, 0, None, 1), lambda _: None))
     assert records[1] == Rejection("row_too_large", "de.parquet, row 1")
     assert len(records) == 3 and not isinstance(records[2], Rejection)

@@ -106,7 +106,7 @@ def _write_jsonl(folder: Path) -> None:
 
 def _read_jsonl(folder: Path) -> None:
     from metaxlm.data.documents import Rejection, Split
-    from metaxlm.data.readers.jsonl import read_jsonl
+    from metaxlm.data.readers.lines import read_jsonl
 
     for record in read_jsonl(Split(folder / "de.jsonl.xz"), lambda _: None):
         if isinstance(record, Rejection):

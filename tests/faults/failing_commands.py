@@ -74,7 +74,7 @@ TIMED = (
 STAGES = (
     "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report",
 )  # fmt: skip
-SLOW = 6
+SLOW = 8
 """Failing calls of commands that draw figures or start worker processes."""
 ENDINGS = {".html": b"</html>", ".svg": b"</svg>", ".pdf": b"%%EOF"}
 

@@ -119,14 +119,14 @@ def _zstd(data: bytes) -> bytes:
     weight=2,
 )  # fmt: skip
 def _read_text_corpus(folder: Path) -> None:
-    from metaxlm.data.readers.text import read_text
+    from metaxlm.data.readers.lines import read_text
 
     _read_corpus(folder, "text", read_text)
 
 
 @_reader("corpus jsonl", _files(de__jsonl=_JSONL, fr__jsonl__xz=lzma.compress(_JSONL.encode())))
 def _read_jsonl_corpus(folder: Path) -> None:
-    from metaxlm.data.readers.jsonl import read_jsonl
+    from metaxlm.data.readers.lines import read_jsonl
 
     _read_corpus(folder, "jsonl", read_jsonl)
 

@@ -12,15 +12,11 @@ from tests.faults.programs import needs_compiler, run_program
 @needs_compiler
 @pytest.mark.parametrize(
     ("share", "kind", "num_failures"),
-    [(0.15, "few", 8), pytest.param(1, "all", 220, marks=pytest.mark.faults)],
+    [(0.15, "few", 8), pytest.param(1, "all", 240, marks=pytest.mark.faults)],
 )
-def test_calls_of_commands_fail(
-    tmp_path: Path, share: float, kind: str, num_failures: int
-) -> None:
+def test_calls_of_commands_fail(tmp_path: Path, share: float, kind: str, num_failures: int) -> None:
     (tmp_path / "commands").mkdir()
-    commands = run_program(
-        "failing_commands", tmp_path / "commands", share, kind, disk=tmp_path
-    )
+    commands = run_program("failing_commands", tmp_path / "commands", share, kind, disk=tmp_path)
     print("| command | calls | failed | one line | complete all the same | wrong | seconds |")
     wrong, total = [], 0
     for name, found in commands.items():

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
+from importlib import import_module
 from itertools import compress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -243,22 +244,9 @@ def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Itera
 
 def _choose_reader(recipe: CorpusRecipe) -> Reader:
     """Return the reader of a corpus source."""
-    if recipe.source == "text":
-        from metaxlm.data.readers.text import read_text
-
-        return read_text
-    if recipe.source == "jsonl":
-        from metaxlm.data.readers.jsonl import read_jsonl
-
-        return partial(read_jsonl, text_key=recipe.text_key)
-    if recipe.source == "parquet":
-        from metaxlm.data.readers.parquet import read_parquet
-
-        return read_parquet
-    assert recipe.source == "dump", "the built-in corpus is prepared"
-    from metaxlm.data.readers.dump import read_dump
-
-    return read_dump
+    module = "lines" if recipe.source in ("text", "jsonl") else recipe.source
+    read: Reader = getattr(import_module(f"metaxlm.data.readers.{module}"), f"read_{recipe.source}")
+    return partial(read, text_key=recipe.text_key) if recipe.source == "jsonl" else read
 
 
 def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from metaxlm.data.readers.parquet_pages import (
+from metaxlm.data.readers.parquet import (
     LARGE_BYTES,
     MAX_EXPANSION,
     check_table,

@@ -7,7 +7,7 @@ import pytest
 
 from metaxlm.data.documents import Split
 from metaxlm.data.readers.inputs import Source, find_inputs, split_input
-from metaxlm.data.readers.windows import WINDOW_BYTES
+from metaxlm.data.readers.lines import WINDOW_BYTES
 from metaxlm.errors import MetaXLMError
 
 DUMP = "wiki-20240101-pages-articles"

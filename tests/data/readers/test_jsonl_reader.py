@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaxlm.data.documents import Document, Record, Rejection
 from metaxlm.data.readers.inputs import split_input
-from metaxlm.data.readers.jsonl import read_jsonl
+from metaxlm.data.readers.lines import read_jsonl
 from metaxlm.errors import MetaXLMError
 
 from .conftest import ReadAll, rejections_of, thorough, whole, zstd

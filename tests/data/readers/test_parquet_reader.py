@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaxlm.data.documents import Document, Rejection
-from metaxlm.data.readers.characters import tidy_document
+from metaxlm.data.documents import Document, Rejection, tidy_document
 from metaxlm.data.readers.inputs import split_input
 from metaxlm.data.readers.parquet import read_parquet
 from metaxlm.errors import MetaXLMError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaxlm.data.documents import Document, Rejection
 from metaxlm.data.readers.inputs import split_input
-from metaxlm.data.readers.text import MAX_DOCUMENT_LINES, read_text
+from metaxlm.data.readers.lines import MAX_DOCUMENT_LINES, read_text
 from metaxlm.errors import MetaXLMError
 
 from .conftest import ReadAll, lines_of, rejections_of, thorough, whole, zstd

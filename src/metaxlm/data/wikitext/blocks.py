@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metaxlm.data.wikitext.elements import HOLE
-from metaxlm.data.wikitext.site import read_words
+from metaxlm.data.wikitext.site import WORDS
 from metaxlm.scripts import UNSPACED_CHARACTERS
 
 MIN_SENTENCE_WORDS = 4
@@ -40,7 +40,7 @@ _SENTENCE_END = re.compile(r"[.!?;…。！？；｡।॥۔؟؛։።།၊။�
 _CATALOG_NUMBER = re.compile(r"\b(?:ISBN|ISSN|OCLC|LCCN|ASIN|PMID|ISMN)\b[\s:]*[\dX]|\bdoi:", re.I)
 _LETTER = re.compile(r"[^\W\d_]")
 
-_VARIANT_LANGUAGES = read_words("ban crh gan iu kk ku sh shi sr tg uz wuu zh zh-yue")
+_VARIANT_LANGUAGES = WORDS["variant_languages"]
 _MARKUP = re.compile(r"-\{([^{}]*)\}-")
 _VARIANT = re.compile(r"(?:^|;)\s*([a-z]{2,3}(?:-[a-z]+)*)\s*:")
 # Rules for the conversion of other text, which show nothing themselves.

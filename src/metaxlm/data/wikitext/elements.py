@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from metaxlm.data.wikitext.site import read_words
+from metaxlm.data.wikitext.site import WORDS
 
 HOLE = "\ufdd0"
 """The place of a removed part; `tidy` closes it."""
@@ -32,23 +32,11 @@ _ANY = re.compile("[\ufdd0-\ufdef]")
 _MARKED = re.compile(f"[{NOTHING}-\ufdef]")
 
 # These are not part of a sentence. `pre` and code are text, but not in a natural language.
-_DROPPED_BLOCKS = read_words(
-    """
-    categorytree gallery graph h1 h2 h3 h4 h5 h6 imagemap includeonly indicator inputbox
-    mapframe pre references score source syntaxhighlight table templatedata templatestyles
-    timeline
-    """
-)
-_DROPPED_INLINE = read_words("ce chem hiero maplink math phonos ref")
-_DROPPED_SILENTLY = read_words("rp rt rtc")
+_DROPPED_BLOCKS = WORDS["dropped_blocks"]
+_DROPPED_INLINE = WORDS["dropped_inline"]
+_DROPPED_SILENTLY = WORDS["dropped_silently"]
 _DROPPED = _DROPPED_BLOCKS | _DROPPED_INLINE | _DROPPED_SILENTLY
-_INLINE = read_words(
-    """
-    a abbr b bdi bdo big cite code data del dfn em font i ins kbd langconvert mark noinclude
-    onlyinclude q ruby rb s samp section small span strike strong sub sup time translate tt tvar
-    u var wbr
-    """
-)
+_INLINE = WORDS["inline"]
 _BLOCKS = read_words(
     """
     article aside blockquote body caption center dir div dl footer header hr html main menu nav
@@ -56,7 +44,7 @@ _BLOCKS = read_words(
     """
 )
 # A cell outside of a table counts as a list item.
-_ITEMS = read_words("dd dt li td th")
+_ITEMS = WORDS["items"]
 # Replacements of elements; the default is a hole in the line.
 _HOLES = {
     **dict.fromkeys(_DROPPED_BLOCKS, f"\n{HOLE}\n"),
