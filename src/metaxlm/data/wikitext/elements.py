@@ -37,12 +37,7 @@ _DROPPED_INLINE = WORDS["dropped_inline"]
 _DROPPED_SILENTLY = WORDS["dropped_silently"]
 _DROPPED = _DROPPED_BLOCKS | _DROPPED_INLINE | _DROPPED_SILENTLY
 _INLINE = WORDS["inline"]
-_BLOCKS = read_words(
-    """
-    article aside blockquote body caption center dir div dl footer header hr html main menu nav
-    noscript ol p poem tbody tfoot thead tr ul
-    """
-)
+_BLOCKS = WORDS["blocks"]
 # A cell outside of a table counts as a list item.
 _ITEMS = WORDS["items"]
 # Replacements of elements; the default is a hole in the line.

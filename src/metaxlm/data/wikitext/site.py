@@ -62,7 +62,7 @@ WORDS = {
     key: frozenset(words.split())
     for key, words in (line.split("\t") for line in _read("words.tsv").splitlines())
 }
-"""Prefixes of links to other languages and projects, kinds of HTML tags, languages with variants."""
+"""Prefixes of links to other wikis, kinds of HTML tags, and languages with variants."""
 _NAMES = _read_names()
 # Namespaces and redirects have the names of all languages together: they hardly ever clash.
 _FILES = frozenset().union(*_NAMES["file"].values())
