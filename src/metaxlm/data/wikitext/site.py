@@ -40,13 +40,14 @@ def fold(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def _read(name: str) -> str:
+def read_data(name: str) -> str:
+    """Return a data file of this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _read_names() -> dict[str, dict[str, frozenset[str]]]:
     """Return the folded names by column and language."""
-    text = _read("names.tsv")
+    text = read_data("names.tsv")
     rows = {row.pop("language"): row for row in csv.DictReader(text.split("\n"), delimiter="\t")}
     return {
         column: {
@@ -60,7 +61,7 @@ def _read_names() -> dict[str, dict[str, frozenset[str]]]:
 
 WORDS = {
     key: frozenset(words.split())
-    for key, words in (line.split("\t") for line in _read("words.tsv").splitlines())
+    for key, words in (line.split("\t") for line in read_data("words.tsv").splitlines())
 }
 """Prefixes of links to other wikis, kinds of HTML tags, and languages with variants."""
 _NAMES = _read_names()
