@@ -32,10 +32,7 @@ WEIGHTS = [20_000, 60_000, 40_000, 0, 20_000]
 
 
 def run(
-    folder: Path,
-    weights: Sequence[int],
-    faults: Mapping[int, str] | None = None,
-    workers: int = 2,
+    folder: Path, weights: Sequence[int], faults: Mapping[int, str] | None = None, workers: int = 2
 ) -> None:
     tasks = make_tasks(folder, range(len(weights)), faults)
     run_tasks(perform, tasks, weights, folder / "work", EngineRecipe(workers=workers), "some work")

@@ -19,9 +19,7 @@ SHARES = {"en": 0.6, "de": 0.3, "sw": 0.1}
 
 
 def make_schedule(
-    seed: int = 3,
-    batch_size: int = 7,
-    held_out: Mapping[str, np.ndarray] | None = None,
+    seed: int = 3, batch_size: int = 7, held_out: Mapping[str, np.ndarray] | None = None
 ) -> Schedule:
     return Schedule(lambda step: SHARES, SIZES, batch_size, seed, held_out)
 

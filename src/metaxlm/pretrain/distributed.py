@@ -322,10 +322,7 @@ class DistributedContext:
 def local_place() -> tuple[int, int]:
     """Return this process's number on its machine, and the number of processes there."""
     rank, size = _read_environment()
-    return (
-        int(os.environ.get("LOCAL_RANK", rank)),
-        int(os.environ.get("LOCAL_WORLD_SIZE", size)),
-    )
+    return (int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
 
 def _read_environment() -> tuple[int, int]:
