@@ -94,7 +94,7 @@ def run_job(
         end = str(stop)
     note = {"end": end, "samples": source.seen}
     (folder / f"rank-{world.rank}.json").write_text(json.dumps(note), encoding="utf-8")
-    world.barrier()
+    world.broadcast(None)  # wait for all
     if job.copy is not None and world.is_main:
         shutil.copytree(folder, job.copy)
 

@@ -109,11 +109,6 @@ def test_a_rejected_page_costs_only_itself(tmp_path: Path, case: str) -> None:
     assert str(path) in records[1].where  # type: ignore[union-attr]
 
 
-def test_a_rejection_names_its_page(tmp_path: Path) -> None:
-    path = write(tmp_path / "de.xml", page(title="Mühle", text="{{x}}"))
-    assert read(path)[0].where == f"{path}: page 'Mühle'"  # type: ignore[union-attr]
-
-
 def test_the_newest_revision_of_a_history_counts(tmp_path: Path) -> None:
     old = b"<revision><text>Alt und falsch.</text></revision>"
     path = write(tmp_path / "de.xml", page().replace(b"    <revision>", old + b"<revision>"))
@@ -160,18 +155,6 @@ def test_the_end_of_a_huge_page_is_found_across_chunks(tmp_path: Path) -> None:
     path = write(tmp_path / "de.xml", before, b"x" * filling, after)
     assert path.read_bytes().index(b"</page>") == end
     assert outcomes(read(path)) == ["-page_too_large"]
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "de.xml.gz"
-    pages = page(text="#REDIRECT [[Rad]] " + "Wasser. " * 500) * 100
-    path.write_bytes(gzip.compress(HEAD + pages * 50 + FOOT, compresslevel=1))
-    tracemalloc.start()
-    num_records = sum(1 for _ in read_dump(whole(path), lambda _: None))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert num_records == 5_000 and len(pages) * 50 > 20_000_000
-    assert peak < 6 << 20
 
 
 def test_a_file_cut_in_a_page_is_told(tmp_path: Path) -> None:
@@ -249,13 +232,6 @@ def test_streams_may_end_within_the_last_tag(tmp_path: Path) -> None:
     path = tmp_path / "de.xml.bz2"
     path.write_bytes(b"".join(map(bz2.compress, [data[:-5], data[-5:]])))
     assert [outcomes(read(split)) for split in split_dump(path, 1)] == [["Mühle"], []]
-
-
-def test_one_stream_is_one_split(tmp_path: Path) -> None:
-    for ending, compress in ((".bz2", bz2.compress), (".gz", gzip.compress)):
-        path = tmp_path / f"de.xml{ending}"
-        path.write_bytes(compress(HEAD + page() * 100 + FOOT))
-        assert split_dump(path, 100) == [whole(path)]
 
 
 def test_data_that_looks_like_a_stream_is_none(tmp_path: Path) -> None:

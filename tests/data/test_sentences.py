@@ -127,13 +127,6 @@ def test_a_long_quotation_is_split_and_a_short_one_is_not() -> None:
     assert len(split_sentences(quoted, "ja")) > 50
 
 
-def test_an_opening_quotation_mark_goes_with_what_it_opens() -> None:
-    text = "»Eins ist lang genug. Zwei ist auch da.« sagte er. " * 9 + "»Drei steht allein.«"
-    found = split_sentences(f"({text})", "de")
-    assert len(found) > 9
-    assert not any(sentence.endswith(("»", "(")) for sentence in found)
-
-
 def test_long_sentences_are_cut_at_clauses_and_then_at_spaces() -> None:
     clause = "und so ging es immer weiter und weiter fort; "
     found = split_sentences("Wirklich wahr: " + clause * 57, "de")

@@ -10,9 +10,9 @@ from tests.conftest import sentences
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data import shards
-from metaxlm.data.shards import ShardWriter, open_shard, token_dtype, write_shard
+from metaxlm.data.shards import ShardWriter, open_shard, write_shard
 from metaxlm.errors import MetaXLMError
-from metaxlm.manifest import find_damage, read_manifest
+from metaxlm.manifest import find_damage
 
 LINES = ["the cat sees a house.", "my sister", "", "der alte Mann", "ψ"]
 
@@ -78,21 +78,6 @@ def test_progress_counts_the_bytes_of_the_text(
     writer = ShardWriter(multilingual_tokenizer.backend_tokenizer)
     writer.write_part(tmp_path / "part", LINES, done.append)
     assert sum(done) == sum(len(line.encode()) for line in LINES)
-
-
-def test_ids_take_the_narrowest_type() -> None:
-    assert np.dtype(token_dtype(65_536)).itemsize == 2
-    assert np.dtype(token_dtype(65_537)).itemsize == 4
-
-
-def test_the_manifest_says_what_made_it(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
-    write_shard(tmp_path / "en", LINES, multilingual_tokenizer)
-    manifest = read_manifest(tmp_path / "en")
-    assert manifest["dtype"] == "<u2"
-    assert {"metaxlm", "tokenizers", "tokenizer", "counts"} < set(manifest)
-    assert set(manifest["files"]) == {"tokens.bin", "offsets.bin"}
 
 
 def test_damage_is_named(tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase) -> None:

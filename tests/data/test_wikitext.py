@@ -444,8 +444,3 @@ def test_no_page_is_slow(case: str) -> None:
     is_disambiguation(page, Site("en"))
     is_redirect(page)
     assert time.process_time() - start < 0.5 + len(page) / 300_000
-
-
-def test_huge_page_is_its_paragraphs() -> None:
-    paragraph = "The mill is old. [[Mill|It]] {{x|y}} turns.<ref>z</ref>\n\n"
-    assert clean_page(paragraph * 20_000, GERMAN) == ["The mill is old. It turns."] * 20_000

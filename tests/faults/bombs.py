@@ -232,7 +232,7 @@ def run(folder: Path, name: str, limit: int) -> dict[str, Any]:
             read(folder)
             told = "read"
         except MetaXLMError as error:
-            told = f"refused: {error}"
+            told = f"rejected: {error}"
         except BaseException as error:
             told = f"{type(error).__name__}: {str(error)[:200]}"
         found = {"outcome": told, "peak": _measure("VmHWM") - before}

@@ -15,7 +15,7 @@ from tests.trainings import Source, Training, crash, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import Shard
-from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.pretrain.code_switching import Switching, SwitchTable, ends_words, make_switch_table
 from metaxlm.recipe import TrainingRecipe
 from metaxlm.vocab.byte_bpe import train_byte_bpe
@@ -58,17 +58,6 @@ def switched(
     shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, switch_all: Switching
 ) -> BatchSource:
     return BatchSource(shards, multilingual_tokenizer, BATCHES, 1, switching=switch_all)
-
-
-def test_a_table_tells_what_it_was_made_of(
-    table: SwitchTable, multilingual_tokenizer: Tokenizer
-) -> None:
-    assert table.count_pieces() == {"en": 4, "de": 2, "ru": 0}
-    ids = multilingual_tokenizer.convert_tokens_to_ids
-    for language, words in WORDS.items():
-        for word, groups in words.items():
-            assert table.find(language, ids(word)) == [ids(group) for group in groups]
-    assert table.find("ru", ids("▁cat")) == table.find("en", ids("▁Hund")) == []
 
 
 def test_whole_words_with_translations_switch_and_nothing_else(
@@ -137,22 +126,6 @@ def test_steps_rows_columns_and_seeds_switch_differently(
     assert (ids_BL[:, :-1] != cat).all()
 
 
-def test_a_block_is_switched_anew_each_time(
-    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer
-) -> None:
-    recipe = TrainingRecipe(batch_size=1, length=256)
-    the = multilingual_tokenizer.convert_tokens_to_ids("▁the")
-    table = make_switch_table({"en": {the: [[7], [8], [9]]}}, len(multilingual_tokenizer))
-    half = Switching(table, multilingual_tokenizer, 0.5)
-    english = {"en": shards["en"]}
-    source = BatchSource(english, multilingual_tokenizer, recipe, 1, switching=half)
-    shown: dict[Sample, set[bytes]] = {}
-    for step in range(40):
-        piece = source.micro_batch(step)
-        shown.setdefault(piece.samples[0], set()).add(piece.ids_BL.numpy().tobytes())
-    assert sum(map(len, shown.values())) == 40 > 4 * len(shown)
-
-
 @pytest.mark.parametrize("probability", [0.02, 0.3])
 def test_shares_are_as_asked_for(multilingual_tokenizer: Tokenizer, probability: float) -> None:
     # One language with one translation, one with three: the languages are equally likely.
@@ -181,12 +154,6 @@ def test_held_out_blocks_stay_as_they_are(plain: BatchSource, switched: BatchSou
             plain.held_out(language), switched.held_out(language), strict=True
         ):
             assert torch.equal(before.ids_BL, after.ids_BL)
-
-
-def test_what_is_drawn_and_masked_stays_the_same(plain: BatchSource, switched: BatchSource) -> None:
-    assert plain.samples(9) == switched.samples(9)
-    assert plain.mask_key(9) == switched.mask_key(9)
-    assert plain.micro_batch(9, 1, 2).dropout_seed == switched.micro_batch(9, 1, 2).dropout_seed
 
 
 def test_words_end_before_words_and_punctuation() -> None:

@@ -124,12 +124,6 @@ def test_shapes_are_fixed_and_unused_slots_are_harmless(
             assert torch.equal(restored.view_as(ids), ids.long())
 
 
-def test_all_can_be_chosen(multilingual_tokenizer: PreTrainedTokenizerBase) -> None:
-    ids, lengths, rows = make_rows(multilingual_tokenizer, 20)
-    masked = make_masking(multilingual_tokenizer, mask_probability=1.0)(ids, lengths, rows, 7, 1.0)
-    assert torch.equal(find_chosen(masked).sum(1), lengths)
-
-
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_masks_depend_on_the_row_and_not_on_the_micro_batch(
     multilingual_tokenizer: PreTrainedTokenizerBase, whole_words: bool
@@ -297,17 +291,6 @@ def test_words_are_chosen_until_the_budget_is_spent(
     positions = {int(p) for w in chosen for p in range(starts[w], starts[w] + sizes[w])}
     assert set(columns[0, : int(used)].tolist()) == positions
     assert len(set(columns[0].tolist())) == most
-
-
-def test_a_scheduled_rate_needs_room_for_its_largest(
-    multilingual_tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    masking = make_masking(multilingual_tokenizer, mask_probability={0: 0.4, 100: 0.1})
-    assert masking.most_chosen(LENGTH) == 17
-    ids, lengths, rows = make_rows(multilingual_tokenizer)
-    for rate in (0.4, 0.1):
-        chosen = find_chosen(masking(ids, lengths, rows, 7, rate))
-        assert chosen.sum() / lengths.sum() == pytest.approx(rate, abs=0.005)
 
 
 @pytest.mark.parametrize("whole_words", [False, True])

@@ -107,13 +107,6 @@ def test_blocks_keep_neighbors_together() -> None:
     assert np.mean(adjacent) > 0.8
 
 
-def test_very_short_sentences_fill_blocks_too() -> None:
-    (packing,) = pack([np.full(10_000, 2)], 511)
-    sizes = [len(block) for block in list_blocks(packing)]
-    # 255 sentences make 510 tokens; a lane of 16 x 511 sentences ends with a rest.
-    assert sizes == [255] * 32 + [16] + [255] * 7 + [39]
-
-
 @pytest.mark.parametrize("wrong", [0, 12])
 def test_a_sentence_without_a_place_is_a_programmers_mistake(wrong: int) -> None:
     with pytest.raises(AssertionError, match="would never be placed"):

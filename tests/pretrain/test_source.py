@@ -81,36 +81,6 @@ def test_a_batch_that_cannot_be_cut_is_refused(source: BatchSource) -> None:
         source.micro_batch(0, 0, 3)
 
 
-def test_a_micro_batch_restores_the_text_it_was_made_from(
-    source: BatchSource, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
-    batch = source.micro_batch(3)
-    assert batch.ids_BL.shape == (8, 32)
-    assert batch.ids_BL.dtype == batch.lengths_B.dtype == torch.int32
-    assert (batch.ids_BL[:, 0] == multilingual_tokenizer.bos_token_id).all()
-    real = batch.ids_BL != multilingual_tokenizer.pad_token_id
-    assert torch.equal(real, torch.arange(32) < batch.lengths_B[:, None])
-    assert batch.num_tokens == int(real.sum())
-    text = multilingual_tokenizer.decode(batch.ids_BL[0][real[0]], skip_special_tokens=True)
-    assert text.count(".") == (batch.ids_BL[0] == multilingual_tokenizer.eos_token_id).sum() > 1
-
-
-def test_a_block_is_masked_anew_each_time(
-    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
-    recipe = TrainingRecipe(batch_size=1, length=256)
-    source = BatchSource({"de": shards["de"]}, multilingual_tokenizer, recipe, 1)
-    masking = Masking(multilingual_tokenizer, recipe, torch.device("cpu"))
-    masks: dict[tuple[str, int], list[list[int]]] = {}
-    for step in range(12):
-        batch = source.micro_batch(step)
-        masked = masking(batch.ids_BL, batch.lengths_B, batch.rows_B, source.mask_key(step), 0.15)
-        masks.setdefault(batch.samples[0], []).append(masked.positions_M.tolist())
-    repeated = [rows for rows in masks.values() if len(rows) > 1]
-    assert repeated
-    assert all(rows[0] != rows[1] for rows in repeated)
-
-
 def test_held_out_blocks_are_shown_by_no_step(source: BatchSource) -> None:
     held = {
         sample
@@ -167,18 +137,6 @@ def test_what_a_teacher_prepares_travels_with_the_micro_batch(
     batch = source.micro_batch(4, 1, 2)
     assert batch.extra == (batch.samples, source.samples(4))
     assert source.held_out("en")[0].extra is None
-
-
-def test_little_is_padding(source: BatchSource) -> None:
-    batches = [source.micro_batch(step) for step in range(60)]
-    seen = sum(batch.num_tokens for batch in batches)
-    assert 1 - seen / (60 * 8 * 32) == pytest.approx(source.padding_share, abs=0.02)
-    assert source.padding_share < 0.15
-
-
-def test_micro_batches_stay_where_they_are_on_the_cpu(source: BatchSource) -> None:
-    batch = source.micro_batch(0)
-    assert batch.to(torch.device("cpu")) is batch
 
 
 @pytest.mark.gpu
@@ -252,15 +210,6 @@ def test_rows_of_all_languages_are_read_together(
     expected = [read_slowly(shard, length) for shard in shards]
     for part in (rows, rows[:3]):
         assert read(blocks, part, length) == [expected[language][block] for language, block in part]
-
-
-def test_blocks_hold_whole_sentences_between_their_special_tokens() -> None:
-    blocks = open_blocks([make_shard([3, 2, 4, 1])], 9)
-    assert read(blocks, [(0, 0), (0, 1)], 9) == [
-        [0, 10, 11, 12, 2, 13, 14, 2],
-        [0, 15, 16, 17, 18, 2, 19, 2],
-    ]
-    assert blocks.padding_share == pytest.approx(2 / 18)
 
 
 def test_a_sentence_longer_than_a_block_is_cut_and_keeps_its_end() -> None:

@@ -107,19 +107,6 @@ def test_steps_are_those_of_torch(
         torch.testing.assert_close(found_parameter, parameter, atol=2e-5, rtol=0, msg=name)
 
 
-def test_totals_add_up_until_they_are_reset(
-    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
-    case = Case(shards, multilingual_tokenizer)
-    losses = case.train(1, steps=4)
-    totals = case.step.totals
-    assert int(totals.steps) == 4
-    assert float(totals.loss) == pytest.approx(sum(losses), rel=1e-9)
-    totals.reset()
-    assert (int(totals.steps), float(totals.loss)) == (0, 0.0)
-    assert float(totals.last_loss) == losses[-1]
-
-
 def test_bfloat16_products_change_the_loss_a_little(
     shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
 ) -> None:

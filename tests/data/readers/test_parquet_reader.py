@@ -67,12 +67,6 @@ def test_wikipedia_rows_become_documents(path: Path, read_all: ReadAll) -> None:
     ]
 
 
-def test_rows_are_numbered_through_the_file(path: Path, read_all: ReadAll) -> None:
-    write(path, {"text": [*["x"] * 499, None]}, row_group_size=200)
-    *_, last = read_all(read_parquet, split_input(path, "parquet", 1)[-1])
-    assert last == Rejection("no_text", "train-00000-of-00001.parquet, row 499")
-
-
 def test_row_groups_are_split_by_their_bytes(path: Path) -> None:
     write(path, {"text": [f"{n:0999}" for n in range(400)]}, row_group_size=100, compression=None)
     splits = split_input(path, "parquet", 150_000)
