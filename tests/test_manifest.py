@@ -87,7 +87,7 @@ def test_a_folder_with_its_own_manifest_answers_for_itself(folder: Path) -> None
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"seal": "0"}', "{", "null"])
-def test_what_is_not_sealed_is_refused(tmp_path: Path, content: str) -> None:
+def test_unsealed_content_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(MetaXLMError, match=r"x\.json:"):
         read_sealed(tmp_path / "x.json")

@@ -77,20 +77,20 @@ def test_zeros_between_streams_are_padding(tmp_path: Path, ending: str) -> None:
 
 
 @every_compression
-def test_compressed_data_under_a_plain_name_is_refused(tmp_path: Path, ending: str) -> None:
+def test_compressed_data_under_a_plain_name_is_rejected(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path / "en.txt", COMPRESS[ending](TEXT))
     with pytest.raises(MetaXLMError, match=rf"rename it to en\.txt\{ending}$"):
         read(path)
 
 
-def test_compressed_data_under_another_ending_is_refused(tmp_path: Path) -> None:
+def test_compressed_data_under_another_ending_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "en.txt.gz", bz2.compress(TEXT))
     with pytest.raises(MetaXLMError, match=r"rename it to en\.txt\.bz2$"):
         read(path)
 
 
 @every_compression
-def test_plain_data_under_a_compressed_name_is_refused(tmp_path: Path, ending: str) -> None:
+def test_plain_data_under_a_compressed_name_is_rejected(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path / f"en.txt{ending}", TEXT)
     with pytest.raises(MetaXLMError, match=rf"not \{ending} data.*'0 l.*rename"):
         read(path)

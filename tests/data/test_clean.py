@@ -51,7 +51,7 @@ def test_length_limits() -> None:
     assert verdicts == ["too_short", None, None, "too_long"]
 
 
-def test_nothing_else_is_judged_unless_the_recipe_says_so() -> None:
+def test_other_filters_are_off_by_default() -> None:
     assert judge("en", TEXTS["ru"], CleaningRecipe()) is None
     assert judge("en", TEXTS["de"], SCRIPT) is None
     assert judge("th", TEXTS["en"], CleaningRecipe(min_language_characters=10)) is None
@@ -73,7 +73,7 @@ def test_only_its_own_scripts_are_kept(corpus: str, language: str) -> None:
     assert judge(corpus, TEXTS[language], SCRIPT) == expected
 
 
-def test_short_paragraphs_are_not_judged_by_language() -> None:
+def test_short_paragraphs_are_not_filtered_by_language() -> None:
     short = "Der Hund schläft unter dem alten Baum."
     assert judge("en", short, LANGUAGE) is None
     brave = CleaningRecipe(language=True, min_language_characters=len(short))

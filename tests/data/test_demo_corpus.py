@@ -170,7 +170,7 @@ def test_every_finetuned_task_reads_its_files(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("key", list(PhrasebookRecipe.model_fields))
-def test_a_size_above_the_pool_is_refused_with_its_limit(tmp_path: Path, key: str) -> None:
+def test_a_size_above_the_pool_is_rejected_with_its_limit(tmp_path: Path, key: str) -> None:
     limit = getattr(WHOLE, key)
     sizes = WHOLE.model_copy(update={key: limit + 1})
     expected = rf"^corpus\.phrasebook\.{key}: {limit + 1:,} is too large; .* has {limit:,}$"
@@ -183,7 +183,7 @@ def test_a_size_above_the_pool_is_refused_with_its_limit(tmp_path: Path, key: st
 @pytest.mark.parametrize(
     ("languages", "expected"), [(["de"], "add en"), (["en", "sw"], "no text in sw; choose .* zh$")]
 )
-def test_unusable_languages_are_refused(
+def test_unusable_languages_are_rejected(
     tmp_path: Path, languages: list[str], expected: str
 ) -> None:
     with pytest.raises(MetaXLMError, match=expected):

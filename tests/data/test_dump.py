@@ -157,20 +157,20 @@ def test_the_end_of_a_huge_page_is_found_across_chunks(tmp_path: Path) -> None:
     assert outcomes(read(path)) == ["-page_too_large"]
 
 
-def test_a_file_cut_in_a_page_is_told(tmp_path: Path) -> None:
+def test_a_file_cut_in_a_page_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "de.xml", page(title="A"), page(title="B")[:-30], foot=b"")
     with pytest.raises(MetaXLMError, match=r"de\.xml: cut short in page 'B'; fetch it again"):
         read(path)
 
 
 @pytest.mark.parametrize("foot", [b"", b"</media", b"\n"])
-def test_a_file_cut_between_pages_is_told(tmp_path: Path, foot: bytes) -> None:
+def test_a_file_cut_between_pages_is_an_error(tmp_path: Path, foot: bytes) -> None:
     path = write(tmp_path / "de.xml", page(), foot=foot)
     with pytest.raises(MetaXLMError, match=r"de\.xml: cut short: it ends without </mediawiki>"):
         read(path)
 
 
-def test_truncated_bz2_is_told(tmp_path: Path) -> None:
+def test_truncated_bz2_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "de.xml.bz2"
     path.write_bytes(bz2.compress(HEAD + page() * 50 + FOOT)[:-20])
     with pytest.raises(MetaXLMError, match="damaged or cut short"):
@@ -178,7 +178,7 @@ def test_truncated_bz2_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"Das Wasser.\n", b"<html><page></page></html>", page()])
-def test_a_file_that_is_no_dump_is_told(tmp_path: Path, content: bytes) -> None:
+def test_another_file_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "de.xml"
     path.write_bytes(content)
     with pytest.raises(MetaXLMError, match="no <mediawiki> element at its start; give a MediaWiki"):
@@ -190,7 +190,7 @@ def test_a_dump_without_pages_is_empty(tmp_path: Path) -> None:
     assert len(split_dump(tmp_path / "de.xml", 10)) == 1
 
 
-def test_missing_and_misnamed_files_are_told(tmp_path: Path) -> None:
+def test_missing_and_misnamed_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match="no such file"):
         split_dump(tmp_path / "de.xml", 10)
     write(tmp_path / "de.xml.bz2", page())

@@ -1,9 +1,7 @@
-"""Dump files written by hand in ten languages, and the text a reader of the articles expects.
+"""Hand-written dumps in ten languages, and the text that a reader of the articles expects.
 
-`dumps/XX.xml` is a MediaWiki export whose pages hold the hard cases of wikitext; `dumps/XX.txt`
-says what must come out: `== TITLE` and a paragraph a line, or `-- TITLE: reason` for a rejected
-page. The expectations were written from how the rendered article reads, not from what the cleaning
-does.
+`dumps/XX.xml` is a MediaWiki export with hard cases of wikitext. `dumps/XX.txt` has the expected
+result: `== TITLE` and paragraphs, or `-- TITLE: reason` for a rejected page.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def test_too_much_damage_stops_and_names_the_place(tmp_path: Path) -> None:
     assert rejected == {"invalid_utf8": 1}
 
 
-def test_records_left_out_on_purpose_are_no_damage(tmp_path: Path) -> None:
+def test_records_left_out_on_purpose_are_not_damage(tmp_path: Path) -> None:
     write_source(tmp_path / "raw", "dump")
     path = tmp_path / "raw" / "dewiki-20240101-pages-articles.xml.bz2"
     path.write_bytes(bz2.compress(make_dump([*GERMAN, "#REDIRECT [[Haus]]"]).encode()))
@@ -238,7 +238,7 @@ def test_a_damaged_file_costs_only_its_task(tmp_path: Path) -> None:
     assert prepare(tmp_path / "raw", tmp_path, "jsonl") == EXPECTED
 
 
-def test_one_dump_for_two_languages_is_refused(tmp_path: Path) -> None:
+def test_one_dump_for_two_languages_is_rejected(tmp_path: Path) -> None:
     name = "zhwiki-20240101-pages-articles.xml.bz2"
     (tmp_path / name).write_bytes(bz2.compress(make_dump(["你好，世界。"]).encode()))
     recipe = CorpusRecipe(source="dump", path=tmp_path)

@@ -362,6 +362,10 @@ def _write_run(folder: Path) -> None:
     write_json(folder / "cells/xlm/tatoeba/en-0/cell.json", {"examples": [{"language": "de"}]})
 
 
+def _read_run(folder: Path) -> None:
+    use("analysis.run_folder:read_run")(folder)
+
+
 def _write_addition(folder: Path) -> None:
     make_run = use("tests.run.test_addition:make_run")
     make_run(folder / "published", [("xlm", "xnli", 0), ("metaxlm", "xnli", 0)])
@@ -524,7 +528,7 @@ READERS |= {
     "vectors": Reader(_write_vectors, _read_vectors, 2),
     "recipes": Reader(_files({"recipe.yaml": _RECIPE, "base.yaml": _BASE}), _read_recipes, 2),
     "manifests": Reader(_write_manifest, _read_manifest),
-    "published runs": Reader(_write_run, lambda f: use("analysis.run_folder:read_run")(f), 2),
+    "published runs": Reader(_write_run, _read_run, 2),
     "additions": Reader(
         _write_addition, lambda f: use("run.addition:add_run")(f / "published", f / "run")
     ),

@@ -127,7 +127,7 @@ def test_a_save_under_way_is_finished_when_training_fails(tmp_path: Path) -> Non
 
 
 class TestAFailedSave:
-    """A file stands where the second checkpoint's folder should be."""
+    """A file has the name of the second checkpoint's folder."""
 
     def fail(self, folder: Path, writer: CheckpointWriter, *, wait: bool = False) -> None:
         first, second = make_checkpoint(1), make_checkpoint(2)
@@ -168,7 +168,7 @@ class TestAFailedSave:
             self.fail(tmp_path, writer)
             raise RuntimeError("something else")
 
-    def test_without_a_good_one_the_next_start_begins_anew(self, tmp_path: Path) -> None:
+    def test_without_a_good_one_training_starts_from_scratch(self, tmp_path: Path) -> None:
         (tmp_path / "step-00000001").write_text("in the way")
         first = make_checkpoint(1)
         with (

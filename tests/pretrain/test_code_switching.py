@@ -167,7 +167,7 @@ def test_words_end_before_words_and_punctuation() -> None:
     bytes_tokenizer = train_byte_bpe(iter(["it's so. "] * 9), 270)
     ends = ends_words(bytes_tokenizer)
     ids = bytes_tokenizer.get_vocab()
-    # The last one is a byte that is no text on its own.
+    # The last one is an incomplete character.
     assert [bool(ends[ids[token]]) for token in ("Ġ", ".", "'", "s", "æ")] == [
         True, True, False, False, False,
     ]  # fmt: skip

@@ -137,7 +137,7 @@ def test_a_start_of_no_steps_leaves_the_model_as_it_is(training: Training, tmp_p
     assert (tmp_path / "log.jsonl").read_text() == ""
 
 
-def test_rates_and_mask_schedules_stand_in_the_log(training: Training, tmp_path: Path) -> None:
+def test_rates_and_mask_schedules_are_logged(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(
         update={"steps": 20, "log_every": 5, "mask_probability": {4: 0.3, 14: 0.1}}
     )
@@ -250,7 +250,7 @@ def test_a_rate_that_is_far_too_high_stops_the_run(training: Training, tmp_path:
         training.run(tmp_path, wild)
 
 
-def test_jumps_of_the_loss_are_logged_and_said_once(
+def test_jumps_of_the_loss_are_logged_and_printed_once(
     training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = RECIPE.model_copy(update={"log_every": 1, "held_out": 0, "steps": 20})
@@ -278,20 +278,20 @@ def test_what_counts_as_a_jump() -> None:
     assert find_spike(3.2, [3.0] * 20) is not None
 
 
-def test_a_second_run_in_the_same_folder_is_refused(training: Training, tmp_path: Path) -> None:
-    refused = []
+def test_a_second_run_in_the_same_folder_is_rejected(training: Training, tmp_path: Path) -> None:
+    rejected = []
 
     def act(step: int) -> None:
         if step == 2:
             with pytest.raises(MetaXLMError, match=f"in use by process {os.getpid()}") as error:
                 training.run(tmp_path)
-            refused.append(error)
+            rejected.append(error)
 
     training.run(tmp_path, RECIPE.model_copy(update={"steps": 4}), act=act)
-    assert refused
+    assert rejected
 
 
-def test_a_disk_without_room_for_the_checkpoints_is_refused(
+def test_a_disk_without_room_for_the_checkpoints_is_rejected(
     training: Training, tmp_path: Path
 ) -> None:
     with pytest.raises(MetaXLMError, match=r"need [\d,]+ bytes .* only [\d,]+ bytes .* are free"):
@@ -299,7 +299,7 @@ def test_a_disk_without_room_for_the_checkpoints_is_refused(
     assert not list_checkpoints(tmp_path)
 
 
-def test_a_checkpoint_of_another_model_is_refused(training: Training, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_rejected(training: Training, tmp_path: Path) -> None:
     training.run(tmp_path, RECIPE.model_copy(update={"steps": 2}))
     with pytest.raises(MetaXLMError, match=r"another model.*32.*64.*choose another folder"):
         training.run(tmp_path, model=training.make_model(hidden=64))
@@ -319,6 +319,6 @@ def test_no_thread_outlives_a_training(training: Training, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta"])
-def test_a_device_that_is_not_there_is_refused(name: str) -> None:
+def test_a_device_that_is_not_there_is_rejected(name: str) -> None:
     with pytest.raises(MetaXLMError, match="--device"):
         choose_device(name)

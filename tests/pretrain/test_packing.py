@@ -37,7 +37,7 @@ def padding(lengths: np.ndarray, length: int) -> float:
 
 @settings(deadline=None)
 @given(CAPACITY_AND_LENGTHS)
-def test_every_sentence_stands_in_one_block_in_the_order_of_the_text(
+def test_every_sentence_is_in_one_block_in_text_order(
     case: tuple[int, list[int]],
 ) -> None:
     capacity, lengths = case
@@ -91,7 +91,7 @@ def test_real_text_leaves_little_padding(language: str, characters: float) -> No
     with lzma.open(path, "rt", encoding="utf-8") as file:
         paragraphs = [line.strip() for line in islice(file, 4_000)]
     sentences = [s for text in paragraphs if text for s in split_sentences(text, language)]
-    # A token of a multilingual vocabulary has about so many characters.
+    # The mean number of characters of a token in a multilingual vocabulary.
     lengths = (np.array([len(s) for s in sentences]) / characters).astype(np.int64) + 2
     assert padding(lengths, 128) < 0.02
     assert padding(lengths, 512) < 0.02

@@ -70,7 +70,7 @@ def make_failing(
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_an_error_in_a_worker_is_raised_to_whoever_waits(
+def test_an_error_in_a_worker_is_raised_in_the_training_loop(
     shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase, workers: int
 ) -> None:
     source = make_failing(shards, multilingual_tokenizer, [])

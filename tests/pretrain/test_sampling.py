@@ -46,7 +46,7 @@ def test_rebalancing_follows_the_papers_formula() -> None:
     assert rebalance({"a": 9, "b": 1}, 0.0) == {"a": 0.5, "b": 0.5}
 
 
-def test_any_step_can_be_asked_first() -> None:
+def test_any_step_can_be_the_first() -> None:
     forward = make_schedule()
     rows = {step: list_rows(forward, step) for step in range(600)}
     for step in (599, 0, 256, 255, 257, 512):
@@ -67,7 +67,7 @@ def test_no_block_repeats_before_its_language_was_seen_whole() -> None:
 
 def test_languages_appear_as_often_as_their_probability_says() -> None:
     schedule = make_schedule(batch_size=64)
-    # Steps of several chunks: a chunk's rows come in random order, so parts of it are fair too.
+    # Steps of several chunks: the rows of a chunk are in random order.
     counts = Counter(
         language for step in range(0, 4 * CHUNK, 3) for language, _ in list_rows(schedule, step)
     )
@@ -119,7 +119,7 @@ def test_probabilities_change_from_chunk_to_chunk() -> None:
     }  # fmt: skip
 
 
-def test_scheduled_values_lie_on_straight_lines() -> None:
+def test_scheduled_values_are_interpolated_linearly() -> None:
     assert value_at(0.15, 999) == largest(0.15) == 0.15
     assert value_at(1, 0) == 1.0
     schedule = {1_000: 0.1, 100: 0.3, 200: 0.2}

@@ -76,7 +76,7 @@ def test_the_micro_batches_of_a_step_make_the_same_step(
         assert torch.equal(torch.cat([m.labels_M for m in masked[1:]]), masked[0].labels_M)
 
 
-def test_a_batch_that_cannot_be_cut_is_refused(source: BatchSource) -> None:
+def test_a_batch_that_cannot_be_split_is_rejected(source: BatchSource) -> None:
     with pytest.raises(MetaXLMError, match="batch_size 8 does not split into 3 equal"):
         source.micro_batch(0, 0, 3)
 
@@ -98,7 +98,7 @@ def test_held_out_blocks_are_shown_by_no_step(source: BatchSource) -> None:
         assert blocks == set(range(len(blocks)))
 
 
-def test_held_out_micro_batches_are_no_larger_than_a_batch(
+def test_held_out_micro_batches_have_at_most_the_batch_size(
     shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
 ) -> None:
     recipe = TrainingRecipe(batch_size=2, length=10, held_out=100)
@@ -221,7 +221,7 @@ def test_a_sentence_longer_than_a_block_is_cut_and_keeps_its_end() -> None:
     ]
 
 
-def test_a_length_without_room_for_a_token_is_refused() -> None:
+def test_a_length_without_room_for_a_token_is_rejected() -> None:
     with pytest.raises(MetaXLMError, match="length is 2"):
         open_blocks([make_shard([3])], 2)
 

@@ -78,14 +78,15 @@ def train(
     with _lock(folder, world):
         step = PretrainStep(model, masking, recipe, execution, world, teacher)
         state = _resume(step, folder, title)
-        log = TrainingLog(None, state, title)
+        log_path = peak = None
         if world.is_main:
             frozen = not all(parameter.requires_grad for parameter in model.parameters())
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
             require_space(needed, folder, folder.parent / STEPS)
             peak = peak_flops(world.device, step.bfloat16)
             peak = None if peak is None else peak * world.size
-            log = TrainingLog(folder / LOG_NAME, state, title, trackers=trackers, peak_flops=peak)
+            log_path = folder / LOG_NAME
+        log = TrainingLog(log_path, state, title, trackers=trackers, peak_flops=peak)
 
         def is_due(every: int) -> bool:
             return state.step % every == 0 or state.step == recipe.steps

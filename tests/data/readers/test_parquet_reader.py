@@ -98,7 +98,7 @@ def test_a_table_without_text_names_its_columns(path: Path) -> None:
         list(read_parquet(whole(path), lambda _: None))
 
 
-def test_a_column_of_numbers_is_no_text(path: Path) -> None:
+def test_a_column_of_numbers_is_an_error(path: Path) -> None:
     write(path, {"text": [1]})
     with pytest.raises(MetaXLMError, match=r"column 'text' holds int64, not strings"):
         list(read_parquet(whole(path), lambda _: None))

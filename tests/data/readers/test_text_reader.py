@@ -127,9 +127,7 @@ class TestDocuments:
         path.write_bytes(data)
         assert [read_all(read_text, split) for split in split_input(path, "text", 1)] == [[]]
 
-    def test_a_sentence_a_line_without_blank_lines_is_cut(
-        self, path: Path, read_all: ReadAll
-    ) -> None:
+    def test_sentences_without_blank_lines_are_cut(self, path: Path, read_all: ReadAll) -> None:
         lines = [f"Sentence number {number}." for number in range(2_500)]
         path.write_text("\n".join(lines))
         first, second, third = read_all(read_text, whole(path))

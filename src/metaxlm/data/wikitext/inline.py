@@ -151,7 +151,7 @@ def _mark_length(length: int) -> int:
 
 
 def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -> list[int]:
-    """Make one bold mark italic, preferably one after a word of one letter."""
+    """Make one bold mark italic, preferably behind a single letter."""
 
     def rank(index: int) -> int:
         before = line[max(0, runs[index].start() - 2) : runs[index].start()]
