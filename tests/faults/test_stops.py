@@ -49,7 +49,7 @@ evaluation:
 TASKS = "metaxlm.data.executors:_collect_errors"
 PIECES = "metaxlm.vocab.sentencepiece_training"
 LOOP = "metaxlm.pretrain.loop"
-BATCHES = "metaxlm.pretrain.batches.prefetch"
+BATCHES = "metaxlm.pretrain.batches.source"
 TRAINING = "metaxlm.run.training"
 CELLS = "metaxlm.run.evaluation"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")

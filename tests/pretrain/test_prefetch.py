@@ -11,8 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.shards import Shard
-from metaxlm.pretrain.batches.prefetch import Prefetcher
-from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Prefetcher, Sample
 from metaxlm.recipe import TrainingRecipe
 
 RECIPE = TrainingRecipe(batch_size=8, length=32)

@@ -19,8 +19,7 @@ from metaxlm.files import exclusive_folder, sweep, write_json
 from metaxlm.manifest import find_damage
 from metaxlm.model.encoder import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
-from metaxlm.pretrain.batches.prefetch import Prefetcher
-from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Prefetcher
 from metaxlm.pretrain.checkpoint import (
     Checkpoint,
     CheckpointWriter,

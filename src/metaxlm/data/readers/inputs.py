@@ -110,17 +110,18 @@ def _find_places(folder: Path, source: Source, wiki: str, names: str) -> dict[Pa
     places: defaultdict[Path, list[Path]] = defaultdict(list)
     for entry in folder.iterdir():
         if entry.is_dir() and re.fullmatch(names, f"{entry.name}/"):
-            inside = [file for file in entry.rglob("*") if _is_visible(file, entry)]
-            files = [file for file in inside if file.is_file() and _is_input(file, source, wiki)]
+            files = [
+                file
+                for file in entry.rglob("*")
+                if not any(part.startswith((".", "_")) for part in file.relative_to(entry).parts)
+                and file.is_file()
+                and _is_input(file, source, wiki)
+            ]
             if files:
                 places[entry] = files
         elif entry.is_file() and re.fullmatch(names, entry.name) and _is_input(entry, source, wiki):
             places[folder].append(entry)
     return dict(places)
-
-
-def _is_visible(file: Path, folder: Path) -> bool:
-    return not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
 def _is_input(file: Path, source: Source, wiki: str) -> bool:

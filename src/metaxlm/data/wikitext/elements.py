@@ -134,7 +134,8 @@ class _Remover:
             return ("" if match["slash"] else hole), match.end()
         closer = self._find_table_end(match) if name == "table" else self._find_closer(name, match)
         if name == "ref" and self._is_unclosed(match, closer):
-            return hole, self._find_line_end(match.end())
+            end = self._text.find("\n", match.end())
+            return hole, end if end >= 0 else len(self._text)
         if closer is None:
             return ("\n" if name in _DROPPED_BLOCKS else ""), match.end()
         if name == "nowiki":
@@ -176,7 +177,3 @@ class _Remover:
         start, end = opener.end(), closer.start()
         after = _OPEN_REFERENCE.search(self._text, start, end)
         return after is not None and bool(_PARAGRAPH_BREAK.search(self._text, start, after.start()))
-
-    def _find_line_end(self, position: int) -> int:
-        end = self._text.find("\n", position)
-        return end if end >= 0 else len(self._text)
