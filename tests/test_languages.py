@@ -114,12 +114,6 @@ def test_every_row_is_whole() -> None:
         assert entry.family and entry.wiki, entry
 
 
-def test_languages_with_two_scripts() -> None:
-    assert LANGUAGES["sr"].scripts == ("Cyrillic", "Latin")
-    assert LANGUAGES["ja"].scripts == ("Han", "Kana")
-    assert LANGUAGES["ur"].script == "Arabic"
-
-
 def test_names_and_wikipedia_codes() -> None:
     assert language_name("yi") == "Yiddish"
     assert language_name("tlh") == "tlh"

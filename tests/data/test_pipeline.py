@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.pipeline import prepare_text, tokenize_text
 from metaxlm.data.shards import open_shard
@@ -140,11 +140,9 @@ def tokenize(output: Path, tokenizer: Path, workers: int) -> None:
     tokenize_text(shards, engine, output / "shards", output / "tokens")
 
 
-def test_workers_and_task_sizes_do_not_change_a_byte(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_workers_and_task_sizes_do_not_change_a_byte(tmp_path: Path, tokenizer: Tokenizer) -> None:
     big_corpus(tmp_path / "raw", 800)
-    multilingual_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
     found = []
     for workers, task_mb in ((1, 64), (3, 1)):
         output = tmp_path / f"{workers}-{task_mb}"
@@ -172,10 +170,10 @@ tokenize(output, output.parent / "tokenizer", 2)
 
 
 def test_a_run_killed_anywhere_is_finished_by_the_next(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+    tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     big_corpus(tmp_path / "raw", 1200)
-    multilingual_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
     prepare(tmp_path / "raw", tmp_path / "whole", workers=2, task_mb=1)
     tokenize(tmp_path / "whole", tmp_path / "tokenizer", 2)
     root = str(Path(__file__).parents[2])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import importlib
 import json
 import multiprocessing
 import os
@@ -23,7 +22,6 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -36,7 +34,7 @@ import torch
 import yaml
 from safetensors import safe_open
 from tests.conftest import make_encoder, sentences
-from tests.faults.programs import fork, wait
+from tests.faults.programs import fork, import_modules, wait
 
 import metaxlm
 from metaxlm.cli import main as metaxlm_main
@@ -263,23 +261,12 @@ def run_jobs(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
         return [future.result() for future in [pool.submit(job) for job in jobs]]
 
 
-def import_everything(names: Sequence[str] = ()) -> None:
-    """Import the modules that commands import on demand."""
-    if not names:
-        found = pkgutil.walk_packages(metaxlm.__path__, "metaxlm.")
-        names = [module.name for module in found if "__main__" not in module.name]
-    for name in names:
-        if name not in sys.modules and not name.startswith("__"):
-            with suppress(Exception):
-                importlib.import_module(name)
-
-
 def must(arguments: Sequence[str], slot: Path) -> None:
     """Run a command that has to succeed."""
     (slot / "out").mkdir(parents=True, exist_ok=True)
     ended = start(arguments, slot)
     assert ended.code == 0, f"{arguments}: {ended.errors[-2000:]}"
-    import_everything((slot / "modules").read_text("utf-8").split())
+    import_modules((slot / "modules").read_text("utf-8").split())
 
 
 def write_inputs(root: Path, lines: Sequence[str]) -> None:
@@ -410,7 +397,8 @@ def main(root: Path, share: float, kind: str, names: Sequence[str]) -> None:
     """Let calls of commands fail, and print how each run ended."""
     torch.set_num_threads(1)
     set_quiet(True)
-    import_everything()
+    found = pkgutil.walk_packages(metaxlm.__path__, "metaxlm.")
+    import_modules(module.name for module in found if "__main__" not in module.name)
     cases = make_all(root) if kind == "all" else make_few(root)
     cases = [case for case in cases if not names or case.name in names]
     draw = random.Random(239)
@@ -419,7 +407,7 @@ def main(root: Path, share: float, kind: str, names: Sequence[str]) -> None:
     )
     jobs: list[tuple[str, Callable[[], dict[str, Any]]]] = []
     for number, trial in enumerate(trials):
-        import_everything(trial.modules)
+        import_modules(trial.modules)
         calls = choose_calls(len(trial.calls), max(1, round(share * trial.case.calls)), draw)
         for order, call in enumerate(calls):
             error = ERRORS[(order + number) % len(ERRORS)]

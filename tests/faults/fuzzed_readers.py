@@ -513,8 +513,7 @@ READERS |= {
     ),
     "task questions": Reader(_files({"squad.json": json.dumps(_SQUAD, indent=1)}), _read_squad),
     "task reviews": Reader(
-        _files({"reviews": _REVIEWS}),
-        lambda f: use("finetune.readers:read_reviews")(f / "reviews"),
+        _files({"reviews": _REVIEWS}), lambda f: use("finetune.readers:read_reviews")(f / "reviews")
     ),
     "task parallel": Reader(_files(_TATOEBA), _read_parallel),
     "task alignments": Reader(

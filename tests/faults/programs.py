@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,11 @@ def fork(
 def wait(child: int) -> int:
     """Wait for a process and return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules before a fork, so that forked processes need not."""
+    for name in names:
+        if name not in sys.modules and not name.startswith("__"):
+            with suppress(Exception):
+                importlib.import_module(name)

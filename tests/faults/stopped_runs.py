@@ -118,13 +118,17 @@ def run(recipe: Path, folder: Path, moment: Moment | None) -> None:
 def start(recipe: Path, folder: Path, moment: Moment | None) -> End:
     """Start the command in a session of its own, and wait for its end."""
     begin, record, errors = time.time(), folder / "signal", folder / "errors"
+    modules = folder / "modules"
     record.unlink(missing_ok=True)
     if moment is None or ":" in moment.place:
         from tests.faults.programs import fork
 
         def lead() -> None:
             os.setsid()
-            run(recipe, folder, moment)
+            try:
+                run(recipe, folder, moment)
+            finally:
+                modules.write_text("\n".join(sys.modules), encoding="utf-8")
 
         child = fork(lead, folder / "output", errors)
     else:
@@ -142,6 +146,10 @@ def start(recipe: Path, folder: Path, moment: Moment | None) -> End:
     # The resource tracker of multiprocessing ends after its parent.
     while (left := count_group(child)) and time.time() < end + 1.0:
         time.sleep(0.01)
+    if modules.is_file():
+        from tests.faults.programs import import_modules
+
+        import_modules(modules.read_text("utf-8").split())
     return End(code, errors.read_text("utf-8"), seconds, left, end - begin)
 
 

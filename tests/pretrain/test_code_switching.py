@@ -34,34 +34,32 @@ BATCHES = TrainingRecipe(batch_size=8, length=32, held_out=2)
 
 
 @pytest.fixture
-def table(multilingual_tokenizer: Tokenizer) -> SwitchTable:
-    ids = multilingual_tokenizer.convert_tokens_to_ids
+def table(tokenizer: Tokenizer) -> SwitchTable:
+    ids = tokenizer.convert_tokens_to_ids
     translations = {
         language: {ids(word): [ids(group) for group in groups] for word, groups in words.items()}
         for language, words in WORDS.items()
     }
-    return make_switch_table(translations, len(multilingual_tokenizer))
+    return make_switch_table(translations, len(tokenizer))
 
 
 @pytest.fixture
-def switch_all(table: SwitchTable, multilingual_tokenizer: Tokenizer) -> Switching:
-    return Switching(table, multilingual_tokenizer, 1.0)
+def switch_all(table: SwitchTable, tokenizer: Tokenizer) -> Switching:
+    return Switching(table, tokenizer, 1.0)
 
 
 @pytest.fixture
-def plain(shards: dict[str, Shard], multilingual_tokenizer: Tokenizer) -> BatchSource:
-    return BatchSource(shards, multilingual_tokenizer, BATCHES, 1)
+def plain(shards: dict[str, Shard], tokenizer: Tokenizer) -> BatchSource:
+    return BatchSource(shards, tokenizer, BATCHES, 1)
 
 
 @pytest.fixture
-def switched(
-    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, switch_all: Switching
-) -> BatchSource:
-    return BatchSource(shards, multilingual_tokenizer, BATCHES, 1, switching=switch_all)
+def switched(shards: dict[str, Shard], tokenizer: Tokenizer, switch_all: Switching) -> BatchSource:
+    return BatchSource(shards, tokenizer, BATCHES, 1, switching=switch_all)
 
 
 def test_whole_words_with_translations_switch_and_nothing_else(
-    plain: BatchSource, switched: BatchSource, multilingual_tokenizer: Tokenizer
+    plain: BatchSource, switched: BatchSource, tokenizer: Tokenizer
 ) -> None:
     seen: Counter[str] = Counter()
     for step in range(40):
@@ -71,7 +69,7 @@ def test_whole_words_with_translations_switch_and_nothing_else(
         assert before.num_tokens == after.num_tokens
         for row, (language, _) in enumerate(before.samples):
             texts = [
-                multilingual_tokenizer.convert_ids_to_tokens(piece.ids_BL[row].tolist())
+                tokenizer.convert_ids_to_tokens(piece.ids_BL[row].tolist())
                 for piece in (before, after)
             ]
             for old, new, behind in zip(*texts, [*texts[0][1:], "x"], strict=True):
@@ -90,13 +88,13 @@ def test_whole_words_with_translations_switch_and_nothing_else(
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_micro_batches_of_a_step_are_switched_as_the_whole(
-    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, table: SwitchTable, count: int
+    shards: dict[str, Shard], tokenizer: Tokenizer, table: SwitchTable, count: int
 ) -> None:
     # A length that the random numbers do not fill evenly.
     recipe = BATCHES.model_copy(update={"length": 30})
-    half = Switching(table, multilingual_tokenizer, 0.5)
-    source = BatchSource(shards, multilingual_tokenizer, recipe, 1, switching=half)
-    again = BatchSource(shards, multilingual_tokenizer, recipe, 1, switching=half)
+    half = Switching(table, tokenizer, 0.5)
+    source = BatchSource(shards, tokenizer, recipe, 1, switching=half)
+    again = BatchSource(shards, tokenizer, recipe, 1, switching=half)
     for step in (700, 0, 3):
         whole = source.micro_batch(step).ids_BL
         assert torch.equal(again.micro_batch(step).ids_BL, whole)
@@ -105,10 +103,10 @@ def test_the_micro_batches_of_a_step_are_switched_as_the_whole(
 
 
 def test_steps_rows_columns_and_seeds_switch_differently(
-    table: SwitchTable, multilingual_tokenizer: Tokenizer
+    table: SwitchTable, tokenizer: Tokenizer
 ) -> None:
-    cat = multilingual_tokenizer.convert_tokens_to_ids("▁cat")
-    half = Switching(table, multilingual_tokenizer, 0.5)
+    cat = tokenizer.convert_tokens_to_ids("▁cat")
+    half = Switching(table, tokenizer, 0.5)
 
     def switch(first_row: int, key: int) -> NDArray[np.int32]:
         ids_BL = np.full((6, 41), cat, np.int32)
@@ -121,20 +119,20 @@ def test_steps_rows_columns_and_seeds_switch_differently(
     assert np.array_equal(once[4:], switch(4, 7)[:2])
     # Nothing tells whether a row's last piece is whole.
     ids_BL = np.full((6, 41), cat, np.int32)
-    Switching(table, multilingual_tokenizer, 1.0).switch(ids_BL, np.zeros(6, np.int64), 0, 7)
+    Switching(table, tokenizer, 1.0).switch(ids_BL, np.zeros(6, np.int64), 0, 7)
     assert (ids_BL[:, -1] == cat).all()
     assert (ids_BL[:, :-1] != cat).all()
 
 
 @pytest.mark.parametrize("probability", [0.02, 0.3])
-def test_shares_are_as_asked_for(multilingual_tokenizer: Tokenizer, probability: float) -> None:
+def test_shares_are_as_asked_for(tokenizer: Tokenizer, probability: float) -> None:
     # One language with one translation, one with three: the languages are equally likely.
     groups = [[21], [31, 32, 33]]
-    table = make_switch_table({"en": {20: groups}}, len(multilingual_tokenizer))
+    table = make_switch_table({"en": {20: groups}}, len(tokenizer))
     ids_BL = np.full((400, 513), 20, np.int32)
-    starts = multilingual_tokenizer.convert_tokens_to_ids("▁cat")
+    starts = tokenizer.convert_tokens_to_ids("▁cat")
     ids_BL[:, 1::2] = starts  # a word behind each
-    switching = Switching(table, multilingual_tokenizer, probability)
+    switching = Switching(table, tokenizer, probability)
     switching.switch(ids_BL, np.zeros(400, np.int64), 0, 3)
     total = 400 * 256
     found = Counter(ids_BL[:, :-1:2].flatten().tolist())
@@ -174,25 +172,25 @@ def test_words_end_before_words_and_punctuation() -> None:
 
 
 def test_a_teacher_cannot_read_switched_text(
-    shards: dict[str, Shard], multilingual_tokenizer: Tokenizer, switch_all: Switching
+    shards: dict[str, Shard], tokenizer: Tokenizer, switch_all: Switching
 ) -> None:
     def prepare(piece: MicroBatch, samples: object) -> None:
         return None
 
     with pytest.raises(AssertionError, match="a teacher cannot read"):
-        BatchSource(shards, multilingual_tokenizer, BATCHES, 1, prepare, switch_all)
+        BatchSource(shards, tokenizer, BATCHES, 1, prepare, switch_all)
 
 
 def test_a_switched_training_that_crashed_ends_as_an_undisturbed_one(
     shards: dict[str, Shard],
-    multilingual_tokenizer: Tokenizer,
+    tokenizer: Tokenizer,
     table: SwitchTable,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    training = Training(shards, multilingual_tokenizer)
+    training = Training(shards, tokenizer)
     training.run(tmp_path / "plain")
-    half = Switching(table, multilingual_tokenizer, 0.5)
+    half = Switching(table, tokenizer, 0.5)
     monkeypatch.setattr("tests.trainings.Source", partial(Source, switching=half))
     training.run(tmp_path / "whole", workers=0)
     for workers, crash_at in enumerate((13, 24)):

@@ -37,9 +37,7 @@ def padding(lengths: np.ndarray, length: int) -> float:
 
 @settings(deadline=None)
 @given(CAPACITY_AND_LENGTHS)
-def test_every_sentence_is_in_one_block_in_text_order(
-    case: tuple[int, list[int]],
-) -> None:
+def test_every_sentence_is_in_one_block_in_text_order(case: tuple[int, list[int]]) -> None:
     capacity, lengths = case
     (packing,) = pack([np.array(lengths)], capacity)
     blocks = list_blocks(packing)

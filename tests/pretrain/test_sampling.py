@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -63,18 +62,6 @@ def test_no_block_repeats_before_its_language_was_seen_whole() -> None:
         assert len(epochs) > 3
         assert all(sorted(epoch) == list(range(size)) for epoch in epochs)
         assert epochs[0] != epochs[1]
-
-
-def test_languages_appear_as_often_as_their_probability_says() -> None:
-    schedule = make_schedule(batch_size=64)
-    # Steps of several chunks: the rows of a chunk are in random order.
-    counts = Counter(
-        language for step in range(0, 4 * CHUNK, 3) for language, _ in list_rows(schedule, step)
-    )
-    total = sum(counts.values())
-    for language, share in enumerate(SHARES.values()):
-        spread = 4 * (share * (1 - share) / total) ** 0.5
-        assert abs(counts[language] / total - share) < spread
 
 
 def test_rows_of_a_step_are_independent_draws() -> None:

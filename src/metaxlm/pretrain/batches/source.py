@@ -133,12 +133,7 @@ class BatchSource:
     def micro_batch(self, step: int, index: int = 0, count: int = 1) -> MicroBatch:
         """Return one of `count` equal micro-batches of a step; steps and indices start at 0."""
         size, rest = divmod(self._recipe.batch_size, count)
-        if rest:
-            raise MetaXLMError(
-                f"batch_size {self._recipe.batch_size} does not split into {count} equal "
-                f"micro-batches; use a multiple of {count}"
-            )
-        assert 0 <= index < count, f"micro-batch {index} of {count}"
+        assert not rest and 0 <= index < count, f"micro-batch {index} of {count}"
         languages, blocks = self._schedule.rows(step)
         rows = slice(index * size, (index + 1) * size)
         seed = derive_seed(self._seed, "dropout", step, index, count)
