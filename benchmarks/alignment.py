@@ -31,12 +31,14 @@ from rich.console import Console
 from rich.table import Table
 
 from metaxlm.data.demo import write_phrasebook
-from metaxlm.finetune.readers import read_word_alignment
+from metaxlm.finetune.readers.alignments import read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.alignment import AlignSettings, Links, align_words
+from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.alignment import align_words
 from metaxlm.probe.layers import LayerChoice, parse_layers
+from metaxlm.probe.link_spans import Links
 from metaxlm.progress import set_quiet
 from metaxlm.recipe import PhrasebookRecipe
 from random_encoder import make_random_encoder

@@ -33,8 +33,7 @@ from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import Shard, open_shard, write_shard
 from metaxlm.data.text import read_sentences
 from metaxlm.pretrain.batches.masking import Masking
-from metaxlm.pretrain.batches.prefetch import Prefetcher
-from metaxlm.pretrain.batches.source import BatchSource
+from metaxlm.pretrain.batches.source import BatchSource, Prefetcher
 from metaxlm.progress import set_quiet
 from metaxlm.recipe import PhrasebookRecipe, TrainingRecipe
 from metaxlm.vocab.unigram import train_unigram

@@ -1,4 +1,4 @@
-"""Finetuning by transformers' Trainer, for `finetuning.py`: one case, one outcome.
+"""Finetuning by transformers' Trainer, the peer of `finetuning.py`.
 
 Trainer gets what a careful user gives it: token ids ready in memory, its own collators, the fused
 AdamW that is its default, large batches for evaluation, no logging and no saving. Scores are
@@ -87,7 +87,7 @@ class Timer:
 
 
 def length_options() -> dict[str, Any]:
-    """Return the arguments that make the installed Trainer group by length; versions differ."""
+    """Return the arguments of the installed Trainer version that group examples by length."""
     known = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
     if "train_sampling_strategy" in known:
         return {"train_sampling_strategy": "group_by_length"}

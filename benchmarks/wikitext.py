@@ -16,7 +16,8 @@ from pathlib import Path
 
 import mwparserfromhell
 
-from metaxlm.data.wikitext import Site, clean_page
+from metaxlm.data.wikitext import clean_page
+from metaxlm.data.wikitext.site import Site
 
 DUMPS = Path(__file__).parent.parent / "tests" / "data" / "dumps"
 REPEATS = 20

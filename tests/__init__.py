@@ -1,4 +1,4 @@
-"""The tests mirror the source. What is set here must stand before any library is imported."""
+"""The tests mirror the source. These variables must be set before any library is imported."""
 
 import os
 

@@ -76,6 +76,11 @@ def multilingual_tokenizer() -> PreTrainedTokenizerBase:
 
 
 @pytest.fixture(scope="session")
+def tokenizer(multilingual_tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    return multilingual_tokenizer
+
+
+@pytest.fixture(scope="session")
 def monolingual_tokenizer() -> PreTrainedTokenizerBase:
     """A byte-level BPE tokenizer over English."""
     return train_byte_bpe(iter(sentences("en")), 320)

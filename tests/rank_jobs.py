@@ -70,9 +70,9 @@ class _Source(BatchSource):
         return super().mask_key(step)
 
     def micro_batch(self, step: int, index: int = 0, count: int = 1) -> MicroBatch:
-        piece = super().micro_batch(step, index, count)
-        self.seen[f"{step}.{index}"] = piece.samples
-        return piece
+        batch = super().micro_batch(step, index, count)
+        self.seen[f"{step}.{index}"] = batch.samples
+        return batch
 
 
 def run_job(
@@ -94,7 +94,7 @@ def run_job(
         end = str(stop)
     note = {"end": end, "samples": source.seen}
     (folder / f"rank-{world.rank}.json").write_text(json.dumps(note), encoding="utf-8")
-    world.barrier()
+    world.broadcast(None)  # wait for all
     if job.copy is not None and world.is_main:
         shutil.copytree(folder, job.copy)
 
@@ -111,7 +111,7 @@ def notes(folder: Path) -> list[dict[str, Any]]:
 
 
 def samples(folder: Path, steps: int) -> list[list[Any]]:
-    """Return the samples of each step in the order of its pieces, whoever computed them."""
+    """Return the samples of each step in the order of its micro-batches, over all processes."""
     seen = {key: value for note in notes(folder) for key, value in note["samples"].items()}
     order = sorted(seen, key=lambda key: [int(part) for part in key.split(".")])
     return [
@@ -122,7 +122,7 @@ def samples(folder: Path, steps: int) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Work:
-    """What a script is told to do."""
+    """The jobs of a script."""
 
     shards: str
     tokenizer: str

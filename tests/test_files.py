@@ -206,7 +206,7 @@ def _hold(folder: Path, ready: object, done: object) -> None:
         done.wait(30)  # type: ignore[attr-defined]
 
 
-def test_a_folder_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_by_another_process_is_an_error(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, ready, done))

@@ -88,7 +88,7 @@ def test_coverage_is_that_of_the_published_files(archive: str, pattern: str, tas
     assert covered == (set(task_languages(task)) if task else marked)
 
 
-def test_the_papers_table_where_it_is_at_hand() -> None:
+def test_sizes_are_those_of_the_papers_table() -> None:
     path = SHARED / "paper" / "metaxlm.tex"
     if not path.exists():
         pytest.skip("the paper's source is not beside the checkout")
@@ -114,12 +114,6 @@ def test_every_row_is_whole() -> None:
         assert entry.family and entry.wiki, entry
 
 
-def test_languages_with_two_scripts() -> None:
-    assert LANGUAGES["sr"].scripts == ("Cyrillic", "Latin")
-    assert LANGUAGES["ja"].scripts == ("Han", "Kana")
-    assert LANGUAGES["ur"].script == "Arabic"
-
-
 def test_names_and_wikipedia_codes() -> None:
     assert language_name("yi") == "Yiddish"
     assert language_name("tlh") == "tlh"
@@ -141,7 +135,7 @@ def test_what_is_meant_by_another_code(written: str, meant: str | None) -> None:
     assert suggest_code(written) == meant
 
 
-def test_unknown_codes_are_told_once_each() -> None:
+def test_unknown_codes_are_reported_once_each() -> None:
     assert explain_unknown(["de", "jp", "tlh", "jp", "zh-Hant"]) == [
         "jp: not in the language table; did you mean ja?",
         "tlh: not in the language table; its text is used as it is",

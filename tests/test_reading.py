@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm import reading
 from metaxlm.data.documents import Rejection, Split
 from metaxlm.data.readers import parquet
-from metaxlm.data.readers.parquet_pages import list_pages, open_parquet
+from metaxlm.data.readers.parquet import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
 from metaxlm.finetune.prediction_inputs import open_input
@@ -38,7 +38,7 @@ from metaxlm.recipe.load import parse_yaml
         ('{"a": }', r"a:3: not valid JSON \(Expecting value\)"),
     ],
 )
-def test_hostile_json_is_refused(text: str, message: str) -> None:
+def test_hostile_json_is_rejected(text: str, message: str) -> None:
     with pytest.raises(MetaXLMError, match=f"^{message}"):
         json_loads(text, "a:3", is_line=True)
 
@@ -57,7 +57,7 @@ def test_a_long_line_is_named_with_its_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
-def test_what_is_no_file_is_refused_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_pipes_and_folders_are_rejected(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "a")
     for read in (read_json, lambda path: open_input(str(path)), list_input):
         with pytest.raises(MetaXLMError, match=rf"^{tmp_path}/a: "):
@@ -76,7 +76,7 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
         read_json(tmp_path / "a.json")
 
 
-def test_an_xz_file_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+def test_an_xz_file_that_asks_for_much_memory_is_rejected(tmp_path: Path) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]
     (tmp_path / "a.xz").write_bytes(lzma.compress(b"text", filters=filters))
     with pytest.raises(MetaXLMError, match=r"a\.xz: .*Memory usage limit"):
@@ -90,7 +90,7 @@ def test_a_long_message_is_shortened() -> None:
 
 
 @pytest.mark.parametrize("name", ["stdin closed", "stdin missing"])
-def test_closed_standard_input_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_input_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull) as closed:  # noqa: PTH123
         pass
     monkeypatch.setattr(sys, "stdin", closed if name == "stdin closed" else None)
@@ -99,7 +99,7 @@ def test_closed_standard_input_is_told(name: str, monkeypatch: pytest.MonkeyPatc
             open_it("-")
 
 
-def test_an_npz_file_under_the_name_npy_is_refused(tmp_path: Path) -> None:
+def test_an_npz_file_under_the_name_npy_is_rejected(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", np.ones((2, 3)))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
     with pytest.raises(MetaXLMError, match=r"a\.npy: .*not \.npy"):
@@ -117,7 +117,7 @@ def test_an_npz_file_under_the_name_npy_is_refused(tmp_path: Path) -> None:
         ("a: \0", "x: not valid YAML"),
     ],
 )
-def test_hostile_yaml_is_refused(text: str, message: str) -> None:
+def test_hostile_yaml_is_rejected(text: str, message: str) -> None:
     with pytest.raises(MetaXLMError, match=f"^{message}"):
         parse_yaml(text, "x")
 
@@ -146,7 +146,8 @@ def test_page_headers_are_read_as_arrow_writes_them(tmp_path: Path) -> None:
 def test_a_row_above_the_limit_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MAX_RECORD_BYTES", 10)
     path = tmp_path / "de.parquet"
-    pq.write_table(pa.table({"text": ["short", "x" * 11, "short"]}), path)
+    texts = pa.table({"text": ["short", "x" * 11, "short"]})
+    pq.write_table(texts, path, use_dictionary=False)
     records = list(parquet.read_parquet(Split(path, 0, None, 1), lambda _: None))
     assert records[1] == Rejection("row_too_large", "de.parquet, row 1")
     assert len(records) == 3 and not isinstance(records[2], Rejection)

@@ -1,4 +1,4 @@
-"""Small trainings that tests start, disturb and compare."""
+"""Small training runs that tests start, disturb and compare."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIMES = ("seconds", "tokens_per_second", "peak_share")
 
 
 class Source(BatchSource):
-    """Batches that do something when the loop comes to a step, and tell teachers the step."""
+    """Batches that call `act` at each step, and pass the step to teachers."""
 
     act: Callable[[int], None] = staticmethod(lambda step: None)
 
@@ -51,7 +51,7 @@ class Source(BatchSource):
 
 @dataclass(frozen=True)
 class Now:
-    """Tells a teacher the step, as teachers are told: by a tensor."""
+    """The step, as an extra input of a teacher."""
 
     step: Tensor
 
@@ -63,7 +63,7 @@ class Now:
 
 
 BAD_GRADIENT = object()
-"""Asks `AddedLoss` for a term that is finite itself and whose gradient is not."""
+"""A term of `AddedLoss` that is finite and whose gradient is not."""
 
 
 class AddedLoss:
@@ -92,7 +92,7 @@ class AddedLoss:
 
 
 class Training:
-    """Runs of one model on one corpus; each starts afresh or continues what is in its folder."""
+    """Training runs of one model on one corpus; each starts or resumes in its folder."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ def crash(at: int) -> Callable[[int], None]:
 
 
 def ending(folder: Path) -> dict[str, Any]:
-    """Everything that a run leaves and that must not depend on how often it was disturbed."""
+    """The results of a run, which must not depend on interruptions."""
     newest = list_checkpoints(folder)[-1]
     state = read_json(newest / "state.json")
     names = ("model.safetensors", "optimizer.safetensors")

@@ -75,9 +75,9 @@ def find_damaged(listed: Listed) -> dict[Path, str]:
 
 
 def require_whole(path: Path, fix: str | None = None) -> None:
-    """Refuse a file or folder that is not as metaxlm wrote it; one that no list names passes.
+    """Raise an error if a file or folder differs from what metaxlm wrote; ignore unlisted ones.
 
-    `fix` tells the user what to do if it is not enough to make the folder again.
+    `fix` is the advice to the user if it does not help to make the folder again.
     """
     path = path.absolute()
     for folder in (path, *path.parents):
@@ -139,7 +139,7 @@ def _locked(record: Path) -> Iterator[None]:
 
 
 def _is_ours(record: Path) -> bool:
-    """Say whether a list is there and of metaxlm; others write a `manifest.json` too."""
+    """Return whether a list is of metaxlm; other programs write a `manifest.json`, too."""
     return record.is_file() and (record.name != MANIFEST or b'"seal"' in record.read_bytes())
 
 
@@ -184,7 +184,7 @@ def _find_cache() -> Path:
 
 
 def _read_cache() -> dict[str, list[Any]]:
-    """Return what earlier commands compared; a cache that cannot be read holds nothing."""
+    """Return the digests that earlier commands compared; nothing if they cannot be read."""
     try:
         found = read_json(_find_cache())
     except (MetaXLMError, OSError, RuntimeError):

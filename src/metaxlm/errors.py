@@ -22,7 +22,7 @@ _MAX_CHARACTERS = 2_000
 
 
 class MetaXLMError(Exception):
-    """A mistake in the input, told in one line: what was found, where, and what to do."""
+    """A mistake of the user, in one line: what was found, where, and how to fix it."""
 
     def __init__(self, message: str = "") -> None:
         """Keep the message; leave out the middle of one that quotes a long part of a file."""
@@ -33,22 +33,19 @@ class MetaXLMError(Exception):
 
 
 class UnmetError(MetaXLMError):
-    """One of several processes cannot reach the others, so that each tells what it found."""
+    """One of several processes cannot reach the others, so each reports its own error."""
 
 
 class Diverged(MetaXLMError):
-    """A training went wrong by its own numbers; others of the same run may go well."""
+    """A training run diverged; others of the same experiment may succeed."""
 
 
 class Interrupted(BaseException):
-    """The user or the system asked to stop.
-
-    Not an `Exception`: libraries that fall back to something else must not swallow it.
-    """
+    """The user or the system requested a stop; not an `Exception`, which libraries may swallow."""
 
 
 STREAMS = ("standard input", "standard output", "standard error")
-"""What errors call the streams instead of a path."""
+"""Names of the streams in error messages, in place of a path."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 """How libraries written in Rust (safetensors, tokenizers) show an error of the system."""
@@ -76,19 +73,15 @@ def naming(
         yield
     except Exception as error:
         found = _find_path(error)
-        if found is None or _is_entry(error, found):
+        # Errors of `shutil.rmtree` have only the name of an entry.
+        is_entry = found == Path(found or "").name and not isinstance(error, FileNotFoundError)
+        if found is None or (is_entry and not os.path.lexists(found)):
             _set_path(error, str(path))
         elif temporary is not None and Path(found).is_relative_to(temporary):
             _set_path(error, str(Path(path, Path(found).relative_to(temporary))))
         if size is not None and _find_path(error) == str(path):
             error.size_bytes = size  # type: ignore[attr-defined]
         raise
-
-
-def _is_entry(error: Exception, found: str) -> bool:
-    """Return whether the path is only a name in a folder, as in errors of `shutil.rmtree`."""
-    is_name = Path(found).name == found and not isinstance(error, FileNotFoundError)
-    return is_name and not os.path.lexists(found)
 
 
 def _find_path(error: BaseException) -> str | None:

@@ -36,32 +36,23 @@ _REPLACED = f"{TEMPORARY_PREFIX}replaced-"
 PACKED = ".xz"
 """Ending of a text file that is stored compressed."""
 STANDARD = "-"
-"""Names the standard input or output where a file is asked for."""
+"""The standard input or output in place of a file name."""
 _PREPARATION_S = 20.0
-"""How long the first of several processes may take to sweep a folder they will share."""
+"""Time limit for the first of several processes to sweep a shared folder."""
 LONGEST_NAME = 100
-"""Bytes of a name that becomes a file name."""
+"""Maximum number of bytes of a file name."""
 _TOKEN_BYTES = 4
 _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
 
 
-def sync_tree(path: Path) -> None:
-    """Flush a file, or a folder and all that is in it, to the disk."""
-    children = [*path.rglob("*"), path] if path.is_dir() else [path]
-    for child in children:
-        descriptor = os.open(child, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _set_usual_modes(path: Path) -> None:
-    """Give files the modes of the user's umask; safetensors keeps its own from everybody else."""
-    files = [child for child in path.rglob("*") if child.is_file()] if path.is_dir() else [path]
-    for file in files:
-        file.chmod(0o666 & ~_UMASK)
+def _sync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -77,11 +68,11 @@ def atomic_file(final: Path) -> Iterator[Path]:
         yield temporary
         finish(temporary)
         temporary.replace(final)
-        _sync_entry(final)
+        _sync(final.parent)
 
 
 def follow_link(path: Path) -> Path:
-    """Return what a symbolic link names, so that the link itself is not replaced."""
+    """Return the target of a symbolic link, so that the link itself is not replaced."""
     return path.resolve() if path.is_symlink() else path
 
 
@@ -134,8 +125,8 @@ def check_name(name: str, what: str) -> str:
 def temporary_beside(final: Path, *, folder: bool) -> Iterator[Path]:
     """Create a file or folder beside `final` under a temporary name; remove it at the end.
 
-    The temporary is locked while its writer lives, so that leftovers of killed processes can be
-    told from the work of others.
+    The temporary is locked while its writer lives, to distinguish it from leftovers of killed
+    processes.
     """
     with naming(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -156,13 +147,15 @@ def temporary_beside(final: Path, *, folder: bool) -> Iterator[Path]:
 
 
 def finish(temporary: Path) -> None:
-    """Set the usual file modes and flush everything to the disk."""
-    _set_usual_modes(temporary)
-    sync_tree(temporary)
+    """Give files the modes of the user's umask, and flush everything to the disk."""
+    for path in [*temporary.rglob("*"), temporary] if temporary.is_dir() else [temporary]:
+        if path.is_file():  # safetensors creates files that only their owner can read
+            path.chmod(0o666 & ~_UMASK)
+        _sync(path)
 
 
 def replace_folder(temporary: Path, final: Path) -> None:
-    """Give a finished folder its final name; one that is there is exchanged and then removed."""
+    """Rename a finished folder to its final name; exchange and remove an existing one."""
     if not final.is_dir():
         temporary.rename(final)
     elif not _exchange(temporary, final):
@@ -174,7 +167,7 @@ def replace_folder(temporary: Path, final: Path) -> None:
             replaced.rename(final)
             raise
         remove(replaced)
-    _sync_entry(final)
+    _sync(final.parent)
 
 
 def restore_replaced(final: Path) -> None:
@@ -266,15 +259,6 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(code, os.strerror(code), str(other))
 
 
-def _sync_entry(path: Path) -> None:
-    """Flush the parent's entry of a path."""
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def remove(path: Path) -> None:
     """Remove a file or a folder if it is there."""
     with naming(path):
@@ -294,11 +278,11 @@ def link(source: Path, target: Path) -> None:
 
 def link_tree(source: Path, target: Path) -> None:
     """Give all files of a finished folder a second name below another folder."""
-    shutil.copytree(source, target, copy_function=_link_entry, dirs_exist_ok=True)
 
+    def link_entry(old: str, new: str) -> None:
+        link(Path(old), Path(new))
 
-def _link_entry(source: str, target: str) -> None:
-    link(Path(source), Path(target))
+    shutil.copytree(source, target, copy_function=link_entry, dirs_exist_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -337,7 +321,7 @@ def find_packed(path: Path) -> Path:
 
 
 def pack(text: str, target: Path) -> None:
-    """Write a text compressed, as `read_text` reads it; the same text gives the same bytes."""
+    """Write a compressed text for `read_text`; the same text gives the same bytes."""
     target.write_bytes(lzma.compress(text.encode("utf-8"), preset=9))
 
 
@@ -355,40 +339,34 @@ def digest_value(value: Any) -> str:
 
 @contextmanager
 def exclusive_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; a second process gets a clear error instead of a mess."""
+    """Lock a folder for this process; a second process gets an error."""
     with _open_lock(folder) as lock:
-        _lock_or_refuse(folder, lock, fcntl.LOCK_EX)
+        _lock(folder, lock, fcntl.LOCK_EX)
         _sign(lock)
         yield
 
 
 @contextmanager
 def shared_folder(folder: Path, prepare: Callable[[], None]) -> Iterator[None]:
-    """Hold a folder together with other processes that share it; refuse one that does not.
+    """Lock a folder together with other processes that share it.
 
-    `prepare` runs while no other process is there: for the first one, and not for later ones.
+    The first process runs `prepare` alone, and the others wait for it.
     """
     with _open_lock(folder) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _wait_for_preparation(lock)
+            deadline = time.monotonic() + _PREPARATION_S
+            while time.monotonic() < deadline:
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.05)
         else:
             _sign(lock)
             prepare()
-        _lock_or_refuse(folder, lock, fcntl.LOCK_SH)
+        _lock(folder, lock, fcntl.LOCK_SH)
         yield
-
-
-def _wait_for_preparation(lock: TextIO) -> None:
-    """Wait while somebody has the folder alone, but not for as long as a whole run takes."""
-    deadline = time.monotonic() + _PREPARATION_S
-    while time.monotonic() < deadline:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(0.05)
 
 
 def _sign(lock: TextIO) -> None:
@@ -408,7 +386,7 @@ def _open_lock(folder: Path) -> TextIO:
         ) from error
 
 
-def _lock_or_refuse(folder: Path, lock: TextIO, kind: int) -> None:
+def _lock(folder: Path, lock: TextIO, kind: int) -> None:
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -421,14 +399,14 @@ def _lock_or_refuse(folder: Path, lock: TextIO, kind: int) -> None:
 
 @contextmanager
 def open_output(target: str) -> Iterator[TextIO]:
-    """Open a text file that appears when it is whole, or the standard output for `-`."""
+    """Open a text file that appears when it is complete, or the standard output for `-`."""
     if target == STANDARD:
         try:
             with naming("standard output"):
                 yield sys.stdout
                 sys.stdout.flush()
         except BrokenPipeError:
-            # Its reader has enough; Python must not fail again when it closes the stream.
+            # The reader closed it; Python must not fail again when it closes the stream.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     with atomic_file(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The languages metaxlm knows by name, what is known about each, and how often each is drawn.
+"""The table of languages, and how often each language is sampled.
 
 The table is `languages.tsv`: the 94 languages of XLM-R's list (its 100 codes less five romanized
 ones and Burmese in the Zawgyi encoding), which is the paper's line of 94 languages; the six codes
@@ -30,9 +30,9 @@ class Language:
     scripts: tuple[str, ...]
     """Scripts it is written in today, the usual one first; names as in `metaxlm.scripts`."""
     family: str
-    """Language family; `IE` is Indo-European, which is told apart by branches."""
+    """Language family; `IE` is Indo-European, with its branch."""
     paper_gb: float | None
-    """GB of text in the paper's appendix table; None if it is not there."""
+    """GB of text in the paper's appendix table, if it has the language."""
     in_xlmr: bool
     """Whether it is among the 94 of XLM-R's list."""
     wiki: str
@@ -40,7 +40,7 @@ class Language:
     has_dictionary: bool
     """Whether MUSE has an English dictionary of it."""
     tasks: tuple[str, ...]
-    """Which of `TASKS` have test data in it (besides English, for pairs with English)."""
+    """The `TASKS` with test data in it (besides English, for pairs with English)."""
 
     @property
     def script(self) -> str:
@@ -72,8 +72,8 @@ def _read_table() -> dict[str, Language]:
 LANGUAGES: dict[str, Language] = _read_table()
 """All known languages by their code, in alphabetical order."""
 
-# What people write for a language when it is not its code in the table: retired and country codes,
-# the bibliographic three-letter codes, and parts of macrolanguages.
+# Other codes in use: retired and country codes, the bibliographic three-letter codes, and parts of
+# macrolanguages.
 _ALIASES = {
     "alb": "sq", "arm": "hy", "baq": "eu", "bur": "my", "chi": "zh", "cn": "zh", "cz": "cs",
     "cze": "cs", "dk": "da", "dut": "nl", "fas": "fa", "farsi": "fa", "fil": "tl", "fre": "fr",
@@ -93,7 +93,7 @@ def language_name(code: str) -> str:
 
 
 def wiki_code(code: str) -> str:
-    """Return Wikipedia's code of a language; one that the table does not have is its own."""
+    """Return Wikipedia's code of a language; by default the code itself."""
     known = LANGUAGES.get(code)
     return known.wiki if known else code
 
@@ -105,7 +105,7 @@ def task_languages(task: str) -> tuple[str, ...]:
 
 
 def suggest_code(code: str) -> str | None:
-    """Return the table's code for what is most likely meant by another one, or None."""
+    """Return the most likely code of the table for another one, or None."""
     wanted = code.strip().lower().replace("_", "-")
     known = {c.lower(): c for c in LANGUAGES}
     known |= {entry.iso3.lower(): entry.code for entry in LANGUAGES.values()}
@@ -122,18 +122,16 @@ def suggest_code(code: str) -> str | None:
 
 
 def explain_unknown(codes: Iterable[str]) -> list[str]:
-    """Return one line for the user about each code that the table does not have.
+    """Return a warning for each code that is not in the table.
 
-    Such a code is no error: a corpus may be in any language. But a mistyped one would silently get
-    no checks of script and language and no tasks, so it has to be said.
+    A corpus may be in any language, but a mistyped code would get no checks and no tasks.
     """
     lines = []
     for code in dict.fromkeys(codes):
-        if code in LANGUAGES:
-            continue
-        meant = suggest_code(code)
-        advice = f"did you mean {meant}?" if meant else "its text is used as it is"
-        lines.append(f"{code}: not in the language table; {advice}")
+        if code not in LANGUAGES:
+            meant = suggest_code(code)
+            advice = f"did you mean {meant}?" if meant else "its text is used as it is"
+            lines.append(f"{code}: not in the language table; {advice}")
     return lines
 
 

@@ -1,8 +1,8 @@
-"""Manifests: every byte of a folder can be checked, the manifest's own included.
+"""Manifests: check every byte of a folder, including the manifest itself.
 
-`manifest.json` lists each file below its folder with size and SHA-256, beside whatever facts its
-maker adds (counts, versions). It is sealed: it holds the digest of its own content, so that a
-flipped bit in it is found too. Files in a subfolder with a manifest of its own belong to that one.
+`manifest.json` lists each file below its folder with size and SHA-256, and further facts such as
+counts and versions. It is sealed with the digest of its own content, so that a flipped bit in it is
+found, too. Files in a subfolder with a manifest of its own belong to that one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def list_files(folder: Path, *, nested: bool = False) -> list[str]:
     """Return the files that a folder's manifest answers for, the manifest itself left out.
 
-    With `nested`, all files below the folder, whoever answers for them.
+    With `nested`, return all files below the folder.
     """
     found = [path for path in folder.rglob("*") if not path.is_dir()]
     if not nested:

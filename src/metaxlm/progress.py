@@ -1,8 +1,7 @@
-"""What the user sees while something runs: bars on a terminal, plain lines elsewhere, or nothing.
+"""Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`.
 
-Every long step asks `track` for a bar. On a terminal rich draws it with rate and time left, and
-below it the latest note, so that both fit 80 columns; in a log file a plain line appears at most
-every few seconds; with `--quiet` only errors are printed.
+On a terminal, rich draws a bar with rate and remaining time, and the latest note below it, so that
+both fit 80 columns. In a log file a plain line appears at most every few seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ console = _Terminal(highlight=False)
 _PLAIN_INTERVAL_S = 10.0
 
 Advance = Callable[..., None]
-"""`advance(amount=1, note="")` moves a bar; the note stands below it, such as the loss."""
+"""`advance(amount=1, note="")` moves a bar; the note is shown below it."""
 
 
 class _RateColumn(ProgressColumn):

@@ -26,10 +26,10 @@ MAX_TEXT_BYTES = 4 << 20
 MAX_DOCUMENT_BYTES = 1 << 30
 """Largest file that is read whole, such as a JSON file of questions."""
 MAX_JSON_VALUES = 4_000_000
-"""Values of a JSON record, each of which takes up to 65 bytes of memory."""
+"""Maximum number of values of a JSON record; each takes up to 65 bytes of memory."""
 _USUAL = (OSError, EOFError, UnicodeError, RecursionError, lzma.LZMAError, zlib.error)
 _MAX_DIGITS = 300
-"""Of a whole number in JSON; longer ones are beyond every float."""
+"""Maximum length of a whole number in JSON; longer ones exceed every float."""
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_record(stream: IO[bytes], path: Path) -> bytes:
-    """Read what a packed file holds, at most `MAX_RECORD_BYTES`."""
+    """Read the content of a packed file, at most `MAX_RECORD_BYTES`."""
     data = stream.read(MAX_RECORD_BYTES + 1)
     if len(data) > MAX_RECORD_BYTES:
         raise MetaXLMError(
@@ -105,10 +105,7 @@ def read_lines(
 
 
 def decode_text(data: bytes, path: Path, *, keep_mark: bool = False, first_line: int = 1) -> str:
-    """Decode the UTF-8 of a file, or of its part from `first_line` on, without a byte order mark.
-
-    What is not UTF-8 is an error that names the line.
-    """
+    """Decode UTF-8 without a byte order mark; `first_line` is the line number of the first byte."""
     try:
         return data.decode("utf-8" if keep_mark or first_line > 1 else "utf-8-sig")
     except UnicodeDecodeError as error:
@@ -134,7 +131,7 @@ def decode_line(number: int, line: bytes, name: Path | str) -> str:
 
 
 def json_loads(text: str, where: str, *, is_line: bool = False) -> Any:
-    """Parse JSON; `where` names the place in messages, and is complete if the text is a line."""
+    """Parse JSON; `where` is the file, or with `is_line` the whole place, for error messages."""
     if has_too_many_values(text):
         raise MetaXLMError(f"{where}: JSON with more than {MAX_JSON_VALUES:,} values; split it")
     try:
@@ -157,9 +154,9 @@ def json_loads(text: str, where: str, *, is_line: bool = False) -> Any:
 
 
 def has_too_many_values(text: AnyStr) -> bool:
-    """Tell whether a JSON record would take much more memory than its text.
+    """Return whether a JSON record would take much more memory than its text.
 
-    Documents above the limit of a record are large files, and may take memory accordingly.
+    Documents above the size of a record are large files, and may take more memory.
     """
     if not MAX_JSON_VALUES < len(text) <= MAX_RECORD_BYTES:
         return False

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 COMMON = "Common"
 SPECIAL = "Special"
-"""In place of a script for rows that are not text: special tokens and broken-off bytes."""
+"""The script of tokens that are not text: special tokens and incomplete bytes."""
 
 UNSPACED = frozenset({"Bopomofo", "Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"})
 """Scripts that put no spaces between words."""
@@ -30,7 +30,7 @@ UNSPACED_CHARACTERS = (
 """Characters of the scripts in `UNSPACED`, for a character class of a regular expression."""
 
 SAMPLE_CHARACTERS = 2_000
-"""`measure_share` looks at no more than this from the start of a text: more changes no verdict."""
+"""`measure_share` reads at most this many characters of a text."""
 
 # Unicode names a letter by its script first, but for these.
 _RENAMED = {
@@ -50,9 +50,8 @@ _SHARED = {
     "VARIATION", "VEDIC", "VERTICAL", "VIETNAMESE",
 }  # fmt: skip
 
-# A Chinese character says as much as three letters of an alphabet, a Japanese or Korean syllable as
-# much as two (translations into English have 2.6 to 2.9 and 1.8 times as many letters). Unweighted,
-# one product name in Latin letters would outvote the Chinese sentence around it.
+# A Chinese character counts as three letters of an alphabet, a Japanese or Korean syllable as two:
+# translations into English have 2.6 to 2.9 and 1.8 times as many letters.
 _WEIGHTS = {"Han": 3, "Hangul": 2, "Kana": 2}
 # Characters in the scripts are known by their weight plus this.
 _INSIDE = 4
@@ -112,7 +111,7 @@ def _all_scripts() -> tuple[str, ...]:
 
 @cache
 def _classify(scripts: tuple[str, ...]) -> NDArray[np.uint8]:
-    """Return a table over all characters: 0 is no letter, then weights elsewhere and inside."""
+    """Return a code per character: weights of letters elsewhere and inside, 0 for the rest."""
     codes = {
         script: _WEIGHTS.get(script, 1) + (_INSIDE if script in scripts else 0)
         for script in set(_all_scripts())

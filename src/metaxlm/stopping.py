@@ -35,7 +35,7 @@ class _Stops:
 
     def __init__(self, line: str | None = None) -> None:
         self.line = line
-        """What a command prints when it ends at once; None outside of a command."""
+        """Printed by a command that ends at once; None outside of a command."""
         self.requested = False
         self.num_deferring = 0
 
@@ -48,12 +48,12 @@ class _Stops:
             self.check()
 
     def check(self) -> None:
-        """Raise what a request means, unless it has to wait."""
+        """Raise `Interrupted` if there is a request and no work defers it."""
         if self.requested and not self.num_deferring:
             raise Interrupted("stopped")
 
     def raise_again(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Raise a stop again that Python dropped, because it was raised within a destructor."""
+        """Raise a stop again that Python dropped because it was raised within a destructor."""
         if isinstance(dropped.exc_value, Interrupted):
             self.requested = False
             signal.setitimer(signal.ITIMER_REAL, _RAISE_AGAIN_S)
@@ -89,7 +89,7 @@ class _Stops:
 
 
 _active: list[_Stops] = []
-"""What receives stop requests now: one at most."""
+"""The receiver of stop requests, at most one."""
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _ignore_stops() -> None:
 
 @contextmanager
 def deferred_stops() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether a stop was requested, and raise `Interrupted` at the end.
+    """Yield a function that returns whether a stop was requested; raise `Interrupted` at the end.
 
     Outside of a command, a second request raises KeyboardInterrupt without waiting.
     """

@@ -1,9 +1,8 @@
-"""Byte streams of input files, whatever they are compressed with.
+"""Read files that may be compressed: `.gz`, `.bz2`, `.xz` and `.zst`.
 
-Comes in: a file whose name ends in `.gz`, `.bz2`, `.xz`, `.zst` or anything else (plain). Goes out:
-a buffered stream of its uncompressed bytes. Files of several streams (multistream dumps, pbzip2,
-concatenated gzip or zstd) are read to their end. What is misnamed, damaged or cut short is a
-`MetaXLMError`; it is never taken for a shorter file.
+Files of several streams (multistream dumps, pbzip2, concatenated gzip or zstd) are read to their
+end. A misnamed, damaged or truncated file raises a `MetaXLMError`; it is never read as a shorter
+file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.reading import open_file, reading
 
 Advance = Callable[[int], None]
-"""Tells how many more bytes of the input file were read."""
+"""Receives the number of bytes that were read from the input file."""
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 """Endings of compressed files."""
@@ -42,10 +41,10 @@ _MAX_DICTIONARY_BYTES = 256 << 20  # `xz -9` needs a quarter of it
 def open_stream(
     path: Path, advance: Advance | None = None, start: int = 0, stop: int | None = None
 ) -> IO[bytes]:
-    """Open a file for reading, uncompressed by its ending.
+    """Open a file for reading; uncompress it according to its ending.
 
-    `advance` is told the bytes of the file as they are read. `start` and `stop` bound what is read
-    of the file; in a compressed file `start` must be the start of a compressed stream.
+    `advance` receives the number of bytes read. `start` and `stop` select a part of the file; in a
+    compressed file, `start` must be the start of a compressed stream.
     """
     compression = find_compression(path)
     _check_head(path, compression)
@@ -64,10 +63,9 @@ def find_compression(path: Path) -> str | None:
 
 
 class Meter:
-    """Passes bytes on to `advance` and keeps the total at exactly the size of the split.
+    """Reports progress with a total of exactly the size of a split.
 
-    A split may read past its end, to finish its last record, and may leave bytes of the file
-    unread, such as a footer.
+    Reading a split may go past its end, to finish the last record, or skip bytes such as a footer.
     """
 
     def __init__(self, advance: Advance, size: int) -> None:
@@ -75,19 +73,19 @@ class Meter:
         self._left = size
 
     def add(self, num_bytes: int) -> None:
-        """Tell that so many more bytes were read."""
+        """Report the number of bytes that were read."""
         counted = min(num_bytes, self._left)
         if counted > 0:
             self._left -= counted
             self._advance(counted)
 
     def finish(self) -> None:
-        """Tell that the split is read."""
+        """Report the rest of the split."""
         self.add(self._left)
 
 
 def _check_head(path: Path, compression: str | None) -> None:
-    """Refuse a file whose first bytes are not what its ending says."""
+    """Raise an error if the first bytes of a file do not match its ending."""
     with open_file(path) as file, reading(path):
         head = file.read(_HEAD_BYTES)
     found = next((ending for ending, magic in _MAGIC.items() if magic.match(head)), None)
@@ -111,11 +109,9 @@ class _RawFile(io.RawIOBase):
         self._path = path
         self._advance = advance
         self._left = stop - start if stop is not None else None
-        try:
+        with reading(path):
             self._descriptor = os.open(path, os.O_RDONLY)
             os.lseek(self._descriptor, start, os.SEEK_SET)
-        except OSError as error:
-            raise MetaXLMError(f"{path}: cannot be opened ({error.strerror})") from error
 
     def readable(self) -> bool:
         return True
@@ -124,10 +120,8 @@ class _RawFile(io.RawIOBase):
         view = memoryview(buffer)
         if self._left is not None:
             view = view[: self._left]
-        try:
+        with reading(self._path):
             num_bytes = os.readv(self._descriptor, [view])
-        except OSError as error:
-            raise MetaXLMError(f"{self._path}: cannot be read ({error.strerror})") from error
         if self._left is not None:
             self._left -= num_bytes
         if self._advance is not None and num_bytes:
@@ -141,7 +135,7 @@ class _RawFile(io.RawIOBase):
 
 
 class _Decoder(Protocol):
-    """What the decompressors of `bz2` and `lzma` have in common."""
+    """The interface of the decompressors of `bz2` and `lzma`."""
 
     @property
     def eof(self) -> bool: ...
@@ -153,7 +147,7 @@ class _Decoder(Protocol):
 
 
 class _GzipDecoder:
-    """zlib's decompressor, which keeps its unread input outside, in the shape of the others."""
+    """zlib's decompressor with the interface of the others."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -190,8 +184,7 @@ def _damaged(path: Path, error: Exception) -> MetaXLMError:
 class _InflatedStream(io.RawIOBase):
     """The streams of a compressed file, one after the other.
 
-    Python's own `BZ2File` and `LZMAFile` stop without a word at the first stream whose header is
-    damaged, as if the file ended there; here it is an error.
+    Python's own `BZ2File` and `LZMAFile` stop without an error at a stream whose header is damaged.
     """
 
     def __init__(self, path: Path, file: io.RawIOBase, new_decoder: Callable[[], _Decoder]) -> None:
@@ -215,30 +208,19 @@ class _InflatedStream(io.RawIOBase):
         """Return some uncompressed bytes; none at the end of the file."""
         while True:
             given = b""
-            if self._decoder.eof:
-                given = self._start_next_stream()
+            if self._decoder.eof:  # xz and gzip files may be padded with zeros
+                given = self._decoder.unused_data.lstrip(b"\0")
+                while not given and (chunk := self._file.read(_CHUNK_BYTES)):
+                    given = chunk.lstrip(b"\0")
                 if not given:
                     return b""
+                self._decoder = self._new_decoder()
             elif self._decoder.needs_input:
-                given = self._read_chunk()
+                given = self._file.read(_CHUNK_BYTES) or b""
                 if not given:
                     raise EOFError("the compressed data ends in the middle")
             if data := self._decoder.decompress(given, max_length):
                 return data
-
-    def _start_next_stream(self) -> bytes:
-        """Return the first bytes of the next stream; xz and gzip files may be padded with zeros."""
-        data = self._decoder.unused_data.lstrip(b"\0")
-        while not data:
-            chunk = self._read_chunk()
-            if not chunk:
-                return b""
-            data = chunk.lstrip(b"\0")
-        self._decoder = self._new_decoder()
-        return data
-
-    def _read_chunk(self) -> bytes:
-        return cast(bytes, self._file.read(_CHUNK_BYTES))
 
     def close(self) -> None:
         self._file.close()
@@ -248,8 +230,8 @@ class _InflatedStream(io.RawIOBase):
 class _ZstdStream(io.RawIOBase):
     """A zstd file of any number of frames, through pyarrow's codec.
 
-    The `zstandard` package takes a file that is cut in the middle of a frame for a shorter one;
-    pyarrow tells, and is needed for parquet anyway.
+    The `zstandard` package reads a file that is cut within a frame as a shorter one; pyarrow raises
+    an error.
     """
 
     def __init__(self, path: Path, file: io.RawIOBase) -> None:

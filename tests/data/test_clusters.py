@@ -1,7 +1,7 @@
-"""The executors of datatrove: Slurm with stand-ins for its commands, Ray with a real cluster.
+"""The executors of datatrove: Slurm with fake commands, Ray with a real cluster.
 
-The stand-ins keep a queue in a folder: `sbatch` starts a process that runs the script with bash for
-each element of the array. Ray drivers run in processes of their own, because Ray warns a lot.
+The fake commands keep a queue in a folder: `sbatch` starts a process that runs the script for each
+element of the array. Ray drivers run in processes of their own, because Ray warns a lot.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ SCONTROL = "print('n1')"
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Stand-ins on the PATH; the folder in which they keep a file for each job."""
+    """Put fake commands on the PATH; return the folder with a file for each job."""
     programs = tmp_path / "programs"
     folder = programs / "jobs"
     folder.mkdir(parents=True)

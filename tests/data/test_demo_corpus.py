@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from hashlib import sha256
 from importlib.resources import files
 from itertools import pairwise
@@ -20,12 +19,10 @@ from metaxlm.finetune.registry import TASKS
 from metaxlm.manifest import list_files
 from metaxlm.recipe import PhrasebookRecipe
 
-FOREIGN = LANGUAGES[1:]
 DEMO = PhrasebookRecipe(test_pairs=200, train_examples=3_000, test_examples=200)
 WHOLE = PhrasebookRecipe(source_sentences=96_000, sentences=9_600, aligned_pairs=300)
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/demo.json").read_text("utf-8"))
 ISO = {"de": "deu", "fr": "fra", "ru": "rus", "tr": "tur", "zh": "cmn"}
-UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ VERB X"
 
 
 def digest_files(folder: Path) -> dict[str, str]:
@@ -77,16 +74,6 @@ def answers(path: Path) -> list[tuple[str, str, int, str]]:
         for qa in paragraph["qas"]
         for answer in qa["answers"]
     ]
-
-
-def question_files(folder: Path, language: str) -> list[Path]:
-    names = (
-        "xquad/xquad.{0}.json",
-        "mlqa/MLQA_V1/dev/dev-context-{0}-question-{0}.json",
-        "mlqa/MLQA_V1/test/test-context-{0}-question-{0}.json",
-        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.{0}.dev.json",
-    )
-    return [folder / "tasks" / name.format(language) for name in names]
 
 
 def test_seed_1_at_the_sizes_of_the_demo_gives_the_golden_files(demo: Path) -> None:
@@ -170,114 +157,6 @@ def test_no_test_sentence_is_in_the_text(whole: Path, language: str) -> None:
     assert not said & {line for line in text if len(line) > 8}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_questions_of_the_last_tests_are_about_new_sentences(whole: Path, language: str) -> None:
-    text = set(lines(whole / f"text/{language}/00000.txt"))
-    asked = []
-    for path in question_files(whole, language)[1:]:
-        for context, question, start, _ in answers(path):
-            ends = [m.end() for m in re.finditer(r"[.!?。！？]\s*", context)]
-            begin = max((end for end in ends if end <= start), default=0)
-            asked.append(context[begin : min(end for end in ends if end > start)].strip())
-            assert question not in text
-    assert len(asked) > 2 * WHOLE.test_examples
-    assert not text & set(asked)
-
-
-def test_no_test_pair_is_in_the_training_data(whole: Path) -> None:
-    tasks = whole / "tasks"
-    for task in ("xnli", "pawsx"):
-        train, *held = (
-            {text for row in rows(tasks / f"{task}/{split}-en.tsv") for text in row[:2]}
-            for split in ("train", "dev", "test")
-        )
-        assert all(train.isdisjoint(texts) for texts in held)
-    for task in ("udpos", "panx"):
-        train, *held = (
-            {" ".join(word for word, _ in s) for s in tagged(tasks / f"{task}/{split}-en.tsv")}
-            for split in ("train", "dev", "test")
-        )
-        assert all(train.isdisjoint(words) for words in held)
-    squad = {question for _, question, *_ in answers(tasks / "squad/train-v1.1.json")}
-    name = "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json"
-    tydiqa = {question for _, question, *_ in answers(tasks / name)}
-    for number, path in enumerate(question_files(whole, "en")):
-        held_out = {question for _, question, *_ in answers(path)}
-        assert not squad & held_out
-        assert number == 0 or not tydiqa & held_out  # XQuAD is not TyDiQA's test
-    for language in LANGUAGES:
-        for folder in (tasks / f"cls/{language}").iterdir():
-            train, test = (
-                {t for _, t in reviews(folder / f"{s}.review")} for s in ("train", "test")
-            )
-            assert not train & test
-
-
-def test_question_sets_have_different_contexts(whole: Path) -> None:
-    for language in LANGUAGES:
-        told = [{c for c, *_ in answers(path)} for path in question_files(whole, language)]
-        assert all(a.isdisjoint(b) for k, a in enumerate(told) for b in told[:k])
-
-
-@pytest.mark.parametrize("language", FOREIGN)
-def test_retrieval_pairs_are_distinct(whole: Path, language: str) -> None:
-    for code in (ISO[language], "eng"):
-        found = lines(whole / f"tasks/tatoeba/tatoeba.{ISO[language]}-eng.{code}")
-        assert len(found) == len(set(found)) == WHOLE.test_pairs
-
-
-@pytest.mark.parametrize("language", FOREIGN)
-def test_alignments_refer_to_words(whole: Path, language: str) -> None:
-    stem = whole / f"tasks/wordalign/{language}-en"
-    source, target = lines(stem / f"test.{language}"), lines(stem / "test.en")
-    assert len(source) == len(target) == WHOLE.aligned_pairs
-    seen = set()
-    for line in lines(stem / "alignv2.txt"):
-        number, i, j, kind = line.split(" ")
-        assert kind in ("S", "P")
-        assert 1 <= int(i) <= len(source[int(number)].split(" "))
-        assert 1 <= int(j) <= len(target[int(number)].split(" "))
-        seen.add(int(number))
-    assert seen == set(range(WHOLE.aligned_pairs))
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_task_files_parse_and_are_balanced(whole: Path, language: str) -> None:
-    tasks, size = whole / "tasks", WHOLE.test_examples
-    for task, labels in (("xnli", 3), ("pawsx", 2)):
-        found = rows(tasks / f"{task}/test-{language}.tsv")
-        assert len(found) == size and all(len(row) == 3 and all(row) for row in found)
-        counts = Counter(row[2] for row in found)
-        assert len(counts) == labels and max(counts.values()) - min(counts.values()) <= 1
-    tags = Counter(tag for s in tagged(tasks / f"udpos/test-{language}.tsv") for _, tag in s)
-    assert tags.keys() <= set(UPOS.split())
-    tags.clear()
-    for sentence in tagged(tasks / f"panx/test-{language}.tsv"):
-        for (_, before), (_, tag) in pairwise([["", "O"], *sentence]):
-            assert not tag.startswith("I-") or before[2:] == tag[2:]
-            tags[tag] += 1
-    assert tags["B-PER"] > 50 and tags["B-LOC"] > 50 and tags["O"] > tags["B-PER"]
-    for path in question_files(whole, language):
-        for context, question, start, text in answers(path):
-            assert text and context[start : start + len(text)] == text
-            assert question[-1] in "?？"
-    domains = ("books", "dvd", "music") if language in ("en", "de", "fr") else ("books",)
-    assert {path.name for path in (tasks / f"cls/{language}").iterdir()} == {*domains}
-    for domain in domains:
-        for split, count in (("train", WHOLE.train_examples // 10), ("test", size)):
-            ratings = [r for r, text in reviews(tasks / f"cls/{language}/{domain}/{split}.review")]
-            assert Counter(ratings) == {5.0: count // 2, 1.0: count // 2}
-
-
-@pytest.mark.parametrize("language", FOREIGN)
-def test_dictionary_lines_are_word_pairs_by_frequency(demo: Path, language: str) -> None:
-    found = [tuple(line.split(" ")) for line in lines(demo / f"tasks/muse/en-{language}.txt")]
-    assert len(found) > 300 and all(len(pair) == 2 for pair in found)
-    assert len(set(found)) == len(found)
-    words = [pair[0] for pair in found]
-    assert words.index("bought") < words.index("violin")
-
-
 def test_every_finetuned_task_reads_its_files(whole: Path) -> None:
     for name, task in TASKS.items():
         found = task.list_files(whole / "tasks")
@@ -291,7 +170,7 @@ def test_every_finetuned_task_reads_its_files(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("key", list(PhrasebookRecipe.model_fields))
-def test_a_size_above_the_pool_is_refused_with_its_limit(tmp_path: Path, key: str) -> None:
+def test_a_size_above_the_pool_is_rejected_with_its_limit(tmp_path: Path, key: str) -> None:
     limit = getattr(WHOLE, key)
     sizes = WHOLE.model_copy(update={key: limit + 1})
     expected = rf"^corpus\.phrasebook\.{key}: {limit + 1:,} is too large; .* has {limit:,}$"
@@ -304,7 +183,7 @@ def test_a_size_above_the_pool_is_refused_with_its_limit(tmp_path: Path, key: st
 @pytest.mark.parametrize(
     ("languages", "expected"), [(["de"], "add en"), (["en", "sw"], "no text in sw; choose .* zh$")]
 )
-def test_unusable_languages_are_refused(
+def test_unusable_languages_are_rejected(
     tmp_path: Path, languages: list[str], expected: str
 ) -> None:
     with pytest.raises(MetaXLMError, match=expected):
@@ -313,5 +192,8 @@ def test_unusable_languages_are_refused(
 
 def test_the_package_contains_a_small_pool_and_its_license_note() -> None:
     data = files("metaxlm").joinpath("data/phrasebook")
-    assert len(data.joinpath("pool.tar.xz").read_bytes()) < 2_000_000
+    pool = data.joinpath("pool.tar.xz").read_bytes()
+    assert len(pool) < 2_000_000
+    # Published runs repeat only with the same pool.
+    assert sha256(pool).hexdigest().startswith("ae96db19c77ced197e09615a28944116")
     assert "Apache License 2.0" in data.joinpath("README.md").read_text("utf-8")

@@ -132,7 +132,7 @@ def test_our_own_vocabularies_go_through_sentencepiece() -> None:
     """It is several times faster; the tests above show that it gives the same."""
     description = json.loads(make("unigram").to_str())
     assert isinstance(choose_backend(description), partial)
-    # Another normalizer may give other ids, so the tokenizer itself is asked.
+    # Another normalizer may give other ids, so the tokenizer itself encodes.
     plain_map = [s for s in description["normalizer"]["normalizers"] if s["type"] == "Precompiled"]
     description["normalizer"] = plain_map[0]
     assert not isinstance(choose_backend(description), partial)

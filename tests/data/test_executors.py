@@ -22,9 +22,7 @@ from tests.data.executor_tasks import (
     wait_until,
 )
 
-from metaxlm import progress
-from metaxlm.data import executors
-from metaxlm.data.executors import advance, run_tasks
+from metaxlm.data.executors import run_tasks
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.recipe import EngineRecipe
 
@@ -32,10 +30,7 @@ WEIGHTS = [20_000, 60_000, 40_000, 0, 20_000]
 
 
 def run(
-    folder: Path,
-    weights: Sequence[int],
-    faults: Mapping[int, str] | None = None,
-    workers: int = 2,
+    folder: Path, weights: Sequence[int], faults: Mapping[int, str] | None = None, workers: int = 2
 ) -> None:
     tasks = make_tasks(folder, range(len(weights)), faults)
     run_tasks(perform, tasks, weights, folder / "work", EngineRecipe(workers=workers), "some work")
@@ -166,40 +161,6 @@ def test_a_stop_in_this_process(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         run(tmp_path, [1], {0: "wait"})
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
-@pytest.mark.parametrize(
-    ("weights", "left", "unit", "total"),
-    [
-        ((30_000_000, 0, 12_345_678, 7), (0, 1, 2, 3), "MB", 42),
-        ((3_000_000, 0, 1_234_567, 7), (0, 2), "MB", 4_235),
-        ((10, 20, 3), (1,), "tasks", 33),
-        ((5,) * 100, range(100), "MB", 1),
-        ((0,), (0,), "MB", 1),
-    ],
-)
-def test_the_bar_moves_forward_to_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-    weights: tuple[int, ...],
-    left: Sequence[int],
-    unit: str,
-    total: int,
-) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(progress, "say", lines.append)
-    monkeypatch.setattr(progress, "_PLAIN_INTERVAL_S", 0.0)
-    tasks = executors._Tasks(perform, weights, weights, Path(), "title")
-    with executors._show_progress(tasks, left, unit) as move:
-        for rank in left:
-            for _ in range(5):
-                move(weights[rank] // 4)  # more than there is
-    positions = [int(line.split(": ")[1].split("/")[0].replace(",", "")) for line in lines]
-    assert positions == sorted(set(positions))
-    assert positions[-1] == total
-
-
-def test_advance_outside_of_a_worker_does_nothing() -> None:
-    advance(1)
 
 
 def test_the_local_executor_does_not_import_datatrove() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.pipeline import prepare_text, tokenize_text
 from metaxlm.data.shards import open_shard
@@ -140,11 +140,9 @@ def tokenize(output: Path, tokenizer: Path, workers: int) -> None:
     tokenize_text(shards, engine, output / "shards", output / "tokens")
 
 
-def test_workers_and_task_sizes_do_not_change_a_byte(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_workers_and_task_sizes_do_not_change_a_byte(tmp_path: Path, tokenizer: Tokenizer) -> None:
     big_corpus(tmp_path / "raw", 800)
-    multilingual_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
     found = []
     for workers, task_mb in ((1, 64), (3, 1)):
         output = tmp_path / f"{workers}-{task_mb}"
@@ -172,10 +170,10 @@ tokenize(output, output.parent / "tokenizer", 2)
 
 
 def test_a_run_killed_anywhere_is_finished_by_the_next(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+    tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     big_corpus(tmp_path / "raw", 1200)
-    multilingual_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
     prepare(tmp_path / "raw", tmp_path / "whole", workers=2, task_mb=1)
     tokenize(tmp_path / "whole", tmp_path / "tokenizer", 2)
     root = str(Path(__file__).parents[2])
@@ -208,7 +206,7 @@ def test_too_much_damage_stops_and_names_the_place(tmp_path: Path) -> None:
     assert rejected == {"invalid_utf8": 1}
 
 
-def test_records_left_out_on_purpose_are_no_damage(tmp_path: Path) -> None:
+def test_records_left_out_on_purpose_are_not_damage(tmp_path: Path) -> None:
     write_source(tmp_path / "raw", "dump")
     path = tmp_path / "raw" / "dewiki-20240101-pages-articles.xml.bz2"
     path.write_bytes(bz2.compress(make_dump([*GERMAN, "#REDIRECT [[Haus]]"]).encode()))
@@ -238,7 +236,7 @@ def test_a_damaged_file_costs_only_its_task(tmp_path: Path) -> None:
     assert prepare(tmp_path / "raw", tmp_path, "jsonl") == EXPECTED
 
 
-def test_one_dump_for_two_languages_is_refused(tmp_path: Path) -> None:
+def test_one_dump_for_two_languages_is_rejected(tmp_path: Path) -> None:
     name = "zhwiki-20240101-pages-articles.xml.bz2"
     (tmp_path / name).write_bytes(bz2.compress(make_dump(["你好，世界。"]).encode()))
     recipe = CorpusRecipe(source="dump", path=tmp_path)

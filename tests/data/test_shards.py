@@ -7,61 +7,54 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.conftest import sentences
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data import shards
-from metaxlm.data.shards import ShardWriter, open_shard, token_dtype, write_shard
+from metaxlm.data.shards import ShardWriter, open_shard, write_shard
 from metaxlm.errors import MetaXLMError
-from metaxlm.manifest import find_damage, read_manifest
+from metaxlm.manifest import find_damage
 
 LINES = ["the cat sees a house.", "my sister", "", "der alte Mann", "ψ"]
 
 
-def test_shards_hold_the_tokenizers_ids(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
-    counts = write_shard(tmp_path / "en", LINES, multilingual_tokenizer)
+def test_shards_hold_the_tokenizers_ids(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    counts = write_shard(tmp_path / "en", LINES, tokenizer)
     shard = open_shard(tmp_path / "en")
     assert shard.counts == counts
     assert (counts.documents, counts.sentences, counts.words, counts.unknown) == (2, 4, 11, 1)
     assert counts.bytes == sum(len(line.encode()) for line in LINES)
     assert counts.characters == sum(map(len, LINES))
     assert counts.tokens == len(shard.tokens)
-    frequencies = shard.count_tokens(len(multilingual_tokenizer))
+    frequencies = shard.count_tokens(len(tokenizer))
     assert frequencies.tolist() == np.bincount(shard.tokens, minlength=110).tolist()
     for index, line in enumerate(line for line in LINES if line):
-        expected = multilingual_tokenizer(line, add_special_tokens=False)["input_ids"]
+        expected = tokenizer(line, add_special_tokens=False)["input_ids"]
         assert shard.sentence(index).tolist() == expected
     assert [path.name for path in tmp_path.iterdir()] == ["en"]
 
 
-def test_sentences_without_a_token_are_left_out(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_sentences_without_a_token_are_left_out(tmp_path: Path, tokenizer: Tokenizer) -> None:
     lines = ["the cat", "\u200b", "a dog"]  # a zero-width space is normalized away
-    assert write_shard(tmp_path / "en", lines, multilingual_tokenizer).sentences == 2
+    assert write_shard(tmp_path / "en", lines, tokenizer).sentences == 2
     offsets = open_shard(tmp_path / "en").offsets
     assert len(offsets) == 3
     assert (np.diff(offsets.astype(np.int64)) > 0).all()
 
 
 def test_byte_level_bpe_has_no_unknown_text(
-    tmp_path: Path, monolingual_tokenizer: PreTrainedTokenizerBase
+    tmp_path: Path, monolingual_tokenizer: Tokenizer
 ) -> None:
     assert write_shard(tmp_path / "en", LINES, monolingual_tokenizer).unknown == 0
 
 
 @pytest.mark.parametrize("batch", [1, 50, 10_000])
 def test_the_same_bytes_from_any_parts_and_batches(
-    tmp_path: Path,
-    multilingual_tokenizer: PreTrainedTokenizerBase,
-    monkeypatch: pytest.MonkeyPatch,
-    batch: int,
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     lines = [line for sentence in sentences("en") for line in (sentence, "the cat", "")]
-    whole = write_shard(tmp_path / "whole", lines, multilingual_tokenizer)
+    whole = write_shard(tmp_path / "whole", lines, tokenizer)
     monkeypatch.setattr(shards, "_BATCH_CHARACTERS", batch)
-    writer = ShardWriter(multilingual_tokenizer.backend_tokenizer)
+    writer = ShardWriter(tokenizer.backend_tokenizer)
     parts = []
     for number, start in enumerate(range(0, len(lines), 60)):
         parts.append(tmp_path / f"part{number}")
@@ -71,32 +64,15 @@ def test_the_same_bytes_from_any_parts_and_batches(
         assert (tmp_path / "joined" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_progress_counts_the_bytes_of_the_text(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_progress_counts_the_bytes_of_the_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
     done: list[int] = []
-    writer = ShardWriter(multilingual_tokenizer.backend_tokenizer)
+    writer = ShardWriter(tokenizer.backend_tokenizer)
     writer.write_part(tmp_path / "part", LINES, done.append)
     assert sum(done) == sum(len(line.encode()) for line in LINES)
 
 
-def test_ids_take_the_narrowest_type() -> None:
-    assert np.dtype(token_dtype(65_536)).itemsize == 2
-    assert np.dtype(token_dtype(65_537)).itemsize == 4
-
-
-def test_the_manifest_says_what_made_it(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
-    write_shard(tmp_path / "en", LINES, multilingual_tokenizer)
-    manifest = read_manifest(tmp_path / "en")
-    assert manifest["dtype"] == "<u2"
-    assert {"metaxlm", "tokenizers", "tokenizer", "counts"} < set(manifest)
-    assert set(manifest["files"]) == {"tokens.bin", "offsets.bin"}
-
-
-def test_damage_is_named(tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase) -> None:
-    write_shard(tmp_path / "en", ["the cat"], multilingual_tokenizer)
+def test_damage_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    write_shard(tmp_path / "en", ["the cat"], tokenizer)
     path = tmp_path / "en" / "tokens.bin"
     whole = path.read_bytes()
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
@@ -106,18 +82,16 @@ def test_damage_is_named(tmp_path: Path, multilingual_tokenizer: PreTrainedToken
     path.write_bytes(whole[:-1])
     with pytest.raises(MetaXLMError, match=r"tokens.bin: \d+ bytes, should be \d+; delete"):
         open_shard(tmp_path / "en")
-    write_shard(tmp_path / "de", ["", ""], multilingual_tokenizer)
+    write_shard(tmp_path / "de", ["", ""], tokenizer)
     with pytest.raises(MetaXLMError, match="no tokens in the shard"):
         open_shard(tmp_path / "de")
 
 
-def test_a_text_that_breaks_off_leaves_nothing(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_text_that_breaks_off_leaves_nothing(tmp_path: Path, tokenizer: Tokenizer) -> None:
     def lines() -> object:
         yield "the cat"
         raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"):
-        write_shard(tmp_path / "en", lines(), multilingual_tokenizer)  # type: ignore[arg-type]
+        write_shard(tmp_path / "en", lines(), tokenizer)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,6 @@ from metaxlm.data.statistics import (
     collect_losses,
     collect_statistics,
     count_corpus,
-    count_sentences,
     list_languages,
     read_corpus,
 )
@@ -113,12 +112,6 @@ def _expected(tokenizer: PreTrainedTokenizerBase, lines: list[str]) -> list[int]
     return np.bincount(ids, minlength=len(tokenizer)).tolist()
 
 
-def test_sentences(tokenizer: PreTrainedTokenizerBase) -> None:
-    counts = count_sentences(TEXTS["de"], tokenizer)
-    assert counts.tolist() == _expected(tokenizer, TEXTS["de"])
-    assert not count_sentences([], tokenizer).any()
-
-
 @pytest.mark.parametrize("place", ["run", "run/shards", "run/corpus", "run/corpus/text", "raw"])
 def test_every_form_of_text_gives_the_same_counts(
     place: str, run: Path, raw: Path, tokenizer: PreTrainedTokenizerBase
@@ -154,8 +147,3 @@ def test_folder_without_text(tmp_path: Path, tokenizer: PreTrainedTokenizerBase)
         count_corpus(tmp_path, tokenizer)
     with pytest.raises(MetaXLMError, match="no text in it; name a run"):
         count_corpus(tmp_path / "nowhere", tokenizer)
-
-
-def test_language_that_is_not_there(raw: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(MetaXLMError, match="no file for language 'sw'"):
-        count_corpus(raw, tokenizer, ["sw"])

@@ -10,7 +10,6 @@ from metaxlm.data.text import (
     CorpusCounts,
     TextCounts,
     list_parts,
-    merge_reasons,
     read_counts,
     read_lines,
     read_sentences,
@@ -59,7 +58,3 @@ def test_a_language_is_sealed_with_its_counts(tmp_path: Path) -> None:
 def test_a_missing_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match="no prepared text"):
         list(read_sentences(tmp_path))
-
-
-def test_reasons_add_up() -> None:
-    assert merge_reasons([{"a": 1, "b": 2}, {"b": 3}, {}]) == {"b": 5, "a": 1}

@@ -1,8 +1,7 @@
-"""Small files that would fill the memory, each beside the call that reads it.
+"""Small files that would fill the memory, and the calls that read them.
 
-`python -m tests.faults.bombs FOLDER` writes all of them, reads each in a process of its own that
-may allocate `MOST_BYTES`, and prints a JSON object: how each ended. `FOLDER LIMIT` sets another
-limit and prints the peak memory as well.
+`python -m tests.faults.bombs FOLDER [LIMIT]` writes all of them, reads each in a forked process
+that may allocate `MOST_BYTES` or LIMIT, and prints a JSON object with the results.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.faults.fuzzed_readers import limit_memory
+from tests.faults.fuzzed_readers import limit_memory, use
 
 from metaxlm.errors import MetaXLMError
 
 MOST_BYTES = 320_000_000
+Step = Callable[[Path], Any]
 _PIECE = 16_000_000
 _MOST_SECONDS = 60
 
@@ -37,12 +37,6 @@ def _repeat(path: Path, piece: bytes, times: int = 64) -> None:
 
 def _write_dictionary(folder: Path) -> None:
     _repeat(folder / "en-de.txt.xz", b"h" * 500 + b" " + b"h" * 500 + b"\n")
-
-
-def _read_dictionary(folder: Path) -> None:
-    from metaxlm.init.dictionaries import load_dictionaries
-
-    load_dictionaries(folder)
 
 
 def _write_long_row(folder: Path) -> None:
@@ -60,12 +54,6 @@ def _write_many_rows(folder: Path) -> None:
     _repeat(folder / "results.jsonl.xz", json.dumps(row).encode() + b"\n", 12)
 
 
-def _read_results(folder: Path) -> None:
-    from metaxlm.analysis.results import read_scores
-
-    read_scores(folder / "results.jsonl")
-
-
 def _write_comparisons(folder: Path) -> None:
     _repeat(folder / "comparisons.json.xz", b"[],")
 
@@ -75,28 +63,14 @@ def _write_values(folder: Path) -> None:
     (folder / "comparisons.json.xz").write_bytes(lzma.compress(text, preset=0))
 
 
-def _read_comparisons(folder: Path) -> None:
-    from metaxlm.analysis.stats import read_comparisons
-
-    read_comparisons(folder / "comparisons.json")
-
-
 def _write_line(folder: Path) -> None:
     with (folder / "texts").open("wb") as file:
         file.truncate(1 << 30)
 
 
 def _read_sentences(folder: Path) -> None:
-    from metaxlm.probe.sentence_files import open_sentences
-
-    with open_sentences(str(folder / "texts")) as sentences:
+    with use("probe.sentence_files:open_sentences")(str(folder / "texts")) as sentences:
         list(sentences)
-
-
-def _read_task_lines(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_lines
-
-    read_lines(folder / "texts")
 
 
 def _write_jsonl(folder: Path) -> None:
@@ -106,7 +80,7 @@ def _write_jsonl(folder: Path) -> None:
 
 def _read_jsonl(folder: Path) -> None:
     from metaxlm.data.documents import Rejection, Split
-    from metaxlm.data.readers.jsonl import read_jsonl
+    from metaxlm.data.readers.lines import read_jsonl
 
     for record in read_jsonl(Split(folder / "de.jsonl.xz"), lambda _: None):
         if isinstance(record, Rejection):
@@ -120,7 +94,7 @@ def _write_shared_value(folder: Path) -> None:
 
 
 def _write_shared_text(folder: Path) -> None:
-    """The same below the limit of a row, so that all rows are documents."""
+    """Write such a value below the limit of a row, so that all rows are documents."""
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int32()), ["ab cd " * 1_500_000])
     _write_rows(folder, {"text": column}, dictionary_pagesize_limit=1 << 30)
 
@@ -155,12 +129,6 @@ def _write_vectors(folder: Path) -> None:
             writer.write_table(table)
 
 
-def _read_vectors(folder: Path) -> None:
-    from metaxlm.probe.vector_files import read_vectors
-
-    read_vectors(folder / "vectors.parquet")
-
-
 def _write_ledger(folder: Path) -> None:
     from metaxlm.init.ledger import _SCHEMA
 
@@ -176,12 +144,6 @@ def _write_ledger(folder: Path) -> None:
     )
 
 
-def _read_ledger(folder: Path) -> None:
-    from metaxlm.init.ledger import load_ledger
-
-    load_ledger(folder / "ledger.parquet")
-
-
 def _write_recipe(folder: Path) -> None:
     lines = ["name: x", "a0: &a0 {x: y}"]
     for level in range(1, 9):
@@ -190,30 +152,35 @@ def _write_recipe(folder: Path) -> None:
     (folder / "recipe.yaml").write_text("\n".join(lines))
 
 
-def _read_recipe(folder: Path) -> None:
-    from metaxlm.recipe.load import load_recipe
+def _call(name: str, file: str = "") -> Step:
+    """Return a function that reads a file, or a folder, by a function of metaxlm."""
+    return lambda folder: use(name)(folder / file)
 
-    load_recipe(folder / "recipe.yaml")
 
-
-Step = Callable[[Path], None]
+_READ_DICTIONARY = _call("init.dictionaries:load_dictionaries")
+_READ_RESULTS = _call("analysis.results:read_scores", "results.jsonl")
+_READ_COMPARISONS = _call("analysis.stats:read_comparisons", "comparisons.json")
+_READ_LINES = _call("finetune.readers:read_lines", "texts")
+_READ_VECTORS = _call("probe.vector_files:read_vectors", "vectors.parquet")
+_READ_LEDGER = _call("init.ledger:load_ledger", "ledger.parquet")
+_READ_RECIPE = _call("recipe.load:load_recipe", "recipe.yaml")
 BOMBS: dict[str, tuple[Step, Step, str]] = {
-    "dictionary .xz": (_write_dictionary, _read_dictionary, "bytes of text"),
-    "results.jsonl.xz, one line": (_write_long_row, _read_results, "the line has more than"),
-    "results.jsonl.xz, equal rows": (_write_many_rows, _read_results, ""),
-    "comparisons.json.xz": (_write_comparisons, _read_comparisons, "unpacks to more than"),
-    "comparisons.json.xz, small values": (_write_values, _read_comparisons, "values"),
+    "dictionary .xz": (_write_dictionary, _READ_DICTIONARY, "bytes of text"),
+    "results.jsonl.xz, one line": (_write_long_row, _READ_RESULTS, "the line has more than"),
+    "results.jsonl.xz, equal rows": (_write_many_rows, _READ_RESULTS, ""),
+    "comparisons.json.xz": (_write_comparisons, _READ_COMPARISONS, "unpacks to more than"),
+    "comparisons.json.xz, small values": (_write_values, _READ_COMPARISONS, "values"),
     "sentences, one line": (_write_line, _read_sentences, "the line has more than"),
-    "task data, one line": (_write_line, _read_task_lines, "the line has more than"),
+    "task data, one line": (_write_line, _READ_LINES, "the line has more than"),
     "corpus JSONL, small values": (_write_jsonl, _read_jsonl, "invalid_json"),
     "corpus parquet, shared value": (_write_shared_value, _read_parquet, "unpacks from"),
     "corpus parquet, shared text": (_write_shared_text, _read_parquet, ""),
     "corpus parquet, one page": (_write_page, _read_parquet, "unpacks from"),
-    "vectors parquet, equal numbers": (_write_vectors, _read_vectors, "unpack to"),
-    "ledger, shared token": (_write_ledger, _read_ledger, "unpack"),
-    "recipe, aliases": (_write_recipe, _read_recipe, "aliases"),
+    "vectors parquet, equal numbers": (_write_vectors, _READ_VECTORS, "unpack to"),
+    "ledger, shared token": (_write_ledger, _READ_LEDGER, "unpack"),
+    "recipe, aliases": (_write_recipe, _READ_RECIPE, "aliases"),
 }
-"""How to write a bomb, how to read it, and what the error says; empty if it is read."""
+"""Functions that write and read a file, and a part of the error; empty if it can be read."""
 
 
 def run(folder: Path, name: str, limit: int) -> dict[str, Any]:
@@ -232,7 +199,7 @@ def run(folder: Path, name: str, limit: int) -> dict[str, Any]:
             read(folder)
             told = "read"
         except MetaXLMError as error:
-            told = f"refused: {error}"
+            told = f"rejected: {error}"
         except BaseException as error:
             told = f"{type(error).__name__}: {str(error)[:200]}"
         found = {"outcome": told, "peak": _measure("VmHWM") - before}

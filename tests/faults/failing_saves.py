@@ -1,20 +1,20 @@
-"""Saves checkpoints on a disk whose n-th call fails, or that dies there; run by `test_saves.py`.
+"""Save checkpoints where the n-th call fails or kills the process; started by `test_saves.py`.
 
-`python -m tests.faults.failing_saves FOLDER EVERY` with `faulty_disk.c` loaded before libc prints
-one JSON object: what was tried, and everything that was not as it should be.
+`python -m tests.faults.failing_saves FOLDER EVERY` tries every `EVERY`-th call and prints a JSON
+object: the results, and everything that was wrong.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
 
 import torch
 from tests.conftest import PARTS, sentences
+from tests.faults.programs import fork, wait
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
@@ -38,7 +38,7 @@ OLD, NEW = 10, 20
 
 
 class Saves:
-    """A folder with one good checkpoint, and the next one about to be saved."""
+    """A folder with one good checkpoint, and a second one to save."""
 
     def __init__(self, root: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         self.root, self.folder, self.tokenizer = root, root / "checkpoints", tokenizer
@@ -56,7 +56,7 @@ class Saves:
         self.save(OLD)
 
     def save(self, step: int) -> None:
-        """Save a checkpoint, a permanent one that is also exported."""
+        """Save a checkpoint; the new one is permanent and is also exported."""
 
         def publish(checkpoint: Checkpoint) -> None:
             model = rebuild_model(self.config, checkpoint)
@@ -73,16 +73,13 @@ class Saves:
             writer.save(checkpoint.model, checkpoint.moments, checkpoint.state)
 
     def newest(self) -> int:
-        """Return the step that a new start would continue from, once all its bytes are compared."""
+        """Return the step from which a run would resume, after a comparison of all tensors."""
         found = load_newest(self.folder)
         assert found is not None
         expected = self.checkpoints[found.state.step]
-        for tensors, wanted in (
-            (found.model, expected.model),
-            (found.moments, expected.moments),
-        ):
-            assert tensors.keys() == wanted.keys()
-            assert all(torch.equal(tensors[name], wanted[name]) for name in wanted)
+        torch.testing.assert_close(
+            found.model | found.moments, expected.model | expected.moments, rtol=0, atol=0
+        )
         return found.state.step
 
     def check(self) -> int:
@@ -102,7 +99,7 @@ class Saves:
 
 
 def fail_at(saves: Saves, number: int, calls: str) -> int:
-    """Let the n-th call of a save fail; return the step that was left to continue from."""
+    """Let the n-th call of a save fail; return the step of the newest good checkpoint."""
     saves.begin()
     LIBRARY.faulty_arm(str(saves.root).encode(), number, 0)
     try:
@@ -110,14 +107,14 @@ def fail_at(saves: Saves, number: int, calls: str) -> int:
     except MetaXLMError as error:
         message = str(error)
     else:
-        # A name that is not there need not be removed before it is used.
+        # Only the removal of an absent name may fail.
         assert calls[number - 1] == "u", "a failed call went unnoticed"
         message = f"checkpoint of step {NEW} No space left resume after step {NEW}"
     finally:
         LIBRARY.faulty_arm(b"", 0, 0)
     assert f"checkpoint of step {NEW}" in message, message
     assert "No space left" in message or "Input/output error" in message, message
-    # After the last flush has failed the new one may be found, but nobody can promise it.
+    # The new checkpoint may be found after its last flush failed, but this is not guaranteed.
     is_flushed = "f" not in calls[number:]
     assert f"resume after step {saves.newest()}" in message or is_flushed, message
     if calls[number - 1] != "u":
@@ -126,14 +123,14 @@ def fail_at(saves: Saves, number: int, calls: str) -> int:
 
 
 def die_at(saves: Saves, number: int, calls: str) -> int:
-    """Let a process die at the n-th call of a save; return the step left to continue from."""
+    """Kill a process at the n-th call of a save; return the step of the newest good checkpoint."""
     saves.begin()
-    child = os.fork()
-    if not child:
+
+    def save() -> None:
         LIBRARY.faulty_arm(str(saves.root).encode(), number, 1)
         saves.save(NEW)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9, "the process did not die"
+
+    assert wait(fork(save)) == -9, "the process did not die"
     return saves.check()
 
 

@@ -1,14 +1,15 @@
-"""Every reader of metaxlm beside small valid files, which `fuzz` damages and has read.
+"""Every reader of metaxlm with small valid files, which `fuzz` damages and reads.
 
 `python -m tests.faults.fuzzed_readers FOLDER COUNT PART PARTS` prints a JSON object: for each
-reader of the part, how many damaged inputs were read, refused or ended in another way. The process
-may allocate 500 MB on top of what it has after all readers ran once.
+reader of the part, how many damaged inputs were read, were rejected or ended in another way. The
+process may allocate 500 MB more than it has after all readers ran once.
 """
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import importlib
 import json
 import lzma
 import os
@@ -19,7 +20,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from math import ceil
@@ -37,9 +38,10 @@ from metaxlm.errors import MetaXLMError
 MOST_BYTES = 500_000_000
 MOST_SECONDS = 10.0
 MOST_CHARACTERS = 5_000
-"""Of an error message."""
+"""The longest error message."""
 
 READERS: dict[str, Reader] = {}
+"""Filled at the end of the readers below."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,16 @@ class Reader:
     write: Callable[[Path], Any]
     read: Callable[[Path], Any]
     weight: float = 1.0
-    """Share of the mutations, against that of other readers; slow readers have less."""
+    """Relative share of the mutations; slow readers have less."""
 
 
 @dataclass
 class Outcome:
-    """What became of the damaged inputs of one reader."""
+    """The results of the damaged inputs of one reader."""
 
     mutations: int = 0
     read: int = 0
-    refused: int = 0
+    rejected: int = 0
     slowest_s: float = 0.0
     failures: list[str] = field(default_factory=list)
 
@@ -67,21 +69,19 @@ class TooSlow(BaseException):
     """A call took longer than it may."""
 
 
-def _reader(
-    name: str, write: Callable[[Path], Any], weight: float = 1.0
-) -> Callable[[Callable[[Path], Any]], None]:
-    def add(read: Callable[[Path], Any]) -> None:
-        READERS[name] = Reader(write, read, weight)
-
-    return add
+def use(name: str) -> Any:
+    """Import `module:name` of metaxlm, or of the tests."""
+    module, _, attribute = name.partition(":")
+    root = "" if module.startswith("tests.") else "metaxlm."
+    return getattr(importlib.import_module(root + module), attribute)
 
 
-def _files(**contents: str | bytes) -> Callable[[Path], None]:
-    """Return a function that writes files; `__` in a name is a dot, `___` a slash."""
+def _files(contents: Mapping[str, str | bytes]) -> Callable[[Path], None]:
+    """Return a function that writes files."""
 
     def write(folder: Path) -> None:
         for name, content in contents.items():
-            path = folder / name.replace("___", "/").replace("__", ".")
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -100,6 +100,7 @@ _JSONL = "".join(
     json.dumps({"id": k, "title": f"Titel {k}", "text": line}, ensure_ascii=False) + "\n"
     for k, line in enumerate(_TEXT.split("\n"))
 )
+_PAIRS = "cat katze\ndog hund\nhouse haus\nthe river\tder Fluss\ngirl mädchen\n"
 
 
 def _zstd(data: bytes) -> bytes:
@@ -109,35 +110,16 @@ def _zstd(data: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
-@_reader(
-    "corpus text",
-    _files(
-        de__txt=_TEXT, fr__txt__xz=lzma.compress(_TEXT.encode()),
-        ru__txt__gz=gzip.compress(_TEXT.encode()),
-        es__txt__bz2=bz2.compress(_TEXT.encode()), zh__txt__zst=_zstd(_TEXT.encode()),
-    ),
-    weight=2,
-)  # fmt: skip
-def _read_text_corpus(folder: Path) -> None:
-    from metaxlm.data.readers.text import read_text
+def _corpus(source: str, module: str) -> Callable[[Path], None]:
+    """Return a function that reads a raw corpus of all languages."""
 
-    _read_corpus(folder, "text", read_text)
+    def read(folder: Path) -> None:
+        for language in sorted({path.name.split(".")[0] for path in folder.iterdir()}):
+            for path in use("data.readers.inputs:find_inputs")(folder, source, language):
+                for split in use("data.readers.inputs:split_input")(path, source, 1 << 20):
+                    _consume(use(f"data.readers.{module}:read_{source}")(split, lambda _: None))
 
-
-@_reader("corpus jsonl", _files(de__jsonl=_JSONL, fr__jsonl__xz=lzma.compress(_JSONL.encode())))
-def _read_jsonl_corpus(folder: Path) -> None:
-    from metaxlm.data.readers.jsonl import read_jsonl
-
-    _read_corpus(folder, "jsonl", read_jsonl)
-
-
-def _read_corpus(folder: Path, source: Any, read: Any) -> None:
-    from metaxlm.data.readers.inputs import find_inputs, split_input
-
-    for language in sorted({path.name.split(".")[0] for path in folder.iterdir()}):
-        for path in find_inputs(folder, source, language):
-            for split in split_input(path, source, 1 << 20):
-                _consume(read(split, lambda _: None))
+    return read
 
 
 def _write_parquet(folder: Path) -> None:
@@ -152,13 +134,6 @@ def _write_parquet(folder: Path) -> None:
     pq.write_table(table, folder / "fr.parquet", use_dictionary=False, compression="snappy")
 
 
-@_reader("corpus parquet", _write_parquet, weight=2)
-def _read_parquet_corpus(folder: Path) -> None:
-    from metaxlm.data.readers.parquet import read_parquet
-
-    _read_corpus(folder, "parquet", read_parquet)
-
-
 def _write_dump(folder: Path) -> None:
     from tests.data.test_dump import FOOT, HEAD, page
 
@@ -169,46 +144,23 @@ def _write_dump(folder: Path) -> None:
     (folder / "fr.xml.bz2").write_bytes(bz2.compress(pages))
 
 
-@_reader("corpus dump", _write_dump)
-def _read_dump_corpus(folder: Path) -> None:
-    from metaxlm.data.readers.dump import read_dump
-
-    _read_corpus(folder, "dump", read_dump)
-
-
-_PAIRS = "cat katze\ndog hund\nhouse haus\nthe river\tder Fluss\ngirl mädchen\n"
-
-
-@_reader(
-    "dictionaries",
-    _files(**{"en-de__txt": _PAIRS, "ru-en__txt__xz": lzma.compress(_PAIRS.encode())}),
-)
 def _read_dictionaries(folder: Path) -> None:
-    from metaxlm.init.dictionaries import load_dictionaries
-
-    for dictionary in load_dictionaries(folder).by_language.values():
+    for dictionary in use("init.dictionaries:load_dictionaries")(folder).by_language.values():
         _consume(dictionary)
 
 
 def _write_ledger(folder: Path) -> None:
     from tests.conftest import PARTS, sentences
 
-    from metaxlm.init.ledger import save_ledger
-    from metaxlm.init.plan import make_plan
-    from metaxlm.recipe import MatchingRecipe
-    from metaxlm.vocab.bpe import train_byte_bpe
-    from metaxlm.vocab.unigram import train_unigram
-
-    target = train_unigram((line for code in PARTS for line in sentences(code)), 90)
-    source = train_byte_bpe(iter(sentences("en")), 320)
-    save_ledger(make_plan(target, source, MatchingRecipe(), None), folder / "ledger.parquet")
+    lines = (line for code in PARTS for line in sentences(code))
+    target = use("vocab.unigram:train_unigram")(lines, 90)
+    source = use("vocab.bpe:train_byte_bpe")(iter(sentences("en")), 320)
+    plan = use("init.plan:make_plan")(target, source, use("recipe:MatchingRecipe")(), None)
+    use("init.ledger:save_ledger")(plan, folder / "ledger.parquet")
 
 
-@_reader("ledgers", _write_ledger, weight=2)
 def _read_ledger(folder: Path) -> None:
-    from metaxlm.init.ledger import coverage, load_ledger
-
-    coverage(load_ledger(folder / "ledger.parquet"))
+    use("init.ledger:coverage")(use("init.ledger:load_ledger")(folder / "ledger.parquet"))
 
 
 # Task data
@@ -225,76 +177,27 @@ _REVIEWS = (
     "<text>I &amp;quot;like&amp;quot; it</text>\n"
     "</item>\n<item>\n<rating>1</rating>\n<text>Bad &#9999999999; book</text>\n</item>\n</items>\n"
 )
-
-
-@_reader(
-    "task pairs",
-    _files(
-        plain="a b\tc d\tneutral\ne f\tg\tentailment\n",
-        named="language\tgold_label\tsentence1\tsentence2\nen\tneutral\ta b\tc\nen\t-\ta\tb\n",
-    ),
-)
-def _read_pairs(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_labeled_pairs
-
-    for name in ("plain", "named"):
-        read_labeled_pairs(folder / name, ["neutral", "entailment"], {"x": "neutral"}, "en")
-
-
-@_reader("task tags", _files(tagged=_TAGGED))
-def _read_tagged(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_tagged_sentences
-
-    read_tagged_sentences(folder / "tagged", ["DET", "NOUN", "VERB", "PRON"], "de:")
-
-
-@_reader("task questions", _files(squad__json=json.dumps(_SQUAD, indent=1)))
-def _read_squad(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_questions
-
-    read_questions(folder / "squad.json")
-    read_questions(folder / "squad.json", is_training=True)
-
-
-@_reader("task reviews", _files(reviews=_REVIEWS))
-def _read_reviews(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_reviews
-
-    read_reviews(folder / "reviews")
-
-
-@_reader(
-    "task parallel",
-    _files(
-        **{
-            "tatoeba___tatoeba__deu-eng__deu": "Ein Haus.\nEin Hund.\n",
-            "tatoeba___tatoeba__deu-eng__eng": "A house.\nA dog.\n",
-        }
-    ),
-)
-def _read_parallel(folder: Path) -> None:
-    from metaxlm.finetune.readers import list_tatoeba, read_tatoeba
-
-    list_tatoeba(folder)
-    read_tatoeba(folder, "de")
-
-
-@_reader(
-    "task alignments",
-    _files(
-        **{
-            "wordalign___de-en___test__de": "ein Haus\nein Hund bellt\n",
-            "wordalign___de-en___test__en": "a house\na dog barks\n",
-            "wordalign___de-en___alignv2__txt": "1 1 1 S\n1 2 2\n7 1 1 P\n7 2 2 S\n7 3 3 S\n",
-        }
-    ),
-)
-def _read_alignments(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_word_alignment
-
-    read_word_alignment(folder, "de")
-
-
+_TATOEBA = {
+    "tatoeba/tatoeba.deu-eng.deu": "Ein Haus.\nEin Hund.\n",
+    "tatoeba/tatoeba.deu-eng.eng": "A house.\nA dog.\n",
+}
+_ALIGNED = {
+    "wordalign/de-en/test.de": "ein Haus\nein Hund bellt\n",
+    "wordalign/de-en/test.en": "a house\na dog barks\n",
+    "wordalign/de-en/alignv2.txt": "1 1 1 S\n1 2 2\n7 1 1 P\n7 2 2 S\n7 3 3 S\n",
+}
+_LABELED = {
+    "plain": "a b\tc d\tneutral\ne f\tg\tentailment\n",
+    "named": "language\tgold_label\tsentence1\tsentence2\nen\tneutral\ta b\tc\nen\t-\ta\tb\n",
+}
+_DATA = {
+    "udpos/test-de.tsv": _TAGGED,
+    "xnli/test-de.tsv": "a b\tc d\tneutral\n",
+    "xquad/xquad.de.json": json.dumps(_SQUAD),
+    **_TATOEBA,
+    "dictionaries/en-de.txt": _PAIRS,
+    "wiki/dewiki-20240101-pages-articles.xml": "<mediawiki></mediawiki>",
+}
 _COLUMNS = "columns: {text: text, label: label}\n"
 _OWN = {
     "tsv": ("classification", "t.tsv", _COLUMNS, "text\tlabel\na b\tx\nc\ty\n"),
@@ -308,114 +211,72 @@ _OWN = {
 }  # fmt: skip
 
 
+def _read_labeled(folder: Path) -> None:
+    for name in ("plain", "named"):
+        read = use("finetune.readers:read_labeled_pairs")
+        read(folder / name, ["neutral", "entailment"], {"x": "neutral"}, "en")
+
+
+def _read_squad(folder: Path) -> None:
+    for is_training in (False, True):
+        use("finetune.readers:read_questions")(folder / "squad.json", is_training=is_training)
+
+
+def _read_parallel(folder: Path) -> None:
+    use("finetune.readers:list_tatoeba")(folder)
+    use("finetune.readers:read_tatoeba")(folder, "de")
+
+
 def _write_own_tasks(folder: Path) -> None:
     for name, (kind, file, more, content) in _OWN.items():
         files = f"train: {{de: {file}}}\ntest: {{de: {file}, fr: {file}}}\n"
         text = f"name: mine\nkind: {kind}\n{more}{files}epochs: 2\nlearning_rate: 1e-5\n"
-        _files(**{f"{name}___task__yaml": text, f"{name}___{file.replace('.', '__')}": content})(
-            folder
-        )
+        _files({f"{name}/task.yaml": text, f"{name}/{file}": content})(folder)
 
 
-@_reader("own tasks", _write_own_tasks, weight=2)
 def _read_own_tasks(folder: Path) -> None:
-    from metaxlm.finetune.own_task import load_own_task
-
     for path in sorted(folder.glob("*/task.yaml")):
-        task = load_own_task(path)
+        task = use("finetune.own_task:load_own_task")(path)
         for file in task.list_files(folder):
             task.read(file)
 
 
-_INPUTS = {
-    "classification": {"tsv": "a b\tc\nd\te\n", "jsonl": '{"first": "a", "second": "b"}\n' * 2},
-    "tagging": {
-        "text": "Ein Hund bellt.\n\nJa\n",
-        "conll": _TAGGED,
-        "conllu": "# x\n1\tEin\n\n1\tJa\n",
-    },
-    "span": {
-        "jsonl": '{"question": "a", "context": "b"}\n{"id": 3, "question": "a", "context": "b"}\n'
-    },
-}
-
-
-@_reader(
-    "prediction inputs",
-    _files(**{f"{k}__{f}": text for k, formats in _INPUTS.items() for f, text in formats.items()}),
-)
-def _read_prediction_inputs(folder: Path) -> None:
-    from metaxlm.finetune.prediction_inputs import open_input, read_inputs
-
-    for kind, formats in _INPUTS.items():
-        for layout in formats:
-            with open_input(str(folder / f"{kind}.{layout}")) as lines:
-                _consume(read_inputs(lines, kind, layout))  # type: ignore[arg-type]
-
-
-@_reader(
-    "data folders",
-    _files(
-        **{
-            "udpos___test-de__tsv": _TAGGED,
-            "xnli___test-de__tsv": "a b\tc d\tneutral\n",
-            "xquad___xquad__de__json": json.dumps(_SQUAD),
-            "tatoeba___tatoeba__deu-eng__deu": "Ein Haus.\nEin Hund.\n",
-            "tatoeba___tatoeba__deu-eng__eng": "A house.\nA dog.\n",
-            "dictionaries___en-de__txt": _PAIRS,
-            "wiki___dewiki-20240101-pages-articles__xml": "<mediawiki></mediawiki>",
-        }
-    ),
-)
 def _check_data(folder: Path) -> None:
-    from metaxlm.finetune.data_folder import check_data, render
-
-    render(check_data(folder))
+    use("finetune.data_folder:render")(use("finetune.data_folder:check_data")(folder))
 
 
-# Features
+# Probes
 
 
-@_reader("sentences", _files(texts="Ein Haus.\nA dog.\n他在读书。\n"))
 def _read_sentences(folder: Path) -> None:
-    from metaxlm.probe.sentence_files import open_sentences
-
-    with open_sentences(str(folder / "texts")) as sentences:
+    with use("probe.sentence_files:open_sentences")(str(folder / "texts")) as sentences:
         _consume(sentences)
 
 
-@_reader(
-    "sentence pairs",
-    _files(
-        bars="ein Haus ||| a house\n猫 ||| cat\n",
-        tabs__tsv="a\tb\nc\td\n",
-        de="a\nb\n",
-        en="c\nd\n",
-    ),
-)
-def _read_sentence_pairs(folder: Path) -> None:
-    from metaxlm.probe.pair_files import PairFiles
+_SIDES = {
+    "bars": "ein Haus ||| a house\n猫 ||| cat\n", "tabs.tsv": "a\tb\nc\td\n", "de": "a\nb\n",
+    "en": "c\nd\n",
+}  # fmt: skip
+_LINKS = {
+    "pairs": "ein Haus ||| a house\nein Hund ||| a dog\n", "pharaoh": "0-0 1p1\n0-0 1-1\n",
+    "talp": "1-1\n1-1 2?2\n", "naacl": "1 1 1 S\n2 2 2\n",
+}  # fmt: skip
 
+
+def _read_sentence_pairs(folder: Path) -> None:
     for names in (("bars",), ("tabs.tsv",), ("de", "en")):
         for split in ("spaces", "characters"):
-            PairFiles(*(str(folder / name) for name in names), split=split).count()  # type: ignore[misc]
+            paths = [str(folder / name) for name in names]
+            use("probe.pair_files:PairFiles")(*paths, split=split).count()
 
 
-@_reader(
-    "links",
-    _files(pairs="ein Haus ||| a house\nein Hund ||| a dog\n", pharaoh="0-0 1p1\n0-0 1-1\n",
-           talp="1-1\n1-1 2?2\n", naacl="1 1 1 S\n2 2 2\n"),
-)  # fmt: skip
 def _read_links(folder: Path) -> None:
-    from metaxlm.probe.link_files import read_gold, read_links
-    from metaxlm.probe.pair_files import PairFiles
-
-    pairs = list(PairFiles(str(folder / "pairs")))
+    pairs = list(use("probe.pair_files:PairFiles")(str(folder / "pairs")))
     for layout in ("pharaoh", "talp", "naacl"):
         path = str(folder / layout)
-        read_gold(path, layout, pairs, "pairs")  # type: ignore[arg-type]
+        use("probe.link_files:read_gold")(path, layout, pairs, "pairs")
         if layout != "naacl":
-            _consume(read_links(path, layout))  # type: ignore[arg-type]
+            _consume(use("probe.link_files:read_links")(path, layout))
 
 
 def _write_vectors(folder: Path) -> None:
@@ -431,14 +292,12 @@ def _write_vectors(folder: Path) -> None:
     (folder / "gold").write_text("1\t2\n3\t4\n")
 
 
-@_reader("vectors", _write_vectors, weight=2)
 def _read_vectors(folder: Path) -> None:
-    from metaxlm.probe.search_sides import SearchRequest, open_sides, read_gold_pairs
-
     for names, layer in ((("one.npy", "one.parquet"), None), (("two.npy", "two.parquet"), "1")):
-        request = SearchRequest((str(folder / names[0]), str(folder / names[1])), layer)
-        with open_sides(request, has_model=False) as sides:
-            read_gold_pairs(folder / "gold", sides)
+        sides = str(folder / names[0]), str(folder / names[1])
+        request = use("probe.search_sides:SearchRequest")(sides, layer)
+        with use("probe.search_sides:open_sides")(request, has_model=False) as opened:
+            use("probe.search_sides:read_gold_pairs")(folder / "gold", opened)
 
 
 # Recipes, JSON, runs
@@ -462,28 +321,21 @@ evaluation:
 """
 
 
-@_reader("recipes", _files(recipe__yaml=_RECIPE, base__yaml=_BASE), weight=2)
 def _read_recipes(folder: Path) -> None:
-    from metaxlm.recipe.load import load_recipe, save_recipe
-
-    save_recipe(load_recipe(folder / "recipe.yaml", ["seed=3"]))
+    recipe = use("recipe.load:load_recipe")(folder / "recipe.yaml", ["seed=3"])
+    use("recipe.load:save_recipe")(recipe)
 
 
 def _write_manifest(folder: Path) -> None:
-    from metaxlm.manifest import write_manifest
-
     (folder / "part.bin").write_bytes(bytes(100))
-    write_manifest(folder, {"step": 3, "note": "für", "counts": {"tokens": 1.5}})
+    facts = {"step": 3, "note": "für", "counts": {"tokens": 1.5}}
+    use("manifest:write_manifest")(folder, facts)
 
 
-@_reader("manifests", _write_manifest)
 def _read_manifest(folder: Path) -> None:
-    from metaxlm.manifest import MANIFEST, find_damage, read_sealed
-    from metaxlm.run.verification import verify
-
-    find_damage(folder)
-    verify(folder)
-    read_sealed(folder / MANIFEST)
+    use("manifest:find_damage")(folder)
+    use("run.verification:verify")(folder)
+    use("manifest:read_sealed")(folder / "manifest.json")
 
 
 def _write_run(folder: Path) -> None:
@@ -510,40 +362,25 @@ def _write_run(folder: Path) -> None:
     write_json(folder / "cells/xlm/tatoeba/en-0/cell.json", {"examples": [{"language": "de"}]})
 
 
-@_reader("published runs", _write_run, weight=2)
 def _read_run(folder: Path) -> None:
-    from metaxlm.analysis.run_folder import read_run
-
-    read_run(folder)
+    use("analysis.run_folder:read_run")(folder)
 
 
 def _write_addition(folder: Path) -> None:
-    from tests.run.test_addition import make_run
-
+    make_run = use("tests.run.test_addition:make_run")
     make_run(folder / "published", [("xlm", "xnli", 0), ("metaxlm", "xnli", 0)])
     cells = [("xlm", "xnli", 0), ("xlm", "xnli", 1), ("metaxlm", "xnli", 1)]
     make_run(folder / "run", cells, mark="b")
 
 
-@_reader("additions", _write_addition)
-def _read_addition(folder: Path) -> None:
-    from metaxlm.run.addition import add_run
-
-    add_run(folder / "published", folder / "run")
-
-
 def _write_cells(folder: Path) -> None:
-    from tests.run.test_cells import CONTENT, make_cell
-
     for seed in range(2):
-        make_cell(folder, seed).write(CONTENT)
+        cell = use("tests.run.test_cells:make_cell")(folder, seed)
+        cell.write(use("tests.run.test_cells:CONTENT"))
 
 
-@_reader("cells", _write_cells)
 def _read_cells(folder: Path) -> None:
-    from metaxlm.run.cells import list_cells
-
-    for cell in list_cells(folder)[0]:
+    for cell in use("run.cells:list_cells")(folder)[0]:
         cell.read_tallies()
 
 
@@ -554,33 +391,27 @@ def _write_tokenizers(folder: Path) -> None:
     from tests.conftest import sentences
     from tests.model.conftest import make_unigram_tokenizer, make_wordpiece_tokenizer
 
-    from metaxlm.vocab.bpe import train_byte_bpe
-
     make_unigram_tokenizer().save_pretrained(folder / "unigram")
-    train_byte_bpe(iter(sentences("en")), 320).save_pretrained(folder / "bpe")
-    words = make_wordpiece_tokenizer()
-    (folder / "words").mkdir()
-    vocabulary = sorted(words.get_vocab().items(), key=lambda item: item[1])
-    (folder / "words/vocab.txt").write_text("\n".join(word for word, _ in vocabulary) + "\n")
-    (folder / "words/config.json").write_text('{"model_type": "bert"}')
-    merges = json.loads((folder / "bpe/tokenizer.json").read_text("utf-8"))["model"]
-    (folder / "merges").mkdir()
-    (folder / "merges/config.json").write_text('{"model_type": "roberta"}')
-    (folder / "merges/vocab.json").write_text(json.dumps(merges["vocab"]), encoding="utf-8")
-    lines = [" ".join(pair) for pair in merges["merges"]]
-    (folder / "merges/merges.txt").write_text(
-        "\n".join(["#version: 0.2", *lines]), encoding="utf-8"
-    )
+    train = use("vocab.bpe:train_byte_bpe")
+    train(iter(sentences("en")), 320).save_pretrained(folder / "bpe")
+    words = sorted(make_wordpiece_tokenizer().get_vocab().items(), key=lambda item: item[1])
+    model = json.loads((folder / "bpe/tokenizer.json").read_text("utf-8"))["model"]
+    merges = [" ".join(pair) for pair in model["merges"]]
+    _files(
+        {
+            "words/vocab.txt": "\n".join(word for word, _ in words) + "\n",
+            "words/config.json": '{"model_type": "bert"}',
+            "merges/config.json": '{"model_type": "roberta"}',
+            "merges/vocab.json": json.dumps(model["vocab"]),
+            "merges/merges.txt": "\n".join(["#version: 0.2", *merges]),
+        }
+    )(folder)
 
 
-@_reader("tokenizers", _write_tokenizers, weight=1.5)
 def _read_tokenizers(folder: Path) -> None:
-    from metaxlm.vocab.load import load_tokenizer
-    from metaxlm.vocab.tokens import detect_kind
-
     for name in ("unigram", "bpe", "words", "merges"):
-        tokenizer = load_tokenizer(str(folder / name))
-        detect_kind(tokenizer)
+        tokenizer = use("vocab.load:load_tokenizer")(str(folder / name))
+        use("vocab.tokens:detect_kind")(tokenizer)
         tokenizer("a cat sees the house")
 
 
@@ -588,7 +419,7 @@ def _write_sentencepiece(folder: Path) -> None:
     from sentencepiece import SentencePieceTrainer
     from tests.conftest import PARTS, sentences
 
-    # The usual character map has 240 kB, and hardly a mutation would meet anything else.
+    # The usual character map has 240 kB, and hardly a mutation would change anything else.
     rules = folder.parent / "rules.tsv"
     rules.write_text("65 301\tE9\n41 308\tC4\nFB01\t66 69\n")
     with (folder / "spiece.model").open("wb") as model:
@@ -598,11 +429,8 @@ def _write_sentencepiece(folder: Path) -> None:
         )  # fmt: skip
 
 
-@_reader("SentencePiece models", _write_sentencepiece)
 def _read_sentencepiece(folder: Path) -> None:
-    from metaxlm.vocab.load import load_tokenizer
-
-    load_tokenizer(str(folder))("a cat sees the house")
+    use("vocab.load:load_tokenizer")(str(folder))("a cat sees the house")
 
 
 def _write_model(name: str, **changes: Any) -> Callable[[Path], None]:
@@ -618,25 +446,8 @@ def _write_model(name: str, **changes: Any) -> Callable[[Path], None]:
 
 
 def _read_encoder(folder: Path) -> None:
-    from metaxlm.model.any_encoder import check_encoder, load_encoder
-
-    check_encoder(folder / "model")
-    load_encoder(folder / "model")
-
-
-_reader("encoders", _write_model("bert"))(_read_encoder)
-_reader("foreign encoders", _write_model("electra"), weight=0.7)(_read_encoder)
-
-
-@_reader(
-    "finetuned models",
-    _write_model("xlm-roberta", suffix="ForTokenClassification", num_labels=3),
-    weight=0.7,
-)
-def _read_finetuned(folder: Path) -> None:
-    from metaxlm.model.any_encoder import load_encoder
-
-    load_encoder(folder / "model")
+    use("model.any_encoder:check_encoder")(folder / "model")
+    use("model.any_encoder:load_encoder")(folder / "model")
 
 
 def _write_checkpoints(folder: Path) -> None:
@@ -646,20 +457,17 @@ def _write_checkpoints(folder: Path) -> None:
 
     tensors = {"a": torch.ones(3, 4), "b": torch.zeros(5)}
     save_checkpoint(folder, Checkpoint(tensors, tensors, TrainingState(step=2)))
-    # What a manifest of another version vouches for, too.
+    # The manifest of another version may list other content.
     other = save_checkpoint(folder / "other", Checkpoint(tensors, tensors, TrainingState(step=3)))
     (other / "manifest.json").unlink()
 
 
-@_reader("checkpoints", _write_checkpoints)
 def _read_checkpoints(folder: Path) -> None:
-    from metaxlm.manifest import write_manifest
-    from metaxlm.pretrain.checkpoint import load_newest
-
+    load_newest = use("pretrain.checkpoint:load_newest")
     load_newest(folder)
     other = folder / "other/step-00000003"
     if all(path.is_file() for path in other.iterdir()):
-        write_manifest(other, {"step": 3})
+        use("manifest:write_manifest")(other, {"step": 3})
         try:
             load_newest(folder / "other")
         finally:
@@ -670,19 +478,72 @@ def _write_shards(folder: Path) -> None:
     from tests.conftest import sentences
     from tests.model.conftest import make_unigram_tokenizer
 
-    from metaxlm.data.shards import write_shard
-
-    write_shard(folder / "en", sentences("en"), make_unigram_tokenizer())
+    use("data.shards:write_shard")(folder / "en", sentences("en"), make_unigram_tokenizer())
 
 
-@_reader("shards", _write_shards, weight=0.5)
 def _read_shards(folder: Path) -> None:
-    from metaxlm.data.shards import open_shard
-    from metaxlm.data.statistics import collect_statistics
+    use("data.shards:open_shard")(folder / "en").sentence(0)
+    use("data.statistics:collect_statistics")(folder, 0.7, "tokens")
 
-    shard = open_shard(folder / "en")
-    shard.sentence(0)
-    collect_statistics(folder, 0.7, "tokens")
+
+_TEXTS = {
+    "de.txt": _TEXT, "fr.txt.xz": lzma.compress(_TEXT.encode()),
+    "ru.txt.gz": gzip.compress(_TEXT.encode()), "es.txt.bz2": bz2.compress(_TEXT.encode()),
+    "zh.txt.zst": _zstd(_TEXT.encode()),
+}  # fmt: skip
+_TAGS = ["DET", "NOUN", "VERB", "PRON"]
+_TAGGER = {"suffix": "ForTokenClassification", "num_labels": 3}
+READERS |= {
+    "corpus text": Reader(_files(_TEXTS), _corpus("text", "lines"), 2),
+    "corpus jsonl": Reader(
+        _files({"de.jsonl": _JSONL, "fr.jsonl.xz": lzma.compress(_JSONL.encode())}),
+        _corpus("jsonl", "lines"),
+    ),
+    "corpus parquet": Reader(_write_parquet, _corpus("parquet", "parquet"), 2),
+    "corpus dump": Reader(_write_dump, _corpus("dump", "dump")),
+    "dictionaries": Reader(
+        _files({"en-de.txt": _PAIRS, "ru-en.txt.xz": lzma.compress(_PAIRS.encode())}),
+        _read_dictionaries,
+    ),
+    "ledgers": Reader(_write_ledger, _read_ledger, 2),
+    "task pairs": Reader(_files(_LABELED), _read_labeled),
+    "task tags": Reader(
+        _files({"tagged": _TAGGED}),
+        lambda f: use("finetune.readers:read_tagged_sentences")(f / "tagged", _TAGS, "de:"),
+    ),
+    "task questions": Reader(_files({"squad.json": json.dumps(_SQUAD, indent=1)}), _read_squad),
+    "task reviews": Reader(
+        _files({"reviews": _REVIEWS}), lambda f: use("finetune.readers:read_reviews")(f / "reviews")
+    ),
+    "task parallel": Reader(_files(_TATOEBA), _read_parallel),
+    "task alignments": Reader(
+        _files(_ALIGNED), lambda f: use("finetune.readers:read_word_alignment")(f, "de")
+    ),
+    "own tasks": Reader(_write_own_tasks, _read_own_tasks, 2),
+    "data folders": Reader(_files(_DATA), _check_data),
+    "sentences": Reader(_files({"texts": "Ein Haus.\nA dog.\n他在读书。\n"}), _read_sentences),
+    "sentence pairs": Reader(_files(_SIDES), _read_sentence_pairs),
+    "links": Reader(_files(_LINKS), _read_links),
+    "vectors": Reader(_write_vectors, _read_vectors, 2),
+    "recipes": Reader(_files({"recipe.yaml": _RECIPE, "base.yaml": _BASE}), _read_recipes, 2),
+    "manifests": Reader(_write_manifest, _read_manifest),
+    "published runs": Reader(_write_run, _read_run, 2),
+    "additions": Reader(
+        _write_addition, lambda f: use("run.addition:add_run")(f / "published", f / "run")
+    ),
+    "cells": Reader(_write_cells, _read_cells),
+    "tokenizers": Reader(_write_tokenizers, _read_tokenizers, 1.5),
+    "SentencePiece models": Reader(_write_sentencepiece, _read_sentencepiece),
+    "encoders": Reader(_write_model("bert"), _read_encoder),
+    "foreign encoders": Reader(_write_model("electra"), _read_encoder, 0.7),
+    "finetuned models": Reader(
+        _write_model("xlm-roberta", **_TAGGER),
+        lambda f: use("model.finetuned:load_finetuned")(f / "model"),
+        0.7,
+    ),
+    "checkpoints": Reader(_write_checkpoints, _read_checkpoints),
+    "shards": Reader(_write_shards, _read_shards, 0.5),
+}
 
 
 # Fuzzing
@@ -748,7 +609,7 @@ def _try(outcome: Outcome, read: Callable[[Path], Any], home: Path, what: str) -
         read(home)
         outcome.read += 1
     except MetaXLMError as error:
-        outcome.refused += 1
+        outcome.rejected += 1
         if not str(error).strip() or len(str(error)) > MOST_CHARACTERS:
             outcome.failures.append(f"{what}: an error of {len(str(error)):,} characters")
     except BaseException as error:  # any other end is what this looks for, panics of Rust too

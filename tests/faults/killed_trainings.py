@@ -1,8 +1,7 @@
-"""Trainings that are killed with -9 at random moments; run by `test_kills.py`.
+"""Kill training runs with SIGKILL at random moments; started by `test_kills.py`.
 
-`python -m tests.faults.killed_trainings FOLDER RUNS SEED` prints one JSON object: how each killed
-run ended after it was started again, beside the ending of an undisturbed one. Every run is a
-process of its own, forked from this one, which therefore only starts, kills and compares.
+`python -m tests.faults.killed_trainings FOLDER RUNS SEED` prints a JSON object: the result of each
+killed run after it was started again, and the result of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import torch
 from tests.conftest import PARTS, sentences
+from tests.faults.programs import fork, wait
 from tests.trainings import RECIPE, Training, ending
 
 from metaxlm.data.shards import open_shard, write_shard
@@ -25,7 +25,7 @@ from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.progress import set_quiet
 from metaxlm.vocab.unigram import train_unigram
 
-# Saves so often that many kills hit one.
+# A save every second step: many kills hit one.
 SETTINGS = RECIPE.model_copy(update={"checkpoint_every": 2, "steps": 40})
 
 
@@ -37,42 +37,31 @@ def make_training(folder: Path) -> Training:
 
 
 def start(training: Training, folder: Path, workers: int) -> int:
-    """Start or continue a training in a process of its own."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            torch.set_num_threads(1)
-            training.run(folder, SETTINGS, workers=workers)
-            code = 0
-        finally:
-            os._exit(code)
-    return child
+    """Start or resume a training run in a forked process."""
 
+    def run() -> None:
+        torch.set_num_threads(1)
+        training.run(folder, SETTINGS, workers=workers)
 
-def finish(training: Training, folder: Path, workers: int) -> float:
-    """Run a training to its end; return the seconds that it took."""
-    begin = time.monotonic()
-    code = os.waitstatus_to_exitcode(os.waitpid(start(training, folder, workers), 0)[1])
-    assert code == 0, f"a training ended with {code}"
-    return time.monotonic() - begin
+    return fork(run)
 
 
 def kill(training: Training, folder: Path, workers: int, delay: float) -> bool:
-    """Kill a training after a while; say whether it was still running."""
+    """Kill a training run after a delay; return whether it was still running."""
     child = start(training, folder, workers)
     time.sleep(delay)
     os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    return wait(child) == -signal.SIGKILL
 
 
 def main(root: Path, num_runs: int, seed: int) -> None:
-    """Kill so many runs, each once or twice, and start each again until it ends."""
+    """Kill each run once or twice, and start it again until it ends."""
     set_quiet(True)
     draw = random.Random(seed)
     training = make_training(root / "shards")
-    seconds = finish(training, root / "whole", 0)
-    whole = digest_value(ending(root / "whole"))
+    begin = time.monotonic()
+    assert wait(start(training, root / "whole", 0)) == 0
+    seconds = time.monotonic() - begin
     endings: list[str] = []
     reached: list[int] = []
     during_a_save = 0
@@ -85,8 +74,9 @@ def main(root: Path, num_runs: int, seed: int) -> None:
                 checkpoints = list_checkpoints(folder)
                 reached.append(int(checkpoints[-1].name[5:]) if checkpoints else 0)
                 during_a_save += any(folder.glob(".tmp-*"))
-        finish(training, folder, draw.randrange(3))
+        assert wait(start(training, folder, draw.randrange(3))) == 0
         endings.append(digest_value(ending(folder)))
+    whole = digest_value(ending(root / "whole"))
     found = {"whole": whole, "endings": endings, "reached": reached, "in_a_save": during_a_save}
     print(json.dumps(found))
 

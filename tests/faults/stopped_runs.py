@@ -1,9 +1,9 @@
-"""Runs that get a signal at a chosen moment; run by `test_stops.py`.
+"""Send a signal to a run at a chosen moment; started by `test_stops.py`.
 
 `python -m tests.faults.stopped_runs RECIPE FOLDER MOMENTS` starts the recipe once for each moment,
 and then to its end; MOMENTS is a JSON list with the fields of `Moment`. It prints a JSON list of
-how each start ended. Starts are forked from this process, which has imported everything, unless
-the moment is an import.
+how each start ended. Starts are forked from a process that has imported everything, unless the
+moment is an import.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from metaxlm.cli import main as run_metaxlm
 
 LIMIT_S = 120.0
+IMPORTED = ("cli.execution", "cli.summary", "data.pipeline", "run.publication")
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ class Moment:
     place: str
     """`module:function`, the name where it is called; a module alone means its import."""
     call: int = 1
-    """Which call, counted from 1."""
+    """Number of the call, counted from 1."""
     after: bool = False
     """Whether the signal follows the call, instead of preceding it."""
     step: int | None = None
-    """Count only the calls that find a training after this step."""
+    """Count only the calls at this training step."""
     number: int = signal.SIGTERM
     group: bool = False
     """Whether all processes of the group get it, as from a terminal or a scheduler."""
@@ -47,14 +49,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class End:
-    """How a start ended."""
+    """The result of a start."""
 
     code: int
     errors: str
     seconds: float | None
-    """Since the signal; None if it was not sent."""
+    """Time since the signal; None if it was not sent."""
     left: int
     """Number of its processes that are alive a second later."""
+    total_s: float = 0.0
 
 
 class Trigger:
@@ -105,53 +108,49 @@ def run(recipe: Path, folder: Path, moment: Moment | None) -> None:
     """Run the command line in this process."""
     if moment is not None:
         Trigger(moment, folder / "signal").arm()
-    os.chdir(folder)  # paths that are written down must not depend on it
+    # Worker processes import the main module.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    os.chdir(folder)  # recorded paths must not depend on it
     sys.argv = ["metaxlm", "run", str(recipe), "--output", "runs", "--device", "cpu"]
     run_metaxlm()
 
 
 def start(recipe: Path, folder: Path, moment: Moment | None) -> End:
     """Start the command in a session of its own, and wait for its end."""
-    record = folder / "signal"
+    begin, record, errors = time.time(), folder / "signal", folder / "errors"
+    modules = folder / "modules"
     record.unlink(missing_ok=True)
-    with (folder / "output").open("ab") as output, (folder / "errors").open("wb") as errors:
-        if moment is None or ":" in moment.place:
-            child = os.fork()
-            if not child:
-                os.setsid()
-                os.dup2(output.fileno(), 1)
-                os.dup2(errors.fileno(), 2)
-                run_and_exit(recipe, folder, moment)
-        else:
-            command = [sys.executable, "-m", "tests.faults.stopped_runs", str(recipe), str(folder)]
+    if moment is None or ":" in moment.place:
+        from tests.faults.programs import fork
+
+        def lead() -> None:
+            os.setsid()
+            try:
+                run(recipe, folder, moment)
+            finally:
+                modules.write_text("\n".join(sys.modules), encoding="utf-8")
+
+        child = fork(lead, folder / "output", errors)
+    else:
+        command = [sys.executable, "-m", "tests.faults.stopped_runs", str(recipe), str(folder)]
+        with errors.open("wb") as file:
             child = subprocess.Popen(
                 [*command, json.dumps(asdict(moment))],
-                stdout=output,
-                stderr=errors,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
                 start_new_session=True,
             ).pid
     code = wait(child)
-    seconds = time.time() - float(record.read_text()) if record.is_file() else None
-    deadline = (
-        time.monotonic() + 1.0
-    )  # the resource tracker of multiprocessing ends after its parent
-    while (left := count_group(child)) and time.monotonic() < deadline:
+    end = time.time()
+    seconds = end - float(record.read_text()) if record.is_file() else None
+    # The resource tracker of multiprocessing ends after its parent.
+    while (left := count_group(child)) and time.time() < end + 1.0:
         time.sleep(0.01)
-    return End(code, (folder / "errors").read_text("utf-8"), seconds, left)
+    if modules.is_file():
+        from tests.faults.programs import import_modules
 
-
-def run_and_exit(recipe: Path, folder: Path, moment: Moment | None) -> NoReturn:
-    code = 1
-    try:
-        run(recipe, folder, moment)
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        import_modules(modules.read_text("utf-8").split())
+    return End(code, errors.read_text("utf-8"), seconds, left, end - begin)
 
 
 def wait(child: int) -> int:
@@ -184,7 +183,7 @@ def main() -> None:
     if isinstance(moments, dict):
         run(recipe, folder, Moment(**moments))
         return
-    for name in ("cli.execution", "cli.summary", "data.pipeline", "experiments.publication"):
+    for name in IMPORTED:
         importlib.import_module(f"metaxlm.{name}")
     chosen = [*(Moment(**fields) for fields in moments), None]
     print(json.dumps([asdict(start(recipe, folder, moment)) for moment in chosen]))

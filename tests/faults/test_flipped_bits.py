@@ -1,4 +1,4 @@
-"""Flipped bits are found: in a checkpoint, so that an earlier one is taken, and all over a run."""
+"""Flipped bits are found: in a checkpoint, so that an earlier one is loaded, and in all files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.damage import flipped, list_files, make_run
 from tests.trainings import RECIPE, Training
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import Shard
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
@@ -16,48 +16,31 @@ from metaxlm.progress import set_quiet
 from metaxlm.run.verification import verify
 
 
-def flip_bits(
-    training: Training, folder: Path, count: int, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.faults)])
+def test_flipped_bits_of_a_checkpoint_are_found(
+    shards: dict[str, Shard],
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
 ) -> None:
-    training.run(folder, RECIPE.model_copy(update={"steps": 4, "checkpoint_every": 2}))
-    newest = list_checkpoints(folder)[-1]
-    files = sorted(newest.iterdir())
+    training = Training(shards, tokenizer)
+    training.run(tmp_path, RECIPE.model_copy(update={"steps": 4, "checkpoint_every": 2}))
+    files = sorted(list_checkpoints(tmp_path)[-1].iterdir())
     assert len(files) == 4
     draw = random.Random(200)
-    found = 0
     for number in range(count):
         path = files[number % len(files)]
-        whole = path.read_bytes()
-        damaged = bytearray(whole)
-        bit = draw.randrange(8 * len(whole))
-        damaged[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(damaged)
-        loaded = load_newest(folder)
+        bit = draw.randrange(8 * path.stat().st_size)
+        with flipped(path, bit):
+            loaded = load_newest(tmp_path)
         assert loaded is not None
         assert loaded.state.step == 2, f"bit {bit} of {path.name} was not noticed"
-        found += 1
-        path.write_bytes(whole)
     assert capsys.readouterr().out.count("skipped a damaged checkpoint") == count
-    print(f"{count} flipped bits in {[file.name for file in files]}: {found} found")
-    loaded = load_newest(folder)
+    print(f"{count} flipped bits in {[file.name for file in files]}: all found")
+    loaded = load_newest(tmp_path)
     assert loaded is not None
     assert loaded.state.step == 4
-
-
-@pytest.fixture
-def training(shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase) -> Training:
-    return Training(shards, multilingual_tokenizer)
-
-
-def test_some_bits(training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flip_bits(training, tmp_path, 40, capsys)
-
-
-@pytest.mark.faults
-def test_two_hundred_bits(
-    training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flip_bits(training, tmp_path, 200, capsys)
 
 
 @pytest.mark.faults

@@ -1,4 +1,4 @@
-"""A disk that runs full: one clear line, nothing half-written under a final name.
+"""A full disk: one line, and nothing half-written under a final name.
 
 As a program, `python -m tests.faults.test_full_disk DISK` trains on a small disk that fills up.
 """
@@ -71,7 +71,7 @@ def test_a_full_disk_is_one_line_and_nothing_half(tmp_path: Path, size: int) -> 
     assert len(done.stderr.strip().splitlines()) == 1
     left = [line.partition("/disk/")[2] for line in done.stdout.splitlines()]
     assert not [name for name in left if "/.tmp-" in name]
-    # Finished tasks may stay in the work folder; nothing stands where a finished stage would.
+    # Finished tasks may stay in the work folder; the folders of stages do not exist.
     assert not [name for name in left if name.startswith(("full/corpus/text", "full/shards"))]
 
 
@@ -101,14 +101,14 @@ def test_a_training_survives_a_disk_that_fills_up(tmp_path: Path) -> None:
     if done.returncode in (1, 99) and "Traceback" not in done.stderr:
         pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr[-3000:]
-    refused, failed, left, same = done.stdout.splitlines()[-4:]
-    assert "checkpoints need" in refused
+    rejected, failed, left, same = done.stdout.splitlines()[-4:]
+    assert "checkpoints need" in rejected
     assert "No space left on device" in failed
     assert "step-00000020" in failed
     assert "training will resume after step 10" in failed
     assert left == "step-00000010"
     assert same == "True"
-    print(f"{refused}\n{failed}\nafter room was made, the run ended as an undisturbed one")
+    print(f"{rejected}\n{failed}\nafter space was freed, the run ended like an undisturbed one")
 
 
 def train_on(disk: Path) -> None:
@@ -118,7 +118,7 @@ def train_on(disk: Path) -> None:
     try:
         training.run(disk / "run", TRAINING.model_copy(update={"keep_checkpoints": 20}))
     except MetaXLMError as error:
-        refused = str(error)
+        rejected = str(error)
     shutil.rmtree(disk / "run")
     filler = disk / "filler"
 
@@ -138,7 +138,7 @@ def train_on(disk: Path) -> None:
     filler.unlink()
     training.run(disk / "run")
     same = ending(disk / "run") == ending(disk.parent / "whole")
-    print(refused, failed, *left, same, sep="\n")
+    print(rejected, failed, *left, same, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Damaged and hostile files: every reader refuses them in one line, in bounded time and memory."""
+"""Damaged and hostile files: every reader rejects them in one line, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.filterwarnings("default")  # libraries warn about what they read
 @pytest.mark.parametrize("name", READERS)
-def test_some_damaged_inputs_are_read_or_refused(name: str, tmp_path: Path) -> None:
+def test_some_damaged_inputs_are_read_or_rejected(name: str, tmp_path: Path) -> None:
     set_quiet(True)
     write_seeds(tmp_path, [name])
     outcome = fuzz(tmp_path, name, SOME[name])
@@ -42,7 +42,7 @@ def test_small_files_do_not_fill_the_memory(name: str, bombs: dict[str, Any]) ->
     wanted = BOMBS[name][2]
     found = bombs[name]
     if wanted:
-        assert found["outcome"].startswith("refused: ")
+        assert found["outcome"].startswith("rejected: ")
         assert wanted in found["outcome"]
     else:
         assert found["outcome"] == "read"
@@ -69,7 +69,7 @@ def test_five_thousand_damaged_inputs(tmp_path: Path) -> None:
         outcomes |= json.loads(out.splitlines()[-1])
     for name, found in outcomes.items():
         print(f"{name}: {found['mutations']} damaged, {found['read']} read, ", end="")
-        print(f"{found['refused']} refused, {len(found['failures'])} otherwise")
+        print(f"{found['rejected']} rejected, {len(found['failures'])} otherwise")
     assert outcomes.keys() == READERS.keys()
     assert sum(found["mutations"] for found in outcomes.values()) >= 5_000
     assert [failure for found in outcomes.values() for failure in found["failures"]] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import PARTS, sentences
 from tests.rank_jobs import Job, Work, ranks
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import write_shard
 from metaxlm.pretrain.checkpoint import list_checkpoints
@@ -20,13 +20,11 @@ LONG = {"steps": 100_000, "batch_size": 6, "checkpoint_every": 5, "held_out": 0}
 
 
 @pytest.fixture(scope="module")
-def data(
-    tmp_path_factory: pytest.TempPathFactory, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
     root = tmp_path_factory.mktemp("data")
-    multilingual_tokenizer.save_pretrained(root / "tokenizer")
+    tokenizer.save_pretrained(root / "tokenizer")
     for language in PARTS:
-        write_shard(root / "shards" / language, sentences(language), multilingual_tokenizer)
+        write_shard(root / "shards" / language, sentences(language), tokenizer)
     return root
 
 

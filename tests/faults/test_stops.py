@@ -1,12 +1,9 @@
-"""A run that is stopped at many moments says how to continue, and ends as an undisturbed one."""
+"""A run stopped at many moments prints how to continue, and ends like an undisturbed one."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +11,7 @@ from signal import SIGINT
 from typing import Any
 
 import pytest
+from tests.faults.programs import run_program
 from tests.faults.stopped_runs import End, Moment
 
 from metaxlm.data.demo import write_phrasebook
@@ -22,7 +20,6 @@ from metaxlm.files import digest_file
 from metaxlm.pretrain.checkpoint import step_name
 from metaxlm.recipe import PhrasebookRecipe
 
-ROOT = Path(__file__).parents[2]
 LANGUAGES = ["en", "de"]
 SIZES = PhrasebookRecipe(
     source_sentences=400,
@@ -52,7 +49,7 @@ evaluation:
 TASKS = "metaxlm.data.executors:_collect_errors"
 PIECES = "metaxlm.vocab.unigram"
 LOOP = "metaxlm.pretrain.loop"
-BATCHES = "metaxlm.pretrain.batches.prefetch"
+BATCHES = "metaxlm.pretrain.batches.source"
 TRAINING = "metaxlm.run.training"
 CELLS = "metaxlm.run.evaluation"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
@@ -121,20 +118,11 @@ def run(recipe: Path, folder: Path, moments: Sequence[Moment]) -> list[End]:
     """Start the recipe once for each moment and once more; return how each start ended."""
     folder.mkdir(exist_ok=True)
     fields = json.dumps([asdict(moment) for moment in moments])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.stopped_runs", str(recipe), str(folder), fields],
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [End(**end) for end in json.loads(done.stdout.splitlines()[-1])]
+    return [End(**end) for end in run_program("stopped_runs", recipe, folder, fields)]
 
 
 def read_outputs(folder: Path) -> dict[str, Any]:
-    """Return all files of a run but locks, earlier checkpoints, and what tells times."""
+    """Return all files of a run but locks, earlier checkpoints and durations."""
     root = folder / "runs"
     found: dict[str, Any] = {}
     newest = step_name(STEPS)
@@ -160,7 +148,7 @@ def drop_times(value: Any) -> Any:
 
 
 @pytest.mark.faults
-def test_a_run_that_is_stopped_everywhere_ends_as_an_undisturbed_one(
+def test_a_run_stopped_everywhere_ends_like_an_undisturbed_one(
     recipe: Path, tmp_path: Path
 ) -> None:
     [whole] = run(recipe, tmp_path / "whole", [])
@@ -168,9 +156,8 @@ def test_a_run_that_is_stopped_everywhere_ends_as_an_undisturbed_one(
     *stops, end = run(recipe, tmp_path / "stopped", MOMENTS)
     wrong = []
     for moment, stop in zip(MOMENTS, stops, strict=True):
-        print(
-            f"| {moment.name} | {stop.code} | {stop.errors.strip()} | {stop.seconds or -1:.1f} s |"
-        )
+        times = f"{stop.seconds or -1:.1f} s of {stop.total_s:.1f} s"
+        print(f"| {moment.name} | {stop.code} | {stop.errors.strip()} | {times} |")
         if stop.seconds is None or stop.code != 75 or stop.left or not LINE.fullmatch(stop.errors):
             wrong.append((moment.name, stop))
     assert not wrong

@@ -186,7 +186,7 @@ def test_a_run_stopped_through_one_process_and_through_torchrun_ends_the_same(
 def test_a_process_that_waits_stops_the_run_at_the_next_stage(
     prepared: Path, tmp_path: Path
 ) -> None:
-    """Rank 0 prepares the text; rank 1, which only waits, is asked to stop."""
+    """Rank 0 prepares the text; rank 1, which only waits, gets a signal."""
     (tmp_path / "toy.yaml").write_text(
         RECIPE.replace("source_sentences: 600", "source_sentences: 20000"), encoding="utf-8"
     )

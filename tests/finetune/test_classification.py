@@ -15,7 +15,7 @@ from metaxlm.finetune.classification import ClassificationTask
 from metaxlm.finetune.data_folder.finetuning_sets import XNLI
 from metaxlm.finetune.metrics import compute_accuracy
 from metaxlm.finetune.pawsx import PawsxTask
-from metaxlm.finetune.readers import LabeledText
+from metaxlm.finetune.readers.labeled import LabeledText
 from metaxlm.finetune.task import IGNORED, FinetuneSettings
 from metaxlm.finetune.xnli import LABELS, XnliTask
 from tests.finetune.conftest import TEXT

@@ -14,7 +14,9 @@ from rich.console import Console
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune import panx, pawsx, udpos, xnli
-from metaxlm.finetune.data_folder import DATA_SETS, Finding, check_data, content, render
+from metaxlm.finetune.data_folder import content, render
+from metaxlm.finetune.data_folder.checking import DATA_SETS, check_data
+from metaxlm.finetune.data_folder.findings import Finding
 from metaxlm.languages import task_languages
 
 Published = Callable[[str], Path]

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from metaxlm.model.finetuned import load_finetuned, save_finetuned
+from metaxlm.model.finetuned import load_finetuned
 
 from metaxlm.cli import main
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune import prediction
 from metaxlm.finetune.prediction import predict_file
 from metaxlm.finetune.prediction_inputs import choose_format, open_input, read_inputs
-from metaxlm.model.any_encoder import AnyEncoder, make_task_model
+from metaxlm.model.any_encoder import AnyEncoder, make_task_model, save_finetuned
 from metaxlm.model.heads import HeadKind
 from metaxlm.progress import console
 

@@ -94,16 +94,6 @@ def test_memory_of_activations_is_what_autograd_keeps(dropout: float) -> None:
     assert sum(kept.values()) == pytest.approx(expected, rel=0.1)
 
 
-def test_memory_of_a_frozen_body_and_of_bfloat16() -> None:
-    plain = cost.estimate_memory(SMALL, 2, 8, 4, bfloat16=False)
-    frozen = cost.estimate_memory(SMALL, 2, 8, 4, bfloat16=True, frozen_body=True)
-    layers = cost.count_parts(SMALL)["layers"]
-    assert plain["moments"] - frozen["moments"] == 8 * layers
-    assert plain["weights"] == frozen["weights"]
-    assert plain["bfloat16 copies"] == 0
-    assert frozen["activations"] < plain["activations"]
-
-
 def test_disk_is_what_a_checkpoint_takes(tmp_path: Path) -> None:
     config = EncoderConfig(3_000, 64, 2, 4, 256, 64)
     model = make(config, frozen_body=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.trainings import BAD_GRADIENT, RECIPE, Training, crash, ending, rows
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
@@ -22,8 +22,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def training(shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase) -> Training:
-    return Training(shards, multilingual_tokenizer, torch.device("cuda"))
+def training(shards: dict[str, Shard], tokenizer: Tokenizer) -> Training:
+    return Training(shards, tokenizer, torch.device("cuda"))
 
 
 def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(

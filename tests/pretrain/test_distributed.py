@@ -11,7 +11,7 @@ import torch
 from tests.conftest import PARTS, sentences
 from tests.rank_jobs import Job, Work, notes, open_shards, run_job, samples, torchrun
 from tests.trainings import CPU, ending, rows
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import write_shard
 from metaxlm.errors import MetaXLMError
@@ -26,7 +26,7 @@ FOUR = {"micro_batches": 4, "steps": 100, "log_every": 1, "evaluate_every": 100}
 class Runs:
     """Trainings of one corpus in folders beside each other."""
 
-    def __init__(self, root: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, root: Path, tokenizer: Tokenizer) -> None:
         self.root, self.tokenizer = root, tokenizer
         tokenizer.save_pretrained(root / "tokenizer")
         for language in PARTS:
@@ -61,11 +61,9 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(
-    tmp_path_factory: pytest.TempPathFactory, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> Runs:
+def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs:
     """Two processes with either sharding: undisturbed, stopped, and continued."""
-    runs = Runs(tmp_path_factory.mktemp("runs"), multilingual_tokenizer)
+    runs = Runs(tmp_path_factory.mktemp("runs"), tokenizer)
     runs.alone("one", TWO)
     for name in ("one-to-ddp", "one-to-fsdp"):
         runs.alone(name, TWO, signals=[(0, 13, signal.SIGTERM)])
@@ -145,9 +143,9 @@ def test_a_checkpoint_moves_between_ways_of_sharding(runs: Runs) -> None:
 
 @pytest.mark.faults
 def test_four_processes_agree_with_one_and_continue_to_the_bit(
-    tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
+    tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    runs = Runs(tmp_path, multilingual_tokenizer)
+    runs = Runs(tmp_path, tokenizer)
     runs.alone("one", FOUR)
     runs.together(
         4,

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from tests.trainings import BAD_GRADIENT, CPU, RECIPE, Training, crash, ending, rows
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoTokenizer
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import Shard
 from metaxlm.errors import Interrupted, MetaXLMError
@@ -24,15 +25,15 @@ from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.pretrain.log import describe_losses, find_spike
+from metaxlm.pretrain.log import find_spike
 from metaxlm.randomness import derive_seed
 
 NAN = float("nan")
 
 
 @pytest.fixture
-def training(shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase) -> Training:
-    return Training(shards, multilingual_tokenizer)
+def training(shards: dict[str, Shard], tokenizer: Tokenizer) -> Training:
+    return Training(shards, tokenizer)
 
 
 def held_out_rows(folder: Path) -> list[dict[str, object]]:
@@ -63,22 +64,12 @@ def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(
     for workers, crash_at in enumerate((3, 17, 24)):
         with pytest.raises(RuntimeError, match="crash"):
             training.run(tmp_path / "parts", recipe, act=crash(crash_at), workers=workers)
+        with (tmp_path / "parts" / "log.jsonl").open("a") as file:
+            file.write('{"step": 29, "lo')  # a row that a crash cut short
     model = training.run(tmp_path / "parts", recipe, workers=2)
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
     tensors = (whole.state_dict(), model.state_dict())
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
-
-
-def test_rows_that_a_crash_cut_short_or_left_too_late_are_written_again(
-    training: Training, tmp_path: Path
-) -> None:
-    training.run(tmp_path / "whole")
-    with pytest.raises(RuntimeError, match="crash"):
-        training.run(tmp_path / "parts", act=crash(29))
-    with (tmp_path / "parts" / "log.jsonl").open("a") as file:
-        file.write('{"step": 29, "lo')
-    training.run(tmp_path / "parts")
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -100,28 +91,6 @@ def test_a_signal_saves_after_the_step_and_the_next_start_continues(
     training.run(tmp_path / "parts")
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
     assert signal.getsignal(number) is handler
-
-
-def test_the_user_sees_each_language_on_held_out_text(
-    training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    training.run(tmp_path, RECIPE.model_copy(update={"steps": 9}))
-    (row,) = held_out_rows(tmp_path)
-    assert isinstance(row["held_out"], dict)
-    losses: dict[str, float] = row["held_out"]
-    mean = sum(losses.values()) / len(losses)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "held-out" in line]
-    assert len(lines) == 1
-    assert f"held-out loss after step 9: {mean:.3f} (" in lines[0]
-    assert all(f"{language} {loss:.2f}" in lines[0] for language, loss in losses.items())
-
-
-def test_of_many_languages_the_best_and_the_worst_are_shown() -> None:
-    text = describe_losses({f"l{number}": float(number) for number in range(40)})
-    assert text.startswith("19.500 (l0 0.00, l1 1.00, l2 2.00,")
-    assert text.endswith(
-        "l5 5.00, ..., l34 34.00, l35 35.00, l36 36.00, l37 37.00, l38 38.00, l39 39.00)"
-    )
 
 
 def test_measuring_held_out_text_changes_nothing(training: Training, tmp_path: Path) -> None:
@@ -154,11 +123,6 @@ def test_held_out_losses_are_those_of_the_model_without_dropout(
     assert held_out_rows(tmp_path)[-1] == {"step": 5, "held_out": pytest.approx(expected, abs=1e-5)}
 
 
-def test_no_held_out_text_is_measured_if_there_is_none(training: Training, tmp_path: Path) -> None:
-    training.run(tmp_path, RECIPE.model_copy(update={"held_out": 0, "steps": 5}))
-    assert not held_out_rows(tmp_path)
-
-
 def test_a_start_of_no_steps_leaves_the_model_as_it_is(training: Training, tmp_path: Path) -> None:
     model = training.run(tmp_path, RECIPE.model_copy(update={"steps": 0}))
     start = training.make_model().state_dict()
@@ -166,7 +130,7 @@ def test_a_start_of_no_steps_leaves_the_model_as_it_is(training: Training, tmp_p
     assert (tmp_path / "log.jsonl").read_text() == ""
 
 
-def test_rates_and_mask_schedules_stand_in_the_log(training: Training, tmp_path: Path) -> None:
+def test_rates_and_mask_schedules_are_logged(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(
         update={"steps": 20, "log_every": 5, "mask_probability": {4: 0.3, 14: 0.1}}
     )
@@ -273,13 +237,7 @@ def test_too_many_bad_steps_in_a_row_stop_the_run_and_name_their_samples(
     assert load_newest(tmp_path).state.step == 30  # type: ignore[union-attr]
 
 
-def test_a_rate_that_is_far_too_high_stops_the_run(training: Training, tmp_path: Path) -> None:
-    wild = RECIPE.model_copy(update={"learning_rate": 1e30, "warmup_steps": 0, "clip": 0.0})
-    with pytest.raises(MetaXLMError, match="lower learning_rate"):
-        training.run(tmp_path, wild)
-
-
-def test_jumps_of_the_loss_are_logged_and_said_once(
+def test_jumps_of_the_loss_are_logged_and_printed_once(
     training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = RECIPE.model_copy(update={"log_every": 1, "held_out": 0, "steps": 20})
@@ -307,20 +265,20 @@ def test_what_counts_as_a_jump() -> None:
     assert find_spike(3.2, [3.0] * 20) is not None
 
 
-def test_a_second_run_in_the_same_folder_is_refused(training: Training, tmp_path: Path) -> None:
-    refused = []
+def test_a_second_run_in_the_same_folder_is_rejected(training: Training, tmp_path: Path) -> None:
+    rejected = []
 
     def act(step: int) -> None:
         if step == 2:
             with pytest.raises(MetaXLMError, match=f"in use by process {os.getpid()}") as error:
                 training.run(tmp_path)
-            refused.append(error)
+            rejected.append(error)
 
     training.run(tmp_path, RECIPE.model_copy(update={"steps": 4}), act=act)
-    assert refused
+    assert rejected
 
 
-def test_a_disk_without_room_for_the_checkpoints_is_refused(
+def test_a_disk_without_room_for_the_checkpoints_is_rejected(
     training: Training, tmp_path: Path
 ) -> None:
     with pytest.raises(MetaXLMError, match=r"need [\d,]+ bytes .* only [\d,]+ bytes .* are free"):
@@ -328,7 +286,7 @@ def test_a_disk_without_room_for_the_checkpoints_is_refused(
     assert not list_checkpoints(tmp_path)
 
 
-def test_a_checkpoint_of_another_model_is_refused(training: Training, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_rejected(training: Training, tmp_path: Path) -> None:
     training.run(tmp_path, RECIPE.model_copy(update={"steps": 2}))
     with pytest.raises(MetaXLMError, match=r"another model.*32.*64.*choose another folder"):
         training.run(tmp_path, model=training.make_model(hidden=64))
@@ -348,6 +306,6 @@ def test_no_thread_outlives_a_training(training: Training, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta"])
-def test_a_device_that_is_not_there_is_refused(name: str) -> None:
+def test_a_device_that_is_not_there_is_rejected(name: str) -> None:
     with pytest.raises(MetaXLMError, match="--device"):
         choose_device(name)

@@ -52,13 +52,6 @@ def test_decay_is_decoupled_and_follows_the_rate() -> None:
     assert all(torch.equal(a, b) for a, b in zip(rest, before[1:], strict=True))
 
 
-def test_frozen_parameters_are_left_out() -> None:
-    model = nn.Linear(2, 2)
-    model.bias.requires_grad_(False)
-    held = [parameter for group in make(model).param_groups for parameter in group["params"]]
-    assert len(held) == 1
-
-
 def test_moments_move_to_another_optimizer_by_name() -> None:
     def take_steps(model: nn.Module, optimizer: torch.optim.AdamW, *seeds: int) -> None:
         for seed in seeds:

@@ -7,22 +7,18 @@ import time
 from collections.abc import Sequence
 
 import pytest
-import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import Shard
-from metaxlm.pretrain.batches.prefetch import Prefetcher
-from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Sample
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Prefetcher, Sample
 from metaxlm.recipe import TrainingRecipe
 
 RECIPE = TrainingRecipe(batch_size=8, length=32)
 
 
 @pytest.fixture
-def source(
-    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
-) -> BatchSource:
-    return BatchSource(shards, multilingual_tokenizer, RECIPE, 1)
+def source(shards: dict[str, Shard], tokenizer: Tokenizer) -> BatchSource:
+    return BatchSource(shards, tokenizer, RECIPE, 1)
 
 
 def count_threads() -> int:
@@ -46,20 +42,7 @@ def test_the_number_of_workers_changes_nothing(source: BatchSource, workers: int
     assert count_threads() == 0
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_prefetcher_returns_the_requested_micro_batches(
-    source: BatchSource, workers: int
-) -> None:
-    with Prefetcher(source, 7, 10, [2, 3], 4, workers) as prefetcher:
-        for step in range(7, 10):
-            batches = prefetcher.get(step)
-            assert [batch.rows_B.tolist() for batch in batches] == [[4, 5], [6, 7]]
-            assert torch.equal(batches[1].ids_BL, source.micro_batch(step, 3, 4).ids_BL)
-
-
-def make_failing(
-    shards: dict[str, Shard], tokenizer: PreTrainedTokenizerBase, seen: list[object]
-) -> BatchSource:
+def make_failing(shards: dict[str, Shard], tokenizer: Tokenizer, seen: list[object]) -> BatchSource:
     def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> object:
         seen.append(batch.samples)
         if len(seen) > 3:
@@ -70,10 +53,10 @@ def make_failing(
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_an_error_in_a_worker_is_raised_to_whoever_waits(
-    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase, workers: int
+def test_an_error_in_a_worker_is_raised_in_the_training_loop(
+    shards: dict[str, Shard], tokenizer: Tokenizer, workers: int
 ) -> None:
-    source = make_failing(shards, multilingual_tokenizer, [])
+    source = make_failing(shards, tokenizer, [])
     with (
         pytest.raises(ValueError, match="fourth batch"),
         Prefetcher(source, 0, 100, [0], 1, workers) as prefetcher,
@@ -91,7 +74,7 @@ def test_threads_end_when_the_loop_is_left_early(source: BatchSource) -> None:
 
 
 def test_no_more_steps_are_prepared_than_asked_for(
-    shards: dict[str, Shard], multilingual_tokenizer: PreTrainedTokenizerBase
+    shards: dict[str, Shard], tokenizer: Tokenizer
 ) -> None:
     seen: list[object] = []
 
@@ -99,7 +82,7 @@ def test_no_more_steps_are_prepared_than_asked_for(
         seen.append(batch.samples)
         return None
 
-    source = BatchSource(shards, multilingual_tokenizer, RECIPE, 1, prepare)
+    source = BatchSource(shards, tokenizer, RECIPE, 1, prepare)
 
     def assert_prepared(expected: int) -> None:
         deadline = time.monotonic() + 20
@@ -115,8 +98,3 @@ def test_no_more_steps_are_prepared_than_asked_for(
         for step in range(1, 9):
             prefetcher.get(step)
         assert_prepared(9)
-
-
-def test_a_prefetcher_with_workers_must_be_entered(source: BatchSource) -> None:
-    with pytest.raises(AssertionError, match="with"):
-        Prefetcher(source, 0, 9, [0], 1, 2).get(0)

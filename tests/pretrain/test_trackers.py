@@ -1,4 +1,4 @@
-"""Boards beside the log: the real ones where they are installed, read back."""
+"""Trackers: the real services where they are installed, read back."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_trackio_continues_without_repeating(
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_board_that_was_asked_for_must_be_there(
+def test_a_requested_tracker_must_be_installed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
@@ -83,7 +83,7 @@ def test_tensorboard_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 class Failing:
-    """A board whose service goes away after two rows."""
+    """A tracker whose service ends after two rows."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -97,7 +97,7 @@ class Failing:
         raise AssertionError("it was dropped before")
 
 
-def test_a_failing_board_does_not_end_a_training(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_tracker_does_not_end_training(capsys: pytest.CaptureFixture[str]) -> None:
     board = Failing()
     trackers = Trackers({"wandb": board})
     for step in range(5):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metaxlm.finetune.readers import ParallelSentences
+from metaxlm.finetune.readers.parallel import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.alignment import AlignSettings, align_words
+from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.alignment import align_words
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import find_both, find_nearest
 from metaxlm.probe.retrieval import measure_retrieval

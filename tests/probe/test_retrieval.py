@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers import ParallelSentences
+from metaxlm.finetune.readers.parallel import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.layers import LayerChoice

@@ -21,8 +21,7 @@ from metaxlm.cli import main
 from metaxlm.data.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.huggingface import load_pretrained
-from metaxlm.pretrain.batches.prefetch import Prefetcher
-from metaxlm.pretrain.batches.source import MicroBatch
+from metaxlm.pretrain.batches.source import MicroBatch, Prefetcher
 
 RECIPE = """\
 name: toy

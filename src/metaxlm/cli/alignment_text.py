@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from metaxlm.probe.alignment import LayerAlignment, Links
+from metaxlm.probe.alignment import LayerAlignment
 from metaxlm.probe.directions import find_marks, isolate
+from metaxlm.probe.link_spans import Links
 from metaxlm.probe.pair_views import group_words
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")

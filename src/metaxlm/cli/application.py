@@ -299,7 +299,8 @@ def data_check(
     """Say for every data set what is there, what is missing, and where its home is."""
     import json
 
-    from metaxlm.finetune.data_folder import check_data, render
+    from metaxlm.finetune.data_folder import render
+    from metaxlm.finetune.data_folder.checking import check_data
 
     found = check_data(folder)
     if as_json:

@@ -87,7 +87,7 @@ class ParagraphFilter:
         self._accepted = frozenset({self._label, _NO_LANGUAGE, *_ACCEPTED.get(self._label, ())})
         self._proof = _find_proof(language)
 
-    def judge(self, paragraph: str) -> str | None:
+    def find_fault(self, paragraph: str) -> str | None:
         """Return the reason to drop a paragraph, or None to keep it."""
         recipe = self._recipe
         if len(paragraph) < recipe.min_characters:
@@ -106,7 +106,7 @@ class ParagraphFilter:
         return measure_share(paragraph, self._scripts) >= MIN_SCRIPT_SHARE
 
     def _is_in_language(self, paragraph: str) -> bool:
-        if self._label not in _known_labels():
+        if self._label not in _identifier().labels:
             return True
         if self._proof:
             scripts, share = self._proof
@@ -159,11 +159,6 @@ def _identifier() -> LanguageIdentifier:
     # Half-precision tables would save memory, and take twice the time.
     identifier.nb_ptc = identifier.nb_ptc.astype(np.float32)
     return identifier
-
-
-@cache
-def _known_labels() -> frozenset[str]:
-    return frozenset(_identifier().labels)
 
 
 def hash_paragraph(paragraph: str) -> bytes:

@@ -73,8 +73,11 @@ class SentenceEncoder:
             rows = [_pack(ids) for ids in self._encode(list(sentences))]
             lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // _ID_BYTES
             return Encoded(_unpack(rows), lengths, len(flat))
-        if self.mode == "spaced":
-            flat = _put_spaces(flat, offsets[:-1])
+        if self.mode == "spaced":  # a space before every word but the first of each sentence
+            prefix = np.full(len(flat), " ", object)
+            prefix[offsets[:-1][offsets[:-1] < len(flat)]] = ""
+            kind = pa.large_string()
+            flat = pc.binary_join_element_wise(pa.array(prefix, kind), flat, pa.scalar("", kind))
         distinct = flat.dictionary_encode()
         rows = self._encode_words(distinct.dictionary.to_pylist())
         store = _unpack(rows)
@@ -193,11 +196,3 @@ def _without_special_tokens(description: dict[str, Any]) -> Tokenizer:
     kept = [token for token in description["added_tokens"] if token["content"] not in special]
     plain = {"added_tokens": kept, "truncation": None, "padding": None}
     return Tokenizer.from_str(json.dumps(description | plain))
-
-
-def _put_spaces(words: pa.Array, firsts: NDArray[np.int64]) -> pa.Array:
-    """Put a space before every word but the first of each sentence."""
-    prefix = np.full(len(words), " ", object)
-    prefix[firsts[firsts < len(words)]] = ""
-    kind = pa.large_string()
-    return pc.binary_join_element_wise(pa.array(prefix, kind), words, pa.scalar("", kind))

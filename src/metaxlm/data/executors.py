@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
@@ -85,13 +85,6 @@ def run_tasks(
 def advance(amount: int) -> None:
     """Report progress from inside of a task; cheap, so that tasks can call it often."""
     _reporter.add(amount)
-
-
-def count_cores() -> int:
-    """Count the cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -193,7 +186,8 @@ def _run_local(
     context = get_context("spawn")
     reports, reporter = context.Pipe(duplex=False)
     log = tasks.work_dir / "workers.log"
-    workers = min(engine.workers or count_cores(), len(ranks))
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    workers = min(engine.workers or cores, len(ranks))
     pool = ProcessPoolExecutor(workers, context, _start_worker, (reporter, log))
     waiting, running = deque(ranks), set[Future[None]]()
     errors: list[Exception] = []
@@ -215,18 +209,16 @@ def _run_local(
             f"engine.workers or corpus.task_mb; see {log}; complete tasks are kept"
         ) from error
     finally:
-        _kill(pool)
+        for process in list((pool._processes or {}).values()):
+            process.kill()  # only incomplete tasks are lost
+        pool.shutdown()
         reports.close()
         reporter.close()
     return errors
 
 
 def _submit(pool: ProcessPoolExecutor, tasks: _Tasks, rank: int) -> Future[None]:
-    """Submit a task, which may start a worker process.
-
-    Terminals and schedulers signal all processes of a group. A worker inherits the blocked signals,
-    so that only the parent process responds to them.
-    """
+    """Submit a task; a worker that this starts inherits the blocked signals of a process group."""
     marker = tasks.work_dir / "completions" / f"{rank:05d}"
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
@@ -247,35 +239,26 @@ def _collect_errors(done: set[Future[None]]) -> list[Exception]:
     return errors
 
 
-def _kill(pool: ProcessPoolExecutor) -> None:
-    """End all workers at once; only incomplete tasks are lost."""
-    for process in list((pool._processes or {}).values()):
-        process.kill()
-    pool.shutdown()
-
-
 def _run_task(function: Callable[[Any], None], item: Any, marker: Path) -> None:
     function(item)
     marker.touch()
 
 
 def _start_worker(reporter: Connection, log: Path) -> None:
-    """Set up a worker process."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Set up a worker process, which ends with its parent."""
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     _limit_threads()
-    # Output of libraries would damage the progress bar. A worker can do without its log.
-    with suppress(OSError), log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    # Output of libraries would damage the progress bar; without a log it is dropped.
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    except OSError:
+        file = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
     faulthandler.enable()
     _reporter.send = reporter.send
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None, "runs in a worker"
-    parent.join()
-    os._exit(1)
 
 
 def _limit_threads() -> None:
@@ -352,11 +335,7 @@ def _run_slurm(
 
 
 def _wait_for_jobs(
-    job: str,
-    tasks: _Tasks,
-    ranks: Sequence[int],
-    move: Move,
-    check_stop: Callable[[], None],
+    job: str, tasks: _Tasks, ranks: Sequence[int], move: Move, check_stop: Callable[[], None]
 ) -> None:
     """Wait until all tasks are complete, or the last job array has left the queue."""
     left, start_s = set(ranks), time.monotonic()
@@ -399,7 +378,9 @@ def _run_ray(
     handlers = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
     try:
         if not is_connected:
-            _check_address(address)
+            if address not in (None, "auto"):  # Ray would try for minutes
+                host, _, port = address.removeprefix("ray://").rpartition(":")
+                socket.create_connection((host, int(port)), timeout=_RAY_CONNECT_S).close()
             ray.init(address or "local", **options)
             if threading.current_thread() is threading.main_thread():
                 for number, handler in handlers.items():  # Ray replaces them
@@ -423,13 +404,6 @@ def _run_ray(
             ray.shutdown()
         stopping.check_stop()  # Ray hides the exception of a signal handler
     return tasks.collect_errors(ranks)
-
-
-def _check_address(address: str | None) -> None:
-    """Raise OSError if nothing listens at HOST:PORT; Ray would try for minutes."""
-    if address not in (None, "auto"):
-        host, _, port = address.removeprefix("ray://").rpartition(":")
-        socket.create_connection((host, int(port)), timeout=_RAY_CONNECT_S).close()
 
 
 def _import_executor(name: str) -> Any:

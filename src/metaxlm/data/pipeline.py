@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
+from importlib import import_module
 from itertools import compress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -139,15 +140,9 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
-    def reject(self, rejection: Rejection) -> None:
-        """Count a record that cannot be read or is not wanted."""
-        self.records += 1
-        self.rejected[rejection.reason] += 1
-        self.examples.setdefault(rejection.reason, rejection.where)
-
-    def drop(self, reason: str, where: str) -> None:
-        """Count a paragraph that is left out."""
-        self.dropped[reason] += 1
+    def add(self, counts: Counter[str], reason: str, where: str) -> None:
+        """Count a rejected record or a dropped paragraph."""
+        counts[reason] += 1
         self.examples.setdefault(reason, where)
 
 
@@ -222,43 +217,31 @@ def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Itera
     """Yield the paragraphs of each document that pass the filter."""
     from metaxlm.data.clean import ParagraphFilter
 
-    judge = ParagraphFilter(task.language, recipe.cleaning).judge
+    find_fault = ParagraphFilter(task.language, recipe.cleaning).find_fault
     counts_lines = recipe.source == "text"
     for record in _choose_reader(recipe)(task.split, advance):
         if isinstance(record, Rejection):
-            tally.reject(record)
+            tally.records += 1
+            tally.add(tally.rejected, record.reason, record.where)
             continue
         paragraphs = record.text.split("\n")
         tally.records += len(paragraphs) if counts_lines else 1
         kept = []
         for paragraph in paragraphs:
-            reason = judge(paragraph)
+            reason = find_fault(paragraph)
             if reason is None:
                 kept.append(paragraph)
             else:
-                tally.drop(reason, f"{record.name}: {paragraph[:60]}")
+                tally.add(tally.dropped, reason, f"{record.name}: {paragraph[:60]}")
         if kept:
             yield kept
 
 
 def _choose_reader(recipe: CorpusRecipe) -> Reader:
     """Return the reader of a corpus source."""
-    if recipe.source == "text":
-        from metaxlm.data.readers.text import read_text
-
-        return read_text
-    if recipe.source == "jsonl":
-        from metaxlm.data.readers.jsonl import read_jsonl
-
-        return partial(read_jsonl, text_key=recipe.text_key)
-    if recipe.source == "parquet":
-        from metaxlm.data.readers.parquet import read_parquet
-
-        return read_parquet
-    assert recipe.source == "dump", "the built-in corpus is prepared"
-    from metaxlm.data.readers.dump import read_dump
-
-    return read_dump
+    module = "lines" if recipe.source in ("text", "jsonl") else recipe.source
+    read: Reader = getattr(import_module(f"metaxlm.data.readers.{module}"), f"read_{recipe.source}")
+    return partial(read, text_key=recipe.text_key) if recipe.source == "jsonl" else read
 
 
 def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
@@ -373,7 +356,13 @@ def _split_part(split_sentences: bool, part: _Part) -> None:
     dropped: Counter[str] = Counter()
     documents = _read_part(part, dropped)
     if split_sentences:
-        documents = _split_documents(documents, part.language)
+        from metaxlm.data.sentences import split_sentences as split
+
+        split_documents = (
+            [line for text in paragraphs for line in split(text, part.language)]
+            for paragraphs in documents
+        )
+        documents = (lines for lines in split_documents if lines)
     with atomic_folder(part.output, internal=True) as temporary:
         counts = write_lines(temporary / _SENTENCES, documents)
         write_json(temporary / _COUNTS, {"text": asdict(counts), "dropped": dropped})
@@ -394,15 +383,6 @@ def _read_part(part: _Part, dropped: Counter[str]) -> Iterator[list[str]]:
         advance(sum(len(line.encode()) + 1 for line in lines))
         if kept:
             yield kept
-
-
-def _split_documents(documents: Iterator[list[str]], language: str) -> Iterator[list[str]]:
-    from metaxlm.data.sentences import split_sentences
-
-    for paragraphs in documents:
-        lines = [line for text in paragraphs for line in split_sentences(text, language)]
-        if lines:
-            yield lines
 
 
 def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequence[Path]) -> None:

@@ -98,10 +98,7 @@ class ShardWriter:
         }
 
     def write_part(
-        self,
-        folder: Path,
-        lines: Iterable[str],
-        advance: Callable[[int], None] = lambda _: None,
+        self, folder: Path, lines: Iterable[str], advance: Callable[[int], None] = lambda _: None
     ) -> None:
         """Tokenize lines (blank ones separate documents) into a part folder.
 

@@ -204,7 +204,7 @@ def list_languages(folder: Path) -> list[str]:
 def read_corpus(folder: Path, language: str) -> Iterator[str]:
     """Yield the sentences, or the lines, of a language."""
     from metaxlm.data.readers.inputs import find_inputs, split_input
-    from metaxlm.data.readers.text import read_text
+    from metaxlm.data.readers.lines import read_text
 
     prepared = {path.name: path for path in find_texts(folder)}
     if language in prepared:

@@ -15,7 +15,9 @@ from typing import Any, BinaryIO, Literal, Self
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, get_standard_input
-from metaxlm.finetune.readers import LabeledText, Question, TaggedSentence, read_questions
+from metaxlm.finetune.readers.labeled import LabeledText
+from metaxlm.finetune.readers.questions import Question, read_questions
+from metaxlm.finetune.readers.tagged import TaggedSentence
 from metaxlm.model.heads import HeadKind
 from metaxlm.reading import MAX_TEXT_BYTES, decode_line, json_loads, open_file, read_lines
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from metaxlm.analysis.tables import Table, text_table
-from metaxlm.data.readers.parquet_pages import (
+from metaxlm.data.readers.parquet import (
     LARGE_BYTES,
     MAX_EXPANSION,
     check_table,

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
 from metaxlm.model.encoder import Layer, MaskedLM
-from metaxlm.pretrain.optimizer import MOMENTS, export_moments, import_moments
+from metaxlm.pretrain.optimizer import MOMENTS, import_moments
 from metaxlm.recipe import ExecutionRecipe
 
 _POLL_S = 0.1
@@ -105,7 +105,7 @@ class DistributedContext:
         return self.rank == 0
 
     def send_order(self, order: str) -> None:
-        """Tell all other processes what to do next (rank 0 only)."""
+        """Send the next task to all other processes (rank 0 only)."""
         if self._store is not None:
             self._store.set(f"order/{self._num_orders}", order)
             self._num_orders += 1
@@ -128,7 +128,7 @@ class DistributedContext:
         return str(self._store.get(key).decode())
 
     def check_stop(self) -> None:
-        """Raise `Interrupted` if a waiting process was asked to stop."""
+        """Raise `Interrupted` if a waiting process received a stop request."""
         if self._store is not None and self._store.check([_STOP]):
             raise Interrupted(f"rank {self._store.get(_STOP).decode()} was asked to stop")
 
@@ -142,10 +142,9 @@ class DistributedContext:
         return None
 
     def leave(self, code: int, failure: str = "") -> int | None:
-        """Leave the other processes; return the exit code of the run, which rank 0 decides.
+        """Leave the other processes; return rank 0's exit code, or None if it does not answer.
 
-        `failure` is an error of this process that rank 0 reports. The result is None if rank 0 does
-        not answer.
+        Rank 0 reports `failure`, an error of this process.
         """
         store = self._store
         if store is None:
@@ -207,10 +206,6 @@ class DistributedContext:
         dist.broadcast_object_list(values, src=0, group=self._hosts)
         return values[0]
 
-    def barrier(self) -> None:
-        """Wait for all processes (collective)."""
-        self.broadcast(None)
-
     def wrap(self, objective: nn.Module, sharding: str) -> nn.Module:
         """Wrap a module in DDP or FSDP; create the optimizer after this."""
         objective.to(self.device)
@@ -242,17 +237,8 @@ class DistributedContext:
         local = [gradient.to_local() for gradient in gradients]  # type: ignore[attr-defined]
         return self.sum(torch.nn.utils.get_total_norm(local).double().square()).sqrt().float()
 
-    def full_state(
-        self, model: nn.Module, optimizer: torch.optim.AdamW | None = None
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the whole tensors of model and optimizer by name in rank 0 (collective).
-
-        Tensors that are not sharded are returned as they are, not as copies.
-        """
-        moments = {} if optimizer is None else export_moments(optimizer, model)
-        return self._gather(model.state_dict()), self._gather(moments)
-
-    def _gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return whole tensors in rank 0, not copied unless they are sharded (collective)."""
         if self.size == 1:
             return dict(tensors)
         whole = {}
@@ -304,13 +290,10 @@ class DistributedContext:
         return whole
 
     def whole(self, model: MaskedLM) -> MaskedLM:
-        """Return a model that can be saved (collective).
-
-        It is the given one, or in rank 0 a copy that joins its shards.
-        """
+        """Return a model that can be saved: in rank 0, a copy that joins shards (collective)."""
         if self.size == 1 or not any(map(_is_sharded, model.parameters())):
             return model
-        tensors, _ = self.full_state(model)
+        tensors = self.gather(model.state_dict())
         if not self.is_main:
             return model
         with torch.device("meta"):
@@ -322,10 +305,7 @@ class DistributedContext:
 def local_place() -> tuple[int, int]:
     """Return this process's number on its machine, and the number of processes there."""
     rank, size = _read_environment()
-    return (
-        int(os.environ.get("LOCAL_RANK", rank)),
-        int(os.environ.get("LOCAL_WORLD_SIZE", size)),
-    )
+    return (int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size)))
 
 
 def _read_environment() -> tuple[int, int]:
@@ -345,9 +325,8 @@ def _read_environment() -> tuple[int, int]:
 def is_collective_error(error: BaseException | None) -> bool:
     """Return whether an error comes from a collective operation that another process broke."""
     while error is not None:
-        if isinstance(error, dist.DistError):
-            return True
-        if isinstance(error, RuntimeError) and "gloo" in str(error):
+        is_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
+        if is_gloo or isinstance(error, dist.DistError):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -369,15 +348,9 @@ def _settle_buckets(parallel: DistributedDataParallel) -> None:
     uninterrupted one. The gradients of this pass arrive last layer first, as in training.
     """
     objective = parallel.module
-
-    def sum_parameters() -> Tensor:
-        total = torch.zeros((), device=next(objective.parameters()).device)
-        for parameter in objective.parameters():
-            if parameter.requires_grad:
-                total = total + parameter.sum()
-        return total
-
-    vars(objective)["forward"] = sum_parameters
+    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    start = torch.zeros((), device=trained[0].device)
+    vars(objective)["forward"] = lambda: sum((p.sum() for p in trained), start)
     torch.autograd.backward(parallel())
     del vars(objective)["forward"]
     parallel.zero_grad(set_to_none=True)

@@ -80,7 +80,12 @@ class TrainingLog:
         """Write the row of a step, with the mean loss since the last row."""
         state.seconds = self.seconds
         loss = state.loss_sum / state.loss_count if state.loss_count else None
-        speed, share = self._measure_pace(state, step_flops)
+        tokens, seconds, step = self._window
+        self._window = (state.tokens, state.seconds, state.step)
+        elapsed = max(state.seconds - seconds, 1e-9)
+        speed = (state.tokens - tokens) / elapsed
+        flops = (state.step - step) * step_flops
+        share = None if self._peak is None else flops / elapsed / self._peak
         row = {
             "loss": loss,
             "learning_rate": rate,
@@ -124,15 +129,6 @@ class TrainingLog:
 
     def _describe(self) -> dict[str, Any]:
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
-
-    def _measure_pace(self, state: TrainingState, step_flops: float) -> tuple[float, float | None]:
-        tokens, seconds, step = self._window
-        self._window = (state.tokens, state.seconds, state.step)
-        elapsed = max(state.seconds - seconds, 1e-9)
-        speed = (state.tokens - tokens) / elapsed
-        if self._peak is None:
-            return speed, None
-        return speed, (state.step - step) * step_flops / elapsed / self._peak
 
     def _check_spike(self, state: TrainingState, loss: float) -> None:
         spike = find_spike(loss, state.recent_losses)

@@ -19,8 +19,7 @@ from metaxlm.files import exclusive_folder, sweep, write_json
 from metaxlm.manifest import find_damage
 from metaxlm.model.encoder import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
-from metaxlm.pretrain.batches.prefetch import Prefetcher
-from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
+from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Prefetcher
 from metaxlm.pretrain.checkpoint import (
     Checkpoint,
     CheckpointWriter,
@@ -78,11 +77,15 @@ def train(
     with _lock(folder, world):
         step = PretrainStep(model, masking, recipe, execution, world, teacher)
         state = _resume(step, folder, title)
+        log_path = peak = None
         if world.is_main:
             frozen = not all(parameter.requires_grad for parameter in model.parameters())
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
             require_space(needed, folder, folder.parent / STEPS)
-        log = _open_log(step, folder, state, title, trackers)
+            peak = peak_flops(world.device, step.bfloat16)
+            peak = None if peak is None else peak * world.size
+            log_path = folder / LOG_NAME
+        log = TrainingLog(log_path, state, title, trackers=trackers, peak_flops=peak)
 
         def is_due(every: int) -> bool:
             return state.step % every == 0 or state.step == recipe.steps
@@ -110,7 +113,7 @@ def train(
                 stopping = _must_stop(step, state, recipe, batches, folder, stop_requested)
                 if stopping or state.step in recipe.keep_steps or is_due(recipe.checkpoint_every):
                     wait = stopping or state.step == recipe.steps
-                    _save(step, state, log, writer, wait=wait)
+                    _save(step, state, log, writer, wait)
                 if stopping:
                     raise Interrupted(f"{title}: stopped after step {state.step}")
     return state
@@ -142,7 +145,7 @@ def _must_stop(
     folder: Path,
     stop_requested: Callable[[], bool],
 ) -> bool:
-    """Return whether any process was asked to stop; abort after too many consecutive bad steps."""
+    """Return whether any process must stop; abort after too many consecutive bad steps."""
     world, limit = step.world, recipe.max_bad_steps
     if world.size > 1 and state.step % _AGREE_EVERY and state.step < recipe.steps:
         return False
@@ -152,13 +155,12 @@ def _must_stop(
     if state.skipped_in_row >= limit:
         # No checkpoint: the newest one is equivalent, because these steps changed nothing.
         bad_steps = range(state.step - state.skipped_in_row, state.step)
-        abort_on_nan(folder, bad_steps, batches, write=world.is_main)
+        abort_on_nan(folder / BAD_STEPS_NAME, bad_steps, batches, write=world.is_main)
     return world.agree(stop_requested())
 
 
-def abort_on_nan(folder: Path, steps: range, batches: BatchSource, *, write: bool = True) -> None:
+def abort_on_nan(path: Path, steps: range, batches: BatchSource, *, write: bool) -> None:
     """Write the samples of bad steps, counted from 0, and raise the error that ends the run."""
-    path = folder / BAD_STEPS_NAME
     if write:
         write_json(path, [{"step": step, "samples": batches.samples(step)} for step in steps])
     raise MetaXLMError(
@@ -169,16 +171,10 @@ def abort_on_nan(folder: Path, steps: range, batches: BatchSource, *, write: boo
 
 
 def _save(
-    step: PretrainStep,
-    state: TrainingState,
-    log: TrainingLog,
-    writer: CheckpointWriter,
-    *,
-    wait: bool,
+    step: PretrainStep, state: TrainingState, log: TrainingLog, writer: CheckpointWriter, wait: bool
 ) -> None:
     step.read(state)
-    state.seconds = log.seconds
-    state.log = log.flush()
+    state.seconds, state.log = log.seconds, log.flush()
     tensors, moments = step.collect()
     if step.world.is_main:
         writer.save(tensors, moments, state, wait=wait)
@@ -241,17 +237,6 @@ def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
     step.restore(found or Checkpoint({}, {}, state))
     say(f"{title}: continuing after step {state.step:,}")
     return state
-
-
-def _open_log(
-    step: PretrainStep, folder: Path, state: TrainingState, title: str, trackers: Trackers | None
-) -> TrainingLog:
-    world = step.world
-    if not world.is_main:
-        return TrainingLog(None, state, title)
-    peak = peak_flops(world.device, step.bfloat16)
-    peak = None if peak is None else peak * world.size
-    return TrainingLog(folder / LOG_NAME, state, title, trackers=trackers, peak_flops=peak)
 
 
 def _open_writer(

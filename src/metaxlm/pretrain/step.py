@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +28,8 @@ from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
 from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
-from metaxlm.pretrain.optimizer import make_optimizer, set_rate
+from metaxlm.pretrain.optimizer import export_moments, make_optimizer, set_rate
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
-
-if TYPE_CHECKING:
-    from torch.cuda import _POOL_HANDLE
 
 _STEPS_AHEAD = 8
 """Steps that the host may run ahead of the device."""
@@ -173,17 +170,14 @@ class TrainStep(ABC, Generic[Inputs]):
         shape = inputs.shape()
         if shape not in self._graphs and len(self._graphs) < _MOST_GRAPHS:
             if self._fused_update is None:
-                self._prepare_capture()
+                for group in self._optimizer.param_groups:
+                    group["capturable"] = True
+                    group["lr"] = torch.tensor(0.0, device=self.world.device)
+                self._fused_update = self._make_fused_update()
             # No tensor of a graph outlives its step, so all graphs can share their memory.
             pool = next(iter(self._graphs.values())).pool if self._graphs else None
             self._graphs[shape] = _Graph(self, inputs, self.world.device, pool)
         return self._graphs.get(shape)
-
-    def _prepare_capture(self) -> None:
-        for group in self._optimizer.param_groups:
-            group["capturable"] = True
-            group["lr"] = torch.tensor(0.0, device=self.world.device)
-        self._fused_update = self._make_fused_update()
 
     def _limit_queue(self) -> None:
         """Wait if the host is far ahead of the device: queued inputs would fill the memory."""
@@ -204,7 +198,7 @@ class _Graph(Generic[Inputs]):
         step: TrainStep[Inputs],
         inputs: Inputs,
         device: torch.device,
-        pool: _POOL_HANDLE | None,
+        pool: Any,
     ) -> None:
         self._inputs = inputs.to(device)
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -219,7 +213,6 @@ class _Graph(Generic[Inputs]):
         self.pool = self._graph.pool()
 
     def replay(self, inputs: Inputs) -> None:
-        """Copy the inputs and launch the step."""
         self._inputs.fill(inputs)
         self._graph.replay()
 
@@ -326,8 +319,16 @@ class Objective(nn.Module):
         The dropout of the fused kernels follows from `seed`, that of torch from its generator.
         """
         if self.uses_fused_kernels(lengths_B.device):
-            is_taught = self.teacher is not None and extra is not None
-            hidden_BLD, loss = self._compute_fused(masked, lengths_B, seed, is_taught)
+            from metaxlm.model.kernels.blocks import Blocks, TiedGradient
+
+            if seed is None:
+                assert not self.model.training, "dropout needs a seed"
+                seed = torch.zeros(1, dtype=torch.int64, device=lengths_B.device)
+            tied = TiedGradient(is_used=self.teacher is None or extra is None)
+            length = masked.ids_BL.shape[1]
+            blocks = Blocks(lengths_B, length, seed, copies=self.copies, tied=tied)
+            hidden_BLD = self.model.encoder.encode_blocks(masked.ids_BL, blocks)
+            loss = self.model.loss_sum(hidden_BLD, masked.positions_M, masked.labels_M, blocks)
         else:
             columns_L = torch.arange(masked.ids_BL.shape[1], device=lengths_B.device)
             hidden_BLD = self.model.encoder(masked.ids_BL, columns_L < lengths_B[:, None])
@@ -335,21 +336,6 @@ class Objective(nn.Module):
         if self.teacher is None or extra is None:
             return loss, torch.zeros((), device=loss.device)
         return loss, self.teacher.loss(hidden_BLD, extra)
-
-    def _compute_fused(
-        self, masked: Masked, lengths_B: Tensor, seed: Tensor | None, is_taught: bool
-    ) -> tuple[Tensor, Tensor]:
-        from metaxlm.model.kernels.blocks import Blocks, TiedGradient
-
-        if seed is None:
-            assert not self.model.training, "dropout needs a seed"
-            seed = torch.zeros(1, dtype=torch.int64, device=lengths_B.device)
-        tied = TiedGradient(is_used=not is_taught)
-        length = masked.ids_BL.shape[1]
-        blocks = Blocks(lengths_B, length, seed, copies=self.copies, tied=tied)
-        hidden_BLD = self.model.encoder.encode_blocks(masked.ids_BL, blocks)
-        loss = self.model.loss_sum(hidden_BLD, masked.positions_M, masked.labels_M, blocks)
-        return hidden_BLD, loss
 
 
 @dataclass(frozen=True)
@@ -465,7 +451,8 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
 
     def collect(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the whole weights and moments in rank 0 (collective)."""
-        return self.world.full_state(self.model, self._optimizer)
+        moments = export_moments(self._optimizer, self.model)
+        return self.world.gather(self.model.state_dict()), self.world.gather(moments)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Load a checkpoint; only rank 0 needs its tensors (collective)."""

@@ -15,9 +15,10 @@ import torch
 from metaxlm.files import open_output
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.align_methods import AlignSettings
-from metaxlm.probe.alignment import Links, align_words
+from metaxlm.probe.alignment import align_words
 from metaxlm.probe.layers import LayerChoice
 from metaxlm.probe.link_files import LinkFormat, format_links
+from metaxlm.probe.link_spans import Links
 from metaxlm.probe.pair_files import PairFiles, SentencePair
 
 CHUNK = 16_384

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from metaxlm.finetune.readers import AlignedPair
+from metaxlm.finetune.readers.alignments import AlignedPair
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.align_methods import AlignSettings
-from metaxlm.probe.alignment import Links, PairScores, score_words
+from metaxlm.probe.alignment import PairScores, score_words
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.link_spans import Links
 from metaxlm.probe.nearest import find_nearest
 from metaxlm.probe.pair_files import SentencePair
 from metaxlm.progress import track

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers import ParallelSentences
+from metaxlm.finetune.readers.parallel import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.embedding import choose_layers, embed_texts

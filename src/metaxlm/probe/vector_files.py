@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metaxlm.data.readers.parquet_pages import check_table, open_parquet, reading_parquet
+from metaxlm.data.readers.parquet import check_table, open_parquet, reading_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file
 from metaxlm.probe.embedding import Embedded

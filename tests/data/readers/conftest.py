@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from metaxlm.data.documents import Document, Reader, Record, Rejection, Split
-from metaxlm.data.readers import inputs, text, windows
+from metaxlm.data.readers import inputs, lines
 
 ReadAll = Callable[[Reader, Split], list[Record]]
 
@@ -36,10 +36,10 @@ def read_all() -> ReadAll:
 def small_windows() -> Iterator[None]:
     """Limits of a few bytes, so that short files cross them in every way."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (windows, text, inputs):
+        for module in (lines, inputs):
             patch.setattr(module, "WINDOW_BYTES", 16)
-        patch.setattr(windows, "MAX_LINE_BYTES", 40)
-        patch.setattr(text, "MAX_DOCUMENT_LINES", 3)
+        patch.setattr(lines, "MAX_LINE_BYTES", 40)
+        patch.setattr(lines, "MAX_DOCUMENT_LINES", 3)
         yield
 
 

@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaxlm.data.readers.characters import BLANK_LINES, tidy_document, tidy_lines
+from metaxlm.data.documents import BLANK_LINES, tidy_document, tidy_lines
 
 from .conftest import thorough
 

@@ -7,7 +7,7 @@ import pytest
 
 from metaxlm.data.documents import Split
 from metaxlm.data.readers.inputs import Source, find_inputs, split_input
-from metaxlm.data.readers.windows import WINDOW_BYTES
+from metaxlm.data.readers.lines import WINDOW_BYTES
 from metaxlm.errors import MetaXLMError
 
 DUMP = "wiki-20240101-pages-articles"
@@ -98,7 +98,7 @@ def test_files_that_may_hold_the_same_text_are_an_error(
     assert all(name in str(caught.value) for name in names)
 
 
-def test_missing_files_are_told_with_what_is_there(tmp_path: Path) -> None:
+def test_missing_files_are_an_error_with_the_present_ones(tmp_path: Path) -> None:
     make(tmp_path, "eng.txt", *[f"a{n}.txt" for n in range(9)])
     with pytest.raises(MetaXLMError, match=r"no file for language 'en'.*en\.txt.*a0\.txt.*4 more"):
         find_inputs(tmp_path, "text", "en")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaxlm.data.documents import Document, Record, Rejection
 from metaxlm.data.readers.inputs import split_input
-from metaxlm.data.readers.jsonl import read_jsonl
+from metaxlm.data.readers.lines import read_jsonl
 from metaxlm.errors import MetaXLMError
 
 from .conftest import ReadAll, rejections_of, thorough, whole, zstd
@@ -135,7 +135,7 @@ class TestRecords:
         record = read_line(path, rb'{"text": "a\ud83d b \ud83d\ude00"}')
         assert record == Document("en.jsonl, byte 0", "a\ufffd b \U0001f600")
 
-    def test_the_text_may_stand_under_another_key(self, path: Path, read_all: ReadAll) -> None:
+    def test_the_text_may_have_another_key(self, path: Path, read_all: ReadAll) -> None:
         path.write_bytes(b'{"content": "a", "text": "b"}')
         (record,) = read_all(partial(read_jsonl, text_key="content"), whole(path))
         assert isinstance(record, Document) and record.text == "a"

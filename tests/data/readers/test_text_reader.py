@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaxlm.data.documents import Document, Rejection
 from metaxlm.data.readers.inputs import split_input
-from metaxlm.data.readers.text import MAX_DOCUMENT_LINES, read_text
+from metaxlm.data.readers.lines import MAX_DOCUMENT_LINES, read_text
 from metaxlm.errors import MetaXLMError
 
 from .conftest import ReadAll, lines_of, rejections_of, thorough, whole, zstd
@@ -103,17 +103,6 @@ class TestAnyFile:
                     line, *_ = data[int(place[1]) :].split(b"\n", 1)
                     assert tidy_one(line.decode()) == record.text.split("\n")[0]
 
-    def test_a_long_line_takes_its_own_bytes_and_no_others(
-        self, path: Path, read_all: ReadAll
-    ) -> None:
-        path.write_bytes(b"x" * MAX_LINE + b"\n" + b"y" * (MAX_LINE + 1) + b"\nz\n")
-        x, too_long, z = read_all(read_text, whole(path))
-        assert (x, z) == (
-            Document("en.txt, byte 0", "x" * MAX_LINE),
-            Document("en.txt, byte 83", "z"),
-        )
-        assert too_long == Rejection("line_too_long", "en.txt, byte 41")
-
 
 class TestDocuments:
     def test_blank_lines_separate_documents(self, path: Path, read_all: ReadAll) -> None:
@@ -138,9 +127,7 @@ class TestDocuments:
         path.write_bytes(data)
         assert [read_all(read_text, split) for split in split_input(path, "text", 1)] == [[]]
 
-    def test_a_sentence_a_line_without_blank_lines_is_cut(
-        self, path: Path, read_all: ReadAll
-    ) -> None:
+    def test_sentences_without_blank_lines_are_cut(self, path: Path, read_all: ReadAll) -> None:
         lines = [f"Sentence number {number}." for number in range(2_500)]
         path.write_text("\n".join(lines))
         first, second, third = read_all(read_text, whole(path))
@@ -154,16 +141,6 @@ class TestDocuments:
         records = read_all(read_text, whole(path))
         assert lines_of(records) == [line.strip()] * 50
         assert max(len(record.text) for record in records if isinstance(record, Document)) < 1.2e6
-
-    def test_splits_of_real_size(self, path: Path, read_all: ReadAll) -> None:
-        documents = ["\n".join(f"{n} líne {m}" for m in range(n % 90)) for n in range(4_000)]
-        path.write_text("\n\n".join(documents))
-        splits = split_input(path, "text", 1 << 20)
-        assert len(splits) == 3
-        parts = [record for split in splits for record in read_all(read_text, split)]
-        assert [record.text for record in parts if isinstance(record, Document)] == [
-            document for document in documents if document
-        ]
 
 
 class TestFaultsAndMemory:

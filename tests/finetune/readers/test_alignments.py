@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.finetune.readers import read_word_alignment
+from metaxlm.finetune.readers.alignments import read_word_alignment
 from tests.finetune.readers.files import Published, refuse, write
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.finetune.readers import LabeledText, read_labeled_pairs
+from metaxlm.finetune.readers.labeled import LabeledText, read_labeled_pairs
 from metaxlm.finetune.xnli import LABELS, SYNONYMS
 from tests.finetune.readers.files import refuse, write
 

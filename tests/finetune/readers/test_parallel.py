@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers import list_tatoeba, read_tatoeba
+from metaxlm.finetune.readers.parallel import list_tatoeba, read_tatoeba
 from metaxlm.languages import LANGUAGES, task_languages
 from tests.finetune.readers.files import Published, refuse, write
 

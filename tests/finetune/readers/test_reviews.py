@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers import LabeledText, read_reviews
+from metaxlm.finetune.readers.labeled import LabeledText
+from metaxlm.finetune.readers.reviews import read_reviews
 from tests.finetune.readers.files import Published, refuse, write
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<items>'

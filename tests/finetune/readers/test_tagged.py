@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.finetune.readers import TaggedSentence, read_tagged_sentences
+from metaxlm.finetune.readers.tagged import TaggedSentence, read_tagged_sentences
 from metaxlm.finetune.udpos import TAGS
 from tests.finetune.readers.files import refuse, write
 

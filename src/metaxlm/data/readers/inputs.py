@@ -1,8 +1,7 @@
-"""Which files hold the text of a language, and into which splits each is cut.
+"""Find the files of a language in a corpus folder, and split them for parallel tasks.
 
-Comes in: a folder in one of the layouts people have, and a language. Goes out: its files, and
-splits of them for tasks to read. Both depend on the files alone, never on the machine, so that any
-number of workers gives the same corpus.
+The result depends only on the files, not on the machine, so any number of workers gives the same
+corpus. Reading all splits of a file gives the records of the whole file.
 
     layout                                                          source
     en.txt   en.txt.xz   en-00000.txt                               text
@@ -21,13 +20,13 @@ from pathlib import Path
 from typing import Literal
 
 from metaxlm.data.documents import Split
-from metaxlm.data.readers.windows import WINDOW_BYTES
+from metaxlm.data.readers.lines import WINDOW_BYTES
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import wiki_code
 from metaxlm.streams import find_compression
 
 Source = Literal["text", "jsonl", "parquet", "dump"]
-"""What kind of files a corpus has."""
+"""File format of a corpus."""
 
 _COMPRESSED = r"(?:\.(?:gz|bz2|xz|zst))?"
 _ENDINGS: dict[Source, str] = {
@@ -36,9 +35,9 @@ _ENDINGS: dict[Source, str] = {
     "parquet": r"\.parquet",
     "dump": rf"\.xml(?:-p\d+p\d+)?{_COMPRESSED}",
 }
-# Only what starts with a digit is a part of the language's file: `en-US.txt` is another language.
+# A part starts with a digit: `en-US.txt` is another language.
 _PART = r"[._-](?:(?:train|part|shard|split)[._-]?)?\d[\w.-]*?"
-# A wiki's name, a date, and what the file holds; `enwiktionary-` is no Wikipedia.
+# Wiki, date and content; `enwiktionary-` is not a Wikipedia.
 _WIKIMEDIA = re.compile(r"[a-z_]+wik[a-z]+-(?:\d{8}|latest)-.*")
 _DUMP = re.compile(
     r"(?P<wiki>[a-z_]+)wiki-(?P<date>\d{8}|latest)-"
@@ -49,17 +48,21 @@ _NUM_SHOWN = 6
 
 
 def find_inputs(folder: Path, source: Source, language: str) -> list[Path]:
-    """Return the files of a language in a folder, sorted; none, or a doubtful choice, is an error.
+    """Return the sorted files of a language; raise an error if there are none or several copies.
 
-    Where Wikipedia's code differs from the language's, files under the language's own code count
-    more, since several languages may share a Wikipedia.
+    Files under the language's own code take precedence over those under Wikipedia's code, because
+    several languages may share a Wikipedia.
     """
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: no such folder; set corpus.path to the folder of the files")
     wiki = wiki_code(language)
-    own, shared = _own_names(source, language), _wiki_names(source, wiki)
+    own = rf"{re.escape(language)}(?:/|(?:{_PART})?{_ENDINGS[source]})"
+    code = re.escape(_database(wiki))
+    shared = rf"{code}wiki/|\d{{8}}\.{re.escape(wiki)}/"
+    if source == "dump":
+        shared += f"|{code}wiki-.*"
     if wiki == language:
-        places = _find_places(folder, source, wiki, re.compile(f"{own.pattern}|{shared.pattern}"))
+        places = _find_places(folder, source, wiki, f"{own}|{shared}")
     else:
         places = _find_places(folder, source, wiki, own)
         places = places or _find_places(folder, source, wiki, shared)
@@ -75,8 +78,8 @@ def find_inputs(folder: Path, source: Source, language: str) -> list[Path]:
 
 
 def split_input(path: Path, source: Source, target: int) -> list[Split]:
-    """Cut a file into splits of about `target` bytes, as far as its format allows."""
-    # Imported here: a corpus of text needs neither pyarrow nor a parser of wikitext.
+    """Split a file into parts of about `target` bytes, as far as its format allows."""
+    # Imported here: a text corpus needs neither pyarrow nor a parser of wikitext.
     if source == "parquet":
         from metaxlm.data.readers.parquet import split_parquet
 
@@ -98,45 +101,31 @@ def split_input(path: Path, source: Source, target: int) -> list[Split]:
     ]
 
 
-def _own_names(source: Source, language: str) -> re.Pattern[str]:
-    """Match files and folders named after a language."""
-    code = re.escape(language)
-    return re.compile(rf"{code}(?:/|(?:{_PART})?{_ENDINGS[source]})")
-
-
-def _wiki_names(source: Source, wiki: str) -> re.Pattern[str]:
-    """Match files and folders named after a language's Wikipedia."""
-    code = re.escape(_database(wiki))
-    folders = rf"{code}wiki/|\d{{8}}\.{re.escape(wiki)}/"
-    return re.compile(rf"{folders}|{code}wiki-.*" if source == "dump" else folders)
-
-
 def _database(wiki: str) -> str:
     return wiki.replace("-", "_")
 
 
-def _find_places(
-    folder: Path, source: Source, wiki: str, names: re.Pattern[str]
-) -> dict[Path, list[Path]]:
-    """Return the files under the names, by where they are: the folder itself or folders in it."""
+def _find_places(folder: Path, source: Source, wiki: str, names: str) -> dict[Path, list[Path]]:
+    """Return the files with matching names by place: the folder itself, or a folder in it."""
     places: defaultdict[Path, list[Path]] = defaultdict(list)
     for entry in folder.iterdir():
-        if entry.is_dir() and names.fullmatch(f"{entry.name}/"):
-            inside = [file for file in entry.rglob("*") if _is_visible(file, entry)]
-            files = [file for file in inside if file.is_file() and _is_input(file, source, wiki)]
+        if entry.is_dir() and re.fullmatch(names, f"{entry.name}/"):
+            files = [
+                file
+                for file in entry.rglob("*")
+                if not any(part.startswith((".", "_")) for part in file.relative_to(entry).parts)
+                and file.is_file()
+                and _is_input(file, source, wiki)
+            ]
             if files:
                 places[entry] = files
-        elif entry.is_file() and names.fullmatch(entry.name) and _is_input(entry, source, wiki):
+        elif entry.is_file() and re.fullmatch(names, entry.name) and _is_input(entry, source, wiki):
             places[folder].append(entry)
     return dict(places)
 
 
-def _is_visible(file: Path, folder: Path) -> bool:
-    return not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-
-
 def _is_input(file: Path, source: Source, wiki: str) -> bool:
-    """Tell whether a file in the right place is of the right kind, and not another Wikipedia's."""
+    """Return whether a file has the right format and is not of another Wikipedia."""
     if not re.fullmatch(f".+{_ENDINGS[source]}", file.name) or _NO_TEXT.fullmatch(file.name):
         return False
     if not _WIKIMEDIA.fullmatch(file.name):
@@ -146,7 +135,7 @@ def _is_input(file: Path, source: Source, wiki: str) -> bool:
 
 
 def _are_doubtful(files: list[Path], source: Source, folder: Path) -> bool:
-    """Tell whether files may hold the same text: compressed and not, whole and in parts, dates."""
+    """Return whether files may have the same text: other compressions, parts, dates."""
     ending = _COMPRESSED if source == "dump" else _ENDINGS[source]
     bare = {file.with_name(re.sub(f"{ending}$", "", file.name)) for file in files}
     series = {_describe_series(file, source, folder) for file in files}
@@ -154,7 +143,7 @@ def _are_doubtful(files: list[Path], source: Source, folder: Path) -> bool:
 
 
 def _describe_series(file: Path, source: Source, folder: Path) -> tuple[object, ...]:
-    """Return what the parts of one corpus have in common."""
+    """Return a key that the parts of one corpus share."""
     if source == "dump" and (dump := _DUMP.fullmatch(file.name)):
         return dump["date"], dump["kind"], bool(dump["part"])
     is_part = re.fullmatch(f".+?{_PART}{_ENDINGS[source]}", file.name) is not None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metaxlm.data.wikitext.elements import HOLE
-from metaxlm.data.wikitext.site import read_words
+from metaxlm.data.wikitext.site import WORDS
 from metaxlm.scripts import UNSPACED_CHARACTERS
 
 MIN_SENTENCE_WORDS = 4
@@ -40,7 +40,7 @@ _SENTENCE_END = re.compile(r"[.!?;…。！？；｡।॥۔؟؛։።།၊။�
 _CATALOG_NUMBER = re.compile(r"\b(?:ISBN|ISSN|OCLC|LCCN|ASIN|PMID|ISMN)\b[\s:]*[\dX]|\bdoi:", re.I)
 _LETTER = re.compile(r"[^\W\d_]")
 
-_VARIANT_LANGUAGES = read_words("ban crh gan iu kk ku sh shi sr tg uz wuu zh zh-yue")
+_VARIANT_LANGUAGES = WORDS["variant_languages"]
 _MARKUP = re.compile(r"-\{([^{}]*)\}-")
 _VARIANT = re.compile(r"(?:^|;)\s*([a-z]{2,3}(?:-[a-z]+)*)\s*:")
 # Rules for the conversion of other text, which show nothing themselves.
@@ -60,7 +60,9 @@ class Block:
 def split_blocks(text: str) -> Iterator[Block]:
     """Yield the paragraphs and list items of a page."""
     paragraph: list[str] = []
-    for line in _drop_tables(_drop_switches(text).split("\n")):
+    if "__" in text:  # `__NOTOC__` and similar switches, which have other names in each language
+        text = _SWITCH.sub(lambda match: match[0] if match[0] in _MACROS else "", text)
+    for line in _drop_tables(text.split("\n")):
         blocks = _read_line(line)
         if blocks is None:
             paragraph.append(line.strip())
@@ -80,7 +82,10 @@ def _read_line(line: str) -> list[Block] | None:
         return []
     first = line[0]
     if first in "*#:;":
-        return [Block(part, is_item=True) for part in _split_item(line)]
+        parts = [_ITEM.sub("", line, count=1)]
+        if first == ";":  # a term and its definition on one line are two items
+            parts = [part for part in _DEFINITION.split(parts[0], maxsplit=1) if part.strip()]
+        return [Block(part, is_item=True) for part in parts]
     if first in " \t":
         return [Block(bare, is_item=True)]  # preformatted: code, or an accidental indent
     if first == "|" or (first == "=" and _HEADING.fullmatch(line)):
@@ -94,21 +99,6 @@ def _read_line(line: str) -> list[Block] | None:
 
 def _join(lines: list[str]) -> str:
     return _UNSPACED_JOIN.sub("", "\n".join(lines)).replace("\n", " ")
-
-
-def _split_item(line: str) -> list[str]:
-    """Return the text of an item; a term and its definition on one line are two items."""
-    text = _ITEM.sub("", line, count=1)
-    if line.startswith(";"):
-        return [part for part in _DEFINITION.split(text, maxsplit=1) if part.strip()]
-    return [text]
-
-
-def _drop_switches(text: str) -> str:
-    """Drop `__NOTOC__` and similar switches, which have other names in each language."""
-    if "__" not in text:
-        return text
-    return _SWITCH.sub(lambda match: match[0] if match[0] in _MACROS else "", text)
 
 
 def _drop_tables(lines: list[str]) -> Iterator[str]:
@@ -153,16 +143,11 @@ def is_prose(text: str) -> bool:
     """Return whether a list item reads like running text; a book with its ISBN does not."""
     if _CATALOG_NUMBER.search(text):
         return False
-    num_words = _count_words(text)
+    # In scripts without spaces, two letters count as a word.
+    num_words = len(_UNSPACED.findall(text)) // _LETTERS_PER_WORD
+    num_words += sum(bool(_LETTER.search(word)) for word in _UNSPACED.sub(" ", text).split())
     # Thai and Lao have no mark at the end of a sentence: only the length counts.
     return num_words >= (MIN_SENTENCE_WORDS if _SENTENCE_END.search(text) else MIN_WORDS)
-
-
-def _count_words(text: str) -> int:
-    """Count words; in scripts without spaces, two letters count as a word."""
-    num_unspaced = len(_UNSPACED.findall(text))
-    spaced = _UNSPACED.sub(" ", text).split()
-    return sum(bool(_LETTER.search(word)) for word in spaced) + num_unspaced // _LETTERS_PER_WORD
 
 
 def choose_variants(text: str, language: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from metaxlm.data.wikitext.site import read_words
+from metaxlm.data.wikitext.site import WORDS
 
 HOLE = "\ufdd0"
 """The place of a removed part; `tidy` closes it."""
@@ -32,31 +32,14 @@ _ANY = re.compile("[\ufdd0-\ufdef]")
 _MARKED = re.compile(f"[{NOTHING}-\ufdef]")
 
 # These are not part of a sentence. `pre` and code are text, but not in a natural language.
-_DROPPED_BLOCKS = read_words(
-    """
-    categorytree gallery graph h1 h2 h3 h4 h5 h6 imagemap includeonly indicator inputbox
-    mapframe pre references score source syntaxhighlight table templatedata templatestyles
-    timeline
-    """
-)
-_DROPPED_INLINE = read_words("ce chem hiero maplink math phonos ref")
-_DROPPED_SILENTLY = read_words("rp rt rtc")
+_DROPPED_BLOCKS = WORDS["dropped_blocks"]
+_DROPPED_INLINE = WORDS["dropped_inline"]
+_DROPPED_SILENTLY = WORDS["dropped_silently"]
 _DROPPED = _DROPPED_BLOCKS | _DROPPED_INLINE | _DROPPED_SILENTLY
-_INLINE = read_words(
-    """
-    a abbr b bdi bdo big cite code data del dfn em font i ins kbd langconvert mark noinclude
-    onlyinclude q ruby rb s samp section small span strike strong sub sup time translate tt tvar
-    u var wbr
-    """
-)
-_BLOCKS = read_words(
-    """
-    article aside blockquote body caption center dir div dl footer header hr html main menu nav
-    noscript ol p poem tbody tfoot thead tr ul
-    """
-)
+_INLINE = WORDS["inline"]
+_BLOCKS = WORDS["blocks"]
 # A cell outside of a table counts as a list item.
-_ITEMS = read_words("dd dt li td th")
+_ITEMS = WORDS["items"]
 # Replacements of elements; the default is a hole in the line.
 _HOLES = {
     **dict.fromkeys(_DROPPED_BLOCKS, f"\n{HOLE}\n"),
@@ -151,7 +134,8 @@ class _Remover:
             return ("" if match["slash"] else hole), match.end()
         closer = self._find_table_end(match) if name == "table" else self._find_closer(name, match)
         if name == "ref" and self._is_unclosed(match, closer):
-            return hole, self._find_line_end(match.end())
+            end = self._text.find("\n", match.end())
+            return hole, end if end >= 0 else len(self._text)
         if closer is None:
             return ("\n" if name in _DROPPED_BLOCKS else ""), match.end()
         if name == "nowiki":
@@ -193,7 +177,3 @@ class _Remover:
         start, end = opener.end(), closer.start()
         after = _OPEN_REFERENCE.search(self._text, start, end)
         return after is not None and bool(_PARAGRAPH_BREAK.search(self._text, start, after.start()))
-
-    def _find_line_end(self, position: int) -> int:
-        end = self._text.find("\n", position)
-        return end if end >= 0 else len(self._text)

@@ -68,16 +68,11 @@ def render(line: str, site: Site) -> str:
     if "''" in line:
         line = _drop_quotes(line)
     if "[" in line or "]]" in line:
-        line = _render_links(line, site)
+        line = _PLAIN_LINK.sub(lambda match: show_link(match[1], match[2], site), line)
+        line = _PLAIN_EXTERNAL.sub(lambda match: match[1] or HOLE, line)
+        if _HARD.search(line):
+            line = render_with_parser(line, site)
     return _ENTITY.sub(_decode, line) if "&" in line else line
-
-
-def _render_links(line: str, site: Site) -> str:
-    line = _PLAIN_LINK.sub(lambda match: show_link(match[1], match[2], site), line)
-    line = _PLAIN_EXTERNAL.sub(lambda match: match[1] or HOLE, line)
-    if _HARD.search(line):
-        line = render_with_parser(line, site)
-    return line
 
 
 def show_link(target: str, label: str | None, site: Site) -> str:
@@ -134,7 +129,7 @@ def _drop_quotes(line: str) -> str:
     marks are both odd, one bold mark is an apostrophe and an italic mark (`L'''Odissea''`).
     """
     runs = list(_QUOTES.finditer(line))
-    lengths = [_mark_length(len(run[0])) for run in runs]
+    lengths = [3 if len(run[0]) == 4 else min(len(run[0]), 5) for run in runs]
     num_bold = sum(length in (3, 5) for length in lengths)
     num_italic = sum(length in (2, 5) for length in lengths)
     if num_bold % 2 and num_italic % 2:
@@ -146,12 +141,8 @@ def _drop_quotes(line: str) -> str:
     return "".join([*pieces, line[position:]])
 
 
-def _mark_length(length: int) -> int:
-    return 3 if length == 4 else min(length, 5)
-
-
 def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -> list[int]:
-    """Make one bold mark italic, preferably one after a word of one letter."""
+    """Make one bold mark italic, preferably behind a single letter."""
 
     def rank(index: int) -> int:
         before = line[max(0, runs[index].start() - 2) : runs[index].start()]
@@ -170,15 +161,12 @@ def tidy(text: str) -> str:
     """Return plain text with single spaces; an empty string if no letter is left."""
     if HOLE in text:
         text = _close_holes(text)
-    text = " ".join(_BRACKETS.sub(_drop_brackets, text).split())
+    text = _BRACKETS.sub(lambda run: "" if _PAIRED.search(run[0]) else run[0], text)
+    text = " ".join(text.split())
     if not text.isprintable():
         text = _ZERO_WIDTH_SPACE.sub("", _INVISIBLE.sub("", unprotect(text)))
         text = " ".join(text.split())
     return text if _LETTER.search(text) else ""
-
-
-def _drop_brackets(run: re.Match[str]) -> str:
-    return "" if _PAIRED.search(run[0]) else run[0]
 
 
 def _close_holes(text: str) -> str:

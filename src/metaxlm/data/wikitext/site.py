@@ -1,8 +1,8 @@
-"""What cleaning has to know about a wiki: its language, and the names of namespaces and templates.
+"""The language of a wiki, and the names of its namespaces and templates.
 
 `names.tsv` has, for each language, the names of the file and category namespaces (the current names
 and the older ones, as in `[[Bild:...]]` for `[[Datei:...]]`), the words of redirects, and the
-templates that mark a disambiguation page.
+templates that mark a disambiguation page. `words.tsv` has lists that all wikis share.
 """
 
 from __future__ import annotations
@@ -33,42 +33,6 @@ _CANONICAL = {"media": -2, "special": -1, "talk": 1} | {
 _FILE, _CATEGORY = _CANONICAL["file"], _CANONICAL["category"]
 
 
-def read_words(words: str) -> frozenset[str]:
-    """Return words that are separated by white space."""
-    return frozenset(words.split())
-
-
-# Prefixes of links to the same article in another language.
-_LANGUAGES = read_words(
-    """
-    aa ab ace ady af ak als alt am ami an ang ann anp ar arc ary arz as ast atj av avk awa ay az
-    azb ba ban bar bat-smg bbc bcl bdr be be-tarask be-x-old bew bg bh bi bjn blk bm bn bo bpy
-    br bs btm bug bxr ca cbk-zam cdo ce ceb ch cho chr chy ckb co cr crh cs csb cu cv cy da dag
-    de dga din diq dsb dtp dty dv dz ee el eml en eo es et eu ext fa fat ff fi fiu-vro fj fo fon
-    fr frp frr fur fy ga gag gan gcr gd gl glk gn gom gor got gpe gsw gu guc gur guw gv ha hak
-    haw he hi hif ho hr hsb ht hu hy hyw hz ia iba id ie ig igl ii ik ilo inh io is it iu ja jam
-    jbo jv ka kaa kab kbd kbp kcg kg kge ki kj kk kl km kn knc ko koi kr krc ks ksh ku kus kv kw
-    ky la lad lb lbe lez lfn lg li lij lld lmo ln lo lrc lt ltg lv lzh mad mai map-bms mdf mg mh
-    mhr mi min mk ml mn mni mnw mo mos mr mrj ms mt mus mwl my myv mzn na nah nan nap nb nds
-    nds-nl ne new ng nia nl nn no nov nqo nr nrm nso nup nv ny oc olo om or os pa pag pam pap
-    pcd pcm pdc pfl pi pih pl pms pnb pnt ps pt pwn qu rm rmy rn ro roa-rup roa-tara rsk ru rue
-    rup rw sa sah sat sc scn sco sd se sg sgs sh shi shn shy si simple sk skr sl sm smn sn so sq
-    sr srn ss st stq su sv sw szl szy ta tay tcy tdd te tet tg th ti tig tk tl tly tn to tpi tr
-    trv ts tt tum tw ty tyv udm ug uk ur uz ve vec vep vi vls vo vro wa war wo wuu xal xh xmf yi
-    yo yue za zea zgh zh zh-classical zh-min-nan zh-yue zu
-    """
-)
-# Prefixes of links to other projects.
-_SISTERS = read_words(
-    """
-    b betawikiversity bugzilla c commons d doi foundation incubator m mail mediazilla meta
-    metawiki metawikipedia mw n outreach phab phabricator q s species strategy test toollabs
-    tools v voy w wikibooks wikidata wikimedia wikinews wikipedia wikiquote wikisource
-    wikispecies wikitech wikiversity wikivoyage wikt wiktionary wmf
-    """
-)
-
-
 def fold(name: str) -> str:
     """Return a name as MediaWiki compares it: underscores are spaces, and case is ignored."""
     # Turkish İ folds to two characters, and direction marks are not part of a name.
@@ -76,9 +40,14 @@ def fold(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
+def read_data(name: str) -> str:
+    """Return a data file of this package."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
 def _read_names() -> dict[str, dict[str, frozenset[str]]]:
     """Return the folded names by column and language."""
-    text = files(__package__).joinpath("names.tsv").read_text(encoding="utf-8")
+    text = read_data("names.tsv")
     rows = {row.pop("language"): row for row in csv.DictReader(text.split("\n"), delimiter="\t")}
     return {
         column: {
@@ -90,6 +59,11 @@ def _read_names() -> dict[str, dict[str, frozenset[str]]]:
     }
 
 
+WORDS = {
+    key: frozenset(words.split())
+    for key, words in (line.split("\t") for line in read_data("words.tsv").splitlines())
+}
+"""Prefixes of links to other wikis, kinds of HTML tags, and languages with variants."""
 _NAMES = _read_names()
 # Namespaces and redirects have the names of all languages together: they hardly ever clash.
 _FILES = frozenset().union(*_NAMES["file"].values())
@@ -134,9 +108,9 @@ class Site:
         number = self._number(name)
         if number is not None:
             return {_FILE: Target.FILE, _CATEGORY: Target.CATEGORY}.get(number, Target.PAGE)
-        if name in _LANGUAGES and name != self.language:
+        if name in WORDS["languages"] and name != self.language:
             return Target.LANGUAGE
-        return Target.SISTER if name in _SISTERS else Target.PAGE
+        return Target.SISTER if name in WORDS["sisters"] else Target.PAGE
 
     def _number(self, name: str) -> int | None:
         """Return the number of a namespace by its folded name in any language."""

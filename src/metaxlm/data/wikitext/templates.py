@@ -5,7 +5,7 @@ pass matches the brackets with a stack, so nesting has no cost. A heading ends a
 an unclosed bracket costs at most its section, and only what looks like a template or a caption.
 
 Most templates show nothing that belongs to a sentence: boxes, notes, navigation, coordinates. The
-ones in `_FORMS` do (`The river is {{convert|3|km|mi}} long`): their text is among their arguments,
+ones in `templates.tsv` do (`The river is {{convert|3|km|mi}} long`): their text is an argument,
 and their name means the same in every wiki that has it. What a template computes is left out.
 """
 
@@ -15,44 +15,14 @@ import re
 from dataclasses import dataclass
 
 from metaxlm.data.wikitext.elements import BROKEN_LINK, BROKEN_TEMPLATE, HOLE
-from metaxlm.data.wikitext.site import Site, Target, fold
+from metaxlm.data.wikitext.site import Site, Target, fold, read_data
 
 MAX_LENGTH = 4_000
 """A longer template is a box and shows nothing."""
 
-# `$1` is the first unnamed argument. The first form between bars that is not empty is shown.
-_FORMS = {
-    "$1": """
-        nowrap, nobr, nobreak, small, smaller, smallcaps, sc, big, larger, nobold, noitalic, nobots,
-        abbr, abréviation, abk, tooltip, comment, hint, sub, sup, exp, serif, mono, code, kbd, em,
-        ruby, ruby-ja, ふりがな, 読み仮名, nihongo, nihongo2, siglo, formatnum, lc, uc, ucfirst,
-        lcfirst, nowiki, unicode, script, esd, okina, hebrew, arabic, polytonic, fremdsprache""",
-    "$2": "lang, langue, langx, transl, transliteration, llang, rtl-lang",
-    "$1 $2": "convert, cvt, convertir, unité, unit, nombre, num, val, ship",
-    "$1 $2 $3": "date, date-, fecha",
-    "$0 $1": "hms, uss, rms, hmas, hmcs, ss",
-    "$1/$2": "frac, fraction, sfrac",
-    "$lt|$label|$texte|$1": "ill, interlanguage link, lien, 仮リンク",
-    "$2|$1": "нп, нп1, нп2, нп3, нп4, нп5, не переведено, не переведено 2, не переведено 3",
-    "$name|$1": "flag, flagu, flagcountry, флаг, флагификация",
-    "$text|$quote|$1": "quote, quotation, blockquote, cquote, zitat, cita, citat, цитата",
-    "„$1“": '"',
-    "«$1»": "«, «»",
-    "c. $1": "circa, c.",
-    "As of $1": "as of",
-    "–": "ndash, –, en dash, snd, spnd, spaced ndash, spaced en dash",
-    "—": "mdash, —, em dash",
-    "·": "·, •, dot, middot, bullet",
-    " ": "nbsp, space, spaces, thinsp, sp, clear-space",
-    "'": "'",
-    "'s": "'s",
-    "=": "=",
-    "|": "!",
-    "||": "!!",
-    "{|": "(!",
-    "|}": "!)",
-    "|-": "!-",
-}
+# In `templates.tsv`, `$1` is the first unnamed argument, and the first nonempty form between bars
+# is shown.
+_FORMS = dict(line.split("\t") for line in read_data("templates.tsv").splitlines())
 _FORM_OF = {fold(name): form for form, names in _FORMS.items() for name in names.split(",")}
 _BLOCKS = frozenset(map(fold, _FORMS["$text|$quote|$1"].split(",")))
 # `{{lang-de|...}}`, and links to articles that exist only in another wiki.

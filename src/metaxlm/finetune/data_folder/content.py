@@ -331,7 +331,7 @@ def count_entries(path: Path) -> Content:
 def count_rows(path: Path) -> Content:
     """Count the rows of a parquet file by its footer."""
     # Imported here: it takes a while, and few folders have parquet files.
-    from metaxlm.data.readers.parquet_pages import open_parquet, reading_parquet
+    from metaxlm.data.readers.parquet import open_parquet, reading_parquet
 
     check_size(path)
     with reading_parquet(path), open_parquet(path) as file:

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.pretrain.optimizer import largest
 from metaxlm.recipe import TrainingRecipe
-from metaxlm.scripts import find_script
+from metaxlm.scripts import UNSPACED, find_script
 from metaxlm.vocab.tokens import detect_kind, surface_form
 
 IGNORED = -100
@@ -40,7 +40,6 @@ _WORD_BITS = 62 - 2 * _COLUMN
 """Bits of a word's random number."""
 _PASSES = 3
 """Passes over the words of a row: later passes use the budget left by words that did not fit."""
-_UNSPACED = {"Han", "Kana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"}
 _BYTE_SPACE = "Ġ"
 # Constants of SplitMix64 (Steele, Lea and Flood 2014) as signed integers.
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -161,7 +160,7 @@ def starts_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
         starts[row] = (
             token.startswith(_BYTE_SPACE)
             if form is None
-            else form[1] or find_script(form[0]) in _UNSPACED
+            else form[1] or find_script(form[0]) in UNSPACED
         )
     starts[tokenizer.all_special_ids] = True
     return starts

@@ -15,8 +15,10 @@ and the rows of a step are the same for every number of micro-batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -131,12 +133,7 @@ class BatchSource:
     def micro_batch(self, step: int, index: int = 0, count: int = 1) -> MicroBatch:
         """Return one of `count` equal micro-batches of a step; steps and indices start at 0."""
         size, rest = divmod(self._recipe.batch_size, count)
-        if rest:
-            raise MetaXLMError(
-                f"batch_size {self._recipe.batch_size} does not split into {count} equal "
-                f"micro-batches; use a multiple of {count}"
-            )
-        assert 0 <= index < count, f"micro-batch {index} of {count}"
+        assert not rest and 0 <= index < count, f"micro-batch {index} of {count}"
         languages, blocks = self._schedule.rows(step)
         rows = slice(index * size, (index + 1) * size)
         seed = derive_seed(self._seed, "dropout", step, index, count)
@@ -185,6 +182,71 @@ class BatchSource:
             (self.languages[language], block)
             for language, block in zip(languages.tolist(), blocks.tolist(), strict=True)
         ]
+
+
+class Prefetcher:
+    """Reads the micro-batches of one process ahead in threads; a context manager.
+
+    NumPy and torch release the interpreter lock while they fill arrays, so threads overlap with
+    training. The number of threads affects only the speed.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        first_step: int,
+        last_step: int,
+        indices: Sequence[int],
+        count: int,
+        workers: int,
+        depth: int = 4,
+    ) -> None:
+        """Prefetch steps from `first_step` up to, not including, `last_step`."""
+        self._source = source
+        self._indices = tuple(indices)
+        self._count = count
+        self._workers = workers
+        self._depth = max(depth, workers)
+        self._next = first_step
+        self._end = last_step
+        self._ready: dict[int, Future[list[MicroBatch]]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Prefetcher:
+        if self._workers:
+            self._pool = ThreadPoolExecutor(self._workers, "prefetch")
+            self._read_ahead()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self._ready.clear()
+
+    def get(self, step: int) -> list[MicroBatch]:
+        """Return the micro-batches of a step; call once per step, in order."""
+        if self._pool is None:
+            assert not self._workers, "a prefetcher with workers needs a `with` statement"
+            return self._make(step)
+        assert step in self._ready, f"step {step} was returned already, or is not the next one"
+        batches = self._ready.pop(step).result()
+        self._read_ahead()
+        return batches
+
+    def _read_ahead(self) -> None:
+        assert self._pool is not None
+        while self._next < self._end and len(self._ready) < self._depth:
+            self._ready[self._next] = self._pool.submit(self._make, self._next)
+            self._next += 1
+
+    def _make(self, step: int) -> list[MicroBatch]:
+        return [self._source.micro_batch(step, index, self._count) for index in self._indices]
 
 
 class PackedBlocks:
