@@ -18,7 +18,7 @@ from metaxlm.analysis.results import (
     make_frame,
     select,
 )
-from metaxlm.finetune.registry import TASKS as REGISTERED
+from metaxlm.finetune.catalog import TASKS as REGISTERED
 from tests.analysis.fake_run import make_row as make_feature
 from tests.analysis.rows import make_results, make_row, make_scores
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.files import digest_file
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, cell_times, model_options, read_rows, run
 from tests.commands import Command
 

@@ -19,7 +19,6 @@ from metaxlm.cli import (
     evaluating,
     matching,
     planning,
-    predicting,
     retrieving,
     trimming,
 )
@@ -54,7 +53,6 @@ app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(trimming.trim_command)
 app.command("evaluate", epilog=evaluating.EXAMPLES)(evaluating.evaluate_command)
-app.command("predict", epilog=predicting.FORMATS)(predicting.predict)
 app.command("embed", epilog=embedding.EXAMPLES)(embedding.embed_command)
 app.command("export")(embedding.export_command)
 app.command("retrieve", epilog=retrieving.RETRIEVE_EXAMPLES)(retrieving.retrieve_command)
@@ -297,10 +295,10 @@ def data_check(
     folder: Annotated[Path, typer.Argument(help="Folder with the data sets, in any layout.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say for every data set what is there, what is missing, and where its home is."""
+    """List the data sets in a folder, what is missing or broken, and where to get it."""
     import json
 
-    from metaxlm.finetune.data_folder import check_data, render
+    from metaxlm.finetune.check import check_data, render
 
     found = check_data(folder)
     if as_json:

@@ -17,9 +17,7 @@ from typing import Literal
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD
-from metaxlm.finetune.prediction_inputs import open_input
-from metaxlm.finetune.readers import AlignedPair, Link
-from metaxlm.finetune.readers.alignments import read_naacl_links
+from metaxlm.finetune.readers import AlignedPair, Link, open_input, read_naacl_links
 from metaxlm.probe.pair_files import SentencePair
 
 LinkFormat = Literal["pharaoh", "talp"]

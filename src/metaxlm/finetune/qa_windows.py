@@ -1,13 +1,13 @@
-"""Questions with their contexts as sequences: texts come in, overlapping windows of tokens go out.
+"""Turn questions with their contexts into overlapping windows of tokens.
 
-The paper's question answering (Section 4.2) reads `question, context` as a pair in the tokenizer's
-own template, in at most 384 tokens. A longer context is cut into windows that start `stride` tokens
-after one another, as in the scripts of XTREME and xTune. (The `stride` of transformers' tokenizers
-is what neighbors share instead.) As there, a question keeps its first 64 tokens, a window without
-the answer points to the first token, and where windows overlap an answer starts in the one that
-shows most on both sides of the token ("max context").
+The paper's question answering (Section 4.2) encodes `question, context` as a pair in the
+tokenizer's own template, in at most 384 tokens. A longer context is split into windows that start
+`stride` tokens after one another, as in the scripts of XTREME and xTune. (The `stride` of
+transformers' tokenizers is the overlap instead.) As there, a question keeps its first 64 tokens, a
+window without the answer points to the first token, and where windows overlap an answer starts in
+the one with most context on both sides of the token ("max context").
 
-Each distinct text is tokenized once; windows are put together from its ids.
+Each distinct text is tokenized once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from metaxlm.finetune.readers.questions import NOWHERE, Question
 from metaxlm.finetune.task import IGNORED, Features, FeatureSet
 
 MAX_QUESTION_TOKENS = 64
-"""Questions are cut to this, as in XTREME's script, and to half of the sequence."""
+"""Questions are truncated to this, as in XTREME's script, and to half of the sequence."""
 
 _TEXTS_AT_ONCE = 1_000
 
@@ -40,7 +40,7 @@ class Window(Features):
     """A question and a part of its context."""
 
     may_start: Flags | None = None
-    """Tokens of the context that no other window shows more of the surroundings of."""
+    """Tokens of the context that have the most context in this window."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class _Tokens:
 
 @dataclass(frozen=True)
 class _Template:
-    """What the tokenizer puts around the two texts of a pair, and how it numbers the parts."""
+    """The special tokens around the two texts of a pair, and the token type of each part."""
 
     before: Ids
     between: Ids
@@ -70,7 +70,7 @@ class _Template:
         return np.repeat(np.array(self.types, dtype=np.int32), [len(part) for part in parts])
 
 
-def cut_windows(
+def make_windows(
     questions: Sequence[Question],
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -84,7 +84,7 @@ def cut_windows(
     space = length - template.num_special
     if space < 2:
         raise MetaXLMError(
-            f"a question and its context do not fit into length {length}; choose a greater one"
+            f"a question and its context do not fit into length {length}; increase it"
         )
     if stride < 1:
         raise MetaXLMError(
@@ -101,42 +101,42 @@ def cut_windows(
         counts["cut"] += len(ids) > limit
         room = space - min(len(ids), limit)
         context = contexts[question.context]
-        # Neighbors share at least half, however short the sequence is.
+        # Neighbors overlap by at least half, for any sequence length.
         spans = place_windows(len(context.ids), room, min(stride, -(-room // 2)))
         counts["split"] += len(spans) > 1
         ends = _find_answer(question, context.offsets)
         counts["lost"] += bool(question.answers) and ends is None
-        windows += _make_windows(index, template, ids[:limit], context, spans, ends)
-    return FeatureSet(windows, _tell(counts, len(questions), len(windows), limit, length))
+        windows += _split_context(index, template, ids[:limit], context, spans, ends)
+    return FeatureSet(windows, _describe(counts, len(questions), len(windows), limit, length))
 
 
-def _tell(
+def _describe(
     counts: dict[str, int], num_questions: int, num_windows: int, limit: int, length: int
 ) -> str:
-    """Say what was cut and split."""
-    told = {
-        "cut": f"are cut to their first {limit} tokens",
+    """Return the notice about truncated and split questions."""
+    texts = {
+        "cut": f"are truncated to their first {limit} tokens",
         "split": f"have a context longer than {length} tokens, {num_windows:,} windows in all",
-        "lost": "have no answer among the tokens of their context and train nothing",
+        "lost": "have no answer among the tokens of their context and do not train",
     }
-    parts = [f"{counts[key]:,} {text}" for key, text in told.items() if counts[key]]
+    parts = [f"{counts[key]:,} {text}" for key, text in texts.items() if counts[key]]
     return f"of {num_questions:,} questions, {'; '.join(parts)}" if parts else ""
 
 
 def place_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return first and last + 1 token of each window; together they show every token."""
+    """Return first and last + 1 token of each window; together they cover every token."""
     assert 0 < stride <= room, (stride, room)
     starts = range(0, max(num_tokens - room + stride, 1), stride)
     return [(start, min(start + room, num_tokens)) for start in starts]
 
 
 def choose_windows(spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """Return for each token the window that shows most of its surroundings, the first of equals.
+    """Return for each token the window with the most context around it, the first among equals.
 
-    What counts is the nearer end of the window, and by a hundredth the window's length.
+    The score is the distance to the nearer end of the window plus 0.01 times its length.
     """
     tokens = np.arange(spans[-1][1])
-    surroundings: list[npt.NDArray[np.float64]] = [
+    contexts: list[npt.NDArray[np.float64]] = [
         np.where(
             (start <= tokens) & (tokens < end),
             np.minimum(tokens - start, end - 1 - tokens) + 0.01 * (end - start),
@@ -144,10 +144,10 @@ def choose_windows(spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
         )
         for start, end in spans
     ]
-    return np.asarray(np.array(surroundings).argmax(axis=0), dtype=np.int64)
+    return np.asarray(np.array(contexts).argmax(axis=0), dtype=np.int64)
 
 
-def _make_windows(
+def _split_context(
     index: int,
     template: _Template,
     question: Ids,
@@ -184,9 +184,9 @@ def _make_windows(
 
 
 def _find_answer(question: Question, offsets: npt.NDArray[np.int32]) -> tuple[int, int] | None:
-    """Return the context's first and last token of the answer that trains, the first with a place.
+    """Return the first and last token of the first answer that is in the context.
 
-    None if there is no answer, or the tokenizer drops all of its characters.
+    None without an answer, or if the tokenizer drops all of its characters.
     """
     answer = next((answer for answer in question.answers if answer.start != NOWHERE), None)
     if answer is None:
@@ -198,11 +198,11 @@ def _find_answer(question: Question, offsets: npt.NDArray[np.int32]) -> tuple[in
 
 
 def _find_template(tokenizer: PreTrainedTokenizerBase) -> _Template:
-    """Encode a pair and look at what stands around the two texts."""
+    """Find the template from an encoded pair."""
     if not tokenizer.is_fast:
         raise MetaXLMError(
-            f"{type(tokenizer).__name__} does not say which characters its tokens are; questions "
-            f"need a fast tokenizer (a folder with tokenizer.json)"
+            f"{type(tokenizer).__name__} has no offsets of its tokens; questions need a fast "
+            f"tokenizer (a folder with tokenizer.json)"
         )
     encoded = tokenizer(["a"], ["a"], return_token_type_ids=True)
     sides = encoded.encodings[0].sequence_ids
@@ -211,7 +211,7 @@ def _find_template(tokenizer: PreTrainedTokenizerBase) -> _Template:
     first, second = sides.index(0), sides.index(1)
     first_end = len(sides) - sides[::-1].index(0)
     second_end = len(sides) - sides[::-1].index(1)
-    assert first < first_end <= second < second_end, "the question stands before the context"
+    assert first < first_end <= second < second_end, "the question is before the context"
 
     def type_at(place: int, otherwise: int) -> int:
         return types[place] if sides[place] is None else types[otherwise]
@@ -252,7 +252,7 @@ def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> dict[
 
 
 def _settle_offsets(text: str, tokens: _Tokens) -> _Tokens:
-    """Give dropped marks to the letter before them, and no characters to tokens of white space.
+    """Add dropped marks to the letter before them, and empty the offsets of white space.
 
     A BERT tokenizer that strips accents drops the vowel signs of Thai and Hindi: an answer that
     ends in one would lose it.

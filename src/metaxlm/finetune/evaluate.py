@@ -1,6 +1,6 @@
-"""A finetuned model is judged: data sets come in, scores and predictions by file go out.
+"""Evaluate a finetuned model: scores and predictions of each file.
 
-Beside each score stand two levels that need no model: chance, and the training set's most frequent
+Two baselines without a model accompany each score: chance, and the training set's most frequent
 answer. Examples without a label are predicted and not scored.
 """
 
@@ -13,65 +13,73 @@ from typing import Any
 import torch
 from torch import nn
 
-from metaxlm.finetune.batches import evaluating, plan_batches
-from metaxlm.finetune.feature_table import FeatureTable
-from metaxlm.finetune.forward import (
+from metaxlm.finetune.batches import (
+    FeatureTable,
     compute_logits,
     compute_packed,
+    evaluating,
+    plan_batches,
     round_total,
     split_logits,
     takes_packed,
 )
-from metaxlm.finetune.task import DataFile, Features, Logits, Tally, Task
-from metaxlm.finetune.task_data import Dataset, Levels, TaskData
+from metaxlm.finetune.task import (
+    AnyTask,
+    Baselines,
+    DataFile,
+    Dataset,
+    Features,
+    Logits,
+    Tally,
+    TaskData,
+)
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.progress import track
 from metaxlm.randomness import generator
 
 EVALUATION_TOKENS = {"cpu": 4_096, "cuda": 65_536}
-"""Tokens, padding included, in one forward pass of evaluation."""
+"""Tokens of one forward pass of evaluation, padding included."""
 
 
 @dataclass(frozen=True)
 class FileScores:
-    """What a model made of one file."""
+    """The scores and predictions of a model on one file."""
 
     file: DataFile
     num_examples: int
-    """Labeled ones, which the scores are from."""
+    """Labeled ones, which are scored."""
     num_unlabeled: int
     values: dict[str, float]
     """Scores by name; empty if no example has a label."""
     majority: dict[str, float]
-    """The same scores for always answering what is most frequent in the training set."""
+    """The same scores for always giving the training set's most frequent answer."""
     chance: dict[str, float]
     """The same scores for answering at random."""
     tally: Tally
-    """What each labeled example adds to the scores, in the file's order."""
+    """Counts of each labeled example, in the file's order."""
     submission: str
     """All predictions as XTREME's submission file."""
 
 
-def judge(
-    task: Task[Any, Any],
+def evaluate(
+    task: AnyTask,
     model: nn.Module,
     data: TaskData,
     config: EncoderConfig,
     device: torch.device,
 ) -> tuple[FileScores, ...]:
-    """Score a model on every judged file."""
+    """Score a model on every dev and test file."""
     scores: list[FileScores] = []
-    with track(f"{task.name}: evaluate", len(data.judged), "files") as advance:
-        for judged in data.judged:
-            found = _judge_file(task, model, data.train, judged, data.levels, config, device)
-            scores.append(found)
-            value = found.values.get(task.metric)
-            advance(note=None if value is None else f"{judged.file.language} {value:.3f}")
+    with track(f"{task.name}: evaluate", len(data.scored), "files") as advance:
+        for scored in data.scored:
+            scores.append(_evaluate_file(task, model, data, scored, config, device))
+            value = scores[-1].values.get(task.metric)
+            advance(note=None if value is None else f"{scored.file.language} {value:.3f}")
     return tuple(scores)
 
 
 def score_dataset(
-    task: Task[Any, Any],
+    task: AnyTask,
     model: nn.Module,
     data: Dataset,
     config: EncoderConfig,
@@ -79,14 +87,14 @@ def score_dataset(
 ) -> dict[str, float]:
     """Return the scores on the labeled examples of one set."""
     predictions = _predict(task, model, data, config, device)
-    gold, answers = _keep_labeled(task, data, predictions)
+    gold, answers = _keep_labeled(data, predictions)
     return task.score(gold, answers, data.file.language)
 
 
 def predict_logits(
     model: nn.Module, features: Sequence[Features], config: EncoderConfig, device: torch.device
 ) -> list[Logits]:
-    """Return the logits of each sequence, in order; computed in batches of similar lengths."""
+    """Return the logits of each sequence in order, computed in batches of similar lengths."""
     if not features:
         return []
     table = FeatureTable(features, config, device)
@@ -106,46 +114,50 @@ def predict_logits(
     return [found[k] for k in range(len(features))]
 
 
-def _judge_file(
-    task: Task[Any, Any],
+def _evaluate_file(
+    task: AnyTask,
     model: nn.Module,
-    train: Dataset,
-    data: Dataset,
-    known: dict[DataFile, Levels],
+    data: TaskData,
+    scored: Dataset,
     config: EncoderConfig,
     device: torch.device,
 ) -> FileScores:
-    predictions = _predict(task, model, data, config, device)
-    submission = task.format_predictions(data.examples, predictions)
-    language = data.file.language
-    gold, answers = _keep_labeled(task, data, predictions)
-    tally = task.tally(gold, answers, language)
+    file = scored.file
+    predictions = _predict(task, model, scored, config, device)
+    gold, answers = _keep_labeled(scored, predictions)
+    tally = task.tally(gold, answers, file.language)
     values: dict[str, float] = {}
-    levels = Levels({}, {})
+    baselines = Baselines({}, {})
     if gold:
         values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
-        if data.file not in known:
-            known[data.file] = find_levels(task, train.examples, gold, data.file)
-        levels = known[data.file]
+        if file not in data.baselines:
+            data.baselines[file] = compute_baselines(task, data.train.examples, gold, file)
+        baselines = data.baselines[file]
     return FileScores(
-        data.file, len(gold), data.num_unlabeled, values, levels.majority, levels.chance, tally,
-        submission,
-    )  # fmt: skip
+        file=file,
+        num_examples=len(gold),
+        num_unlabeled=scored.num_unlabeled,
+        values=values,
+        majority=baselines.majority,
+        chance=baselines.chance,
+        tally=tally,
+        submission=task.format_predictions(scored.examples, predictions),
+    )
 
 
-def find_levels(
-    task: Task[Any, Any], train: Sequence[Any], gold: Sequence[Any], file: DataFile
-) -> Levels:
-    """Return the scores of two ways to answer without a model."""
+def compute_baselines(
+    task: AnyTask, train: Sequence[Any], gold: Sequence[Any], file: DataFile
+) -> Baselines:
+    """Return the scores of answering with the majority and at random."""
     random = generator(0, f"{task.name} chance {file.name} {file.language}")
-    return Levels(
+    return Baselines(
         task.score(gold, task.answer_majority(train, gold), file.language),
         task.score(gold, task.answer_randomly(train, gold, random), file.language),
     )
 
 
 def _predict(
-    task: Task[Any, Any],
+    task: AnyTask,
     model: nn.Module,
     data: Dataset,
     config: EncoderConfig,
@@ -155,14 +167,10 @@ def _predict(
     return task.decode(data.examples, data.features, logits)
 
 
-def _keep_labeled(
-    task: Task[Any, Any], data: Dataset, predictions: Sequence[Any]
-) -> tuple[list[Any], list[Any]]:
-    if not data.num_unlabeled:
-        return list(data.examples), list(predictions)
+def _keep_labeled(data: Dataset, predictions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     pairs = [
         (example, answer)
         for example, answer in zip(data.examples, predictions, strict=True)
-        if task.is_labeled(example)
+        if example.is_labeled
     ]
     return [example for example, _ in pairs], [answer for _, answer in pairs]
