@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-
-from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.answer_metrics import (
     MLQA_LANGUAGES,
     normalize_mlqa,
     normalize_squad,
     score_answer,
 )
+
+from metaxlm.errors import MetaXLMError
 from metaxlm.languages import task_languages
 
 ASCII_MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"

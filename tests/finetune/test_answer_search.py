@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from metaxlm.finetune.answer_search import find_answers
+from metaxlm.finetune.windows import Window, cut_windows
 
 from metaxlm.finetune import answer_search
-from metaxlm.finetune.answer_search import find_answers
 from metaxlm.finetune.readers.questions import Question
 from metaxlm.finetune.task import IGNORED, Logits
-from metaxlm.finetune.windows import Window, cut_windows
 from tests.finetune.conftest import make_tokenizer
 
 WORD = 4

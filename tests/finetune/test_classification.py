@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from metaxlm.finetune.amazon import DOMAINS, AmazonTask
+from metaxlm.finetune.data_folder.finetuning_sets import XNLI
+from metaxlm.finetune.pawsx import PawsxTask
+from metaxlm.finetune.xnli import LABELS, XnliTask
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.amazon import DOMAINS, AmazonTask
 from metaxlm.finetune.classification import ClassificationTask
-from metaxlm.finetune.data_folder.finetuning_sets import XNLI
 from metaxlm.finetune.metrics import compute_accuracy
-from metaxlm.finetune.pawsx import PawsxTask
 from metaxlm.finetune.readers import LabeledText
 from metaxlm.finetune.task import IGNORED, FinetuneSettings
-from metaxlm.finetune.xnli import LABELS, XnliTask
 from tests.finetune.conftest import TEXT
 
 TASK = XnliTask()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from metaxlm.model import fused
 from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
-from tests.finetune.test_finetune import FAST, SPLITS, Setting, write_udpos, write_xnli
+from tests.finetune.test_train import FAST, SPLITS, Setting, write_udpos, write_xnli
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from metaxlm.finetune.data_folder import DATA_SETS, Finding, check_data, content, render
 from rich.console import Console
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune import panx, pawsx, udpos, xnli
-from metaxlm.finetune.data_folder import DATA_SETS, Finding, check_data, content, render
 from metaxlm.languages import task_languages
 
 Published = Callable[[str], Path]

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.data_folder.content import MANY
 from metaxlm.finetune.data_folder.description import DataSet
 from metaxlm.finetune.data_folder.finetuning_sets import (
@@ -24,6 +22,8 @@ from metaxlm.finetune.data_folder.finetuning_sets import (
     XQUAD,
 )
 from metaxlm.finetune.finding import SPLITS, FoundFile, find_files, list_data_files
+
+from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.task import DataFile
 
 Published = Callable[[str], Path]

@@ -5,19 +5,19 @@ import warnings
 
 import numpy as np
 import pytest
+from metaxlm.finetune.chunks import count_chunks
+from metaxlm.finetune.udpos import TAGS
 from scipy.sparse import csr_matrix
 from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 from sklearn.metrics import accuracy_score, multilabel_confusion_matrix
 from sklearn.metrics import f1_score as sklearn_f1
 
-from metaxlm.finetune.chunks import count_chunks
 from metaxlm.finetune.metrics import (
     compute_accuracy,
     compute_span_scores,
     compute_tagging_f1,
     find_majority,
 )
-from metaxlm.finetune.udpos import TAGS
 
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"]
 ODD = [

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
-
-from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.finetune import train_model
 from metaxlm.finetune.judging import judge
 from metaxlm.finetune.own_kinds import OwnTask
 from metaxlm.finetune.own_task import load_own_task
 from metaxlm.finetune.readers.labeled import LabeledText
 from metaxlm.finetune.readers.tagged import TaggedSentence
-from metaxlm.finetune.task import DataFile
 from metaxlm.finetune.task_data import load_data
+from sklearn.metrics import f1_score
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.task import DataFile
 from metaxlm.model.any_encoder import AnyEncoder
 
 from .conftest import CPU, WORDS, MakeEncoder, make_tokenizer

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from metaxlm.finetune.registry import GROUPS, TASKS, find_tasks
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.registry import GROUPS, TASKS, find_tasks
 
 
 def test_the_paper_s_tasks_in_its_order() -> None:

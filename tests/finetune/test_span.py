@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from metaxlm.finetune.mlqa import MlqaTask
+from metaxlm.finetune.span import SpanTask
+from metaxlm.finetune.tydiqa import TydiqaTask
+from metaxlm.finetune.xquad import XquadTask
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase, XLMRobertaTokenizer
 
 from metaxlm.finetune import answer_search
-from metaxlm.finetune.mlqa import MlqaTask
 from metaxlm.finetune.readers.questions import Answer, Question
-from metaxlm.finetune.span import SpanTask
 from metaxlm.finetune.task import IGNORED, Features, Logits
-from metaxlm.finetune.tydiqa import TydiqaTask
-from metaxlm.finetune.xquad import XquadTask
 from metaxlm.randomness import generator
 
 TASK = XquadTask()

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.mlqa import MlqaTask
 from metaxlm.finetune.squad import SelectionFile
-from metaxlm.finetune.task import DataFile
 from metaxlm.finetune.xquad import XquadTask
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.task import DataFile
 from metaxlm.languages import task_languages
 
 

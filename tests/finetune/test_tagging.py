@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from metaxlm.finetune.panx import PanxTask
+from metaxlm.finetune.udpos import TAGS, UdposTask
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.finetune.encoding import WordPieces
 from metaxlm.finetune.metrics import compute_span_scores, compute_tagging_f1
-from metaxlm.finetune.panx import PanxTask
 from metaxlm.finetune.readers import TaggedSentence
 from metaxlm.finetune.tagging import TaggingTask, group_by_word, split_words
 from metaxlm.finetune.task import IGNORED, Features, FinetuneSettings
-from metaxlm.finetune.udpos import TAGS, UdposTask
 from tests.finetune.conftest import TEXT
 
 TASK = UdposTask()

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from metaxlm.finetune.tydiqa import TydiqaTask
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.tydiqa import TydiqaTask
 from metaxlm.languages import task_languages
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from metaxlm.finetune.windows import Window, choose_windows, cut_windows, place_windows
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers.questions import NOWHERE, Answer, Question
 from metaxlm.finetune.task import IGNORED
-from metaxlm.finetune.windows import Window, choose_windows, cut_windows, place_windows
 from tests.finetune.conftest import TEXT, make_tokenizer
 
 LINES = {

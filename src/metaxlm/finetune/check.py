@@ -162,7 +162,7 @@ class Finding:
             "reading": self.reading,
             "home": self.data_set.home,
             "license": self.data_set.license,
-            "layouts": {layout.name: layout.shape for layout in self.data_set.layouts},
+            "layouts": {one.name: one.shape for one in self.data_set.layouts if one.shape},
             "places": [
                 {
                     "folder": str(place.folder),
@@ -264,7 +264,7 @@ def _count_file(
     """Read a file, add its examples to the split, and return the reader's notices."""
     language = "" if match.language == MANY else match.language
     file = DataFile(language, cast(Split, match.split), match.path, match.split)
-    content = (match.files.read or data_set.read)(file)
+    content = (match.layout.read or data_set.read)(file)
     if isinstance(content.items, range):
         split.examples[language] += len(content.items)
         return content.notices
@@ -341,8 +341,8 @@ def _list_facts(finding: Finding, folder: Path) -> Iterator[tuple[str, str]]:
         yield from ((label, line) for line in lines[:MOST_LINES])
         if len(lines) > MOST_LINES:
             yield label, f"and {len(lines) - MOST_LINES} more {noun}"
-    for number, layout in enumerate(data_set.layouts):
-        yield "or" if number else "layout", f"{layout.shape} ({layout.name})"
+    shapes = [f"{layout.shape} ({layout.name})" for layout in data_set.layouts if layout.shape]
+    yield from zip(["layout", *["or"] * (len(shapes) - 1)], shapes, strict=True)
     yield "home", data_set.home
     yield "license", data_set.license
 

@@ -9,20 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.layout import MANY, DataSet, Files, Layout, Read, find_language
-from metaxlm.finetune.readers import (
-    Examples,
-    LabeledText,
-    Question,
-    TaggedSentence,
-    read_conll,
-    read_labeled_pairs,
-    read_questions,
-    read_reviews,
-    read_tagged_sentences,
-)
-from metaxlm.finetune.readers.lines import read_sides
+from metaxlm.finetune.layout import MANY, DataSet, Layout, Read, find_language
+from metaxlm.finetune.readers.conll import TaggedSentence, read_conll, read_tagged_sentences
+from metaxlm.finetune.readers.lines import Examples, read_sides
 from metaxlm.finetune.readers.parallel import read_alignment_folder
+from metaxlm.finetune.readers.questions import Question, read_questions
+from metaxlm.finetune.readers.texts import LabeledText, read_labeled_pairs, read_reviews
 from metaxlm.finetune.task import DataFile
 from metaxlm.languages import LANGUAGES, task_languages
 from metaxlm.reading import open_file, reading
@@ -47,9 +39,9 @@ _DATA = "evaluation.data: {}"
 _FEWEST_SORTED = 20  # fewer lines may be in alphabetical order by chance
 
 
-def _tsv(folders: str) -> tuple[Files]:
-    """XTREME's `FOLDER/SPLIT-XX.tsv`."""
-    return (Files(rf"{_START}(?:{folders})/{_SPLIT}{_VARIANT}-{_XX}(?:-subset)?\.tsv$"),)
+def _tsv(folders: str) -> str:
+    """Return the pattern of XTREME's `FOLDER/SPLIT-XX.tsv`."""
+    return rf"{_START}(?:{folders})/{_SPLIT}{_VARIANT}-{_XX}(?:-subset)?\.tsv$"
 
 
 def _read_conllu(file: DataFile) -> Examples[TaggedSentence]:
@@ -119,10 +111,6 @@ def _read_translations(file: DataFile) -> Examples[LabeledText]:
     return Examples(pairs, (note,) if is_sorted else ())
 
 
-def _read_alignments(file: DataFile) -> Examples[Any]:
-    return Examples(list(read_alignment_folder(file.path.parent).pairs))
-
-
 def _read_dictionary(file: DataFile) -> Examples[Any]:
     from metaxlm.init.dictionaries import load_dictionaries
 
@@ -176,9 +164,8 @@ UDPOS = DataSet(
             _tsv("udpos|ud-?pos|pos"), levels=1,
         ),
         Layout(
-            "Universal Dependencies",
-            "UD_Language-Treebank/xx_treebank-ud-{train,dev,test}.conllu",
-            (Files(rf"/{_XX}_[a-z]+-ud-{_SPLIT}\.conllu$", read=_read_conllu),), levels=1,
+            "Universal Dependencies", "UD_Language-Treebank/xx_treebank-ud-{train,dev,test}.conllu",
+            rf"/{_XX}_[a-z]+-ud-{_SPLIT}\.conllu$", levels=1, read=_read_conllu,
             fix="convert to udpos/SPLIT-XX.tsv (columns FORM and UPOS), as XTREME's script does",
         ),
     ),
@@ -202,7 +189,7 @@ PANX = DataSet(
         ),
         Layout(
             "mmner", "XX/{train,dev,test}: xx:word, tab, tag",
-            (Files(rf"(?:panx|pan-x|wikiann|mmner)[^/]*/{_XX}/{_SPLIT}$"),), levels=1,
+            rf"(?:panx|pan-x|wikiann|mmner)[^/]*/{_XX}/{_SPLIT}$", levels=1,
         ),
     ),
 )  # fmt: skip
@@ -216,13 +203,8 @@ XQUAD = DataSet(
     read=read_squad,
     sizes={"test": {"": 1_190}},
     advice="XTREME's script blanks the answers; the home has them",
-    layouts=(
-        Layout(
-            "XTREME and home", "xquad.XX.json",
-            (Files(_START + rf"xquad\.{_XX}\.json$", "test"),),
-        ),
-    ),
-)  # fmt: skip
+    layouts=(Layout("XTREME and home", "xquad.XX.json", _START + rf"xquad\.{_XX}\.json$", "test"),),
+)
 
 MLQA = DataSet(
     name="MLQA",
@@ -241,7 +223,7 @@ MLQA = DataSet(
     layouts=(
         Layout(
             "XTREME and home", "MLQA_V1/{dev,test}/SPLIT-context-XX-question-XX.json",
-            (Files(rf"{_START}{_SPLIT}-context-{_XX}-question-(?P=language)\.json$"),), levels=1,
+            rf"{_START}{_SPLIT}-context-{_XX}-question-(?P=language)\.json$", levels=1,
         ),
     ),
 )  # fmt: skip
@@ -263,16 +245,14 @@ TYDIQA = DataSet(
     layouts=(
         Layout(
             "XTREME", "tydiqa-goldp-v1.1-{train,dev}/tydiqa.goldp.XX.{train,dev}.json",
-            (Files(_START + rf"tydiqa\.(?:goldp\.)?{_XX}\.{_SPLIT}\.json$"),), levels=1,
+            _START + rf"tydiqa\.(?:goldp\.)?{_XX}\.{_SPLIT}\.json$", levels=1,
         ),
         Layout(
             "home",
             "tydiqa-goldp-v1.1-train.json, tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-LANGUAGE.json",
-            (
-                Files(_START + r"tydiqa-goldp-dev-(?P<language>[a-z]{4,})\.json$", "dev"),
-                Files(_START + rf"tydiqa-goldp-v1\.[01]-{_SPLIT}\.json$", language=MANY),
-            ),
+            _START + r"tydiqa-goldp-dev-(?P<language>[a-z]{4,})\.json$", "dev",
         ),
+        Layout("home", "", _START + rf"tydiqa-goldp-v1\.[01]-{_SPLIT}\.json$", language=MANY),
     ),
 )  # fmt: skip
 
@@ -290,7 +270,7 @@ SQUAD = DataSet(
     layouts=(
         Layout(
             "XTREME and home", "{train,dev}-v1.1.json",
-            (Files(rf"{_START}{_SPLIT}-v1\.1{_VARIANT}\.json$"),),
+            rf"{_START}{_SPLIT}-v1\.1{_VARIANT}\.json$",
         ),
     ),
 )  # fmt: skip
@@ -312,19 +292,17 @@ XNLI = DataSet(
         ),
         Layout(
             "MultiNLI beside it", "mnli/*train*.tsv: a header with premise, hypothesis and label",
-            (Files(_START + r"mnli/[^/]*train[^/]*\.tsv$", "train"),), levels=1, is_fallback=True,
+            _START + r"mnli/[^/]*train[^/]*\.tsv$", "train", levels=1, is_fallback=True,
         ),
         Layout(
             "XNLI 1.0 and XNLI-MT 1.0",
             "XNLI-1.0/xnli.{dev,test}.tsv, XNLI-MT-1.0/multinli/multinli.train.en.tsv",
-            (
-                Files(_START + rf"xnli\.{_SPLIT}\.tsv$", language=MANY),
-                Files(_START + rf"multinli\.{_SPLIT}\.{_XX}\.tsv$"),
-            ),
+            _START + rf"xnli\.{_SPLIT}\.tsv$", language=MANY,
         ),
+        Layout("XNLI 1.0 and XNLI-MT 1.0", "", _START + rf"multinli\.{_SPLIT}\.{_XX}\.tsv$"),
         Layout(
             "MultiNLI 1.0", "multinli_1.0/multinli_1.0_train.txt",
-            (Files(_START + r"multinli_1\.0_train\.txt$", "train"),), is_fallback=True,
+            _START + r"multinli_1\.0_train\.txt$", "train", is_fallback=True,
         ),
     ),
 )  # fmt: skip
@@ -346,7 +324,7 @@ PAWSX = DataSet(
         ),
         Layout(
             "home", "x-final/XX/{train,dev_2k,test_2k}.tsv: id, two sentences, label",
-            (Files(rf"(?:x-final|paws-?x)/{_XX}/{_SPLIT}(?:_2k|(?<=train))\.tsv$"),), levels=1,
+            rf"(?:x-final|paws-?x)/{_XX}/{_SPLIT}(?:_2k|(?<=train))\.tsv$", levels=1,
         ),
     ),
 )  # fmt: skip
@@ -369,13 +347,8 @@ AMAZON = DataSet(
     layouts=(
         Layout(
             "home", "cls-acl10-unprocessed/{en,de,fr,jp}/{books,dvd,music}/{train,test}.review",
-            (
-                Files(
-                    _START + r"(?P<language>en|de|fr|jp|ja)/(?P<domain>books|dvd|music)/"
-                    r"(?P<split>train|test)\.review$"
-                ),
-            ),
-            levels=2,
+            _START + r"(?P<language>en|de|fr|jp|ja)/(?P<domain>books|dvd|music)/"
+            r"(?P<split>train|test)\.review$", levels=2,
         ),
     ),
 )  # fmt: skip
@@ -387,31 +360,19 @@ TATOEBA = DataSet(
     license="CC BY 2.0 FR",
     needs={"test": task_languages("tatoeba")},
     read=_read_translations,
-    sizes={
-        "test": {
-            "": 1_000, "jv": 205, "te": 234, "ta": 307, "sw": 390, "th": 548, "kk": 575, "ml": 687,
-            "ka": 746,
-        }
-    },
+    sizes={"test": {"": 1_000, "jv": 205, "te": 234, "ta": 307, "sw": 390, "th": 548, "kk": 575,
+                    "ml": 687, "ka": 746}},
     archives=r"tatoeba\.tar\.\w+",
     advice="XTREME's script sorts the English lines to hide the pairs; LASER's files have them",
     layouts=(
         Layout(
             "LASER", "tatoeba/tatoeba.XXX-eng.{XXX,eng}, one sentence per line",
-            (
-                Files(
-                    r"(?P<folder>[^/]+)/tatoeba\.(?P<language>[a-z]{3})-eng\.(?P=language)$", "test"
-                ),
-            ),
-            _DATA, levels=1, folder="tatoeba",
+            r"(?P<folder>[^/]+)/tatoeba\.(?P<language>[a-z]{3})-eng\.(?P=language)$", "test",
+            usage=_DATA, levels=1, folder="tatoeba",
         ),
         Layout(
             "XTREME", "tatoeba/XX-en.{XX,en}; the English lines are sorted",
-            (
-                Files(
-                    r"(?:^|/)tatoeba/(?P<language>[a-z]{2,3})-(?:en|eng)\.(?P=language)$", "test"
-                ),
-            ),
+            r"(?:^|/)tatoeba/(?P<language>[a-z]{2,3})-(?:en|eng)\.(?P=language)$", "test",
             fix="use LASER's files, which have the names that metaxlm reads and are in order",
         ),
     ),
@@ -423,31 +384,28 @@ WORDALIGN = DataSet(
     home="https://github.com/CZWin32768/XLM-Align (word_aligner/alignment-test-sets.tar.gz)",
     license="research, per set",
     needs={"test": task_languages("wordalign")},
-    read=_read_alignments,
+    read=lambda file: Examples(list(read_alignment_folder(file.path.parent).pairs)),
     sizes={"test": {"de": 508, "fr": 447, "hi": 90, "ro": 199}},
     archives=r"alignment-test-sets\.tar\.gz|wordalign\.tar\.\w+",
     layouts=(
         Layout(
             "XLM-Align", "wordalign/{de-en,en-fr,en-hi,ro-en}/{test.XX,test.en,alignv2.txt}",
-            (
-                Files(
-                    r"(?P<folder>[^/]+)/(?=en-|[a-z]{2}-en/)(?:en-)?"
-                    r"(?P<language>(?!en[-/])[a-z]{2})(?:-en)?/test\.(?P=language)$", "test"
-                ),
-            ),
-            _DATA, levels=2, folder="wordalign",
+            r"(?P<folder>[^/]+)/(?=en-|[a-z]{2}-en/)(?:en-)?"
+            r"(?P<language>(?!en[-/])[a-z]{2})(?:-en)?/test\.(?P=language)$", "test",
+            usage=_DATA, levels=2, folder="wordalign",
         ),
     ),
 )  # fmt: skip
 
 _MUSE_FOLDER = r"(?:^|/)(?:dictionaries|muse|MUSE|dicts?)/"
+_DICTIONARIES = "matching.dictionaries: {}"
 
 MUSE = DataSet(
     name="MUSE",
     purpose="dictionaries for +Dict",
     home="https://github.com/facebookresearch/MUSE",
     license="CC BY-NC 4.0",
-    needs={"en-XX|XX-en": tuple(c for c, known in LANGUAGES.items() if known.has_dictionary)},
+    needs={"en-XX|XX-en": tuple(code for code in LANGUAGES if LANGUAGES[code].has_dictionary)},
     read=_read_dictionary,
     archives=r"muse\.tar\.\w+|dictionaries\.(?:zip|tar\.\w+)",
     traps={
@@ -457,11 +415,11 @@ MUSE = DataSet(
     layouts=(
         Layout(
             "MUSE", "dictionaries/{en-XX,XX-en}.txt: a word and its translation per line",
-            (
-                Files(_MUSE_FOLDER + rf"en-{_XX}\.txt$", "en-XX"),
-                Files(_MUSE_FOLDER + rf"(?!en-){_XX}-en\.txt$", "XX-en"),
-            ),
-            "matching.dictionaries: {}", unit="entries",
+            _MUSE_FOLDER + rf"en-{_XX}\.txt$", "en-XX", usage=_DICTIONARIES, unit="entries",
+        ),
+        Layout(
+            "MUSE", "", _MUSE_FOLDER + rf"(?!en-){_XX}-en\.txt$", "XX-en", usage=_DICTIONARIES,
+            unit="entries",
         ),
     ),
 )  # fmt: skip
@@ -476,23 +434,15 @@ WIKIPEDIA = DataSet(
     layouts=(
         Layout(
             "dumps", "XXwiki-DATE-pages-articles-multistream.xml.bz2",
-            (
-                Files(
-                    _START + r"(?P<language>[a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-articles"
-                    r"(?:-(?P<variant>multistream))?\d*\.xml(?:-p\d+p\d+)?(?:\.bz2|\.gz)?$", "dump"
-                ),
-            ),
-            "corpus: {{source: dump, path: {}}}", unit="bytes",
+            _START + r"(?P<language>[a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-articles"
+            r"(?:-(?P<variant>multistream))?\d*\.xml(?:-p\d+p\d+)?(?:\.bz2|\.gz)?$", "dump",
+            usage="corpus: {{source: dump, path: {}}}", unit="bytes",
         ),
         Layout(
             "Hugging Face parquet", "DATE.XX/*.parquet",
-            (
-                Files(
-                    _START + r"\d{8}\.(?P<language>[a-z][a-z-]*)/[^/]+\.parquet$", "parquet",
-                    read=_read_parquet,
-                ),
-            ),
-            "corpus: {{source: parquet, path: {}}}", levels=1, unit="articles",
+            _START + r"\d{8}\.(?P<language>[a-z][a-z-]*)/[^/]+\.parquet$", "parquet",
+            usage="corpus: {{source: parquet, path: {}}}", levels=1, unit="articles",
+            read=_read_parquet,
         ),
     ),
 )  # fmt: skip

@@ -43,40 +43,33 @@ Read = Callable[[DataFile], Examples[Any]]
 
 
 @dataclass(frozen=True)
-class Files:
-    """One kind of file in a layout."""
+class Layout:
+    """One arrangement of a data set's files; files of one place may have several patterns."""
 
+    name: str
+    shape: str
+    """The files, as shown to the user; empty for a further pattern of the layout before."""
     pattern: str
     """Searched in the path, `/` between folders; groups `language`, `split`, `domain`, `variant`
-    and `folder`, which must be the layout's `folder` for metaxlm to read the file as it is."""
+    and `folder`."""
     split: str = ""
     """The split, if the pattern has none."""
     language: str = "en"
     """The language, if the pattern has none."""
-    read: Read | None = None
-    """Reader, if it is not the data set's."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """One arrangement of a data set's files."""
-
-    name: str
-    shape: str
-    """The files, as shown to the user."""
-    files: tuple[Files, ...]
     usage: str = "evaluation.data: {folder}"
     """The recipe's key; `{}` is the folder `levels` above the file's own, `{folder}` the searched
     one."""
-    fix: str = ""
-    """How to convert the files, if metaxlm does not read this layout."""
     levels: int = 0
     """Levels from the files of one copy up to their common folder."""
-    unit: Literal["examples", "entries", "articles", "bytes"] = "examples"
+    fix: str = ""
+    """How to convert the files, if metaxlm does not read this layout."""
     folder: str = ""
-    """The required name of the group `folder`."""
+    """The name of the group `folder` that metaxlm reads."""
     is_fallback: bool = False
     """Whether its files are read only if no other layout has the split."""
+    unit: Literal["examples", "entries", "articles", "bytes"] = "examples"
+    read: Read | None = None
+    """Reader, if it is not the data set's."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,6 @@ class Match:
 
     path: Path
     layout: Layout
-    files: Files
     split: str
     """`train`, `dev`, `test`, or with a domain, such as `books test`."""
     variant: str
@@ -163,19 +155,18 @@ def match_files(data_set: DataSet, paths: Sequence[Path]) -> Iterator[Match]:
     """Yield the files that a layout of the data set describes."""
     names = [path.as_posix() for path in paths]
     for layout in data_set.layouts:
-        for files in layout.files:
-            pattern = re.compile(files.pattern)
-            for path, name in zip(paths, names, strict=True):
-                found = pattern.search(name)
-                if found is None:
-                    continue
-                groups = found.groupdict()
-                split = groups.get("split") or files.split
-                if groups.get("domain"):
-                    split = f"{groups['domain']} {split}"
-                variant = groups.get("variant") or (SUBSET if path.stem.endswith(SUBSET) else "")
-                language = find_language(groups.get("language") or files.language)
-                yield Match(path, layout, files, split, variant, language, groups.get("folder"))
+        pattern = re.compile(layout.pattern)
+        for path, name in zip(paths, names, strict=True):
+            found = pattern.search(name)
+            if found is None:
+                continue
+            groups = found.groupdict()
+            split = groups.get("split") or layout.split
+            if groups.get("domain"):
+                split = f"{groups['domain']} {split}"
+            variant = groups.get("variant") or (SUBSET if path.stem.endswith(SUBSET) else "")
+            language = find_language(groups.get("language") or layout.language)
+            yield Match(path, layout, split, variant, language, groups.get("folder"))
 
 
 def find_files(data_dir: Path, data_set: DataSet) -> list[Match]:

@@ -59,25 +59,6 @@ class LabeledText:
         return self.label is not None
 
 
-@dataclass(frozen=True)
-class _PairColumns:
-    """The columns of the texts and the label."""
-
-    width: int
-    first: int
-    second: int
-    label: int | None
-    language: int | None = None
-    start: int = 0
-    """Lines of header."""
-
-    @property
-    def min_width(self) -> int:
-        """Columns that a line needs; the wide tables of MultiNLI leave out trailing ones."""
-        used = (self.first, self.second, self.label or 0, self.language or 0)
-        return max(used) + 1 if self.start and self.width > 4 else self.width
-
-
 def read_labeled_pairs(
     path: Path,
     labels: Collection[str],
@@ -90,43 +71,36 @@ def read_labeled_pairs(
     column `language`, only the lines of `language` are read, or all of them if it is empty.
     """
     lines = read_lines(path)
-    columns = _find_pair_columns(path, lines)
+    columns = _choose_pair_columns(path, lines[0].split("\t"))
+    has_header = isinstance(columns[0], str)
     pairs: list[LabeledText] = []
-    languages: list[str] = []
+    languages: list[str | None] = []
     odd: Counter[str] = Counter()
-    for number, line in enumerate(lines[columns.start :], start=columns.start + 1):
-        fields = line.split("\t")
-        if not columns.min_width <= len(fields) <= columns.width:
-            raise MetaXLMError(
-                f"{path}:{number}: found {len(fields)} columns, expected {columns.width} between "
-                f"tabs"
-            )
-        code = "" if columns.language is None else fields[columns.language]
-        if columns.language is not None and language and code != language:
+    for row in _read_records(path, lines, columns, 2, is_ragged=has_header):
+        first, second, label = (cell or "" for cell in row.cells[:3])
+        code = (*row.cells, None)[3]
+        if language and code not in (None, language):
             continue
-        first, second = fields[columns.first], fields[columns.second]
         if not first.strip() or not second.strip():
-            raise MetaXLMError(f"{path}:{number}: a text is empty; fill it or delete the line")
-        label = "" if columns.label is None else fields[columns.label].strip()
-        label = (synonyms or {}).get(label, label)
-        if label == UNDECIDED and columns.start:
+            raise MetaXLMError(f"{path}:{row.line}: a text is empty; fill it or delete the line")
+        label = (synonyms or {}).get(label.strip(), label.strip())
+        if label == UNDECIDED and has_header:
             odd["without an agreed label; left out"] += 1
             continue
         if label and label not in labels:
             raise MetaXLMError(
-                f"{path}:{number}: unknown label {label!r}; known: {', '.join(labels)}"
+                f"{path}:{row.line}: unknown label {label!r}; known: {', '.join(labels)}"
             )
         odd["with `NS` instead of a text, a known fault of the release"] += "NS" in (first, second)
-        odd["in CSV quotes, which are kept"] += '""' in line and any(
-            map(_is_quoted, (first, second))
-        )
+        is_quoted = '""' in first + second and any(map(_is_quoted, (first, second)))
+        odd["in CSV quotes, which are kept"] += is_quoted
         pairs.append(LabeledText(first, second, label or None))
         languages.append(code)
     if not pairs:
-        what = f"no line of {language!r}" if columns.language is not None else "no line"
+        what = f"no line of {language!r}" if language else "no line"
         raise MetaXLMError(f"{path}:1: a header and {what}; restore the file")
     notices = tuple(f"{path}: {count:,} pairs {what}" for what, count in odd.items() if count)
-    return Examples(pairs, notices, () if columns.language is None else tuple(languages))
+    return Examples(pairs, notices, tuple(code for code in languages if code is not None))
 
 
 def _is_quoted(text: str) -> bool:
@@ -135,21 +109,20 @@ def _is_quoted(text: str) -> bool:
     return text[:1] == text[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
 
 
-def _find_pair_columns(path: Path, lines: Sequence[str]) -> _PairColumns:
-    header = lines[0].split("\t")
-    places = {name.strip(): k for k, name in enumerate(header)}
-    label = next((places[name] for name in LABEL_COLUMNS if name in places), None)
-    named = next((pair for pair in PAIR_COLUMNS if places.keys() >= set(pair)), ())
-    texts = named or [name for name in places if name not in (*LABEL_COLUMNS, "id", "language")]
+def _choose_pair_columns(path: Path, header: Sequence[str]) -> list[Column]:
+    """Return the columns of both texts, the label and the language."""
+    names = [name.strip() for name in header]
+    label = next((name for name in LABEL_COLUMNS if name in names), None)
+    named = next((pair for pair in PAIR_COLUMNS if set(pair) <= set(names)), ())
+    texts = named or [name for name in names if name not in (*LABEL_COLUMNS, "id", "language")]
     if named or (label is not None and len(texts) >= 2):
-        first, second = (places[name] for name in texts[:2])
-        return _PairColumns(len(header), first, second, label, places.get("language"), start=1)
+        return [*texts[:2], label or LABEL_COLUMNS[0], "language"]
     if len(header) not in (2, 3):
         raise MetaXLMError(
             f"{path}:1: found {len(header)} columns, expected two texts and a label between tabs, "
             f"or a header that names them"
         )
-    return _PairColumns(len(header), 0, 1, 2 if len(header) == 3 else None)
+    return [1, 2, 3]
 
 
 def read_reviews(path: Path) -> Examples[LabeledText]:
@@ -225,25 +198,32 @@ def read_rows(path: Path, columns: Sequence[Column], num_needed: int) -> list[Ro
 
 
 def _read_records(
-    path: Path, lines: Sequence[str], columns: Sequence[Column], num_needed: int
+    path: Path,
+    lines: Sequence[str],
+    columns: Sequence[Column],
+    num_needed: int,
+    *,
+    is_ragged: bool = False,
 ) -> Iterator[Row]:
-    is_csv = path.suffix.lower() == ".csv"
-    records = (
-        _split_csv(path, lines)
-        if is_csv
-        else ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
-    )
+    """Yield the rows; wide `is_ragged` tables, such as MultiNLI's, may lack trailing columns."""
+    if path.suffix.lower() == ".csv":
+        records = _split_csv(path, lines)
+    else:
+        records = ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
     number, header = next(records)
     named = all(isinstance(column, str) for column in columns)
+    width = min_width = len(header)
     places = _find_columns(f"{path}:{number}", header, columns, num_needed)
+    if is_ragged and width > 4:
+        min_width = max(place for place in places if place is not None) + 1
     if not named:
         yield Row(number, tuple(None if k is None else header[k] for k in places))
     for number, fields in records:
-        if len(fields) != len(header):
+        if not min_width <= len(fields) <= width:
             first = "the header has" if named else "the first row has"
             raise MetaXLMError(
-                f"{path}:{number}: found {len(fields)} columns, {first} {len(header)}; a text must "
-                f"not hold the separator"
+                f"{path}:{number}: found {len(fields)} columns, {first} {width}; a text must not "
+                f"hold the separator"
             )
         yield Row(number, tuple(None if k is None else fields[k] for k in places))
 
