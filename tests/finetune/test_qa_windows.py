@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from metaxlm.finetune.windows import Window, choose_windows, cut_windows, place_windows
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.qa_windows import Window, choose_windows, make_windows, place_windows
 from metaxlm.finetune.readers.questions import NOWHERE, Answer, Question
 from metaxlm.finetune.task import IGNORED
 from tests.finetune.conftest import TEXT, make_tokenizer
@@ -30,10 +30,10 @@ def ask(context: str, answer: str = "", question: str = "Who is it ?") -> Questi
     return Question("q", question, context, answers)
 
 
-def cut(
+def split(
     questions: list[Question], tokenizer: PreTrainedTokenizerBase, length: int, stride: int = 8
 ) -> list[Window]:
-    windows = cut_windows(questions, tokenizer, length=length, stride=stride).features
+    windows = make_windows(questions, tokenizer, length=length, stride=stride).features
     assert all(isinstance(window, Window) for window in windows)
     return [window for window in windows if isinstance(window, Window)]
 
@@ -42,14 +42,14 @@ def cut(
 def untruncated(
     any_tokenizer: PreTrainedTokenizerBase,
 ) -> Iterator[PreTrainedTokenizerBase]:
-    """A tokenizer that forgets the truncation which a test asks of it."""
+    """A tokenizer whose truncation is reset after the test."""
     yield any_tokenizer
     any_tokenizer.backend_tokenizer.no_truncation()
 
 
 def test_a_short_pair_is_the_tokenizers_own(any_tokenizer: PreTrainedTokenizerBase) -> None:
     questions = [ask(context, question=q) for context in LINES.values() for q in TEXT]
-    windows = cut(questions, any_tokenizer, 512)
+    windows = split(questions, any_tokenizer, 512)
     encoded = any_tokenizer(
         [question.question for question in questions],
         [question.context for question in questions],
@@ -63,12 +63,12 @@ def test_a_short_pair_is_the_tokenizers_own(any_tokenizer: PreTrainedTokenizerBa
 
 
 @pytest.mark.parametrize("stride", [5, 12, 20])
-def test_long_contexts_are_cut_as_the_tokenizer_does(
+def test_long_contexts_are_split_as_the_tokenizer_does(
     untruncated: PreTrainedTokenizerBase, stride: int
 ) -> None:
     context = " ".join(LINES.values())
     question = "Is it the hill ?"
-    windows = cut([ask(context, question=question)], untruncated, 64, stride)
+    windows = split([ask(context, question=question)], untruncated, 64, stride)
     num_question = len(untruncated(question, add_special_tokens=False)["input_ids"])
     room = 64 - num_question - untruncated.num_special_tokens_to_add(pair=True)
     encoded = untruncated(
@@ -108,7 +108,7 @@ def test_long_contexts_are_cut_as_the_tokenizer_does(
 def test_offsets_give_back_the_text(any_tokenizer: PreTrainedTokenizerBase, language: str) -> None:
     """Each token decodes to its characters, and together they are all that is not white space."""
     context = LINES[language]
-    (window,) = cut([ask(context)], any_tokenizer, 256)
+    (window,) = split([ask(context)], any_tokenizer, 256)
     assert window.offsets is not None
     places = window.offsets[window.offsets[:, 0] >= 0]
     ids = window.ids[window.offsets[:, 0] >= 0]
@@ -130,14 +130,6 @@ def test_offsets_give_back_the_text(any_tokenizer: PreTrainedTokenizerBase, lang
     assert num_exact > 3 or language == "ar", "Arabic is not in the vocabularies of the tests"
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "expected"),
-    [(0, [(0, 0)]), (5, [(0, 5)]), (6, [(0, 5), (3, 6)]), (8, [(0, 5), (3, 8)])],
-)
-def test_places_by_hand(num_tokens: int, expected: list[tuple[int, int]]) -> None:
-    assert place_windows(num_tokens, 5, 3) == expected
-
-
 def test_every_token_is_in_a_window_and_windows_start_by_the_stride() -> None:
     random = np.random.default_rng(0)
     for _ in range(500):
@@ -152,7 +144,7 @@ def test_every_token_is_in_a_window_and_windows_start_by_the_stride() -> None:
         assert len(spans) == 1 or spans[-2][1] < num_tokens
 
 
-def test_a_token_belongs_to_the_window_that_shows_most_around_it() -> None:
+def test_a_token_belongs_to_the_window_with_most_context() -> None:
     # The overlap is 3..7: token 5 has 2 to its right in the first window and 2 to its left in the
     # second; the first is longer. Of equally long ones, the first is taken.
     assert choose_windows([(0, 8), (3, 10)]).tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
@@ -174,18 +166,6 @@ def test_a_token_belongs_to_the_window_that_shows_most_around_it() -> None:
             assert chosen == -max(rank)[1]
 
 
-def test_starts_are_shared_out_among_the_windows(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    context = " ".join(LINES.values())
-    windows = cut([ask(context)], any_tokenizer, 64, 12)
-    num_context = len(any_tokenizer(context, add_special_tokens=False)["input_ids"])
-    assert len(windows) > 2
-    assert sum(int(w.may_start.sum()) for w in windows if w.may_start is not None) == num_context
-    for window in windows:
-        assert window.may_start is not None and window.offsets is not None
-        assert not window.may_start[window.offsets[:, 0] < 0].any()
-        assert window.may_start.any()
-
-
 @pytest.mark.parametrize("language", ["en", "zh", "th", "hi"])
 def test_labels_are_the_ends_of_the_answer(
     any_tokenizer: PreTrainedTokenizerBase, language: str
@@ -193,7 +173,7 @@ def test_labels_are_the_ends_of_the_answer(
     answers = {"en": "small house", "zh": "小房子", "th": "บ้านหลังเล็ก", "hi": "प्रस्ताव"}
     context = f"{LINES['de']} {LINES['de']} {LINES[language]}"
     question = ask(context, answers[language])
-    windows = cut([question], any_tokenizer, 60, 20)
+    windows = split([question], any_tokenizer, 60, 20)
     here = [window for window in windows if window.labels[0] > 0]
     assert len(windows) > len(here) > 0
     for window in windows:
@@ -211,7 +191,7 @@ def test_a_part_of_the_answer_is_not_labeled(any_tokenizer: PreTrainedTokenizerB
     context, answer = f"{LINES['de']} {LINES['en']}", "grünen Hügel"
     start, end = context.index(answer), context.index(answer) + len(answer)
     kinds = set()
-    for window in cut([ask(context, answer)], any_tokenizer, 40, 1):
+    for window in split([ask(context, answer)], any_tokenizer, 40, 1):
         assert window.offsets is not None
         shown = {place for a, b in window.offsets.tolist() for place in range(a, b)}
         num_shown = len(shown & set(range(start, end)) - {context.index(" ", start)})
@@ -230,7 +210,7 @@ def test_the_first_answer_with_a_place_trains(tokenizer: PreTrainedTokenizerBase
     absent = Answer("x", NOWHERE)
     answers = [(hill, house), (absent, house), (absent,), ()]
     questions = [Question("q", "Who?", context, some) for some in answers]
-    found = cut_windows(questions, tokenizer, length=128, stride=16)
+    found = make_windows(questions, tokenizer, length=128, stride=16)
     texts = []
     for window in found.features:
         assert window.offsets is not None
@@ -240,7 +220,7 @@ def test_the_first_answer_with_a_place_trains(tokenizer: PreTrainedTokenizerBase
     assert texts == ["hill", "house"]
     assert [window.labels.tolist() for window in found.features][2:] == [[IGNORED, IGNORED]] * 2
     assert found.notice == (
-        "of 4 questions, 1 have no answer among the tokens of their context and train nothing"
+        "of 4 questions, 1 have no answer among the tokens of their context and do not train"
     )
 
 
@@ -249,7 +229,7 @@ def test_white_space_around_an_answer_is_not_labeled(
 ) -> None:
     context = "We \t\t house \t\t it"
     bare, spaced = ask(context, "house"), ask(context, " \t\t house \t\t ")
-    first, second = cut([bare, spaced], any_tokenizer, 128)
+    first, second = split([bare, spaced], any_tokenizer, 128)
     assert first.labels.tolist() == second.labels.tolist()
 
 
@@ -257,40 +237,40 @@ def test_dropped_marks_belong_to_the_letter_before() -> None:
     """BERT's tokenizer drops the vowel signs above นี่; the answer keeps them."""
     tokenizer = make_tokenizer("bert")
     context = "the นี่ house"
-    (window,) = cut([ask(context, "นี่")], tokenizer, 64)
+    (window,) = split([ask(context, "นี่")], tokenizer, 64)
     assert window.offsets is not None
     start, end = window.labels
     assert context[window.offsets[start, 0] : window.offsets[end, 1]] == "นี่"
-    # A dropped character that is no mark belongs to nobody.
+    # A dropped character that is not a mark belongs to no token.
     context = "the\u0000 house"
-    (window,) = cut([ask(context, "the")], tokenizer, 64)
+    (window,) = split([ask(context, "the")], tokenizer, 64)
     assert window.offsets is not None
     assert window.offsets[window.labels[1], 1] == 3
 
 
 def test_tokens_of_white_space_have_no_characters() -> None:
-    (window,) = cut([ask("house\t\t hill")], make_tokenizer("byte_bpe"), 64)
+    (window,) = split([ask("house\t\t hill")], make_tokenizer("byte_bpe"), 64)
     assert window.offsets is not None
     places = window.offsets[window.offsets[:, 0] >= 0]
     texts = ["house\t\t hill"[start:end] for start, end in places.tolist()]
     assert "" in texts and all(text == text.strip() for text in texts)
 
 
-def test_long_questions_are_cut_and_told(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_long_questions_are_truncated_with_a_notice(tokenizer: PreTrainedTokenizerBase) -> None:
     question = " ".join(TEXT[:3])
     ids = tokenizer(question, add_special_tokens=False)["input_ids"]
     assert len(ids) > 64
     questions = [ask(LINES["en"], question=question), ask(LINES["en"])]
-    found = cut_windows(questions, tokenizer, length=384, stride=128)
+    found = make_windows(questions, tokenizer, length=384, stride=128)
     assert found.features[0].ids[1:67].tolist() == [*ids[:64], *[tokenizer.sep_token_id] * 2]
-    assert found.notice == "of 2 questions, 1 are cut to their first 64 tokens"
+    assert found.notice == "of 2 questions, 1 are truncated to their first 64 tokens"
 
 
 def test_short_sequences_still_show_every_token(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    """Neighbors share half at least, and half of a sequence is the question's at most."""
+    """Neighbors overlap by half, and at most half of a sequence is the question."""
     context = " ".join(LINES.values())
     question = ask(context, question=" ".join(TEXT))
-    found = cut_windows([question], any_tokenizer, length=24, stride=128)
+    found = make_windows([question], any_tokenizer, length=24, stride=128)
     seen: set[int] = set()
     for window in found.features:
         assert len(window.ids) <= 24 and window.offsets is not None
@@ -300,25 +280,28 @@ def test_short_sequences_still_show_every_token(any_tokenizer: PreTrainedTokeniz
     assert len(found.features) < num_context / 4, "each window shows at least five new tokens"
     assert "1 have a context longer than 24 tokens" in found.notice
     assert (
-        "1 are cut to their first 10 tokens" in found.notice or "[PAD]" in any_tokenizer.pad_token
+        "1 are truncated to their first 10 tokens" in found.notice
+        or "[PAD]" in any_tokenizer.pad_token
     )
 
 
-def test_nothing_is_told_where_nothing_is_cut(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert cut_windows([ask(LINES["en"])], tokenizer, length=384, stride=128).notice == ""
-    assert cut_windows([], tokenizer, length=384, stride=128).features == []
+def test_no_notice_if_nothing_is_truncated(tokenizer: PreTrainedTokenizerBase) -> None:
+    assert make_windows([ask(LINES["en"])], tokenizer, length=384, stride=128).notice == ""
+    assert make_windows([], tokenizer, length=384, stride=128).features == []
 
 
 def test_a_context_that_the_tokenizer_drops_is_one_window() -> None:
-    (window,) = cut([ask("\u0000\u0001", "\u0001")], make_tokenizer("bert"), 64)
+    (window,) = split([ask("\u0000\u0001", "\u0001")], make_tokenizer("bert"), 64)
     assert window.labels.tolist() == [IGNORED, IGNORED]
     assert window.offsets is not None and (window.offsets == -1).all()
 
 
-def test_bad_lengths_and_tokenizers_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(MetaXLMError, match="do not fit into length 5; choose a greater one"):
-        cut_windows([ask(LINES["en"])], tokenizer, length=5, stride=1)
+def test_bad_lengths_and_tokenizers_are_rejected(tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(MetaXLMError, match="do not fit into length 5; increase it"):
+        make_windows([ask(LINES["en"])], tokenizer, length=5, stride=1)
     with pytest.raises(MetaXLMError, match="cannot start 0 tokens after one another; choose 1"):
-        cut_windows([ask(LINES["en"])], tokenizer, length=64, stride=0)
-    with pytest.raises(MetaXLMError, match=r"ByT5Tokenizer does not say .* need a fast tokenizer"):
-        cut_windows([ask(LINES["en"])], ByT5Tokenizer(), length=64, stride=8)
+        make_windows([ask(LINES["en"])], tokenizer, length=64, stride=0)
+    with pytest.raises(
+        MetaXLMError, match=r"ByT5Tokenizer has no offsets .* need a fast tokenizer"
+    ):
+        make_windows([ask(LINES["en"])], ByT5Tokenizer(), length=64, stride=8)

@@ -1,4 +1,4 @@
-"""Files found in the trees people have; the same descriptions as `metaxlm data check`."""
+"""Finding the files of a data set in the folders that people have."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from metaxlm.finetune.data_folder.content import MANY
-from metaxlm.finetune.data_folder.description import DataSet
-from metaxlm.finetune.data_folder.finetuning_sets import (
-    CLS,
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.data_sets import (
+    AMAZON,
     FINETUNING_SETS,
     MLQA,
     PANX,
@@ -21,9 +21,7 @@ from metaxlm.finetune.data_folder.finetuning_sets import (
     XNLI,
     XQUAD,
 )
-from metaxlm.finetune.finding import SPLITS, FoundFile, find_files, list_data_files
-
-from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.layout import MANY, SPLITS, DataSet, Match, find_files, list_data_files
 from metaxlm.finetune.task import DataFile
 
 Published = Callable[[str], Path]
@@ -35,6 +33,10 @@ def touch(folder: Path, *names: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     return folder
+
+
+def match(path: str, split: str, variant: str, language: str) -> Match:
+    return Match(Path(path), XNLI.layouts[0], split, variant, language, None)
 
 
 def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
@@ -66,8 +68,8 @@ def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
         (PAWSX, "pawsx/dev-ko.tsv", "dev", "ko"),
         (PAWSX, "x-final/en/train.tsv", "train", "en"),
         (PAWSX, "x-final/ja/test_2k.tsv", "test", "ja"),
-        (CLS, "cls/jp/dvd/test.review", "dvd test", "ja"),
-        (CLS, "cls-acl10-unprocessed/de/music/train.review", "music train", "de"),
+        (AMAZON, "cls/jp/dvd/test.review", "dvd test", "ja"),
+        (AMAZON, "cls-acl10-unprocessed/de/music/train.review", "music train", "de"),
     ],
 )
 def test_layouts(tmp_path: Path, data_set: DataSet, name: str, split: str, language: str) -> None:
@@ -82,7 +84,7 @@ def test_layouts(tmp_path: Path, data_set: DataSet, name: str, split: str, langu
         (UDPOS, "UD_German-GSD/de_gsd-ud-test.conllu"),  # not read: XTREME joins fused words
         (MLQA, "test/test-context-de-question-en.json"),
         (SQUAD, "train-v2.0.json"),
-        (CLS, "cls/de/dvd/unlabeled.review"),
+        (AMAZON, "cls/de/dvd/unlabeled.review"),
         (PAWSX, "x-final/fr/translated_train.tsv"),
         (XNLI, "xnli/.hidden/xnli/dev-de.tsv"),
     ],
@@ -91,7 +93,7 @@ def test_other_files(tmp_path: Path, data_set: DataSet, name: str) -> None:
     assert find(touch(tmp_path, name), data_set) == set()
 
 
-def test_the_whole_and_the_official_win(tmp_path: Path) -> None:
+def test_the_whole_and_the_official_file_are_preferred(tmp_path: Path) -> None:
     touch(tmp_path, "pawsx/test-derived-es.tsv", "a/pawsx/train-en-subset.tsv")
     assert find(tmp_path, PAWSX) == {
         ("pawsx/test-derived-es.tsv", "test", "derived", "es"),
@@ -112,15 +114,14 @@ def test_another_variant_is_a_set_of_its_own(tmp_path: Path) -> None:
     }
     listed = list_data_files(find_files(tmp_path, SQUAD))
     assert [file.path.name for file in listed] == ["dev-v1.1.json"]
-    assert list_data_files([FoundFile(Path("a"), "dev", "minus-xquad", "en")]) == []
 
 
-def test_multinli_stands_in_for_the_training_set_of_xnli(tmp_path: Path) -> None:
+def test_multinli_is_a_fallback_for_the_training_set_of_xnli(tmp_path: Path) -> None:
     touch(tmp_path, "mnli/train.tsv", "xnli/train-en.tsv")
     assert find(tmp_path, XNLI) == {("xnli/train-en.tsv", "train", "", "en")}
 
 
-def test_two_copies_are_refused(tmp_path: Path) -> None:
+def test_two_copies_are_rejected(tmp_path: Path) -> None:
     touch(tmp_path, "a/xnli/dev-de.tsv", "b/xnli/dev-de.tsv", "a/xnli/dev-fr.tsv")
     first, second = (tmp_path / name / "xnli" / "dev-de.tsv" for name in "ab")
     message = (
@@ -138,21 +139,12 @@ def test_two_copies_are_refused(tmp_path: Path) -> None:
         find_files(tmp_path, XNLI)
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_no_folder(tmp_path: Path, exists: bool) -> None:
-    path = tmp_path / "data"
-    if exists:
-        path.touch()
-    with pytest.raises(MetaXLMError, match=r"data: (no such|not a) folder; name the folder"):
-        find_files(path, XNLI)
-
-
 def test_names_of_a_task_s_files() -> None:
     files = [
-        FoundFile(Path("a"), "test", "derived", "fr"),
-        FoundFile(Path("b"), "train", "subset", "en"),
-        FoundFile(Path("c"), "dev", "", "de"),
-        FoundFile(Path("d"), "books test", "", "de"),
+        match("a", "test", "derived", "fr"),
+        match("b", "train", "subset", "en"),
+        match("c", "dev", "", "de"),
+        match("d", "books test", "", "de"),
     ]
     assert list_data_files(files) == [
         DataFile("de", "dev", Path("c"), "dev"),
@@ -166,13 +158,18 @@ def test_names_of_a_task_s_files() -> None:
 
 def test_a_file_with_many_languages_fills_the_gaps() -> None:
     many, own = Path("xnli.test.tsv"), Path("test-de.tsv")
-    files = [FoundFile(own, "test", "", "de"), FoundFile(many, "test", "", MANY)]
+    files = [match(str(own), "test", "", "de"), match(str(many), "test", "", MANY)]
     for order in (files, files[::-1]):
         listed = list_data_files(order, SPLITS, ("de", "zh"))
         assert [(file.language, file.path) for file in listed] == [("de", own), ("zh", many)]
 
 
 def test_published(published: Published) -> None:
-    expected = [("xquad", XQUAD, 11), ("mlqa", MLQA, 7), ("tydiqa", TYDIQA, 12), ("cls", CLS, 24)]
+    expected = [
+        ("xquad", XQUAD, 11),
+        ("mlqa", MLQA, 7),
+        ("tydiqa", TYDIQA, 12),
+        ("cls", AMAZON, 24),
+    ]
     for name, data_set, count in expected:
         assert len(find_files(published(name), data_set)) == count

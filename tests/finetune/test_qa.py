@@ -1,4 +1,4 @@
-"""Question answering as a task: loss, scores, levels, submission, and the answers of real data."""
+"""Question answering: loss, scores, baselines, and the search for the best answer."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
-from metaxlm.finetune.mlqa import MlqaTask
-from metaxlm.finetune.span import SpanTask
-from metaxlm.finetune.tydiqa import TydiqaTask
-from metaxlm.finetune.xquad import XquadTask
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase, XLMRobertaTokenizer
 
-from metaxlm.finetune import answer_search
+from metaxlm.finetune import qa
+from metaxlm.finetune.catalog import TASKS
+from metaxlm.finetune.qa import find_answers
+from metaxlm.finetune.qa_windows import Window, make_windows
 from metaxlm.finetune.readers.questions import Answer, Question
-from metaxlm.finetune.task import IGNORED, Features, Logits
+from metaxlm.finetune.task import IGNORED, AnyTask, Features, Logits
 from metaxlm.randomness import generator
+from tests.finetune.conftest import make_tokenizer
 
-TASK = XquadTask()
+TASK, MLQA, TYDIQA = TASKS["xquad"], TASKS["mlqa"], TASKS["tydiqa"]
+WORD = 4
+"""Characters of a context's word, with the space after it."""
+CONTEXT = " ".join(f"{k:03d}" for k in range(400))
+QUESTION = Question("q", "?", CONTEXT)
 
 
 def ask(context: str, *answers: str, name: str = "q") -> Question:
@@ -58,16 +63,8 @@ def test_a_batch_without_labels_has_no_loss() -> None:
     assert loss.item() == 0 and logits.grad is not None and (logits.grad == 0).all()
 
 
-def test_bfloat16_logits_are_summed_in_float32() -> None:
-    logits = torch.randn(4, 9, 2).bfloat16()
-    labels, lengths = torch.randint(0, 5, (4, 2)), torch.tensor([9, 5, 6, 7])
-    loss = TASK.compute_loss(logits, labels, lengths)
-    assert loss.dtype == torch.float32
-    torch.testing.assert_close(loss, TASK.compute_loss(logits.float(), labels, lengths))
-
-
 def test_shapes_of_the_loss_do_not_depend_on_values() -> None:
-    """Fake tensors have no values: whatever asks for one, as a CUDA graph cannot, fails."""
+    """Fake tensors have no values: reading one, which a CUDA graph cannot do, fails."""
     with FakeTensorMode():
         logits = torch.empty(3, 7, 2, requires_grad=True)
         labels, lengths = torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, dtype=torch.int32)
@@ -94,9 +91,9 @@ def test_scores_are_means_over_questions() -> None:
 
 def test_mlqa_scores_by_language_and_others_by_squads_rules() -> None:
     examples, predictions = [ask("das Haus", "Haus")], ["das Haus"]
-    assert MlqaTask().score(examples, predictions, "de")["em"] == 1
-    assert MlqaTask().score(examples, predictions, "en")["em"] == 0
-    for task in (XquadTask(), TydiqaTask()):
+    assert MLQA.score(examples, predictions, "de")["em"] == 1
+    assert MLQA.score(examples, predictions, "en")["em"] == 0
+    for task in (TASK, TYDIQA):
         assert task.score(examples, predictions, "de")["em"] == 0
         assert task.score([ask("the cat", "cat")], ["the cat"], "de")["em"] == 1
 
@@ -132,10 +129,6 @@ def test_a_submission_has_answers_by_id() -> None:
     assert json.loads(text) == {"b-1": '我喜欢 "你"', "a-2": ""}
     assert list(json.loads(text)) == ["b-1", "a-2"] and "我" in text and text.endswith("\n")
     assert TASK.submission_suffix == ".json"
-
-
-def test_a_question_without_answers_is_unlabeled() -> None:
-    assert [TASK.is_labeled(ask("x")), TASK.is_labeled(ask("x", "x"))] == [False, True]
 
 
 def point_at_answers(features: Sequence[Features]) -> list[Logits]:
@@ -177,9 +170,9 @@ def make_tokenizer_for(texts: Sequence[str], *, has_words: bool) -> PreTrainedTo
 PUBLISHED = pytest.mark.parametrize(
     ("task", "archives", "num_files"),
     [
-        (XquadTask(), ("squad", "xquad"), 12),
-        (MlqaTask(), ("squad", "mlqa"), 8),
-        (TydiqaTask(), ("tydiqa",), 10),
+        (TASK, ("squad", "xquad"), 12),
+        (MLQA, ("squad", "mlqa"), 8),
+        (TYDIQA, ("tydiqa",), 10),
     ],
     ids=["xquad", "mlqa", "tydiqa"],
 )
@@ -187,7 +180,7 @@ PUBLISHED = pytest.mark.parametrize(
 
 @cache
 def read_sample(
-    published: Callable[[str], Path], task: SpanTask, archives: tuple[str, ...]
+    published: Callable[[str], Path], task: AnyTask, archives: tuple[str, ...]
 ) -> list[tuple[str, list[Question]]]:
     """Some questions of each published file, with its language."""
     folder = [published(archive) for archive in archives][-1]
@@ -196,15 +189,15 @@ def read_sample(
 
 
 @PUBLISHED
-def test_published_answers_are_cut_out_to_the_character(
+def test_published_answers_are_exact_to_the_character(
     published: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
-    task: SpanTask,
+    task: AnyTask,
     archives: tuple[str, ...],
     num_files: int,
 ) -> None:
     """With a token for each character and no limits, nothing of an answer is lost."""
-    monkeypatch.setattr(answer_search, "MAX_ANSWER_TOKENS", 10_000)
+    monkeypatch.setattr(qa, "MAX_ANSWER_TOKENS", 10_000)
     samples = read_sample(published, task, archives)
     assert len(samples) == num_files
     settings = replace(task.settings, length=20_000)
@@ -219,9 +212,9 @@ def test_published_answers_are_cut_out_to_the_character(
 
 @PUBLISHED
 def test_published_answers_are_found_in_windows(
-    published: Callable[[str], Path], task: SpanTask, archives: tuple[str, ...], num_files: int
+    published: Callable[[str], Path], task: AnyTask, archives: tuple[str, ...], num_files: int
 ) -> None:
-    """With the paper's settings an answer comes back in whole tokens, unless it has over 30."""
+    """With the paper's settings an answer is found in whole tokens, unless it has over 30."""
     for _, examples in read_sample(published, task, archives):
         texts = [text for e in examples for text in (e.context, e.question)]
         found = task.featurize(examples, make_tokenizer_for(texts, has_words=True), task.settings)
@@ -242,8 +235,8 @@ def test_published_answers_are_found_in_windows(
 
 
 @PUBLISHED
-def test_levels_answer_with_parts_of_the_context(
-    published: Callable[[str], Path], task: SpanTask, archives: tuple[str, ...], num_files: int
+def test_baselines_answer_with_parts_of_the_context(
+    published: Callable[[str], Path], task: AnyTask, archives: tuple[str, ...], num_files: int
 ) -> None:
     samples = read_sample(published, task, archives)
     train = samples[0][1]
@@ -255,3 +248,186 @@ def test_levels_answer_with_parts_of_the_context(
             pairs = zip(examples, answers, strict=True)
             assert all(answer and answer in example.context for example, answer in pairs)
             assert task.score(examples, answers, language)["f1"] < 0.35
+
+
+def make_window(
+    first: int, size: int, *, head: int = 3, starts: set[int] | None = None, example: int = 0
+) -> Window:
+    """A window whose tokens are words `first` to `first + size` of the context."""
+    offsets = np.full((head + size + 1, 2), -1, dtype=np.int32)
+    words = np.arange(first, first + size)
+    offsets[head : head + size] = np.stack([words * WORD, words * WORD + 3], axis=1)
+    may_start = np.zeros(len(offsets), dtype=np.bool_)
+    may_start[head : head + size] = [starts is None or int(word) in starts for word in words]
+    return Window(
+        ids=np.zeros(len(offsets), dtype=np.int32),
+        labels=np.full(2, IGNORED, dtype=np.int32),
+        example=example,
+        offsets=offsets,
+        may_start=may_start,
+    )
+
+
+def port_search(windows: list[Window], logits: list[Logits]) -> str:
+    """All pairs of 20 starts and 20 ends in order of their logits; the first of the best sum."""
+    best: tuple[float, str] | None = None
+    for window, scores in zip(windows, logits, strict=True):
+        assert window.offsets is not None and window.may_start is not None
+        inside = [k for k, (start, end) in enumerate(window.offsets.tolist()) if end > start]
+        starts = [k for k in inside if window.may_start[k]]
+        starts = sorted(starts, key=lambda k: -scores[k, 0])[:20]
+        ends = sorted(inside, key=lambda k: -scores[k, 1])[:20]
+        for start in starts:
+            for end in ends:
+                if not start <= end < start + 30:
+                    continue
+                total = float(scores[start, 0]) + float(scores[end, 1])
+                if best is None or total > best[0]:
+                    text = CONTEXT[window.offsets[start, 0] : window.offsets[end, 1]]
+                    best = (total, text)
+    assert best is not None
+    return best[1]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("at_once", [1, 3, 512])
+def test_the_search_equals_plain_loops(
+    monkeypatch: pytest.MonkeyPatch, ties: bool, at_once: int
+) -> None:
+    monkeypatch.setattr(qa, "_WINDOWS_AT_ONCE", at_once)
+    random = np.random.default_rng(ties)
+    questions, windows, logits, expected = [], [], [], []
+    for example in range(60):
+        mine = []
+        for number in range(random.integers(1, 4)):
+            size = int(random.integers(1, 80))
+            starts = set(random.permutation(200)[:120].tolist()) | {40 * number}
+            mine.append(make_window(40 * number, size, starts=starts, example=example))
+        scores: list[Logits] = []
+        for window in mine:
+            drawn = random.standard_normal((len(window.ids), 2)) * 3
+            scores.append((drawn.round() if ties else drawn).astype(np.float32))
+        questions.append(QUESTION)
+        windows += mine
+        logits += scores
+        expected.append(port_search(mine, scores))
+    assert find_answers(questions, windows, logits) == expected
+    assert len(set(expected)) > 40
+
+
+def place(window: Window, *, start: dict[int, float], end: dict[int, float]) -> Logits:
+    scores = np.full((len(window.ids), 2), -9, dtype=np.float32)
+    for column, values in enumerate((start, end)):
+        for token, value in values.items():
+            scores[token, column] = value
+    return scores
+
+
+def answer(window: Window, scores: npt.NDArray[np.float32]) -> str:
+    return find_answers([QUESTION], [window], [scores])[0]
+
+
+def test_only_tokens_of_the_context_answer() -> None:
+    window = make_window(0, 5)
+    scores = place(window, start={0: 9, 2: 9, 4: 1, 8: 9}, end={0: 9, 2: 9, 5: 1, 8: 9})
+    assert answer(window, scores) == "001 002"
+
+
+def test_an_answer_has_at_most_thirty_tokens() -> None:
+    window = make_window(0, 60)
+    longest = place(window, start={3: 5}, end={32: 5})
+    assert answer(window, longest).split()[-1] == "029"
+    too_long = place(window, start={3: 5}, end={33: 5, 4: 1})
+    assert answer(window, too_long) == "000 001"
+
+
+def test_an_answer_does_not_end_before_it_starts() -> None:
+    window = make_window(0, 5)
+    assert answer(window, place(window, start={6: 5, 3: 1}, end={4: 5, 6: 0})) == "000 001"
+
+
+def test_only_twenty_starts_and_ends_are_combined() -> None:
+    """The 21st start has the best sum with an end that is too far for the others."""
+    window = make_window(0, 100)
+    scores = np.full((len(window.ids), 2), -50, dtype=np.float32)
+    scores[3:23, 0] = np.arange(20, 0, -1)
+    scores[90, 0] = 0.5
+    scores[95, 1] = 100
+    scores[3:22, 1] = 1
+    assert answer(window, scores) == "000"
+    scores[22, 0] = 0.25
+    assert answer(window, scores) == "087 088 089 090 091 092"
+
+
+def test_an_answer_starts_in_the_window_with_most_context() -> None:
+    first, second = make_window(0, 10, starts=set(range(7))), make_window(5, 10, starts={7, 8, 9})
+    scores = [place(first, start={11: 9, 4: 1}, end={11: 9, 4: 1}), place(second, start={}, end={})]
+    assert find_answers([QUESTION], [first, second], scores) == ["001 002 003 004 005 006 007 008"]
+
+
+def test_the_best_window_wins_and_the_first_of_equals() -> None:
+    windows = [make_window(0, 5), make_window(20, 5), make_window(40, 5)]
+    scores = [
+        place(w, start={4: value}, end={4: value})
+        for w, value in zip(windows, (1, 3, 3), strict=True)
+    ]
+    assert find_answers([QUESTION], windows, scores) == ["021"]
+
+
+def test_sums_are_exact() -> None:
+    windows = [make_window(0, 5), make_window(20, 5)]
+    scores = [
+        place(window, start={4: 2.0**24}, end={4: value})
+        for window, value in zip(windows, (0.5, 1), strict=True)
+    ]
+    assert find_answers([QUESTION], windows, scores) == ["021"]
+
+
+def test_a_token_without_characters_does_not_end_an_answer() -> None:
+    window = make_window(0, 5)
+    assert window.offsets is not None
+    window.offsets[[4, 6], 1] = window.offsets[[4, 6], 0]
+    assert answer(window, place(window, start={4: 9, 3: 1}, end={6: 9, 5: 1})) == "000 001 002"
+
+
+def test_where_no_candidates_fit_all_pairs_are_searched() -> None:
+    """All good starts are after all good ends: other scripts answer `empty` here."""
+    window = make_window(0, 100)
+    scores = np.zeros((len(window.ids), 2), dtype=np.float32)
+    scores[60:90, 0] = 5
+    scores[10:40, 1] = 5
+    scores[12, 0] = 1
+    assert answer(window, scores) == "009"
+    # Another window of the same question has a pair: that one answers.
+    other = make_window(200, 5)
+    low = np.full((len(other.ids), 2), -99, dtype=np.float32)
+    assert find_answers([QUESTION], [window, other], [scores, low]) == ["200"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_infinite_and_nan_logits_still_answer_with_text(value: float) -> None:
+    window = make_window(0, 5)
+    scores = np.full((len(window.ids), 2), value, dtype=np.float32)
+    assert answer(window, scores) == "000"
+    scores[5] = 1
+    assert answer(window, scores) == ("000" if value == np.inf else "002")
+
+
+def test_a_question_without_text_or_windows_gets_an_empty_answer() -> None:
+    window = make_window(0, 0)
+    assert answer(window, np.zeros((4, 2), dtype=np.float32)) == ""
+    assert find_answers([QUESTION, QUESTION], [], []) == ["", ""]
+
+
+def test_answers_are_stripped() -> None:
+    context = "We  do not \u00a0 it is not"
+    tokenizer = make_tokenizer("unigram")
+    question = Question("q", "Who ?", context)
+    (window,) = make_windows([question], tokenizer, length=64, stride=8).features
+    assert window.offsets is not None
+    assert any(context[a:b] != context[a:b].strip() for a, b in window.offsets.tolist())
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        scores = random.standard_normal((len(window.ids), 2)).astype(np.float32)
+        (text,) = find_answers([question], [window], [scores])
+        assert text and text == text.strip() and text in context

@@ -1,4 +1,4 @@
-"""Tasks of the user's own: the examples of the guide, and every mistake with its line."""
+"""Custom tasks: the examples of the guide, and every mistake with its line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from metaxlm.finetune.finetune import train_model
-from metaxlm.finetune.judging import judge
-from metaxlm.finetune.own_kinds import OwnTask
-from metaxlm.finetune.own_task import load_own_task
-from metaxlm.finetune.readers.labeled import LabeledText
-from metaxlm.finetune.readers.tagged import TaggedSentence
-from metaxlm.finetune.task_data import load_data
 from sklearn.metrics import f1_score
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.task import DataFile
+from metaxlm.finetune.custom import load_custom_task
+from metaxlm.finetune.evaluate import evaluate
+from metaxlm.finetune.qa import SpanTask
+from metaxlm.finetune.readers.conll import TaggedSentence
+from metaxlm.finetune.readers.texts import LabeledText
+from metaxlm.finetune.task import AnyTask, DataFile, load_data
+from metaxlm.finetune.train import train_model
 from metaxlm.model.any_encoder import AnyEncoder
 
 from .conftest import CPU, WORDS, MakeEncoder, make_tokenizer
@@ -69,10 +68,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(folder: Path, text: str) -> OwnTask:
+def load(folder: Path, text: str) -> AnyTask:
     path = folder / "task.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_own_task(path)
+    return load_custom_task(path)
 
 
 def problem(folder: Path, text: str, read: tuple[str, str] | None = None) -> str:
@@ -85,7 +84,7 @@ def problem(folder: Path, text: str, read: tuple[str, str] | None = None) -> str
     return message.replace(f"{folder}/", "")
 
 
-def find(task: OwnTask, split: str, language: str) -> DataFile:
+def find(task: AnyTask, split: str, language: str) -> DataFile:
     (file,) = (
         f for f in task.list_files(Path("any")) if (f.split, f.language) == (split, language)
     )
@@ -117,7 +116,7 @@ def test_the_examples_of_the_guide_train_and_test(
         config=start.encoder.config,
     )
     trained = train_model(task, start, data, task.settings, 0, CPU)
-    scores = judge(task, trained.model, data, start.encoder.config, CPU)
+    scores = evaluate(task, trained.model, data, start.encoder.config, CPU)
     splits = {(score.file.split, score.file.language): score for score in scores}
     expected: list[Any] = [
         ({("dev", "de"), ("test", "de"), ("test", "pl")}, ("test", "de"), 1),
@@ -162,7 +161,6 @@ def test_texts_pairs_and_labels_are_read(folder: Path) -> None:
     ]
     content = task.read(find(task, "test", "de"))
     assert content.items[1] == LabeledText("Wir glauben", None, None)
-    assert "test.de.tsv:3: no label, as in 1 of 2 rows" in content.notices[0]
     text = change(0, ("{text: body, label: team}", "{text: 1, second: 2, label: -1}"))
     text = text.replace("labels: [billing, technical]", "labels: [0, 1]")
     for name in ("train", "dev", "test.de"):
@@ -175,7 +173,6 @@ def test_a_test_file_without_label_column_is_predicted_only(folder: Path) -> Non
     (folder / "data/test.de.tsv").write_text("body\nDas Haus\n", encoding="utf-8")
     content = (task := load(folder, EXAMPLES[0])).read(find(task, "test", "de"))
     assert content.items == [LabeledText("Das Haus", None, None)]
-    assert "no labels" in content.notices[0]
     (folder / "data/dev.tsv").write_text("body\nDas Haus\n", encoding="utf-8")
     message = problem(folder, EXAMPLES[0], ("dev", "de"))
     assert message == "data/dev.tsv:1: no column 'team'; found: body"
@@ -232,7 +229,7 @@ def test_macro_f1_is_scikit_learns(folder: Path) -> None:
     assert task.tally([], [], "de").shape == (0, 14)
 
 
-def test_languages_train_together_or_one_by_one(folder: Path, messages: Messages) -> None:
+def test_languages_train_together_or_separately(folder: Path, messages: Messages) -> None:
     task = load(folder, EXAMPLES[1])
     assert task.sources == ("de+fr",)
     train, select = find(task, "train", "de+fr"), find(task, "select", "de+fr")
@@ -244,7 +241,7 @@ def test_languages_train_together_or_one_by_one(folder: Path, messages: Messages
     assert apart.sources == ("de", "fr")
     assert find(apart, "train", "fr").paths == (folder / "ner/train.fr.conll",)
     assert apart.settings.select_by == "all"
-    assert "no dev file for fr; the mean over de picks the epoch" in messages()
+    assert "no dev file for fr; the mean over de chooses the epoch" in messages()
 
 
 def test_without_dev_the_last_epoch_is_taken(folder: Path, messages: Messages) -> None:
@@ -295,7 +292,7 @@ def test_without_dev_the_last_epoch_is_taken(folder: Path, messages: Messages) -
         ),
         (0, ("epochs: 8", "epochs: 0"), "task.yaml:9: epochs: "),
         (0, ("epochs: 8", "stride: 8"), "task.yaml:9: stride: classification has no use for it"),
-        (0, ("name: tickets", "name: xnli"), "task.yaml:1: 'xnli' is a task of ours"),
+        (0, ("name: tickets", "name: xnli"), "task.yaml:1: 'xnli' is a built-in task"),
         (0, ("name: tickets", "name: a/b"), "task.yaml:1: name: "),
         (2, ("batch_size: 16", "labels: [a, b]"), "task.yaml:8: labels: questions has no use"),
         (2, ("stride: 128", "stride: 384"), "task.yaml:7: stride: windows of 384 tokens that"),
@@ -303,18 +300,18 @@ def test_without_dev_the_last_epoch_is_taken(folder: Path, messages: Messages) -
         (2, ("stride: 128", "columns: {text: a}"), "task.yaml:7: columns.text: questions does not"),
     ],
 )
-def test_mistakes_in_the_yaml_are_told(
+def test_mistakes_in_the_yaml(
     folder: Path, example: int, changes: tuple[str, str], expected: str
 ) -> None:
     assert problem(folder, change(example, changes)).startswith(expected)
 
 
-def test_labels_that_yaml_reads_as_truth_values_are_told(folder: Path) -> None:
+def test_labels_that_yaml_reads_as_truth_values(folder: Path) -> None:
     message = problem(folder, change(0, ("[billing, technical]", "[yes, no]")))
     assert "as truth values; quote it, found True" in message
 
 
-def test_nothing_to_score_is_told(folder: Path) -> None:
+def test_nothing_to_score(folder: Path) -> None:
     text = "".join(line for line in EXAMPLES[0].splitlines(True) if line[:3] not in ("dev", "tes"))
     assert problem(folder, text) == "task.yaml: nothing to score; name a file under test or dev"
 
@@ -341,14 +338,14 @@ def test_nothing_to_score_is_told(folder: Path) -> None:
          "squad/test.json: data[0].paragraphs[1].qas[0] (id '1'): this id was there before"),
     ],
 )  # fmt: skip
-def test_mistakes_in_files_are_told(
+def test_mistakes_in_files(
     folder: Path, example: int, name: str, text: str, place: tuple[str, str], expected: str
 ) -> None:
     (folder / name).write_text(text, encoding="utf-8")
     assert problem(folder, EXAMPLES[example], place).startswith(expected)
 
 
-def test_one_label_is_no_task(folder: Path) -> None:
+def test_one_label_is_rejected(folder: Path) -> None:
     (folder / "data/train.tsv").write_text("body\tteam\na\tx\nb\tx\n", encoding="utf-8")
     message = problem(folder, change(0, ("labels: [billing, technical]\n", "")))
     assert (
@@ -356,7 +353,7 @@ def test_one_label_is_no_task(folder: Path) -> None:
     )
 
 
-def test_what_is_odd_is_said(folder: Path, messages: Messages) -> None:
+def test_oddities_are_logged(folder: Path, messages: Messages) -> None:
     text = change(
         0,
         ("[billing, technical]", "[billing, technical, legal]"),
@@ -364,18 +361,19 @@ def test_what_is_odd_is_said(folder: Path, messages: Messages) -> None:
     )
     load(folder, text)
     said = messages().replace(f"{folder}/", "")
-    assert "tickets: no training example is labeled 'legal'; it cannot be learned" in said
+    assert "tickets: no training example has the label 'legal'; it is not learned" in said
     assert "task.yaml: xx: not in the language table" in said
-    assert "task.yaml:5: test.xx: this file is trained on" in said
+    assert "task.yaml:5: test.xx: a training file too" in said
 
 
 def test_answers_are_normalized_by_the_languages_rules(folder: Path) -> None:
     task = load(folder, EXAMPLES[2])
+    assert isinstance(task, SpanTask)
     assert task.normalize("Das «Haus»", "de") == "haus"
     assert task.normalize("Das «Haus»", "tr") == "das «haus»"
 
 
-def test_a_task_of_ones_own_is_learned(folder: Path, make_encoder: MakeEncoder) -> None:
+def test_a_custom_task_is_learned(folder: Path, make_encoder: MakeEncoder) -> None:
     """Two labels that a word decides, trained in two languages at once, tested in a third."""
     random = np.random.default_rng(0)
     for name, size in (("train", 64), ("dev", 32), ("test.de", 64)):
@@ -402,5 +400,5 @@ def test_a_task_of_ones_own_is_learned(folder: Path, make_encoder: MakeEncoder) 
     )  # fmt: skip
     assert len(data.train.examples) == 128
     trained = train_model(task, start, data, task.settings, 0, CPU)
-    scores = judge(task, trained.model, data, start.encoder.config, CPU)
+    scores = evaluate(task, trained.model, data, start.encoder.config, CPU)
     assert scores[-1].values["macro_f1"] > 0.9
