@@ -425,18 +425,13 @@ def make_all(root: Path) -> list[Case]:
     evaluate = ["evaluate", "--model", str(model), "--device", "cpu", "--task", "xnli,tatoeba"]
     evaluate += ["--data", str(run / "corpus/tasks"), "--keep-models", "--limit", "8"]
     evaluate += ["--set", "epochs=1", "--set", "length=32", "--output", "{out}/e"]
-    must(evaluate, root / "evaluated")
-    tuned = next((root / "evaluated").rglob("metaxlm_task.json")).parent
-    predict = ["predict", "--model", str(tuned), "--device", "cpu"]
-    predict += ["--input", str(root / "pairs.tsv"), "--output", "{out}/labels.tsv"]
-    old, empty, whole = root / "old", root / "empty", root / "whole"
+    empty, whole = root / "empty", root / "whole"
     shutil.copytree(root / "base/out", whole)
     return [
         *stages,
         make_text_case(root, text),
         *list_model_cases(root, model, run / "meta/model", target, run),
         Case("evaluate", evaluate, empty),
-        Case("predict", predict, old),
         Case("report", ["report", "{out}/toy"], whole),
         Case("publish", ["publish", "{out}/toy", "{out}/p"], whole),
         Case("publish --add", ["publish", "--add", "{out}/toy", "{out}/p"], make_published(root)),

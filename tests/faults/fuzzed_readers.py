@@ -235,7 +235,7 @@ _REVIEWS = (
     ),
 )
 def _read_pairs(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_labeled_pairs
+    from metaxlm.finetune.readers.texts import read_labeled_pairs
 
     for name in ("plain", "named"):
         read_labeled_pairs(folder / name, ["neutral", "entailment"], {"x": "neutral"}, "en")
@@ -243,14 +243,14 @@ def _read_pairs(folder: Path) -> None:
 
 @_reader("task tags", _files(tagged=_TAGGED))
 def _read_tagged(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_tagged_sentences
+    from metaxlm.finetune.readers.conll import read_tagged_sentences
 
     read_tagged_sentences(folder / "tagged", ["DET", "NOUN", "VERB", "PRON"], "de:")
 
 
 @_reader("task questions", _files(squad__json=json.dumps(_SQUAD, indent=1)))
 def _read_squad(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_questions
+    from metaxlm.finetune.readers.questions import read_questions
 
     read_questions(folder / "squad.json")
     read_questions(folder / "squad.json", is_training=True)
@@ -258,7 +258,7 @@ def _read_squad(folder: Path) -> None:
 
 @_reader("task reviews", _files(reviews=_REVIEWS))
 def _read_reviews(folder: Path) -> None:
-    from metaxlm.finetune.readers import read_reviews
+    from metaxlm.finetune.readers.texts import read_reviews
 
     read_reviews(folder / "reviews")
 
@@ -319,38 +319,12 @@ def _write_own_tasks(folder: Path) -> None:
 
 @_reader("own tasks", _write_own_tasks, weight=2)
 def _read_own_tasks(folder: Path) -> None:
-    from metaxlm.finetune.own_task import load_own_task
+    from metaxlm.finetune.custom import load_custom_task
 
     for path in sorted(folder.glob("*/task.yaml")):
-        task = load_own_task(path)
+        task = load_custom_task(path)
         for file in task.list_files(folder):
             task.read(file)
-
-
-_INPUTS = {
-    "classification": {"tsv": "a b\tc\nd\te\n", "jsonl": '{"first": "a", "second": "b"}\n' * 2},
-    "tagging": {
-        "text": "Ein Hund bellt.\n\nJa\n",
-        "conll": _TAGGED,
-        "conllu": "# x\n1\tEin\n\n1\tJa\n",
-    },
-    "span": {
-        "jsonl": '{"question": "a", "context": "b"}\n{"id": 3, "question": "a", "context": "b"}\n'
-    },
-}
-
-
-@_reader(
-    "prediction inputs",
-    _files(**{f"{k}__{f}": text for k, formats in _INPUTS.items() for f, text in formats.items()}),
-)
-def _read_prediction_inputs(folder: Path) -> None:
-    from metaxlm.finetune.prediction_inputs import open_input, read_inputs
-
-    for kind, formats in _INPUTS.items():
-        for layout in formats:
-            with open_input(str(folder / f"{kind}.{layout}")) as lines:
-                _consume(read_inputs(lines, kind, layout))  # type: ignore[arg-type]
 
 
 @_reader(
@@ -368,7 +342,7 @@ def _read_prediction_inputs(folder: Path) -> None:
     ),
 )
 def _check_data(folder: Path) -> None:
-    from metaxlm.finetune.data_folder import check_data, render
+    from metaxlm.finetune.check import check_data, render
 
     render(check_data(folder))
 

@@ -1,4 +1,4 @@
-"""Small trees of each layout, as people have them, and every way in which they go wrong."""
+"""`metaxlm data check` on small folders of each layout, with everything that may be wrong."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from metaxlm.finetune.data_folder import DATA_SETS, Finding, check_data, content, render
 from rich.console import Console
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune import panx, pawsx, udpos, xnli
+from metaxlm.finetune.check import Finding, check_data, render
+from metaxlm.finetune.data_sets import DATA_SETS
 from metaxlm.languages import task_languages
 
 Published = Callable[[str], Path]
@@ -23,7 +23,8 @@ POS = "I\tPRON\nsee\tVERB\n\nNo\tINTJ\n"
 ENTITIES = "Old\tB-LOC\nTown\tI-LOC\n\nis\tO\n"
 PAIRS = "a b\tc d\tneutral\ne f\tg h\tentailment\n"
 PARAPHRASES = "a b\tc d\t1\ne f\tg h\t0\n"
-REVIEWS = "<items><item><rating>5.0</rating></item>\n<item><rating>1.0</rating></item></items>\n"
+REVIEW = "<item><text>x</text><rating>{}</rating></item>\n"
+REVIEWS = f"<items>{REVIEW.format(5.0)}{REVIEW.format(1.0)}</items>\n"
 
 
 def put(folder: Path, files: dict[str, str | bytes]) -> Path:
@@ -34,12 +35,12 @@ def put(folder: Path, files: dict[str, str | bytes]) -> Path:
     return folder
 
 
-def squad(answers: Sequence[str], prefix: str = "q") -> str:
+def squad(answers: Sequence[str], prefix: str = "1") -> str:
     questions = [
         {"id": f"{prefix}-{k}", "question": "?", "answers": [{"text": text, "answer_start": 0}]}
         for k, text in enumerate(answers)
     ]
-    paragraphs = [{"context": "c", "qas": questions}]
+    paragraphs = [{"context": "abc", "qas": questions}]
     return json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}, indent=1)
 
 
@@ -61,13 +62,6 @@ def show(folder: Path, width: int = 100) -> str:
 def complete_udpos() -> dict[str, str | bytes]:
     tests = {f"udpos/test-{code}.tsv": POS for code in task_languages("udpos")}
     return {"udpos/train-en.tsv": POS, "udpos/dev-en.tsv": POS, **tests}
-
-
-def test_labels_are_those_of_the_tasks() -> None:
-    assert frozenset(udpos.TAGS) == content.UD_TAGS
-    assert frozenset(panx.TAGS) == content.NER_TAGS
-    assert {*xnli.LABELS, *xnli.SYNONYMS} == content.NLI_LABELS
-    assert frozenset(pawsx.LABELS) == content.PARAPHRASE_LABELS
 
 
 def test_empty_folder_names_every_home(tmp_path: Path) -> None:
@@ -111,7 +105,7 @@ class TestPlaces:
         assert finding.reading == "no"
         assert "name the folder tatoeba/ instead of t/" in finding.places[0].usage
 
-    def test_what_is_searched_for_is_used_from_where_one_looked(self, tmp_path: Path) -> None:
+    def test_usage_names_the_searched_folder(self, tmp_path: Path) -> None:
         finding = find(put(tmp_path, {"download/pos/test-de.tsv": POS}), "UD POS")
         assert finding.reading == "yes"
         assert finding.places[0].usage == f"evaluation.data: {tmp_path}"
@@ -123,7 +117,7 @@ class TestPlaces:
         put(tmp_path, {"xquad.de.json": squad("a"), "copy/xquad.de.json": squad("a")})
         assert find(tmp_path, "XQuAD").short == {"test": {"de": (1, 1190)}}
 
-    def test_a_link_in_a_circle(self, tmp_path: Path) -> None:
+    def test_a_circular_link(self, tmp_path: Path) -> None:
         put(tmp_path, {"udpos/test-de.tsv": POS})
         (tmp_path / "udpos" / "again").symlink_to(tmp_path)
         assert len(find(tmp_path, "UD POS").places) == 1
@@ -138,7 +132,7 @@ class TestPlaces:
     def test_other_languages_are_not_opened(self, tmp_path: Path) -> None:
         finding = find(put(tmp_path, {"panx/dev-de.tsv": ENTITIES, "panx/dev-qu.tsv": ""}), "PAN-X")
         assert counts(finding) == {"dev": {"de": 2}}
-        assert finding.damages == ()
+        assert finding.damages == []
         assert finding.notes[-1].endswith("not among the paper's languages: qu")
 
 
@@ -151,7 +145,7 @@ class TestLayouts:
             ({"panx/dev-de.tsv": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "yes"),
             ({"panx_datasets/de/dev": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "yes"),
             (
-                {"ud/UD_German-GSD/de_gsd-ud-test.conllu": "# text = a\n1" + "\t_" * 9 + "\n\n"},
+                {"ud/UD_German-GSD/de_gsd-ud-test.conllu": "# text = a\n1\ta" + "\t_" * 8 + "\n\n"},
                 "UD POS", {"test": {"de": 1}}, "no",
             ),
             ({"xquad/xquad.el.json": squad("ab")}, "XQuAD", {"test": {"el": 2}}, "yes"),
@@ -202,7 +196,7 @@ class TestLayouts:
                     "multinli_1.0/multinli_1.0_train.txt": "gold_label\tsentence1\tsentence2\t"
                     "label1\tlabel2\nneutral\ta\tb\tneutral\n-\ta\tb\tneutral\t\n"
                 },
-                "XNLI", {"train": {"en": 2}}, "yes",
+                "XNLI", {"train": {"en": 1}}, "yes",
             ),
             (
                 {"multinli/multinli.train.en.tsv": "premise\thypo\tlabel\na\tb\tneutral\n"},
@@ -269,7 +263,7 @@ class TestLayouts:
         reading: str,
     ) -> None:
         finding = find(put(tmp_path, files), name)
-        assert finding.damages == ()
+        assert finding.damages == []
         assert counts(finding) == expected
         assert len(finding.places) == 1
         assert finding.reading == reading
@@ -352,18 +346,7 @@ class TestTraps:
         finding = find(put(tmp_path, {"tatoeba/de-en.en": shuffled}), "Tatoeba")
         assert finding.blanked == {}
 
-    def test_csv_quotes(self, tmp_path: Path) -> None:
-        quoted = '"He said ""no"" to it"\tc\tneutral\r\n'
-        finding = find(put(tmp_path, {"xnli/dev-en.tsv": quoted}), "XNLI")
-        assert any("CSV quotes" in note and "dev-en.tsv" in note for note in finding.notes)
-        plain = '"No" and ""yes" or "no"\t"" is empty\tneutral\n'
-        assert find(put(tmp_path, {"xnli/dev-en.tsv": plain}), "XNLI").notes == ()
-
-    def test_placeholder(self, tmp_path: Path) -> None:
-        finding = find(put(tmp_path, {"pawsx/dev-de.tsv": "NS\tb\t1\n"}), "PAWS-X")
-        assert "`NS` instead of a text" in finding.notes[0]
-
-    def test_subset_is_told_apart_from_the_whole(self, tmp_path: Path) -> None:
+    def test_subset_and_whole(self, tmp_path: Path) -> None:
         put(tmp_path, {"squad/train-v1.1-subset.json": squad("ab")})
         finding = find(tmp_path, "SQuAD 1.1")
         assert finding.short == {"train": {"en": (2, 87_599)}}
@@ -371,7 +354,7 @@ class TestTraps:
         put(tmp_path, {"squad/train-v1.1.json": squad("abc")})
         assert counts(find(tmp_path, "SQuAD 1.1")) == {"train": {"en": 3}}
 
-    def test_derived_labels_are_no_test_set(self, tmp_path: Path) -> None:
+    def test_derived_labels_are_not_a_test_set(self, tmp_path: Path) -> None:
         finding = find(put(tmp_path, {"pawsx/test-derived-en.tsv": PARAPHRASES}), "PAWS-X")
         assert counts(finding) == {"test (derived)": {"en": 2}}
         assert "en" in finding.missing["test"]
@@ -397,59 +380,33 @@ class TestDamages:
         ("file", "text", "complaint"),
         [
             ("udpos/dev-en.tsv", "", ":1: the file is empty"),
-            ("udpos/dev-en.tsv", "\n\n", ":1: no sentence"),
             ("udpos/dev-en.tsv", b"a\tX\n\xff\tX\n", ":2: not UTF-8 (byte 0xFF)"),
             ("udpos/dev-en.tsv", "a\tX\nb\tWORD\n", ":2: unknown label 'WORD'"),
-            ("udpos/dev-en.tsv", "a\tX\nb\n", ":2: some words of this sentence have a tag"),
-            ("udpos/dev-en.tsv", "a\tX\tX\n", ":1: found 3 columns"),
-            ("udpos/dev-en.tsv", "a\tX\n\0\0\tX\n", ":2: NUL characters"),
             ("udpos/dev-en.tsv", "version https://git-lfs.github.com/spec/v1\n", ":1: a Git LFS"),
-            ("xnli/dev-en.tsv", "a\tb\tneutral\nc\td\n", ":2: found 2 columns"),
             ("xnli/dev-en.tsv", "a\tb\tneutral\nc\td\tno\n", ":2: unknown label 'no'"),
-            ("xnli/dev-en.tsv", "a\tb\tneutral\n\td\tneutral\n", ":2: a text is empty"),
-            ("xnli/dev-en.tsv", "one column\n", ":1: found 1 columns"),
-            ("mnli/train.tsv", "premise\thypothesis\tlabel\n", ":1: a header and nothing"),
             ("xquad/xquad.de.json", squad("ab")[:-20], ": not valid JSON"),
-            ("xquad/xquad.de.json", '{"data": [{"x": 1}]}', "not in SQuAD's format"),
-            ("xquad/xquad.de.json", '[1, "a"]', "not in SQuAD's format"),
-            ("xquad/xquad.de.json", '{"data": []}', ":1: no question"),
-            ("xquad/xquad.de.json", b'{"data":\n "\xff"}', ":2: not UTF-8"),
-            ("cls/de/dvd/test.review", "<items>\n<item><rating>5\n", ":2: does not end with"),
+            ("xquad/xquad.de.json", '[1, "a"]', "not of SQuAD's form"),
             ("cls/de/dvd/test.review", "<items>\n</items>\n", ":1: no <item>"),
-            (
-                "cls/de/dvd/test.review",
-                "<items>\n<item><rating>3.0</rating></item></items>\n",
-                ":2: rating '3.0', expected 1, 2, 4 or 5",
-            ),
-            ("tatoeba/tatoeba.deu-eng.deu", "x\n", ": tatoeba.deu-eng.eng is not beside it"),
-            ("wordalign/de-en/test.de", "x\n", ": test.en is not beside it"),
-            ("muse/en-de.txt", "the die\nthe\n", ":2: not a word and its translation"),
+            ("tatoeba/tatoeba.deu-eng.deu", "x\n", "tatoeba.deu-eng.eng: no such file"),
+            ("wordalign/de-en/test.de", "x\n", "test.en: no such file"),
+            ("muse/en-de.txt", "the\n", ": 1 line is not a word pair"),
             ("20231101.de/a.parquet", "PAR1", ": cannot be read"),
             ("dewiki-latest-pages-articles.xml.bz2", "<html>", ": does not start as a .bz2"),
         ],
-    )  # fmt: skip
+    )
     def test_named_with_file_and_line(
         self, tmp_path: Path, file: str, text: str | bytes, complaint: str
     ) -> None:
         put(tmp_path, {file: text})
         damaged = [f for f in check_data(tmp_path).findings if f.damages]
         assert [finding.status for finding in damaged] == ["damaged"]
-        assert str(tmp_path / file) in damaged[0].damages[0]
+        assert str((tmp_path / file).parent) in damaged[0].damages[0]
         assert complaint in damaged[0].damages[0]
 
     def test_a_damaged_file_is_not_missing(self, tmp_path: Path) -> None:
         files = {**complete_udpos(), "udpos/test-yo.tsv": ""}
         finding = find(put(tmp_path, files), "UD POS")
         assert (finding.status, finding.missing) == ("damaged", {})
-
-    def test_sides_of_different_length(self, tmp_path: Path) -> None:
-        sides = {"t/tatoeba.deu-eng.deu": "x\ny\n", "t/tatoeba.deu-eng.eng": "1\n"}
-        assert "2 lines, but" in find(put(tmp_path, {**sides}), "Tatoeba").damages[0]
-
-    def test_links_of_another_release(self, tmp_path: Path) -> None:
-        files = {"test.de": "x\ny\n", "test.en": "a\nb\n", "alignv2.txt": "1 1 1 S\n"}
-        put(tmp_path / "wordalign" / "de-en", {**files})
-        assert "links of 1 sentences" in find(tmp_path, "Word alignment").damages[0]
 
     def test_a_broken_link(self, tmp_path: Path) -> None:
         (tmp_path / "xnli").mkdir()
@@ -466,34 +423,6 @@ class TestDamages:
         text = show(tmp_path, 400)
         assert text.count("the file is empty") == 5
         assert "and 30 more files" in text
-
-
-class TestOutput:
-    def test_words_that_look_like_odd_lines(self, tmp_path: Path) -> None:
-        """WikiAnn has a byte order mark as a word, and `#` is a word, not a comment."""
-        odd = "\ufeffa\tO\n\ufeff\tO\n\n#\tO\r\n\r\n\r\nb\tO"
-        finding = find(put(tmp_path, {"panx/dev-ta.tsv": odd}), "PAN-X")
-        assert counts(finding) == {"dev": {"ta": 3}}
-
-    def test_quick_and_careful_counting_agree(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path = tmp_path / "a.tsv"
-        odd = "\ufeffa\tX\n\ufeff\tX\n\nb\tX\n"
-        for text in (
-            odd,
-            POS,
-            f"\n{POS}\n\n",
-            POS.replace("\n", "\r\n"),
-            "a\nb\n\nc",
-            POS.rstrip(),
-        ):
-            path.write_bytes(text.encode())
-            quick = content.count_tagged(path, content.UD_TAGS)
-            with monkeypatch.context() as patch:
-                patch.setattr(content, "_LARGEST_AT_ONCE", 0)
-                assert content.count_tagged(path, content.UD_TAGS) == quick
-            assert quick.examples == {content.MANY: 2}
 
     def test_json(self, tmp_path: Path) -> None:
         put(tmp_path, {"xnli/dev-de.tsv": PAIRS, "xnli/test-de.tsv": "a\tb\n"})
@@ -512,12 +441,6 @@ class TestOutput:
         assert " ".join(" ".join(lines[-3:]).split()).endswith(
             f"1 complete, {len(DATA_SETS) - 1} missing"
         )
-
-    def test_watch_sees_each_file(self, tmp_path: Path) -> None:
-        seen: list[Path] = []
-        put(tmp_path, {"xnli/dev-de.tsv": PAIRS, "README.md": "x"})
-        check_data(tmp_path, seen.append)
-        assert seen == [tmp_path / "xnli" / "dev-de.tsv"]
 
 
 class TestPublished:
