@@ -341,9 +341,8 @@ def write_inputs(root: Path, lines: Sequence[str]) -> None:
         "a.txt": first,
         "b.txt": second,
         "pairs.txt": [" ||| ".join(pair) for pair in zip(first, second, strict=True)],
-        "pairs.tsv": ["\t".join(pair) for pair in zip(first, second, strict=True)],
     }
-    for name in ("v.npy", "v.parquet", "found.tsv", "links.txt", "page.html", "labels.tsv"):
+    for name in ("v.npy", "v.parquet", "found.tsv", "links.txt", "page.html"):
         contents[f"old/{name}"] = ["what was there before"]
     for name in ("old", "empty"):
         (root / name).mkdir()

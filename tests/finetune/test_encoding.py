@@ -127,7 +127,7 @@ def test_only_long_texts_are_truncated_and_counted(
     assert encoded.num_truncated == 1
     assert encoded.ids[1].tolist() == [*whole[:59], whole[-1]]
     assert encoded.ids[1].dtype == np.int32
-    # Whoever uses the tokenizer afterwards gets the whole text.
+    # The next caller of the tokenizer gets the whole text.
     assert any_tokenizer.backend_tokenizer.encode(long).ids == whole
 
 

@@ -129,7 +129,7 @@ def read_reviews(path: Path) -> Examples[LabeledText]:
     """Read Webis-CLS-10's `<item>`s: the summary and the text after it, labeled by the rating.
 
     Patterns instead of an XML parser tolerate a bare `&`. Entities are unescaped twice, because the
-    release has thousands that were escaped twice (`&amp;quot;`). A missing rating is no label.
+    release has thousands that were escaped twice (`&amp;quot;`). A missing rating gives no label.
     """
     content = "\n".join(read_lines(path))
     reviews: list[LabeledText] = []
