@@ -11,13 +11,10 @@ import pytest
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.data_sets import (
     AMAZON,
-    FINETUNING_SETS,
     MLQA,
-    PANX,
     PAWSX,
     SQUAD,
     TYDIQA,
-    UDPOS,
     XNLI,
     XQUAD,
 )
@@ -44,53 +41,6 @@ def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
         (str(file.path.relative_to(folder)), file.split, file.variant, file.language)
         for file in find_files(folder, data_set)
     }
-
-
-@pytest.mark.parametrize(
-    ("data_set", "name", "split", "language"),
-    [
-        (UDPOS, "download/udpos/test-yo.tsv", "test", "yo"),
-        (UDPOS, "ud-pos/dev-zh.tsv", "dev", "zh"),
-        (PANX, "panx/train-en.tsv", "train", "en"),
-        (PANX, "mmner/en/train", "train", "en"),
-        (XQUAD, "xquad/xquad.el.json", "test", "el"),
-        (MLQA, "mlqa/MLQA_V1/test/test-context-hi-question-hi.json", "test", "hi"),
-        (TYDIQA, "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.te.dev.json", "dev", "te"),
-        (TYDIQA, "tydiqa/dev/tydiqa.bn.dev.json", "dev", "bn"),
-        (TYDIQA, "tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-swahili.json", "dev", "sw"),
-        (TYDIQA, "tydiqa-goldp-v1.1-train.json", "train", MANY),
-        (SQUAD, "squad/train-v1.1.json", "train", "en"),
-        (XNLI, "xnli/train-en.tsv", "train", "en"),
-        (XNLI, "mnli/anything_train.tsv", "train", "en"),
-        (XNLI, "XNLI-1.0/xnli.test.tsv", "test", MANY),
-        (XNLI, "XNLI-MT-1.0/multinli/multinli.train.en.tsv", "train", "en"),
-        (XNLI, "multinli_1.0/multinli_1.0_train.txt", "train", "en"),
-        (PAWSX, "pawsx/dev-ko.tsv", "dev", "ko"),
-        (PAWSX, "x-final/en/train.tsv", "train", "en"),
-        (PAWSX, "x-final/ja/test_2k.tsv", "test", "ja"),
-        (AMAZON, "cls/jp/dvd/test.review", "dvd test", "ja"),
-        (AMAZON, "cls-acl10-unprocessed/de/music/train.review", "music train", "de"),
-    ],
-)
-def test_layouts(tmp_path: Path, data_set: DataSet, name: str, split: str, language: str) -> None:
-    assert find(touch(tmp_path, name), data_set) == {(name, split, "", language)}
-    others = [known for known in FINETUNING_SETS if known is not data_set]
-    assert [find(tmp_path, known) for known in others] == [set()] * len(others)
-
-
-@pytest.mark.parametrize(
-    ("data_set", "name"),
-    [
-        (UDPOS, "UD_German-GSD/de_gsd-ud-test.conllu"),  # not read: XTREME joins fused words
-        (MLQA, "test/test-context-de-question-en.json"),
-        (SQUAD, "train-v2.0.json"),
-        (AMAZON, "cls/de/dvd/unlabeled.review"),
-        (PAWSX, "x-final/fr/translated_train.tsv"),
-        (XNLI, "xnli/.hidden/xnli/dev-de.tsv"),
-    ],
-)
-def test_other_files(tmp_path: Path, data_set: DataSet, name: str) -> None:
-    assert find(touch(tmp_path, name), data_set) == set()
 
 
 def test_the_whole_and_the_official_file_are_preferred(tmp_path: Path) -> None:

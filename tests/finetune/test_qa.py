@@ -210,46 +210,6 @@ def test_published_answers_are_exact_to_the_character(
         assert task.score(examples, predictions, language) == {"f1": 1, "em": 1}
 
 
-@PUBLISHED
-def test_published_answers_are_found_in_windows(
-    published: Callable[[str], Path], task: AnyTask, archives: tuple[str, ...], num_files: int
-) -> None:
-    """With the paper's settings an answer is found in whole tokens, unless it has over 30."""
-    for _, examples in read_sample(published, task, archives):
-        texts = [text for e in examples for text in (e.context, e.question)]
-        found = task.featurize(examples, make_tokenizer_for(texts, has_words=True), task.settings)
-        predictions = task.decode(examples, found.features, point_at_answers(found.features))
-        whole: dict[int, str] = {}
-        for window in found.features:
-            start, end = window.labels.tolist()
-            assert len(window.ids) <= 384 and window.offsets is not None
-            if start > 0 and end - start < 30:
-                place = slice(window.offsets[start, 0], window.offsets[end, 1])
-                whole[window.example] = examples[window.example].context[place].strip()
-        assert len(whole) > 0.7 * len(examples)
-        assert {index: predictions[index] for index in whole} == whole
-        for example, prediction in zip(examples, predictions, strict=True):
-            assert prediction and prediction in example.context
-        for index, text in whole.items():
-            assert examples[index].answers[0].text.strip() in text
-
-
-@PUBLISHED
-def test_baselines_answer_with_parts_of_the_context(
-    published: Callable[[str], Path], task: AnyTask, archives: tuple[str, ...], num_files: int
-) -> None:
-    samples = read_sample(published, task, archives)
-    train = samples[0][1]
-    for language, examples in samples:
-        for answers in (
-            task.answer_majority(train, examples),
-            task.answer_randomly(train, examples, generator(0, "chance")),
-        ):
-            pairs = zip(examples, answers, strict=True)
-            assert all(answer and answer in example.context for example, answer in pairs)
-            assert task.score(examples, answers, language)["f1"] < 0.35
-
-
 def make_window(
     first: int, size: int, *, head: int = 3, starts: set[int] | None = None, example: int = 0
 ) -> Window:
@@ -325,53 +285,6 @@ def place(window: Window, *, start: dict[int, float], end: dict[int, float]) -> 
 
 def answer(window: Window, scores: npt.NDArray[np.float32]) -> str:
     return find_answers([QUESTION], [window], [scores])[0]
-
-
-def test_only_tokens_of_the_context_answer() -> None:
-    window = make_window(0, 5)
-    scores = place(window, start={0: 9, 2: 9, 4: 1, 8: 9}, end={0: 9, 2: 9, 5: 1, 8: 9})
-    assert answer(window, scores) == "001 002"
-
-
-def test_an_answer_has_at_most_thirty_tokens() -> None:
-    window = make_window(0, 60)
-    longest = place(window, start={3: 5}, end={32: 5})
-    assert answer(window, longest).split()[-1] == "029"
-    too_long = place(window, start={3: 5}, end={33: 5, 4: 1})
-    assert answer(window, too_long) == "000 001"
-
-
-def test_an_answer_does_not_end_before_it_starts() -> None:
-    window = make_window(0, 5)
-    assert answer(window, place(window, start={6: 5, 3: 1}, end={4: 5, 6: 0})) == "000 001"
-
-
-def test_only_twenty_starts_and_ends_are_combined() -> None:
-    """The 21st start has the best sum with an end that is too far for the others."""
-    window = make_window(0, 100)
-    scores = np.full((len(window.ids), 2), -50, dtype=np.float32)
-    scores[3:23, 0] = np.arange(20, 0, -1)
-    scores[90, 0] = 0.5
-    scores[95, 1] = 100
-    scores[3:22, 1] = 1
-    assert answer(window, scores) == "000"
-    scores[22, 0] = 0.25
-    assert answer(window, scores) == "087 088 089 090 091 092"
-
-
-def test_an_answer_starts_in_the_window_with_most_context() -> None:
-    first, second = make_window(0, 10, starts=set(range(7))), make_window(5, 10, starts={7, 8, 9})
-    scores = [place(first, start={11: 9, 4: 1}, end={11: 9, 4: 1}), place(second, start={}, end={})]
-    assert find_answers([QUESTION], [first, second], scores) == ["001 002 003 004 005 006 007 008"]
-
-
-def test_the_best_window_wins_and_the_first_of_equals() -> None:
-    windows = [make_window(0, 5), make_window(20, 5), make_window(40, 5)]
-    scores = [
-        place(w, start={4: value}, end={4: value})
-        for w, value in zip(windows, (1, 3, 3), strict=True)
-    ]
-    assert find_answers([QUESTION], windows, scores) == ["021"]
 
 
 def test_sums_are_exact() -> None:

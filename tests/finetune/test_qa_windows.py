@@ -186,24 +186,6 @@ def test_labels_are_the_ends_of_the_answer(
             assert window.labels.tolist() == [0, 0]
 
 
-def test_a_part_of_the_answer_is_not_labeled(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    """With a window at every token, some begin and some end in the middle of the answer."""
-    context, answer = f"{LINES['de']} {LINES['en']}", "grünen Hügel"
-    start, end = context.index(answer), context.index(answer) + len(answer)
-    kinds = set()
-    for window in split([ask(context, answer)], any_tokenizer, 40, 1):
-        assert window.offsets is not None
-        shown = {place for a, b in window.offsets.tolist() for place in range(a, b)}
-        num_shown = len(shown & set(range(start, end)) - {context.index(" ", start)})
-        first, last = window.labels.tolist()
-        kinds.add((num_shown == len(answer) - 1, start in shown, end - 1 in shown, first > 0))
-        if first > 0:
-            assert context[window.offsets[first, 0] : window.offsets[last, 1]].strip() == answer
-        else:
-            assert (first, last) == (0, 0) and num_shown < len(answer)
-    assert (True, True, True, True) in kinds and (False, False, True, False) in kinds
-
-
 def test_the_first_answer_with_a_place_trains(tokenizer: PreTrainedTokenizerBase) -> None:
     context = LINES["en"]
     hill, house = (Answer(word, context.index(word)) for word in ("hill", "house"))
@@ -248,14 +230,6 @@ def test_dropped_marks_belong_to_the_letter_before() -> None:
     assert window.offsets[window.labels[1], 1] == 3
 
 
-def test_tokens_of_white_space_have_no_characters() -> None:
-    (window,) = split([ask("house\t\t hill")], make_tokenizer("byte_bpe"), 64)
-    assert window.offsets is not None
-    places = window.offsets[window.offsets[:, 0] >= 0]
-    texts = ["house\t\t hill"[start:end] for start, end in places.tolist()]
-    assert "" in texts and all(text == text.strip() for text in texts)
-
-
 def test_long_questions_are_truncated_with_a_notice(tokenizer: PreTrainedTokenizerBase) -> None:
     question = " ".join(TEXT[:3])
     ids = tokenizer(question, add_special_tokens=False)["input_ids"]
@@ -288,12 +262,6 @@ def test_short_sequences_still_show_every_token(any_tokenizer: PreTrainedTokeniz
 def test_no_notice_if_nothing_is_truncated(tokenizer: PreTrainedTokenizerBase) -> None:
     assert make_windows([ask(LINES["en"])], tokenizer, length=384, stride=128).notice == ""
     assert make_windows([], tokenizer, length=384, stride=128).features == []
-
-
-def test_a_context_that_the_tokenizer_drops_is_one_window() -> None:
-    (window,) = split([ask("\u0000\u0001", "\u0001")], make_tokenizer("bert"), 64)
-    assert window.labels.tolist() == [IGNORED, IGNORED]
-    assert window.offsets is not None and (window.offsets == -1).all()
 
 
 def test_bad_lengths_and_tokenizers_are_rejected(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable
@@ -32,8 +31,8 @@ from metaxlm.finetune.readers.texts import (
     read_rows,
 )
 from metaxlm.languages import LANGUAGES, task_languages
+from tests.finetune.readers.files import Published, refuse, write
 
-Published = Callable[[str], Path]
 Messages = Callable[[], str]
 
 read_pairs = partial(read_labeled_pairs, labels=NLI_LABELS)
@@ -44,16 +43,6 @@ NEUTRAL = LabeledText("a", "b", "neutral")
 EXPECTED = [(("Ada", "sleeps"), ("B-PER", "O")), (("in", "Rome"), ("O", "B-LOC"))]
 REST = "\t_" * 6
 ITEM = "<item><summary>Good\n</summary><rating>{}</rating><text>{}</text></item>"
-
-
-def write(path: Path, text: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
-
-
-def reject(message: str) -> pytest.RaisesExc[MetaXLMError]:
-    return pytest.raises(MetaXLMError, match="^" + re.escape(message) + "$")
 
 
 def reviews(*items: str) -> str:
@@ -128,9 +117,9 @@ def test_broken_file(
 def test_lines_end_with_lf_or_crlf_only(tmp_path: Path) -> None:
     path = write(tmp_path / "a", "\ufeffone\r\ntwo\u2028still \x85two\n\nlast".encode())
     assert read_lines(path) == ["one", "two\u2028still \x85two", "", "last"]
-    with reject(f"{tmp_path / 'b'}: no such file"):
+    with refuse(f"{tmp_path / 'b'}: no such file"):
         read_lines(tmp_path / "b")
-    with reject(f"{tmp_path}: a folder; give a file"):
+    with refuse(f"{tmp_path}: a folder; give a file"):
         read_lines(tmp_path)
 
 
@@ -161,7 +150,7 @@ class TestPairs:
         path = write(tmp_path / "a.tsv", f"{header}de\tneutral\tx\ty\nzh\tneutral\ta\tb\n")
         assert read_pairs(path, language="zh").items == [NEUTRAL]
         assert read_pairs(path).languages == ("de", "zh")
-        with reject(f"{path}:1: a header and no line of 'fr'; restore the file"):
+        with refuse(f"{path}:1: a header and no line of 'fr'; restore the file"):
             read_pairs(path, language="fr")
 
     @pytest.mark.parametrize(
@@ -425,22 +414,22 @@ class TestTatoeba:
 
     def test_missing_and_broken_files(self, tmp_path: Path) -> None:
         folder = tmp_path / "tatoeba"
-        with reject(f"{folder}: no such folder; unpack the task's data there"):
+        with refuse(f"{folder}: no such folder; unpack the task's data there"):
             read_tatoeba(tmp_path, "de")
         write_tatoeba(tmp_path, "cmn", "你好\n")
-        with reject(f"{folder / 'tatoeba.deu-eng.deu'}: no such file; found here: zh"):
+        with refuse(f"{folder / 'tatoeba.deu-eng.deu'}: no such file; found here: zh"):
             read_tatoeba(tmp_path, "de")
         path = write_tatoeba(tmp_path, "deu", "eins\nzwei\n", "one\n")
         english = path.with_suffix(".eng")
-        with reject(
+        with refuse(
             f"{path}:2: has 2 lines, {english.name} has 1; parallel files need equally many"
         ):
             read_tatoeba(tmp_path, "de")
         write_tatoeba(tmp_path, "deu", "eins\nzwei\n", "one\n \n")
-        with reject(f"{english}:2: the line is empty; every line is a sentence"):
+        with refuse(f"{english}:2: the line is empty; every line is a sentence"):
             read_tatoeba(tmp_path, "de")
         english.unlink()
-        with reject(f"{english}: no such file"):
+        with refuse(f"{english}: no such file"):
             read_tatoeba(tmp_path, "de")
 
     def test_published(self, published: Published) -> None:
@@ -510,12 +499,12 @@ class TestWordAlignment:
     )  # fmt: skip
     def test_broken_links(self, tmp_path: Path, links: str, message: str) -> None:
         path = write_alignment(tmp_path, links)
-        with reject(f"{path}:{message}"):
+        with refuse(f"{path}:{message}"):
             read_word_alignment(tmp_path, "de")
 
     def test_missing_pair(self, tmp_path: Path) -> None:
         write_alignment(tmp_path, "1 1 1 S\n2 1 1 S\n")
-        with reject(f"{tmp_path / 'wordalign' / 'hi-en'}: no such file; found here: de-en"):
+        with refuse(f"{tmp_path / 'wordalign' / 'hi-en'}: no such file; found here: de-en"):
             read_word_alignment(tmp_path, "hi")
 
     def test_published(self, published: Published, messages: Messages) -> None:
