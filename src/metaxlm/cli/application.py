@@ -298,9 +298,11 @@ def data_check(
     """List the data sets in a folder, what is missing or broken, and where to get it."""
     import json
 
+    from metaxlm.cli.standard_output import keep_output_clean
     from metaxlm.finetune.check import check_data, render
 
-    found = check_data(folder)
+    with keep_output_clean("-" if as_json else None):
+        found = check_data(folder)
     if as_json:
         typer.echo(json.dumps(found.describe(), indent=2, ensure_ascii=False))
     else:

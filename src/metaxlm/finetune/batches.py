@@ -263,12 +263,8 @@ def takes_packed(model: nn.Module, device: torch.device) -> bool:
     """Return whether a model takes packed sequences: an encoder of ours, where its kernels run."""
     if not isinstance(model, TaskModel) or not isinstance(model.encoder, Encoder):
         return False
-    return device.type == "cpu" or runs_fused(model.encoder, device)
-
-
-def runs_fused(encoder: Encoder, device: torch.device) -> bool:
-    """Return whether the fused kernels compute an encoder on a device."""
-    return fused.is_available(device) and fused.fits(encoder.config)
+    has_kernels = fused.is_available(device) and fused.fits(model.encoder.config)
+    return device.type == "cpu" or has_kernels
 
 
 def compute_logits(model: nn.Module, batch: Batch, is_even: bool) -> Tensor:

@@ -28,7 +28,6 @@ from metaxlm.finetune.task import (
     Baselines,
     DataFile,
     Dataset,
-    Features,
     Logits,
     Tally,
     TaskData,
@@ -91,29 +90,6 @@ def score_dataset(
     return task.score(gold, answers, data.file.language)
 
 
-def predict_logits(
-    model: nn.Module, features: Sequence[Features], config: EncoderConfig, device: torch.device
-) -> list[Logits]:
-    """Return the logits of each sequence in order, computed in batches of similar lengths."""
-    if not features:
-        return []
-    table = FeatureTable(features, config, device)
-    lengths = table.lengths
-    found: dict[int, Logits] = {}
-    is_packed = takes_packed(model, device)
-    with evaluating(model):
-        for batch in plan_batches(lengths, EVALUATION_TOKENS[device.type]):
-            rows_B, sizes = torch.tensor(batch).to(device), [lengths[k] for k in batch]
-            if is_packed:
-                packed = table.pack(rows_B, round_total(sum(sizes), device))
-                logits = compute_packed(model, packed)
-            else:
-                longest, is_even = sizes[0], sizes[0] == sizes[-1]
-                logits = compute_logits(model, table.gather(rows_B, longest), is_even)
-            found |= zip(batch, split_logits(logits, sizes), strict=True)
-    return [found[k] for k in range(len(features))]
-
-
 def _evaluate_file(
     task: AnyTask,
     model: nn.Module,
@@ -163,8 +139,23 @@ def _predict(
     config: EncoderConfig,
     device: torch.device,
 ) -> list[Any]:
-    logits = predict_logits(model, data.features, config, device)
-    return task.decode(data.examples, data.features, logits)
+    """Return one prediction per example, computed in batches of similar lengths."""
+    found: dict[int, Logits] = {}
+    is_packed = takes_packed(model, device)
+    table = FeatureTable(data.features, config, device)
+    lengths = table.lengths
+    with evaluating(model):
+        for batch in plan_batches(lengths, EVALUATION_TOKENS[device.type]):
+            rows_B, sizes = torch.tensor(batch).to(device), [lengths[k] for k in batch]
+            if is_packed:
+                packed = table.pack(rows_B, round_total(sum(sizes), device))
+                logits = compute_packed(model, packed)
+            else:
+                longest, is_even = sizes[0], sizes[0] == sizes[-1]
+                logits = compute_logits(model, table.gather(rows_B, longest), is_even)
+            found |= zip(batch, split_logits(logits, sizes), strict=True)
+    ordered = [found[k] for k in range(len(lengths))]
+    return task.decode(data.examples, data.features, ordered)
 
 
 def _keep_labeled(data: Dataset, predictions: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,15 +30,8 @@ if TYPE_CHECKING:
     from metaxlm.model.heads import HeadKind
 
 
-class Labelable(Protocol):
-    """An example whose right answer may be unknown, as in published test sets."""
-
-    @property
-    def is_labeled(self) -> bool:
-        """Whether the right answer is known."""
-
-
-Example = TypeVar("Example", bound=Labelable)
+Example = TypeVar("Example")
+"""Has a property `is_labeled`: published test sets often have no labels."""
 Prediction = TypeVar("Prediction")
 
 Logits = npt.NDArray[np.float32]
