@@ -41,7 +41,7 @@ def test_the_papers_tasks_in_its_order() -> None:
     assert list(found.items()) == list(PAPER.items())
     assert all(task.name == name for name, task in TASKS.items())
     assert [task.title for task in TASKS.values()][:7] == [
-        *("POS", "NER", "XQuAD", "MLQA", "TyDiQA", "XNLI", "PAWS-X"),
+        *("POS", "NER", "XQuAD", "MLQA", "TyDiQA", "XNLI", "PAWS-X")
     ]
     assert [task.metric for task in TASKS.values()] == ["f1"] * 5 + ["accuracy"] * 5
     for name, task in TASKS.items():
@@ -55,7 +55,7 @@ def test_the_papers_tasks_in_its_order() -> None:
 def test_lists_and_groups() -> None:
     assert find_tasks("xnli") == ["xnli"]
     assert find_tasks(" amazon , xnli,amazon-dvd,") == [
-        *("amazon-books", "amazon-dvd", "amazon-music", "xnli"),
+        *("amazon-books", "amazon-dvd", "amazon-music", "xnli")
     ]
     assert find_tasks("xtreme,amazon") == list(TASKS)
 

@@ -45,11 +45,7 @@ class TestFeatures:
         ("task", "second", "noun"), [(TASK, "we", "pairs"), (REVIEWS, None, "texts")]
     )
     def test_truncation_gives_a_notice(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        task: AnyTask,
-        second: str | None,
-        noun: str,
+        self, tokenizer: PreTrainedTokenizerBase, task: AnyTask, second: str | None, noun: str
     ) -> None:
         texts = [LabeledText("we", second, None), LabeledText(" ".join(TEXT), second, None)]
         encoded = task.featurize(texts, tokenizer, settings(30))

@@ -41,9 +41,7 @@ def list_rows(flat: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
     return [row.tolist() for row in np.split(flat, np.cumsum(lengths)[:-1])]
 
 
-def test_pieces_and_words_are_those_of_one_sentence(
-    any_tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_pieces_and_words_are_those_of_one_sentence(any_tokenizer: PreTrainedTokenizerBase) -> None:
     sentences = [*(line.split() for line in TEXT), *ODD, TEXT[0].split()]
     pieces = tokenize_flat(any_tokenizer, sentences)
     expected = [tokenize_words(any_tokenizer, [sentence])[0] for sentence in sentences]
@@ -117,9 +115,7 @@ def test_pairs_follow_the_tokenizers_template(any_tokenizer: PreTrainedTokenizer
     assert encoded.num_truncated == 0
 
 
-def test_only_long_texts_are_truncated_and_counted(
-    any_tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_only_long_texts_are_truncated_and_counted(any_tokenizer: PreTrainedTokenizerBase) -> None:
     long = " ".join(TEXT)
     whole = any_tokenizer(long)["input_ids"]
     assert len(whole) > 60

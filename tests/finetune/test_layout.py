@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.data_sets import (
-    AMAZON,
-    MLQA,
-    PAWSX,
-    SQUAD,
-    TYDIQA,
-    XNLI,
-    XQUAD,
-)
+from metaxlm.finetune.data_sets import AMAZON, MLQA, PAWSX, SQUAD, TYDIQA, XNLI, XQUAD
 from metaxlm.finetune.layout import MANY, SPLITS, DataSet, Match, find_files, list_data_files
 from metaxlm.finetune.task import DataFile
 

@@ -169,11 +169,7 @@ def make_tokenizer_for(texts: Sequence[str], *, has_words: bool) -> PreTrainedTo
 
 PUBLISHED = pytest.mark.parametrize(
     ("task", "archives", "num_files"),
-    [
-        (TASK, ("squad", "xquad"), 12),
-        (MLQA, ("squad", "mlqa"), 8),
-        (TYDIQA, ("tydiqa",), 10),
-    ],
+    [(TASK, ("squad", "xquad"), 12), (MLQA, ("squad", "mlqa"), 8), (TYDIQA, ("tydiqa",), 10)],
     ids=["xquad", "mlqa", "tydiqa"],
 )
 

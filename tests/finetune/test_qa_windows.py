@@ -39,9 +39,7 @@ def split(
 
 
 @pytest.fixture
-def untruncated(
-    any_tokenizer: PreTrainedTokenizerBase,
-) -> Iterator[PreTrainedTokenizerBase]:
+def untruncated(any_tokenizer: PreTrainedTokenizerBase) -> Iterator[PreTrainedTokenizerBase]:
     """A tokenizer whose truncation is reset after the test."""
     yield any_tokenizer
     any_tokenizer.backend_tokenizer.no_truncation()

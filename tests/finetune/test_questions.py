@@ -45,8 +45,7 @@ def test_questions_have_their_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "blanked",
-    [{"answers": [{"text": "", "answer_start": 0}]}, {"answers": []}, {"answers": None}],
+    "blanked", [{"answers": [{"text": "", "answer_start": 0}]}, {"answers": []}, {"answers": None}]
 )
 def test_blanked_answers(tmp_path: Path, blanked: dict[str, Any]) -> None:
     """The first form is what XTREME's script leaves."""

@@ -23,15 +23,7 @@ from metaxlm.finetune.batches import (
     split_logits,
     takes_packed,
 )
-from metaxlm.finetune.task import (
-    AnyTask,
-    Baselines,
-    DataFile,
-    Dataset,
-    Logits,
-    Tally,
-    TaskData,
-)
+from metaxlm.finetune.task import AnyTask, Baselines, DataFile, Dataset, Logits, Tally, TaskData
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.progress import track
 from metaxlm.randomness import generator
@@ -61,11 +53,7 @@ class FileScores:
 
 
 def evaluate(
-    task: AnyTask,
-    model: nn.Module,
-    data: TaskData,
-    config: EncoderConfig,
-    device: torch.device,
+    task: AnyTask, model: nn.Module, data: TaskData, config: EncoderConfig, device: torch.device
 ) -> tuple[FileScores, ...]:
     """Score a model on every dev and test file."""
     scores: list[FileScores] = []
@@ -78,11 +66,7 @@ def evaluate(
 
 
 def score_dataset(
-    task: AnyTask,
-    model: nn.Module,
-    data: Dataset,
-    config: EncoderConfig,
-    device: torch.device,
+    task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
 ) -> dict[str, float]:
     """Return the scores on the labeled examples of one set."""
     predictions = _predict(task, model, data, config, device)
@@ -133,11 +117,7 @@ def compute_baselines(
 
 
 def _predict(
-    task: AnyTask,
-    model: nn.Module,
-    data: Dataset,
-    config: EncoderConfig,
-    device: torch.device,
+    task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
 ) -> list[Any]:
     """Return one prediction per example, computed in batches of similar lengths."""
     found: dict[int, Logits] = {}

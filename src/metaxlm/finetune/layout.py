@@ -200,9 +200,7 @@ def _choose(matches: Sequence[Match], name: str) -> Match:
 
 
 def list_data_files(
-    files: Iterable[Match],
-    splits: Mapping[str, Split] = SPLITS,
-    languages: Sequence[str] = (),
+    files: Iterable[Match], splits: Mapping[str, Split] = SPLITS, languages: Sequence[str] = ()
 ) -> list[DataFile]:
     """Return the files of a task, by the splits that it uses.
 

@@ -73,10 +73,7 @@ class SpanTask(Task[Question, str]):
         return compute_cross_entropy(scores_BL2, labels)
 
     def decode(
-        self,
-        examples: Sequence[Question],
-        features: Sequence[Features],
-        logits: Sequence[Logits],
+        self, examples: Sequence[Question], features: Sequence[Features], logits: Sequence[Logits]
     ) -> list[str]:
         """Return the best answer over all windows of each question."""
         return find_answers(examples, features, logits)

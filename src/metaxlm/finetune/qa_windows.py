@@ -71,11 +71,7 @@ class _Template:
 
 
 def make_windows(
-    questions: Sequence[Question],
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    length: int,
-    stride: int,
+    questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, *, length: int, stride: int
 ) -> FeatureSet:
     """Turn questions into windows of at most `length` tokens, in order."""
     if not questions:
