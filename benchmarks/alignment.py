@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metaxlm.data.demo import write_phrasebook
-from metaxlm.finetune.readers.alignments import read_word_alignment
+from metaxlm.finetune.readers.parallel import read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.pretrain.distributed import choose_device

@@ -35,13 +35,11 @@ from torch import nn
 
 from metaxlm.analysis.stats import deviation
 from metaxlm.data.demo import write_phrasebook
-from metaxlm.finetune.batches import shuffle_batches
-from metaxlm.finetune.finetune import train_model
-from metaxlm.finetune.finetune_step import make_groups
-from metaxlm.finetune.forward import round_total, takes_packed
-from metaxlm.finetune.judging import score_dataset
-from metaxlm.finetune.registry import TASKS
-from metaxlm.finetune.task_data import Dataset, TaskData, load_data
+from metaxlm.finetune.batches import round_total, shuffle_batches, takes_packed
+from metaxlm.finetune.catalog import TASKS
+from metaxlm.finetune.evaluate import score_dataset
+from metaxlm.finetune.task import Dataset, TaskData, load_data
+from metaxlm.finetune.train import make_groups, train_model
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel
@@ -140,7 +138,7 @@ def make_case(
     data = TaskData(
         cut(data.train, options.examples),
         tuple(cut(part, options.scored) for part in data.selecting),
-        tuple(cut(part, options.scored) for part in data.judged),
+        tuple(cut(part, options.scored) for part in data.scored),
     )
     return Case(task, start, data, settings, device)
 
@@ -181,7 +179,7 @@ def warm_up(case: Case, contenders: Sequence[Contender]) -> None:
     parts = (
         cut(case.data.train, num),
         tuple(cut(data, num) for data in case.data.selecting),
-        tuple(cut(data, num) for data in case.data.judged),
+        tuple(cut(data, num) for data in case.data.scored),
     )
     for contender in contenders:
         contender(replace(case, data=TaskData(*parts)), 0)

@@ -19,9 +19,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from metaxlm.finetune.finetune import ADAM_BETAS
-from metaxlm.finetune.task import Features, FinetuneSettings, Logits, Task
-from metaxlm.finetune.task_data import Dataset, TaskData
+from metaxlm.finetune.task import Dataset, Features, FinetuneSettings, Logits, Task, TaskData
+from metaxlm.finetune.train import ADAM_BETAS
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.cost import synchronize
 
@@ -49,7 +48,7 @@ class Case:
 
     @property
     def test(self) -> Dataset:
-        return next(data for data in self.data.judged if data.file.split == "test")
+        return next(data for data in self.data.scored if data.file.split == "test")
 
     @property
     def num_steps(self) -> int:

@@ -21,7 +21,7 @@ from metaxlm.data.readers import parquet
 from metaxlm.data.readers.parquet import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
-from metaxlm.finetune.prediction_inputs import open_input
+from metaxlm.finetune.readers.lines import open_input
 from metaxlm.probe.sentence_batches import find_frame, take_texts, tokenize_texts
 from metaxlm.probe.sentence_files import open_sentences
 from metaxlm.probe.vector_files import read_vectors

@@ -18,6 +18,13 @@ TASKS = (
 )  # fmt: skip
 """The paper's ten tasks, by the names of their folders."""
 
+TASK_TITLES = {
+    "udpos": "POS", "panx": "NER", "xquad": "XQuAD", "mlqa": "MLQA", "tydiqa": "TyDiQA",
+    "xnli": "XNLI", "pawsx": "PAWS-X", "amazon-books": "Amazon Books", "amazon-dvd": "Amazon DVD",
+    "amazon-music": "Amazon Music", "tatoeba": "Tatoeba", "alignment": "Word alignment",
+}  # fmt: skip
+"""The tasks of results and recipes, by the names in tables, in the paper's order."""
+
 
 @dataclass(frozen=True)
 class Language:

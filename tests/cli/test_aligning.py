@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from metaxlm.cli.alignment_text import list_pair
-from metaxlm.finetune.readers.alignments import AlignmentSet, read_word_alignment
+from metaxlm.finetune.readers.parallel import AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
 from metaxlm.probe.align_methods import AlignSettings

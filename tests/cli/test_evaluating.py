@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification
 
 from metaxlm.files import digest_file, read_json
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, cell_times, model_options, read_rows, run
 from tests.commands import Command
 

@@ -47,7 +47,6 @@ COMMANDS = {
     "trim --model": "trim --model hostile --corpus text --output out",
     "trim --tokenizer": "trim --tokenizer hostile --corpus text --output out",
     "evaluate": "evaluate --model hostile --task tatoeba --data data --output out",
-    "predict": "predict --model hostile --input -",
     "embed": "embed --model hostile --input text/en.txt --output out.npy",
     "export": "export --model hostile --output out",
     "retrieve": "retrieve --model hostile --queries text/de.txt --keys text/en.txt",

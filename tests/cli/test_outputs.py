@@ -17,7 +17,6 @@ FILE_COMMANDS = {
     "align-page": "align --model model --input pairs.txt --page out",
     "retrieve": "retrieve --model model --queries in.txt --keys in.txt --output out",
     "mine": "mine --model model --source in.txt --target other.txt --output out",
-    "predict": "predict --model model --input in.txt --output out",
 }
 FOLDER_COMMANDS = {
     "match": "match --from model --to model --output out",

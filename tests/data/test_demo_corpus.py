@@ -15,7 +15,7 @@ import pytest
 from metaxlm.data.demo import LANGUAGES, write_phrasebook
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from metaxlm.manifest import list_files
 from metaxlm.recipe import PhrasebookRecipe
 

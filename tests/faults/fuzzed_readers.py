@@ -213,13 +213,15 @@ _OWN = {
 
 def _read_labeled(folder: Path) -> None:
     for name in ("plain", "named"):
-        read = use("finetune.readers:read_labeled_pairs")
+        read = use("finetune.readers.texts:read_labeled_pairs")
         read(folder / name, ["neutral", "entailment"], {"x": "neutral"}, "en")
 
 
 def _read_squad(folder: Path) -> None:
     for is_training in (False, True):
-        use("finetune.readers:read_questions")(folder / "squad.json", is_training=is_training)
+        use("finetune.readers.questions:read_questions")(
+            folder / "squad.json", is_training=is_training
+        )
 
 
 def _read_parallel(folder: Path) -> None:
@@ -236,13 +238,13 @@ def _write_own_tasks(folder: Path) -> None:
 
 def _read_own_tasks(folder: Path) -> None:
     for path in sorted(folder.glob("*/task.yaml")):
-        task = use("finetune.own_task:load_own_task")(path)
+        task = use("finetune.custom:load_custom_task")(path)
         for file in task.list_files(folder):
             task.read(file)
 
 
 def _check_data(folder: Path) -> None:
-    use("finetune.data_folder:render")(use("finetune.data_folder:check_data")(folder))
+    use("finetune.check:render")(use("finetune.check:check_data")(folder))
 
 
 # Probes
@@ -492,7 +494,6 @@ _TEXTS = {
     "zh.txt.zst": _zstd(_TEXT.encode()),
 }  # fmt: skip
 _TAGS = ["DET", "NOUN", "VERB", "PRON"]
-_TAGGER = {"suffix": "ForTokenClassification", "num_labels": 3}
 READERS |= {
     "corpus text": Reader(_files(_TEXTS), _corpus("text", "lines"), 2),
     "corpus jsonl": Reader(
@@ -509,11 +510,12 @@ READERS |= {
     "task pairs": Reader(_files(_LABELED), _read_labeled),
     "task tags": Reader(
         _files({"tagged": _TAGGED}),
-        lambda f: use("finetune.readers:read_tagged_sentences")(f / "tagged", _TAGS, "de:"),
+        lambda f: use("finetune.readers.conll:read_tagged_sentences")(f / "tagged", _TAGS, "de:"),
     ),
     "task questions": Reader(_files({"squad.json": json.dumps(_SQUAD, indent=1)}), _read_squad),
     "task reviews": Reader(
-        _files({"reviews": _REVIEWS}), lambda f: use("finetune.readers:read_reviews")(f / "reviews")
+        _files({"reviews": _REVIEWS}),
+        lambda f: use("finetune.readers.texts:read_reviews")(f / "reviews"),
     ),
     "task parallel": Reader(_files(_TATOEBA), _read_parallel),
     "task alignments": Reader(
@@ -536,11 +538,6 @@ READERS |= {
     "SentencePiece models": Reader(_write_sentencepiece, _read_sentencepiece),
     "encoders": Reader(_write_model("bert"), _read_encoder),
     "foreign encoders": Reader(_write_model("electra"), _read_encoder, 0.7),
-    "finetuned models": Reader(
-        _write_model("xlm-roberta", **_TAGGER),
-        lambda f: use("model.finetuned:load_finetuned")(f / "model"),
-        0.7,
-    ),
     "checkpoints": Reader(_write_checkpoints, _read_checkpoints),
     "shards": Reader(_write_shards, _read_shards, 0.5),
 }

@@ -91,7 +91,7 @@ MOMENTS = [
     Moment("pretrain: almost complete", "metaxlm.run.stage:Stage._marker"),
     Moment("evaluation: retrieval", f"{CELLS}:measure_features", number=SIGINT),
     Moment("evaluation: a cell is complete", "metaxlm.run.cells:Cell.write", after=True),
-    Moment("evaluation: finetuning", "metaxlm.finetune.finetune_step:FinetuneStep.take", call=2),
+    Moment("evaluation: finetuning", "metaxlm.finetune.train:FinetuneStep.take", call=2),
     Moment("evaluation: scoring", f"{CELLS}:judge", call=2, number=SIGINT),
     Moment("results are collected", "metaxlm.cli.execution:collect_results"),
     Moment("report: figures", "metaxlm.analysis.style:render_svg", number=SIGINT),

@@ -29,7 +29,7 @@ EVALUATION_DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
 TEXT = [
     "We do not believe that we should cherry-pick .",
     "But this is not what happens , is it ?",
-    "The small house stands on the green hill near the river .",
+    "The small house shines on the green hill near the river .",
     "Wir glauben nicht , daß wir nur Rosinen herauspicken sollten .",
     "Das kleine Haus steht auf dem grünen Hügel am Fluss .",
     "Nous ne croyons pas que nous devrions choisir .",
@@ -132,7 +132,7 @@ def make_encoder() -> MakeEncoder:
 
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """Capture what the user is told; long lines stay in one piece."""
+    """Capture the log; long lines stay in one piece."""
     sink = io.StringIO()
     # Not `file`: undoing that would pin the console to the standard output of this test.
     monkeypatch.setattr(console, "_file", sink)

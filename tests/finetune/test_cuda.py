@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from metaxlm.model import kernels
 from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
-from tests.finetune.test_finetune import FAST, SPLITS, Setting, write_udpos, write_xnli
+from tests.finetune.test_train import FAST, SPLITS, Setting, write_udpos, write_xnli
 
 pytestmark = [
     pytest.mark.gpu,
@@ -45,11 +45,7 @@ def test_finetuning_learns_in_bfloat16(
 @pytest.mark.parametrize("kind", ["words", "bert"])
 @pytest.mark.parametrize("name", ["xnli", "udpos"])
 def test_recorded_steps_are_those_of_plain_torch(
-    make_encoder: MakeEncoder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    kind: str,
+    make_encoder: MakeEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
     """Without dropout the two ways differ by bfloat16's rounding alone, incomplete batches too."""
     data_dir = write_udpos(write_xnli(tmp_path, SPLITS), SPLITS)

@@ -41,9 +41,7 @@ def list_rows(flat: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
     return [row.tolist() for row in np.split(flat, np.cumsum(lengths)[:-1])]
 
 
-def test_pieces_and_words_are_those_of_one_sentence(
-    any_tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_pieces_and_words_are_those_of_one_sentence(any_tokenizer: PreTrainedTokenizerBase) -> None:
     sentences = [*(line.split() for line in TEXT), *ODD, TEXT[0].split()]
     pieces = tokenize_flat(any_tokenizer, sentences)
     expected = [tokenize_words(any_tokenizer, [sentence])[0] for sentence in sentences]
@@ -114,20 +112,18 @@ def test_pairs_follow_the_tokenizers_template(any_tokenizer: PreTrainedTokenizer
     assert encoded.ids[0].tolist() == [cls, *first, *middle, *second, sep]
     expected_types = [0] * (len(first) + 2) + [int(len(middle) == 1)] * (len(second) + len(middle))
     assert encoded.token_types[0].tolist() == expected_types
-    assert encoded.num_cut == 0
+    assert encoded.num_truncated == 0
 
 
-def test_long_texts_are_cut_counted_and_nobody_else_is(
-    any_tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_only_long_texts_are_truncated_and_counted(any_tokenizer: PreTrainedTokenizerBase) -> None:
     long = " ".join(TEXT)
     whole = any_tokenizer(long)["input_ids"]
     assert len(whole) > 60
     encoded = encode_texts(any_tokenizer, [TEXT[0], long], max_length=60)
-    assert encoded.num_cut == 1
+    assert encoded.num_truncated == 1
     assert encoded.ids[1].tolist() == [*whole[:59], whole[-1]]
     assert encoded.ids[1].dtype == np.int32
-    # Whoever uses the tokenizer afterwards gets the whole text.
+    # The next caller of the tokenizer gets the whole text.
     assert any_tokenizer.backend_tokenizer.encode(long).ids == whole
 
 
@@ -144,7 +140,7 @@ def test_tokenizer_of_another_model() -> None:
     check_tokenizer(tokenizer, EncoderConfig(vocab_size=len(tokenizer)))
     with pytest.raises(
         MetaXLMError,
-        match=r"^the tokenizer has 150 tokens and the encoder 100 word rows; load both from one",
+        match=r"^the tokenizer has 150 tokens and the encoder 100 embeddings; load both from one",
     ):
         check_tokenizer(tokenizer, EncoderConfig(vocab_size=100))
 

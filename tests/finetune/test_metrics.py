@@ -1,30 +1,37 @@
+"""Chunk F1 against seqeval; answers against ports of the official scripts and cases by hand."""
+
 from __future__ import annotations
 
+import itertools
 import random
+import unicodedata
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
-from sklearn.metrics import accuracy_score, multilabel_confusion_matrix
-from sklearn.metrics import f1_score as sklearn_f1
 
-from metaxlm.finetune.chunks import count_chunks
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.data_sets import UPOS
 from metaxlm.finetune.metrics import (
-    compute_accuracy,
-    compute_span_scores,
-    compute_tagging_f1,
+    MLQA_LANGUAGES,
+    count_chunks,
     find_majority,
+    normalize_mlqa,
+    normalize_squad,
+    score_answer,
+    score_chunks,
 )
-from metaxlm.finetune.udpos import TAGS
+from metaxlm.languages import task_languages
 
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"]
 ODD = [
     *("B-A", "I-A", "E-A", "S-A", "I-B", "O", "X", "NOUN", "B", "I", ".", "I-A-B"),
     *("E", "S", "B-", "-", "X-A", "L-A"),
 ]
-TAG_SETS = [BIO, list(TAGS), ["X", "NOUN", "SCONJ", "CCONJ", "O"], ODD, ["B-PER"], [*ODD, *BIO]]
+TAG_SETS = [BIO, list(UPOS), ["X", "NOUN", "SCONJ", "CCONJ", "O"], ODD, ["B-PER"], [*ODD, *BIO]]
 CASES = 10_000
 
 Corpus = list[list[str]]
@@ -39,19 +46,22 @@ def draw_corpora(tags: list[str], seed: int, shortest: int = 0) -> tuple[Corpus,
     return gold, predicted
 
 
+def score(gold: Corpus, predicted: Corpus) -> tuple[float, ...]:
+    """Precision, recall and F1 of a corpus."""
+    return tuple(float(value) for value in score_chunks(count_chunks(gold, predicted).sum(axis=0)))
+
+
 @pytest.mark.parametrize("tags", TAG_SETS)
-def test_span_scores_equal_seqeval(tags: list[str]) -> None:
+def test_chunk_scores_equal_seqeval(tags: list[str]) -> None:
     """To the last digit, for sentences with every kind of odd tag and without words."""
     for seed in range(-(-CASES // len(TAG_SETS))):
         gold, predicted = draw_corpora(tags, seed)
         if not any(gold):
             continue
-        ours = compute_span_scores(gold, predicted)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs = precision_recall_fscore_support(gold, predicted, average="micro")
-        assert (ours.precision, ours.recall, ours.f1) == theirs[:3]
-        assert compute_tagging_f1(gold, predicted, "xtreme") == ours.f1
+        assert score(gold, predicted) == theirs[:3]
 
 
 def test_chunks_are_counted_where_they_end() -> None:
@@ -74,47 +84,17 @@ def test_chunks_of_single_sentences_add_up_where_none_reaches_back() -> None:
     assert np.array_equal(count_chunks(gold, predicted), alone)
 
 
-def test_accuracy_and_micro_f1_equal_sklearn() -> None:
-    """A corpus is a row of word-and-tag marks, so that scikit-learn counts all rows at once."""
-    marks = np.zeros((2, CASES, 5 * 9, len(ODD)), dtype=np.uint8)
-    ours = np.zeros(CASES)
-    for case in range(CASES):
-        tags = TAG_SETS[case % 4]
-        corpora = draw_corpora(tags, case, shortest=1)
-        flat, guesses = ([tag for sentence in side for tag in sentence] for side in corpora)
-        for side, words in enumerate((flat, guesses)):
-            marks[side, case, range(len(words)), [tags.index(tag) for tag in words]] = 1
-        ours[case] = compute_accuracy(flat, guesses)
-        assert compute_tagging_f1(*corpora, "token") == ours[case]
-        if case < 100:
-            assert ours[case] == accuracy_score(flat, guesses)
-            assert ours[case] == pytest.approx(sklearn_f1(flat, guesses, average="micro"))
-    counts = multilabel_confusion_matrix(
-        *(csr_matrix(side.reshape(CASES, -1)) for side in marks), samplewise=True
-    )
-    right, missed, wrong = counts[:, 1, 1], counts[:, 1, 0], counts[:, 0, 1]
-    assert np.array_equal(ours, right / (right + missed))
-    assert np.array_equal(ours, 2 * right / (2 * right + missed + wrong))
-
-
-def test_xtreme_mode_does_not_tell_the_conjunctions_apart() -> None:
-    gold, predicted = [["NOUN", "SCONJ", "VERB"]], [["NOUN", "CCONJ", "VERB"]]
-    assert compute_tagging_f1(gold, predicted, "xtreme") == 1.0
-    assert compute_tagging_f1(gold, predicted, "token") == pytest.approx(2 / 3)
-
-
-def test_xtreme_mode_joins_neighbors_of_one_tag() -> None:
+def test_plain_tags_are_read_as_a_letter_and_a_type() -> None:
+    """As seqeval does: SCONJ and CCONJ are one type, and neighbors of one tag are one chunk."""
+    assert score([["NOUN", "SCONJ", "VERB"]], [["NOUN", "CCONJ", "VERB"]])[2] == 1.0
     gold = [["NOUN", "NOUN", "DET"], ["DET"]]
     assert count_chunks(gold, gold).tolist() == [[2, 2, 2], [1, 1, 1]]
 
 
 def test_spans_by_hand() -> None:
     gold = [["B-PER", "I-PER", "O", "B-LOC"]]
-    predicted = [["B-PER", "I-PER", "O", "B-ORG"]]
-    scores = compute_span_scores(gold, predicted)
-    assert (scores.precision, scores.recall, scores.f1) == (0.5, 0.5, 0.5)
-    nothing = compute_span_scores(gold, [["O"] * 4])
-    assert (nothing.precision, nothing.recall, nothing.f1) == (0.0, 0.0, 0.0)
+    assert score(gold, [["B-PER", "I-PER", "O", "B-ORG"]]) == (0.5, 0.5, 0.5)
+    assert score(gold, [["O"] * 4]) == (0.0, 0.0, 0.0)
 
 
 def test_majority_is_the_most_frequent_and_then_the_first() -> None:
@@ -122,15 +102,173 @@ def test_majority_is_the_most_frequent_and_then_the_first() -> None:
     assert find_majority(["b", "a", "a", "b"]) == "b"
 
 
-def test_nothing_to_score_is_no_zero() -> None:
-    with pytest.raises(ValueError, match="at least one gold label"):
-        compute_accuracy([], [])
-    with pytest.raises(ValueError, match="at least one gold tag"):
-        compute_span_scores([[]], [[]])
+ASCII_MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+ARTICLES = {
+    "en": {"a", "an", "the"},
+    "es": {"un", "una", "unos", "unas", "el", "la", "los", "las"},
+    "vi": {"của", "là", "cái", "chiếc", "những"},
+    "de": {"ein", "eine", "einen", "einem", "eines", "einer"}
+    | {"der", "die", "das", "den", "dem", "des"},
+}
+WORDS = """
+A AN The THE Der Las Las. an, -the- thea athe the_ la'la á über ÜBER Straße ẞ İstanbul
+1,000 10.5 $5 5€ 50% C++ U.S. x^2 <b> ~ ` | = + don't ' '' - _ . – — … ¿qué? ¡no! «да» Москва
+我 喜欢 北京。 NBA球队 2008年 ，中 「引」 《书》 ～ 𠀀 鿿 ー テスト、
+ال الكتاب كتاب، حال والسلام المال؟ قال
+सरकार का प्रस्ताव। ॥ กรุงเทพ ฯลฯ ๆ บ้าน Người những. của, ΑΘΗΝΑ ς
+"""
+POOL = [
+    *itertools.chain(*(sorted(words) for words in ARTICLES.values())),
+    *WORDS.split(),
+    *["", " ", "\t", "\n", "\u00a0", "\u200b", "\u2028", "\u3000", "\u0301"],
+]
 
 
-def test_sides_must_match() -> None:
-    with pytest.raises(ValueError, match="sentence 1 has 2 gold and 1 predicted tags"):
-        compute_tagging_f1([["X"], ["X", "X"]], [["X"], ["X"]], "token")
-    with pytest.raises(ValueError, match="shorter"):
-        compute_accuracy(["a", "b"], ["a"])
+def drop_articles(text: str, articles: set[str]) -> str:
+    """Blank each run of letters and digits that is an article as a whole."""
+    runs = itertools.groupby(text, key=lambda char: char.isalnum() or char == "_")
+    words = ("".join(run) for _, run in runs)
+    return "".join(" " if word in articles else word for word in words)
+
+
+def port_squad(text: str) -> list[str]:
+    kept = [char for char in text.lower() if char not in ASCII_MARKS]
+    return drop_articles("".join(kept), ARTICLES["en"]).split()
+
+
+def port_mlqa(text: str, language: str) -> list[str]:
+    marks = {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"}
+    kept = ""
+    for char in text.lower():
+        if unicodedata.category(char) not in marks and char not in ASCII_MARKS:
+            kept += char
+    if language == "ar":
+        kept = " ".join(kept.split("ال"))
+    kept = drop_articles(kept, ARTICLES.get(language, set()))
+    if language != "zh":
+        return kept.split()
+    words = [""]
+    for char in kept:
+        if "一" <= char <= "龥":
+            words += [char, ""]
+        elif char.isspace():
+            words.append("")
+        else:
+            words[-1] += char
+    return [word for word in words if word]
+
+
+def port_score(
+    prediction: str, answers: list[str], split: Callable[[str], list[str]]
+) -> tuple[float, float]:
+    best_f1 = best_exact = 0.0
+    for answer in answers:
+        mine, theirs = split(prediction), split(answer)
+        best_exact = max(best_exact, 1.0 if mine == theirs else 0.0)
+        left, shared = list(theirs), 0
+        for word in mine:
+            if word in left:
+                left.remove(word)
+                shared += 1
+        if shared:
+            precision, recall = shared / len(mine), shared / len(theirs)
+            best_f1 = max(best_f1, 2 * precision * recall / (precision + recall))
+    return best_f1, best_exact
+
+
+def draw_text(random: np.random.Generator) -> str:
+    size = random.integers(0, 9)
+    words = [POOL[k] for k in random.integers(len(POOL), size=size)]
+    spaces = np.where(random.random(size) < 0.7, " ", "")
+    return "".join(word + space for word, space in zip(words, spaces, strict=True))
+
+
+def draw_case(random: np.random.Generator) -> tuple[str, list[str]]:
+    """Draw an answer near one of the gold ones, or anywhere."""
+    answers = [draw_text(random) for _ in range(random.integers(1, 4))]
+    words = answers[0].split(" ")[random.integers(0, 2) :]
+    near = " ".join([*words, draw_text(random)[:3]])
+    return [near, answers[-1].upper(), draw_text(random)][random.integers(3)], answers
+
+
+@pytest.mark.parametrize("rules", ["squad", *MLQA_LANGUAGES])
+def test_answers_equal_an_independent_port(rules: str) -> None:
+    draw = np.random.default_rng(len(rules))
+    normalize: Callable[[str], str] = normalize_squad
+    port: Callable[[str], list[str]] = port_squad
+    if rules != "squad":
+        normalize = partial(normalize_mlqa, language=rules)
+        port = partial(port_mlqa, language=rules)
+    scores = []
+    for _ in range(2_000):
+        prediction, answers = draw_case(draw)
+        scores.append(score_answer(prediction, answers, normalize))
+        assert scores[-1] == port_score(prediction, answers, port), (prediction, answers)
+    f1, exact = np.array(scores).T
+    assert 0.1 < exact.mean() < 0.9 and ((f1 > 0) & (f1 < 1)).mean() > 0.2, "cases of all kinds"
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer", "f1", "exact"),
+    [
+        ("The U.S. Army", "us army", 1, 1),
+        ("an apple a day", "apple day", 1, 1),
+        ("thea", "a", 0, 0),
+        # Four words, of which two are the answer's three: 2 * (2/4) * (2/3) / (2/4 + 2/3).
+        ("red red green blue", "red red red", 4 / 7, 0),
+        ("", "x", 0, 0),
+        ("the", "", 0, 1),
+        # Chinese has no spaces, so that it is one word, and 。 is not ASCII.
+        ("我喜欢你。", "我喜欢你", 0, 0),
+        ("กรุงเทพ.", "กรุงเทพ", 1, 1),
+        ("กรุงเทพ ฯลฯ", "กรุงเทพ", 2 / 3, 0),
+        # Four words against two, one in common: 2 * (1/4) * (1/2) / (1/4 + 1/2).
+        ("Der Hund, die Katze", "eine Katze", 1 / 3, 0),
+        ("प्रस्ताव।", "प्रस्ताव", 0, 0),
+        ("của những người", "người", 1 / 2, 0),
+        ("الكتاب", "كتاب", 0, 0),
+    ],
+)
+def test_squad_by_hand(prediction: str, answer: str, f1: float, exact: float) -> None:
+    assert score_answer(prediction, [answer], normalize_squad) == (pytest.approx(f1), exact)
+
+
+@pytest.mark.parametrize(
+    ("language", "prediction", "answer", "f1", "exact"),
+    [
+        # 我 喜 欢 nba against 喜 欢 nba: 2 * (3/4) * 1 / (3/4 + 1).
+        ("zh", "我喜欢 NBA。", "喜欢NBA", 6 / 7, 0),
+        ("zh", "2008年，北京", "2008 年 北京", 1, 1),
+        ("zh", "the 书", "书", 2 / 3, 0),
+        ("ar", "الكتاب الكبير", "كتاب", 2 / 3, 0),
+        ("ar", "الكتاب؟", "كتاب", 1, 1),
+        # The two letters are removed inside a word too: ق against ق.
+        ("ar", "قال", "ق", 1, 1),
+        ("de", "Der Hund, die Katze", "eine Katze", 2 / 3, 0),
+        ("de", "„Des Teufels General“", "Teufels General", 1, 1),
+        ("de", "the Hund", "Hund", 2 / 3, 0),
+        ("hi", "सरकार का प्रस्ताव।", "प्रस्ताव", 1 / 2, 0),
+        ("hi", "प्रस्ताव।", "प्रस्ताव", 1, 1),
+        ("vi", "của những người", "Người", 1, 1),
+        ("vi", "a người", "người", 2 / 3, 0),
+        ("es", "¿Las casas?", "casas", 1, 1),
+        ("es", "lo rojo", "rojo", 2 / 3, 0),
+        ("en", "“the” – a test", "test", 1, 1),
+        ("en", "5 € + $3", "5 € 3", 1, 1),
+    ],
+)
+def test_mlqa_by_hand(language: str, prediction: str, answer: str, f1: float, exact: float) -> None:
+    normalize = partial(normalize_mlqa, language=language)
+    assert score_answer(prediction, [answer], normalize) == (pytest.approx(f1), exact)
+
+
+def test_each_score_takes_its_best_answer() -> None:
+    # "x y" has F1 4/5 with the first and an exact match with none; the last is nothing but marks.
+    assert score_answer("x y", ["x y z", "x", "..."], normalize_squad) == (pytest.approx(0.8), 0)
+    assert score_answer("...", ["x y z", "?"], normalize_squad) == (0, 1)
+
+
+def test_mlqa_has_rules_for_its_languages_and_no_others() -> None:
+    assert task_languages("mlqa") == MLQA_LANGUAGES
+    with pytest.raises(MetaXLMError, match=r"no rules for answers in 'fr'; known: ar, de, en, es"):
+        normalize_mlqa("la maison", "fr")

@@ -1,4 +1,4 @@
-"""SQuAD's JSON: what is read, what is repaired and said, what is refused, with its place."""
+"""SQuAD's JSON: what is read, repaired with a notice, or rejected with its place."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def write(folder: Path, content: Any, indent: int | None = 1, encoding: str = "u
     return path
 
 
-def test_questions_come_with_their_answers(tmp_path: Path) -> None:
+def test_questions_have_their_answers(tmp_path: Path) -> None:
     answers = [{"text": "mat", "answer_start": 19}, {"text": "the mat", "answer_start": 15}]
     content = make_content(make_entry(), make_entry(id="q2", question="Où ?", answers=answers))
     content["data"].append({"paragraphs": [{"context": "我喜欢你。", "qas": [make_entry(id=3)]}]})
     content["data"][1]["paragraphs"][0]["qas"][0]["answers"] = [{"text": "你", "answer_start": 3}]
-    examples = read_questions(write(tmp_path, content), is_training=True)
+    examples = read_questions(write(tmp_path, content, encoding="utf-8-sig"), is_training=True)
     assert examples.items == [
         Question("q1", "Who?", CONTEXT, (Answer("The cat", 0),)),
         Question("q2", "Où ?", CONTEXT, (Answer("mat", 19), Answer("the mat", 15))),
@@ -44,32 +44,17 @@ def test_questions_come_with_their_answers(tmp_path: Path) -> None:
     assert examples.notices == ()
 
 
-def test_a_byte_order_mark_is_no_harm(tmp_path: Path) -> None:
-    path = write(tmp_path, make_content(make_entry()), encoding="utf-8-sig")
-    assert len(read_questions(path).items) == 1
-
-
 @pytest.mark.parametrize(
-    "blanked",
-    [{"answers": [{"text": "", "answer_start": 0}]}, {"answers": []}, {"answers": None}],
+    "blanked", [{"answers": [{"text": "", "answer_start": 0}]}, {"answers": []}, {"answers": None}]
 )
-def test_blanked_answers_are_told(tmp_path: Path, blanked: dict[str, Any]) -> None:
+def test_blanked_answers(tmp_path: Path, blanked: dict[str, Any]) -> None:
     """The first form is what XTREME's script leaves."""
     path = write(tmp_path, make_content(make_entry(**blanked), make_entry(id="q2", **blanked)))
     examples = read_questions(path)
     assert [question.answers for question in examples.items] == [(), ()]
-    assert examples.notices == (f"{path}: no answers; its 2 questions are predicted, not scored",)
-    with pytest.raises(MetaXLMError, match=r"json:10: .*qas\[0\] \(id 'q1'\): has no answer, and"):
+    assert not any(question.is_labeled for question in examples.items)
+    with pytest.raises(MetaXLMError, match=r"json:10: .*qas\[0\] \(id 'q1'\): a training question"):
         read_questions(path, is_training=True)
-
-
-def test_a_question_without_the_key_answers_is_read(tmp_path: Path) -> None:
-    entry = make_entry()
-    del entry["answers"]
-    examples = read_questions(write(tmp_path, make_content(entry, make_entry(id="q2"))))
-    assert [bool(question.answers) for question in examples.items] == [False, True]
-    (notice,) = examples.notices
-    assert "qas[0] (id 'q1'): no answer, as in 1 of 2 questions; these are predicted" in notice
 
 
 def test_an_answer_elsewhere_is_moved_to_the_nearest_place(tmp_path: Path) -> None:
@@ -86,10 +71,10 @@ def test_an_answer_elsewhere_is_moved_to_the_nearest_place(tmp_path: Path) -> No
         assert starts == [0, 0, 0, 24, 24, 24, 24, 0, 0]
         (notice,) = examples.notices
         assert notice.startswith(f"{path}:10: data[0].paragraphs[0].qas[0] (id 'q1'): the answer")
-        assert "'The cat' is not where it is said to be; 9 such answers, moved" in notice
+        assert "'The cat' is not at its answer_start; 9 such answers, moved" in notice
 
 
-def test_an_answer_that_is_not_there_trains_nothing_and_is_compared(tmp_path: Path) -> None:
+def test_an_answer_outside_its_context_is_compared_but_does_not_train(tmp_path: Path) -> None:
     absent = {"text": "a dog", "answer_start": 4}
     there = {"text": "The cat", "answer_start": 0}
     entries = (
@@ -97,13 +82,13 @@ def test_an_answer_that_is_not_there_trains_nothing_and_is_compared(tmp_path: Pa
         make_entry(id="none", answers=[absent]),
     )
     path = write(tmp_path, make_content(*entries))
-    judged = read_questions(path)
-    assert [question.answers for question in judged.items] == [
+    scored = read_questions(path)
+    assert [question.answers for question in scored.items] == [
         (Answer("a dog", NOWHERE), Answer("The cat", 0)),
         (Answer("a dog", NOWHERE),),
     ]
-    assert "(id 'both'): the answer 'a dog' is not in its context; 2 such" in judged.notices[0]
-    assert "compared" in judged.notices[0]
+    assert "(id 'both'): the answer 'a dog' is not in its context; 2 such" in scored.notices[0]
+    assert "compared" in scored.notices[0]
     trained = read_questions(path, is_training=True)
     assert [(item.id, item.answers) for item in trained.items] == [
         ("both", (Answer("The cat", 0),))
@@ -123,13 +108,13 @@ def test_ids_differ_where_predictions_are_handed_in(tmp_path: Path) -> None:
     assert "an id that was there before, as have 1 of 2" in examples.notices[0]
 
 
-def test_an_empty_question_is_told(tmp_path: Path) -> None:
+def test_an_empty_question_gives_a_notice(tmp_path: Path) -> None:
     examples = read_questions(write(tmp_path, make_content(make_entry(question=" "))))
     assert len(examples.items) == 1
     assert "(id 'q1') is empty, as are 1 of 1 questions" in examples.notices[0]
 
 
-def test_the_line_is_told_where_there_are_lines(tmp_path: Path) -> None:
+def test_errors_have_the_line_if_there_are_lines(tmp_path: Path) -> None:
     content = make_content(make_entry(), make_entry(id="ä2", is_impossible=True, answers=[]))
     path = write(tmp_path, content)
     line = path.read_text(encoding="utf-8").split("\n").index('       "id": "ä2",') + 1
@@ -188,7 +173,7 @@ def _without(key: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_not_squad_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+def test_other_json_is_rejected(tmp_path: Path, content: Any, message: str) -> None:
     path = write(tmp_path, content)
     for is_training in (False, True):
         with pytest.raises(MetaXLMError, match=message) as error:
@@ -213,7 +198,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, data: bytes, message: str) ->
         read_questions(path)
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match="no such file"):
         read_questions(tmp_path / "absent.json")
     with pytest.raises(MetaXLMError, match="a folder; give a file"):

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.encoding import tokenize_words
-from metaxlm.finetune.readers.alignments import AlignedPair, AlignmentSet, read_word_alignment
+from metaxlm.finetune.readers.parallel import AlignedPair, AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe import alignment
 from metaxlm.probe.align_methods import AlignSettings, Encoding, Method, WordRule, link_units

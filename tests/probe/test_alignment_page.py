@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaxlm.finetune.readers.alignments import AlignedPair
+from metaxlm.finetune.readers.parallel import AlignedPair
 from metaxlm.probe.alignment import PairScores
 from metaxlm.probe.alignment_page import AlignmentPage, render_alignment_page
 from metaxlm.probe.layers import LayerChoice

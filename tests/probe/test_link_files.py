@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.finetune.readers.alignments import read_word_alignment
+from metaxlm.finetune.readers.parallel import read_word_alignment
 from metaxlm.probe.link_files import LinkFormat, format_links, parse_links, read_gold, read_links
 from metaxlm.probe.pair_files import SentencePair
 from metaxlm.randomness import generator

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.finetune.readers.alignments import AlignedPair
+from metaxlm.finetune.readers.parallel import AlignedPair
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.align_methods import AlignSettings
 from metaxlm.probe.alignment import score_words

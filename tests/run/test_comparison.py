@@ -12,7 +12,7 @@ import pytest
 from metaxlm import __version__
 from metaxlm.analysis.evaluation import make_tables
 from metaxlm.analysis.results import list_rows
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from metaxlm.run import collection, comparison
 from metaxlm.run.cells import Cell, CellContent, CellKey, list_cells
 from metaxlm.run.comparison import compare_models, link_predictions

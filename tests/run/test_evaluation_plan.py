@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.registry import GROUPS, TASKS
+from metaxlm.finetune.catalog import GROUPS, TASKS
 from metaxlm.finetune.task import DataFile, Split, Task
 from metaxlm.run.evaluation_plan import (
     TaskPlan,

@@ -27,7 +27,7 @@ from metaxlm.analysis.stats import SeedScores, TaskComparison, average, mean
 from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_name, find_packed
-from metaxlm.languages import language_name
+from metaxlm.languages import TASK_TITLES, language_name
 from metaxlm.reading import decode_line, json_loads, read_lines
 from metaxlm.streams import open_stream
 
@@ -92,18 +92,18 @@ class TaskInfo:
 TASKS = {
     task.name: task
     for task in (
-        TaskInfo("udpos", "POS", "f1"),
-        TaskInfo("panx", "NER", "f1"),
-        TaskInfo("xquad", "XQuAD", "f1", "em"),
-        TaskInfo("mlqa", "MLQA", "f1", "em"),
-        TaskInfo("tydiqa", "TyDiQA", "f1", "em"),
-        TaskInfo("xnli", "XNLI"),
-        TaskInfo("pawsx", "PAWS-X"),
-        TaskInfo("amazon-books", "Amazon Books", trained_in_each=True),
-        TaskInfo("amazon-dvd", "Amazon DVD", trained_in_each=True),
-        TaskInfo("amazon-music", "Amazon Music", trained_in_each=True),
-        TaskInfo("tatoeba", "Tatoeba"),
-        TaskInfo("alignment", "Word alignment", "aer"),
+        TaskInfo("udpos", TASK_TITLES["udpos"], "f1"),
+        TaskInfo("panx", TASK_TITLES["panx"], "f1"),
+        TaskInfo("xquad", TASK_TITLES["xquad"], "f1", "em"),
+        TaskInfo("mlqa", TASK_TITLES["mlqa"], "f1", "em"),
+        TaskInfo("tydiqa", TASK_TITLES["tydiqa"], "f1", "em"),
+        TaskInfo("xnli", TASK_TITLES["xnli"]),
+        TaskInfo("pawsx", TASK_TITLES["pawsx"]),
+        TaskInfo("amazon-books", TASK_TITLES["amazon-books"], trained_in_each=True),
+        TaskInfo("amazon-dvd", TASK_TITLES["amazon-dvd"], trained_in_each=True),
+        TaskInfo("amazon-music", TASK_TITLES["amazon-music"], trained_in_each=True),
+        TaskInfo("tatoeba", TASK_TITLES["tatoeba"]),
+        TaskInfo("alignment", TASK_TITLES["alignment"], "aer"),
     )
 }
 """The paper's tasks in the order of its tables."""

@@ -13,7 +13,7 @@ from metaxlm.cli.one_model import open_one_model
 from metaxlm.cli.standard_output import keep_output_clean
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, check_file_output, write_text
-from metaxlm.finetune.readers.alignments import AlignedPair, AlignmentSet
+from metaxlm.finetune.readers.parallel import AlignedPair, AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.align_files import Aligned, align_stream, write_aligned

@@ -19,7 +19,6 @@ from metaxlm.cli import (
     evaluating,
     matching,
     planning,
-    predicting,
     retrieving,
 )
 from metaxlm.cli.endings import (
@@ -53,7 +52,6 @@ app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluating.EXAMPLES)(evaluating.evaluate_command)
-app.command("predict", epilog=predicting.FORMATS)(predicting.predict)
 app.command("embed", epilog=embedding.EXAMPLES)(embedding.embed_command)
 app.command("export")(embedding.export_command)
 app.command("retrieve", epilog=retrieving.RETRIEVE_EXAMPLES)(retrieving.retrieve_command)
@@ -296,13 +294,14 @@ def data_check(
     folder: Annotated[Path, typer.Argument(help="Folder with the data sets, in any layout.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say for every data set what is there, what is missing, and where its home is."""
+    """List the data sets in a folder, what is missing or broken, and where to get it."""
     import json
 
-    from metaxlm.finetune.data_folder import render
-    from metaxlm.finetune.data_folder.checking import check_data
+    from metaxlm.cli.standard_output import keep_output_clean
+    from metaxlm.finetune.check import check_data, render
 
-    found = check_data(folder)
+    with keep_output_clean("-" if as_json else None):
+        found = check_data(folder)
     if as_json:
         typer.echo(json.dumps(found.describe(), indent=2, ensure_ascii=False))
     else:

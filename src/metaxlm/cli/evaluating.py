@@ -94,7 +94,7 @@ def evaluate_command(
         ),
     ] = None,
     keep_models: Annotated[
-        bool, typer.Option("--keep-models", help="Keep the finetuned models, for `predict`.")
+        bool, typer.Option("--keep-models", help="Keep the finetuned models.")
     ] = False,
     limit: Annotated[
         int | None,
@@ -148,7 +148,7 @@ def _make_plan(
     known: UserFiles,
 ) -> tuple[EvaluationPlan, list[AnyTask]]:
     """Settle everything, or say what is wrong, before anything is opened or trained."""
-    from metaxlm.finetune.registry import TASKS
+    from metaxlm.finetune.catalog import TASKS
     from metaxlm.run.evaluation_plan import (
         EvaluationPlan,
         Wishes,
@@ -185,7 +185,7 @@ def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
     from metaxlm.analysis.results import FEATURES, list_rows, write_results
     from metaxlm.analysis.results import FILE_NAME as RESULTS
     from metaxlm.analysis.stats import COMPARISONS
-    from metaxlm.finetune.registry import TASKS
+    from metaxlm.finetune.catalog import TASKS
     from metaxlm.run.cells import collecting, find_basis, list_cells
     from metaxlm.run.comparison import compare_models, keep_current, link_predictions
 

@@ -1,30 +1,43 @@
-"""Sequences to batches: token ids come in, padded tensors of similar lengths go out.
+"""Batches of sequences on the device, and the forward passes over them.
 
-Grouping by length keeps padding, and with it wasted work, small. Evaluation fills a batch up to a
-number of tokens. A step of finetuning has the paper's number of examples, drawn at random as a pure
-function of (seed, epoch): batches of similar lengths learned less (0.5 to 1.0 points of F1 in short
-trainings of a tagger), perhaps because a batch of short sentences has few words. What a random step
-can save, it saves within: its examples are packed, or computed in groups of similar length.
-Shapes: B batch, L length.
+Evaluation groups sequences by length and fills a batch up to a number of tokens. A finetuning step
+has the paper's number of examples, drawn at random as a pure function of (seed, epoch): batches of
+similar lengths learned less (0.5 to 1.0 points of F1 in short trainings of a tagger). The sequences
+of a data set are one tensor on the device (`FeatureTable`), so that a step needs only their numbers
+from the host, and gathering has fixed shapes and can be a part of a CUDA graph.
+
+An encoder of ours takes sequences packed one after another: the only padding rounds the total on a
+GPU, where the fused kernels run. Any other encoder takes padded batches. Shapes: S sequences, N
+tokens one after another, B batch, L length, W labels of a sequence, C classes, D hidden.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from metaxlm.finetune.encoding import Ids
+from metaxlm.finetune.task import IGNORED, Features, Logits
+from metaxlm.model import kernels
+from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.heads import ClassificationHead, SpanHead, TaskModel
 from metaxlm.randomness import generator
+
+_STEPS = 16
+"""Packed totals between a power of two and the next: few distinct ones, 3 % padding."""
+_SMALLEST = 64
+"""Packed totals are multiples of this."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What an encoder takes, padded and on its device."""
+    """Inputs of an encoder, padded and on its device."""
 
     ids_BL: Tensor
     mask_BL: Tensor | None
@@ -37,8 +50,8 @@ class Inputs:
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Group indices by length, longest first, so that a padded batch has at most `max_tokens`.
 
-    The longest first: if the device has too little memory, that shows at once. A sequence longer
-    than `max_tokens` is a batch of its own.
+    With the longest first, too little memory shows at once. A sequence longer than `max_tokens` is
+    a batch of its own.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
@@ -52,7 +65,7 @@ def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 def shuffle_batches(
     lengths: Sequence[int], batch_size: int, seed: int, epoch: int
 ) -> list[list[int]]:
-    """Deal one epoch into random batches of `batch_size`; within a batch the longest come first."""
+    """Split one epoch into random batches of `batch_size`, sorted by length, longest first."""
     order = generator(seed, "finetuning order", epoch).permutation(len(lengths)).tolist()
     return [
         sorted(order[start : start + batch_size], key=lambda i: -lengths[i])
@@ -61,14 +74,14 @@ def shuffle_batches(
 
 
 def split_batch(lengths: Sequence[int], group_cost: int) -> list[int]:
-    """Return the sizes of groups to compute a batch in, given its lengths, longest first.
+    """Return the cheapest sizes of groups for a batch, given its lengths, longest first.
 
-    They are the cheapest: a group costs its padded tokens, and `group_cost` tokens for itself.
+    A group costs its padded tokens plus `group_cost`.
     """
     starts = [k for k in range(len(lengths)) if k == 0 or lengths[k] != lengths[k - 1]]
     ends = [*starts[1:], len(lengths)]
     best = [(0, 0)] + [(0, 0)] * len(starts)
-    """Cost of the first so many runs of equal lengths, and where their last group starts."""
+    """Cost of the first k runs of equal lengths, and the start of their last group."""
     for last, end in enumerate(ends):
         best[last + 1] = min(
             (best[first][0] + lengths[starts[first]] * (end - starts[first]) + group_cost, first)
@@ -84,7 +97,7 @@ def split_batch(lengths: Sequence[int], group_cost: int) -> list[int]:
 
 
 def pad_rows(rows: Sequence[Sequence[int] | Ids], value: int) -> Tensor:
-    """Stack rows of different lengths into one int64 tensor, filled up with `value`."""
+    """Stack rows of different lengths into one int64 tensor, padded with `value`."""
     table = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
     for line, row in zip(table, rows, strict=True):
         line[: len(row)] = row
@@ -97,7 +110,7 @@ def collate_inputs(
     device: torch.device,
     token_types: Sequence[Sequence[int] | Ids] | None = None,
 ) -> Inputs:
-    """Pad a batch; without any padding there is no mask, which is the faster path."""
+    """Pad a batch; without padding the mask is None, which is faster."""
     lengths = torch.tensor([len(row) for row in ids])
     ids_BL = pad_rows(ids, pad_id)
     mask_BL = torch.arange(ids_BL.shape[1]) < lengths[:, None]
@@ -110,7 +123,7 @@ def collate_inputs(
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Turn dropout and gradients off, and put the module back into its mode afterwards."""
+    """Disable dropout and gradients, and restore the module's mode afterwards."""
     was_training = module.training
     module.eval()
     try:
@@ -118,3 +131,219 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             yield
     finally:
         module.train(was_training)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of a task model, padded and on its device."""
+
+    ids_BL: Tensor
+    lengths_B: Tensor
+    token_types_BL: Tensor | None
+    labels_BW: Tensor
+
+    def mask(self) -> Tensor:
+        """Return True for real tokens, [B, L]."""
+        columns_L = torch.arange(self.ids_BL.shape[1], device=self.ids_BL.device)
+        return columns_L < self.lengths_B[:, None]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sequences one after another without padding, for the fused kernels."""
+
+    ids_N: Tensor
+    """Padding after the last sequence belongs to none."""
+    token_types_N: Tensor | None
+    lengths_B: Tensor
+    starts_B1: Tensor
+    """The first token of each sequence, and the one after the last."""
+    labels_BW: Tensor
+    """Tags are [1, N], like the tokens."""
+    longest: int
+    """Maximum length of a sequence."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The values of all sequences, one after another."""
+
+    values_N: Tensor
+    starts_S: Tensor
+    lengths_S: Tensor
+    filler: int
+
+    @classmethod
+    def make(cls, rows: Sequence[np.ndarray], filler: int, device: torch.device) -> _Column:
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        starts = np.concatenate([[0], lengths.cumsum()[:-1]])
+        tensors = (torch.from_numpy(a) for a in (np.concatenate(rows), starts, lengths))
+        values_N, starts_S, lengths_S = (tensor.to(device) for tensor in tensors)
+        return cls(values_N, starts_S, lengths_S, filler)
+
+    def gather(self, rows_B: Tensor, width: int) -> Tensor:
+        columns_W = torch.arange(width, device=rows_B.device)
+        places_BW = self.starts_S[rows_B][:, None] + columns_W
+        values_BW = self.values_N[places_BW.clamp_max(len(self.values_N) - 1)].long()
+        is_real_BW = columns_W < self.lengths_S[rows_B][:, None]
+        return torch.where(is_real_BW, values_BW, self.filler)
+
+    def take(self, rows_N: Tensor, places_N: Tensor, is_real_N: Tensor) -> Tensor:
+        """Return one value for each token, given its sequence and its place in it."""
+        where_N = torch.where(is_real_N, self.starts_S[rows_N] + places_N, 0)
+        return torch.where(is_real_N, self.values_N[where_N].long(), self.filler)
+
+
+class FeatureTable:
+    """The sequences of a data set, and a last one: a padding token without label."""
+
+    def __init__(
+        self, features: Sequence[Features], config: EncoderConfig, device: torch.device
+    ) -> None:
+        self.filler = len(features)
+        """Number of the sequence that completes a batch and is never predicted."""
+        self.lengths = [len(sequence.ids) for sequence in features]
+        self.longest = max(self.lengths)
+        width = len(features[0].labels)
+        is_tagging = all(len(f.labels) == len(f.ids) for f in features)
+        self._width = None if is_tagging else width
+        nothing = np.array([IGNORED] * (1 if is_tagging else width), dtype=np.int32)
+        pad = np.array([config.pad_id], dtype=np.int32)
+        self._ids = _Column.make([*(f.ids for f in features), pad], config.pad_id, device)
+        self._labels = _Column.make([*(f.labels for f in features), nothing], IGNORED, device)
+        self._types: _Column | None = None
+        types = [f.token_types for f in features if f.token_types is not None]
+        if config.num_token_types > 1 and types:
+            assert len(types) == len(features), "either all sequences have token types, or none"
+            zero = np.zeros(1, dtype=np.int32)
+            self._types = _Column.make([*types, zero], 0, device)
+
+    def gather(self, rows_B: Tensor, length: int) -> Batch:
+        """Return sequences by number, padded to `length`."""
+        return Batch(
+            self._ids.gather(rows_B, length),
+            self._ids.lengths_S[rows_B].int(),
+            None if self._types is None else self._types.gather(rows_B, length),
+            self._labels.gather(rows_B, length if self._width is None else self._width),
+        )
+
+    def pack(self, rows_B: Tensor, total: int) -> Packed:
+        """Return sequences by number, one after another, padded to `total` tokens."""
+        lengths_B = self._ids.lengths_S[rows_B]
+        starts_B1 = F.pad(lengths_B.cumsum(0), (1, 0))
+        numbers_N = torch.arange(total, device=rows_B.device)
+        sequence_N = torch.searchsorted(starts_B1[1:], numbers_N, right=True)
+        is_real_N = sequence_N < len(rows_B)
+        places_N = numbers_N - starts_B1[sequence_N]
+        rows_N = rows_B[sequence_N.clamp_max(len(rows_B) - 1)]
+        where = rows_N, places_N, is_real_N
+        if self._width is None:
+            labels_BW = self._labels.take(*where).unsqueeze(0)
+        else:
+            labels_BW = self._labels.gather(rows_B, self._width)
+        return Packed(
+            self._ids.take(*where),
+            None if self._types is None else self._types.take(*where),
+            lengths_B.int(),
+            starts_B1.int(),
+            labels_BW,
+            self.longest,
+        )
+
+
+def round_total(total: int, device: torch.device) -> int:
+    """Return the number of tokens to compute for `total` packed tokens."""
+    if device.type == "cpu":
+        return total
+    multiple = max(_SMALLEST, (1 << (total.bit_length() - 1)) // _STEPS)
+    return -(-total // multiple) * multiple
+
+
+def takes_packed(model: nn.Module, device: torch.device) -> bool:
+    """Return whether a model takes packed sequences: an encoder of ours, where its kernels run."""
+    if not isinstance(model, TaskModel) or not isinstance(model.encoder, Encoder):
+        return False
+    has_kernels = kernels.is_available(device) and kernels.fits(model.encoder.config.head_size)
+    return device.type == "cpu" or has_kernels
+
+
+def compute_logits(model: nn.Module, batch: Batch, is_even: bool) -> Tensor:
+    """Return a padded batch's logits; without padding (`is_even`) the mask is left out."""
+    with _autocast(batch.ids_BL.device):
+        mask_BL = None if is_even else batch.mask()
+        logits: Tensor = model(batch.ids_BL, mask_BL, batch.token_types_BL)
+    return logits.float()
+
+
+def compute_packed(
+    model: nn.Module,
+    packed: Packed,
+    seed: Tensor | None = None,
+    copies: Mapping[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Return packed sequences' logits.
+
+    Shapes: [B, C] for classes, [B, L, 2] for the ends of answers, [1, N, C] for tags. For the fused
+    kernels, `seed` sets dropout, and `copies` are bfloat16 copies of weights.
+    """
+    assert isinstance(model, TaskModel)
+    device = packed.ids_N.device
+    with _autocast(device):
+        if device.type == "cpu":
+            lengths = packed.lengths_B.tolist()
+            hidden_ND = model.encoder.encode_packed(packed.ids_N, lengths, packed.token_types_N)
+        else:
+            hidden_ND = _encode_fused(model.encoder, packed, seed, copies or {})
+        firsts_B = packed.starts_B1[:-1]
+        if isinstance(model.head, ClassificationHead):
+            classes_BC: Tensor = model.head(hidden_ND.index_select(0, firsts_B).unsqueeze(1))
+            return classes_BC.float()
+        logits_1NC = model.head(hidden_ND.unsqueeze(0)).float()
+        if not isinstance(model.head, SpanHead):
+            tags_1NC: Tensor = logits_1NC
+            return tags_1NC
+        columns_L = torch.arange(packed.longest, device=device)
+        # Tokens of another sequence follow a sequence's end; the loss leaves them out.
+        places_BL = (firsts_B[:, None] + columns_L).clamp_max(len(hidden_ND) - 1)
+        ends_BL2: Tensor = logits_1NC[0].index_select(0, places_BL.flatten())
+        return ends_BL2.view(*places_BL.shape, -1)
+
+
+def _encode_fused(
+    encoder: Encoder, packed: Packed, seed: Tensor | None, copies: Mapping[Tensor, Tensor]
+) -> Tensor:
+    from metaxlm.model.kernels.blocks import Blocks, TiedGradient
+
+    if seed is None:
+        seed = torch.zeros(1, dtype=torch.int64, device=packed.ids_N.device)
+    blocks = Blocks(
+        packed.lengths_B,
+        packed.longest,
+        seed,
+        copies=copies,
+        tied=TiedGradient(is_used=False),
+        packed_starts_B1=packed.starts_B1,
+    )
+    return encoder.encode_blocks(packed.ids_N, blocks, packed.token_types_N)
+
+
+def split_logits(logits: Tensor, lengths: Sequence[int]) -> list[Logits]:
+    """Return each sequence's logits, [C] or [its length, C], from either pass."""
+    values = logits.cpu().numpy()
+    if values.ndim == 2:
+        return list(values)
+    if len(values) == 1 and len(lengths) > 1:
+        ends = np.cumsum(lengths)
+        return np.split(values[0, : ends[-1]], ends[:-1])
+    return [row[:length] for row, length in zip(values, lengths, strict=True)]
+
+
+def _autocast(device: torch.device) -> torch.autocast:
+    # A graph must cast weights in each replay, so the cache is off.
+    return torch.autocast(device.type, torch.bfloat16, device.type == "cuda", cache_enabled=False)
+
+
+def compute_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """Return the mean over the labeled entries; 0 instead of NaN without any."""
+    total = F.cross_entropy(logits_NC, labels_N, ignore_index=IGNORED, reduction="sum")
+    return total / (labels_N != IGNORED).sum().clamp(min=1)

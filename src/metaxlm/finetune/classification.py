@@ -1,24 +1,23 @@
-"""Classification of texts and pairs of texts: examples come in, accuracy goes out.
+"""Classification of texts and pairs of texts (XNLI, PAWS-X, Amazon reviews, custom tasks).
 
-What XNLI, PAWS-X and Amazon reviews (the paper's Sections 4.2 and 4.3) and a user's own task share.
-A text or pair is encoded by the tokenizer's own template, in the RoBERTa family `<s> a </s>` or
-`<s> a </s> </s> b </s>`, and classified from its first token; what is too long is cut and counted.
+The tokenizer's own template encodes a text or pair, in the RoBERTa family `<s> a </s>` or
+`<s> a </s> </s> b </s>`, and the head classifies its first token. Long texts are truncated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.finetune.batches import compute_cross_entropy
 from metaxlm.finetune.encoding import encode_texts
-from metaxlm.finetune.losses import compute_cross_entropy
 from metaxlm.finetune.metrics import find_majority
-from metaxlm.finetune.readers.labeled import LabeledText
+from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import (
     IGNORED,
     Features,
@@ -32,14 +31,14 @@ from metaxlm.model.heads import HeadKind
 
 
 class ClassificationTask(Task[LabeledText, str]):
-    """Which of a few classes a text or a pair of texts has; a subclass gives the files."""
+    """Assign one of several classes to a text or a pair of texts."""
 
     kind: ClassVar[HeadKind] = "classification"
-    metric = "accuracy"
 
-    def is_labeled(self, example: LabeledText) -> bool:
-        """Say whether the class is known."""
-        return example.label is not None
+    def __init__(self, *, metric: str = "accuracy", **facts: Any) -> None:
+        """`metric` is `accuracy`, or `macro_f1` with accuracy as a second score."""
+        super().__init__(**facts)
+        self.metric = metric
 
     def featurize(
         self,
@@ -47,7 +46,7 @@ class ClassificationTask(Task[LabeledText, str]):
         tokenizer: PreTrainedTokenizerBase,
         settings: FinetuneSettings,
     ) -> FeatureSet:
-        """Encode texts or pairs; of a pair that is too long the longer side is cut first."""
+        """Encode texts or pairs; truncate the longer side of a pair first."""
         is_pair = any(example.second is not None for example in examples)
         seconds = [example.second for example in examples if example.second is not None]
         assert not is_pair or len(seconds) == len(examples), "either all are pairs, or none"
@@ -70,10 +69,10 @@ class ClassificationTask(Task[LabeledText, str]):
             )
         ]
         notice = (
-            f"{encoded.num_cut:,} of {len(examples):,} {'pairs' if is_pair else 'texts'} are "
-            f"longer than {settings.length} tokens; cut"
+            f"{encoded.num_truncated:,} of {len(examples):,} {'pairs' if is_pair else 'texts'} are "
+            f"longer than {settings.length} tokens; truncated"
         )
-        return FeatureSet(features, notice if encoded.num_cut else "")
+        return FeatureSet(features, notice if encoded.num_truncated else "")
 
     def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:  # noqa: ARG002
         """Return the mean cross entropy over the labeled examples."""
@@ -85,7 +84,7 @@ class ClassificationTask(Task[LabeledText, str]):
         features: Sequence[Features],
         logits: Sequence[Logits],
     ) -> list[str]:
-        """Take the most probable class of each example."""
+        """Return the most probable class of each example."""
         assert len(examples) == len(features) == len(logits)
         return [self.labels[int(row.argmax())] for row in logits]
 
@@ -95,20 +94,31 @@ class ClassificationTask(Task[LabeledText, str]):
         predictions: Sequence[str],
         language: str,  # noqa: ARG002
     ) -> Tally:
-        """Return for each example whether it is right, and 1."""
-        right = [
-            example.label == answer for example, answer in zip(examples, predictions, strict=True)
-        ]
-        return np.stack([np.array(right, dtype=np.float64), np.ones(len(right))], axis=1)
+        """Return correct and 1; for macro F1 also whether each label is both, predicted, gold."""
+        gold = [example.label for example in examples]
+        pairs = zip(gold, predictions, strict=True)
+        right = np.array([label == answer for label, answer in pairs], dtype=np.float64)
+        accuracy = np.stack([right, np.ones(len(right))], axis=1)
+        if self.metric != "macro_f1":
+            return accuracy
+        labels = np.array(self.labels, dtype=object)
+        true, guessed = (np.array(a, dtype=object)[:, None] == labels for a in (gold, predictions))
+        return np.concatenate([accuracy, true & guessed, guessed, true], axis=1)
 
     def summarize(self, totals: Tally) -> dict[str, npt.NDArray[np.float64]]:
-        """Return accuracy."""
-        return {"accuracy": totals[..., 0] / totals[..., 1]}
+        """Return accuracy, and macro F1 as the mean over the labels that are predicted or gold."""
+        scores = {"accuracy": totals[..., 0] / totals[..., 1]}
+        if self.metric != "macro_f1":
+            return scores
+        right, guessed, true = np.split(totals[..., 2:], 3, axis=-1)
+        is_used = guessed + true > 0
+        f1 = np.where(is_used, 2 * right / np.where(is_used, guessed + true, 1.0), 0.0)
+        return {"macro_f1": f1.sum(axis=-1) / is_used.sum(axis=-1), **scores}
 
     def answer_majority(
         self, train: Sequence[LabeledText], examples: Sequence[LabeledText]
     ) -> list[str]:
-        """Answer the training set's most frequent class; of equally frequent ones the first."""
+        """Answer with the training set's most frequent class; the first among equals."""
         label = find_majority(text.label for text in train if text.label is not None)
         return [label] * len(examples)
 
@@ -126,5 +136,5 @@ class ClassificationTask(Task[LabeledText, str]):
         examples: Sequence[LabeledText],  # noqa: ARG002
         predictions: Sequence[str],
     ) -> str:
-        """Return XTREME's form: a label a line."""
+        """Return one label per line."""
         return "".join(f"{label}\n" for label in predictions)

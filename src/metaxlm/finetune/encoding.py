@@ -1,10 +1,10 @@
-"""Text to token ids: texts or pre-split words come in, ids that fit the encoder go out.
+"""Tokenize texts, pairs of texts and pre-split words.
 
-Two ways in. Whole texts and pairs of texts (retrieval, classification) go through the tokenizer's
-own templates. Pre-split words (word alignment, tagging) are joined by spaces, tokenized as that
-text, and each piece finds its word by the characters it covers: the pieces are exactly those the
-model saw in pretraining, for SentencePiece, byte-level BPE and WordPiece alike. (Handing words one
-by one to a RoBERTa tokenizer loses the space before them, and with it the tokens the model knows.)
+Texts and pairs (retrieval, classification) use the tokenizer's own templates. Pre-split words (word
+alignment, tagging) are joined by spaces and tokenized as that text, and each token is mapped to its
+word by the characters that it covers: so the tokens are those of pretraining, for SentencePiece,
+byte-level BPE and WordPiece alike. (A RoBERTa tokenizer that gets words one by one loses the space
+before them, and with it the tokens that the model knows.)
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from metaxlm.model.encoder import EncoderConfig
 
 Ids = npt.NDArray[np.int32]
 """Token ids, types or labels of one sequence."""
 IntArray = npt.NDArray[np.int64]
 
 MAX_CHARACTERS = 1 << 20
-"""Of a longer text only this beginning is tokenized, which is more than any encoder reads."""
+"""Longer texts are truncated to this before tokenization; encoders read far less."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,13 @@ class EncodedTexts:
 
     ids: list[Ids]
     token_types: list[Ids]
-    """0 for the first text and 1 for the second where the tokenizer tells them apart."""
-    num_cut: int
-    """How many were too long."""
+    """0 for the first text and 1 for the second, if the tokenizer distinguishes them."""
+    num_truncated: int
 
 
 @dataclass(frozen=True)
 class WordPieces:
-    """The pieces of one sentence, and for each piece the word it is part of."""
+    """The tokens of one sentence, and the word of each token."""
 
     ids: list[int]
     words: list[int]
@@ -52,7 +55,7 @@ class WordPieces:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of many sentences, and for each piece the word it is part of."""
+    """The tokens of many sentences in flat arrays, and the word of each token."""
 
     ids_N: IntArray
     words_N: IntArray
@@ -61,11 +64,11 @@ class Pieces:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig) -> None:
-    """Refuse a tokenizer that cannot belong to this encoder, before it fails somewhere inside."""
+    """Reject a tokenizer that cannot belong to this encoder."""
     if len(tokenizer) > config.vocab_size:
         raise MetaXLMError(
-            f"the tokenizer has {len(tokenizer)} tokens and the encoder {config.vocab_size} word "
-            f"rows; load both from one model folder"
+            f"the tokenizer has {len(tokenizer)} tokens and the encoder {config.vocab_size} "
+            f"embeddings; load both from one model folder"
         )
     for name in ("cls_token", "sep_token", "unk_token"):
         if getattr(tokenizer, name) is None:
@@ -79,7 +82,7 @@ def encode_texts(
     *,
     max_length: int,
 ) -> EncodedTexts:
-    """Encode texts, or pairs of texts; of a pair that is too long the longer side is cut first."""
+    """Encode texts or pairs of texts; truncate the longer side of a pair first."""
     if not texts:
         return EncodedTexts([], [], 0)
     options = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
@@ -97,7 +100,7 @@ def encode_texts(
         )
         ids[k], types[k] = row["input_ids"], row["token_type_ids"]
     if long:
-        # The tokenizer remembers truncation, and would cut the texts of whoever uses it next.
+        # The tokenizer keeps the truncation, which would affect its next caller.
         tokenizer.backend_tokenizer.no_truncation()
     return EncodedTexts(
         [np.array(row, dtype=np.int32) for row in ids],
@@ -109,7 +112,7 @@ def encode_texts(
 def tokenize_words(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]
 ) -> list[WordPieces]:
-    """Tokenize sentences given in words, without special tokens, each by itself."""
+    """Tokenize sentences given as words, without special tokens; one result per sentence."""
     if not sentences:
         return []
     pieces = tokenize_flat(tokenizer, sentences)
@@ -122,9 +125,9 @@ def tokenize_words(
 
 
 def tokenize_flat(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]) -> Pieces:
-    """Tokenize sentences given in words, without special tokens, into flat arrays.
+    """Tokenize sentences given as words, without special tokens, into flat arrays.
 
-    A word of characters that the tokenizer drops (a zero-width space, say) has no piece.
+    A word of characters that the tokenizer drops, such as a zero-width space, has no token.
     """
     encoded = tokenizer(
         [" ".join(words) for words in sentences],
@@ -146,7 +149,7 @@ def tokenize_flat(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequen
 
 
 def find_starts(lengths: IntArray) -> IntArray:
-    """Return where each of the sequences starts that lie one after the other."""
+    """Return the start of each of several concatenated sequences."""
     return np.cumsum(lengths) - lengths
 
 
@@ -155,8 +158,8 @@ def find_words(
 ) -> IntArray:
     """Return the word that holds the last character of each span.
 
-    Tokenizers disagree whether a word-start mark covers the space before the word, nothing, or the
-    word's first character; a space counts to the word after it, so all three come out the same.
+    A word-start mark covers the space before the word, nothing, or the word's first character,
+    depending on the tokenizer; a space belongs to the word after it, so all three agree.
     """
     num_words_P = np.array([len(words) for words in sentences], dtype=np.int64)
     # One space before each word, the first ones too, so that all texts make up one long line.

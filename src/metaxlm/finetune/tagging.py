@@ -1,10 +1,10 @@
-"""Tagging of words: sentences come in, F1 over words or over chunks goes out.
+"""Tagging of words (parts of speech, named entities, custom tasks).
 
-What part-of-speech tagging and named entities (the paper's Section 4.2) and a user's own task
-share. The first piece of a word carries its tag; sentences longer than the input are split between
-words, never cut, so every word gets a tag. A word that the tokenizer drops becomes the unknown
-token. Scores: `f1`, `precision` and `recall` over chunks as seqeval counts them, which on plain
-part-of-speech tags is XTREME's F1; `f1_token` over words, which is their accuracy.
+The first token of a word has its tag. Sentences longer than the maximum length are split between
+words, never truncated, so every word gets a tag. A word that the tokenizer drops becomes the
+unknown token. Scores: `f1`, `precision` and `recall` over chunks as in seqeval, which on plain
+part-of-speech tags is XTREME's F1; `f1_token` over words, which is accuracy. Custom tasks have
+`span_f1` and `accuracy` for `f1` and `f1_token`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import numpy.typing as npt
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.finetune.chunks import count_chunks, score_chunks
+from metaxlm.finetune.batches import compute_cross_entropy
 from metaxlm.finetune.encoding import WordPieces, tokenize_words
-from metaxlm.finetune.losses import compute_cross_entropy
-from metaxlm.finetune.metrics import find_majority
-from metaxlm.finetune.readers.tagged import TaggedSentence
+from metaxlm.finetune.metrics import count_chunks, find_majority, score_chunks
+from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.task import (
     IGNORED,
     Features,
@@ -38,24 +37,19 @@ Tags = tuple[str, ...]
 
 SPAN_SCORES = ("f1", "precision", "recall")
 POS_SCORES = ("f1", "f1_token")
-TOKEN_SCORES = ("f1_token",)
 
 
 class TaggingTask(Task[TaggedSentence, Tags]):
-    """Which tag each word has; a subclass gives the files."""
+    """Assign a tag to each word."""
 
     kind: ClassVar[HeadKind] = "tagging"
 
     def __init__(self, *, scores: Sequence[str] = SPAN_SCORES, **facts: Any) -> None:
-        """`scores` are those that are reported; the first one selects checkpoints."""
+        """`scores` are reported; the first one selects checkpoints."""
         super().__init__(**facts)
         self.scores = tuple(scores)
         self.metric = self.scores[0]
         self._ids = {tag: k for k, tag in enumerate(self.labels)}
-
-    def is_labeled(self, example: TaggedSentence) -> bool:
-        """Say whether the tags are known."""
-        return example.tags is not None
 
     def featurize(
         self,
@@ -63,7 +57,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         tokenizer: PreTrainedTokenizerBase,
         settings: FinetuneSettings,
     ) -> FeatureSet:
-        """Encode sentences, the long ones in several sequences; no word is lost."""
+        """Encode sentences, long ones as several sequences."""
         pieces = tokenize_words(tokenizer, [sentence.words for sentence in examples])
         features: list[Features] = []
         num_split = 0
@@ -96,7 +90,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
             labels = np.full(len(ids) + 1, IGNORED, dtype=np.int32)
             offsets = None
             if sentence.tags is None:
-                # Nothing to learn from, but its words are to be predicted: say where they begin.
+                # Without labels, the offsets mark the first tokens of the words to predict.
                 offsets = np.full((len(labels), 2), -1, dtype=np.int32)
                 offsets[firsts] = np.arange(begin, end)[:, None]
             else:
@@ -115,7 +109,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         features: Sequence[Features],
         logits: Sequence[Logits],
     ) -> list[Tags]:
-        """Read the tags off the words' first pieces; sequences are in the order of the words."""
+        """Return the tags of the words' first tokens; sequences are in the order of the words."""
         found: list[list[str]] = [[] for _ in examples]
         for sequence, rows in zip(features, logits, strict=True):
             is_first = (
@@ -134,7 +128,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         predictions: Sequence[Tags],
         language: str,  # noqa: ARG002
     ) -> Tally:
-        """Return chunks found rightly, predicted and gold, and words tagged rightly and all."""
+        """Return correct, predicted and gold chunks, correct words and all words."""
         gold = [sentence.tags or () for sentence in examples]
         words = [
             (sum(map(str.__eq__, tags, answers)), len(tags))
@@ -146,14 +140,15 @@ class TaggingTask(Task[TaggedSentence, Tags]):
     def summarize(self, totals: Tally) -> dict[str, npt.NDArray[np.float64]]:
         """Return the task's scores."""
         precision, recall, f1 = score_chunks(totals[..., :3])
-        scores = {"f1": f1, "precision": precision, "recall": recall}
-        scores["f1_token"] = totals[..., 3] / totals[..., 4]
+        accuracy = totals[..., 3] / totals[..., 4]
+        scores = {"f1": f1, "span_f1": f1, "precision": precision, "recall": recall}
+        scores |= {"f1_token": accuracy, "accuracy": accuracy}
         return {name: scores[name] for name in self.scores}
 
     def answer_majority(
         self, train: Sequence[TaggedSentence], examples: Sequence[TaggedSentence]
     ) -> list[Tags]:
-        """Answer the training set's most frequent tag."""
+        """Answer with the training set's most frequent tag."""
         tag = find_majority(tag for sentence in train for tag in sentence.tags or ())
         return [(tag,) * len(sentence.words) for sentence in examples]
 
@@ -173,14 +168,14 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         examples: Sequence[TaggedSentence],  # noqa: ARG002
         predictions: Sequence[Tags],
     ) -> str:
-        """Return XTREME's form: a tag a line and a blank line after each sentence."""
+        """Return one tag per line and a blank line after each sentence."""
         return "".join("\n".join(tags) + "\n\n" for tags in predictions)
 
 
 def group_by_word(
     pieces: WordPieces, num_words: int, unknown_id: int, longest: int
 ) -> list[list[int]]:
-    """Return the pieces of each word: at least one (the unknown), at most `longest`."""
+    """Return the tokens of each word: at least one (the unknown), at most `longest`."""
     groups: list[list[int]] = [[] for _ in range(num_words)]
     for piece, word in zip(pieces.ids, pieces.words, strict=True):
         groups[word].append(piece)
@@ -188,7 +183,7 @@ def group_by_word(
 
 
 def split_words(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of words whose pieces fill at most `room`; each word fits by itself."""
+    """Yield ranges of words with at most `room` tokens; each word fits by itself."""
     begin, used = 0, 0
     for index, size in enumerate(sizes):
         if used + size > room:

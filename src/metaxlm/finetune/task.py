@@ -1,70 +1,80 @@
-"""What a finetuned task is: files, features, a head, a metric, languages, hyperparameters.
+"""The task protocol: files, features, a head, a metric, languages, hyperparameters.
 
-The finetuning loop (`finetune.py`) knows only this face; a task of the paper's Section 4.2 is one
-small file that fills it in. Data flows: files -> examples -> features (token ids and labels) ->
-logits -> predictions, one for each example -> tallies, one for each example -> scores.
+`train.py` and `evaluate.py` use only this interface. `classification.py`, `tagging.py` and `qa.py`
+implement it; `catalog.py` lists the paper's tasks (its Section 4.2). Data flow: files -> examples
+-> features (token ids and labels) -> logits -> one prediction per example -> one tally per example
+-> scores. `load_data` reads all files before training, so that a broken file raises at once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
-from metaxlm.finetune.encoding import Ids
-from metaxlm.model.heads import HeadKind
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.encoding import Ids, check_tokenizer
+from metaxlm.finetune.readers.lines import Examples
+from metaxlm.progress import say
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+    from metaxlm.model.encoder import EncoderConfig
+    from metaxlm.model.heads import HeadKind
+
 
 Example = TypeVar("Example")
+"""Has a property `is_labeled`: published test sets often have no labels."""
 Prediction = TypeVar("Prediction")
 
 Logits = npt.NDArray[np.float32]
-"""The head's answer to one sequence: [classes], or [tokens, classes] without the padding."""
+"""The head's output for one sequence: [classes], or [tokens, classes] without the padding."""
 
 Tally = npt.NDArray[np.float64]
-"""What each example adds to a score, [examples, counts]; a score is a function of the sums."""
+"""Counts of each example, [examples, counts]; a score is a function of their sums."""
 
 Split = Literal["train", "select", "dev", "test"]
-"""`select` picks the epoch where it is no dev set of the task itself (SQuAD's, for XQuAD)."""
+"""`select` chooses the epoch where the task has no dev set of its own (SQuAD's, for XQuAD)."""
 
 SelectBy = Literal["source", "all", "last"]
-"""What picks the epoch: the dev set of the training language, the mean over the dev sets of all
-languages, or nothing, which takes the last."""
+"""How to choose the epoch: by the dev set of the training language, by the mean over the dev sets
+of all languages, or the last one."""
 
 IGNORED = -100
-"""Label of a token that is not predicted, as torch's cross entropy has it."""
+"""Label of a token that is not predicted, as in torch's cross entropy."""
 
 
 @dataclass(frozen=True)
 class FinetuneSettings:
-    """Hyperparameters of finetuning; each task brings the paper's (its appendix table)."""
+    """Hyperparameters of finetuning; the paper's are in its appendix table."""
 
     epochs: int
     """Passes over the training examples."""
     learning_rate: float
     """Peak of the linear schedule."""
     batch_size: int = 32
-    """Sequences in a step."""
+    """Sequences per step."""
     weight_decay: float = 0.0
-    """Decoupled weight decay; biases and LayerNorms are left out."""
+    """Decoupled weight decay, except for biases and LayerNorms."""
     length: int = 128
-    """Longest sequence, special tokens included."""
+    """Maximum sequence length, with special tokens."""
     stride: int = 128
-    """Tokens from the start of a window to that of the next (long contexts of questions only)."""
+    """Tokens from the start of a window to the next (long contexts of questions only)."""
     warmup: float = 0.1
-    """Share of the steps that warm up."""
+    """Fraction of the steps that warm up."""
     select_by: SelectBy = "source"
-    """What picks the best epoch."""
+    """How to choose the best epoch."""
     clip: float = 1.0
-    """Largest gradient norm."""
+    """Maximum gradient norm."""
     adam_epsilon: float = 1e-8
-    """The paper gives none for finetuning; this is what XTREME's scripts use."""
+    """The paper gives none for finetuning; this is the value of XTREME's scripts."""
 
 
 @dataclass(frozen=True)
@@ -75,23 +85,17 @@ class DataFile:
     split: Split
     path: Path
     name: str
-    """What results call the split: `test`, `dev`, or more exactly, such as `test-derived`."""
+    """The split's name in results: `test`, `dev`, or more exactly, such as `test-derived`."""
     parts: tuple[DataFile, ...] = ()
-    """The files that are read as this one, where there are several; `path` is the first one's."""
+    """The files that are read as one, where there are several; `path` is the first one's."""
+    excluding: Path | None = None
+    """A file whose contexts are left out of this one (XQuAD's, of SQuAD's dev set)."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """All files that are read."""
-        return tuple(part.path for part in self.parts) or (self.path,)
-
-
-@dataclass(frozen=True)
-class Examples(Generic[Example]):
-    """The content of one file."""
-
-    items: list[Example]
-    notices: tuple[str, ...] = ()
-    """What was left out, repaired or is odd, each with the file; to be said."""
+        whole = (self.path,) if self.excluding is None else (self.path, self.excluding)
+        return tuple(part.path for part in self.parts) or whole
 
 
 @dataclass(frozen=True)
@@ -102,46 +106,33 @@ class Features:
     labels: Ids
     """Of the sequence ([1]), of each token, or the tokens at the answer's ends ([2]).
 
-    `IGNORED` where nothing is to be predicted; all of it if the example has no label.
+    `IGNORED` where nothing is predicted; everywhere if the example has no label.
     """
     token_types: Ids | None = None
     """0 and 1 for the two texts of a pair; encoders with one type do not use them."""
     example: int = 0
-    """Index of the example that it is a part of."""
+    """Index of its example."""
     offsets: npt.NDArray[np.int32] | None = None
     """First and last + 1 character of the context for each token, [tokens, 2]; -1 outside it."""
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Examples of one file as sequences, in order; a long example may take several."""
+    """The examples of one file as sequences, in order; a long example may have several."""
 
     features: list[Features]
     notice: str = ""
-    """What was cut or split, to be said; empty if nothing was."""
+    """What was truncated or split; empty if nothing was."""
 
 
 class Task(ABC, Generic[Example, Prediction]):
-    """One finetuned task; attributes are the paper's unless the user's YAML says otherwise."""
+    """One finetuned task."""
 
-    name: str
-    title: str
-    """What tables call it, such as `XNLI`."""
     kind: ClassVar[HeadKind]
-    labels: tuple[str, ...]
-    """Classes or tags in the order of the logits; empty for questions."""
     metric: str
-    """The score that selects checkpoints and stands in the tables."""
-    languages: tuple[str, ...]
-    """The paper's test languages."""
-    sources: tuple[str, ...]
-    """Languages that it is trained in, one at a time."""
-    settings: FinetuneSettings
-    """The paper's hyperparameters."""
-    trains_on: str = ""
-    """Name of the training set where tasks share one (`squad`); otherwise the task's own."""
-    reading: str = ""
-    """What else decides which examples the files give, such as the user's choice of columns."""
+    """The score that selects checkpoints and is shown in tables."""
+    submission_suffix: ClassVar[str] = ".tsv"
+    """Of XTREME's submission file: `.tsv`, or `.json` for questions."""
 
     def __init__(
         self,
@@ -150,32 +141,45 @@ class Task(ABC, Generic[Example, Prediction]):
         title: str,
         languages: Sequence[str],
         settings: FinetuneSettings,
+        find: Callable[[Path], list[DataFile]],
+        reader: Callable[[DataFile], Examples[Example]],
         labels: Sequence[str] = (),
         sources: Sequence[str] = ("en",),
+        trains_on: str = "",
+        reading: str = "",
     ) -> None:
+        """Describe a task.
+
+        Args:
+            name: The task's name in recipes, folders and results.
+            title: The task's name in tables.
+            languages: The test languages.
+            settings: Hyperparameters, unless the user overrides them.
+            find: Lists the files below a folder, at most one per language and split.
+            reader: Reads one file.
+            labels: Classes or tags in the order of the logits; empty for questions.
+            sources: Training languages, one model each.
+            trains_on: Name of a training set that several tasks share (`squad`).
+            reading: What else decides which examples the files give, such as a choice of columns.
+        """
         self.name = name
         self.title = title
-        self.labels = tuple(labels)
         self.languages = tuple(languages)
-        self.sources = tuple(sources)
         self.settings = settings
+        self.list_files = find
+        self.labels = tuple(labels)
+        self.sources = tuple(sources)
+        self.training = trains_on or name
+        self.reading = reading
+        self._reader = reader
 
-    @property
-    def training(self) -> str:
-        """Name what is trained: the task, or the training set that it shares with others."""
-        return self.trains_on or self.name
-
-    @abstractmethod
-    def list_files(self, data_dir: Path) -> list[DataFile]:
-        """List the files of this task below a folder; at most one for each language and split."""
-
-    @abstractmethod
     def read(self, file: DataFile) -> Examples[Example]:
-        """Read one file; a broken one is an error that names file and line."""
-
-    @abstractmethod
-    def is_labeled(self, example: Example) -> bool:
-        """Say whether the right answer is known; published test sets often have none."""
+        """Read one file with all its parts; a broken one raises an error with file and line."""
+        contents = [self._reader(part) for part in file.parts or (file,)]
+        return Examples(
+            [item for content in contents for item in content.items],
+            tuple(notice for content in contents for notice in content.notices),
+        )
 
     @abstractmethod
     def featurize(
@@ -190,29 +194,26 @@ class Task(ABC, Generic[Example, Prediction]):
     def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:
         """Return the mean loss over the labels of a batch that are not `IGNORED`.
 
-        Rows of `labels` are `Features.labels`, filled up with `IGNORED`; `lengths_B` are the real
+        Rows of `labels` are `Features.labels`, padded with `IGNORED`; `lengths_B` are the real
         tokens. Whole rows may be `IGNORED`. Shapes never depend on values, so that the step can be
         recorded as a CUDA graph.
         """
 
     @abstractmethod
     def decode(
-        self,
-        examples: Sequence[Example],
-        features: Sequence[Features],
-        logits: Sequence[Logits],
+        self, examples: Sequence[Example], features: Sequence[Features], logits: Sequence[Logits]
     ) -> list[Prediction]:
-        """Turn the logits of all sequences into one prediction for each example."""
+        """Turn the logits of all sequences into one prediction per example."""
 
     @abstractmethod
     def tally(
         self, examples: Sequence[Example], predictions: Sequence[Prediction], language: str
     ) -> Tally:
-        """Return what each labeled example adds to the scores, [examples, counts]."""
+        """Return the counts of each labeled example, [examples, counts]."""
 
     @abstractmethod
     def summarize(self, totals: Tally) -> dict[str, npt.NDArray[np.float64]]:
-        """Return scores by name as fractions, `metric` among them, of sums [..., counts]."""
+        """Return scores by name as fractions, `metric` among them, from sums [..., counts]."""
 
     def score(
         self, examples: Sequence[Example], predictions: Sequence[Prediction], language: str
@@ -225,13 +226,13 @@ class Task(ABC, Generic[Example, Prediction]):
     def answer_majority(
         self, train: Sequence[Example], examples: Sequence[Example]
     ) -> list[Prediction]:
-        """Answer everything with what is most frequent in the training set."""
+        """Answer everything with the most frequent answer of the training set."""
 
     @abstractmethod
     def answer_randomly(
         self, train: Sequence[Example], examples: Sequence[Example], random: np.random.Generator
     ) -> list[Prediction]:
-        """Answer at random, with each possible answer equally probable: the level of chance."""
+        """Answer at random, each possible answer equally probable."""
 
     @abstractmethod
     def format_predictions(
@@ -239,5 +240,136 @@ class Task(ABC, Generic[Example, Prediction]):
     ) -> str:
         """Return the content of a submission file to XTREME."""
 
-    submission_suffix: ClassVar[str] = ".tsv"
-    """Of the submission file: `.tsv`, or `.json` for questions."""
+
+AnyTask = Task[Any, Any]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One file, read and encoded."""
+
+    file: DataFile
+    examples: list[Any]
+    features: list[Features]
+    num_unlabeled: int
+
+    @property
+    def is_labeled(self) -> bool:
+        """Whether at least one right answer is known."""
+        return self.num_unlabeled < len(self.examples)
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Scores by name of answering without a model."""
+
+    majority: dict[str, float]
+    chance: dict[str, float]
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """All data of one finetuning."""
+
+    train: Dataset
+    selecting: tuple[Dataset, ...]
+    """Sets whose mean score chooses the epoch; empty to take the last one."""
+    scored: tuple[Dataset, ...]
+    """Dev and test sets of the requested languages, in their order."""
+    baselines: dict[DataFile, Baselines] = field(default_factory=dict)
+    """Baselines of scored files, computed once for all models."""
+
+
+def load_data(
+    task: AnyTask,
+    tokenizer: PreTrainedTokenizerBase,
+    data_dir: Path,
+    *,
+    source: str,
+    languages: Sequence[str],
+    settings: FinetuneSettings,
+    config: EncoderConfig,
+    limit: int | None = None,
+    loaded: dict[DataFile, Dataset] | None = None,
+) -> TaskData:
+    """Read and encode all files of a task; each language needs a dev or a test file.
+
+    `limit` takes the first examples of each file. `loaded` has the files that were encoded before,
+    with the same tokenizer and settings; new ones are added to it.
+    """
+    loaded = {} if loaded is None else loaded
+    check_tokenizer(tokenizer, config)
+    if not 2 < settings.length <= config.max_positions:
+        raise MetaXLMError(
+            f"{task.name}: length {settings.length} does not fit the encoder's "
+            f"{config.max_positions} positions; choose one from 3 to that"
+        )
+    files = {(file.split, file.language): file for file in task.list_files(data_dir)}
+
+    def need(splits: Sequence[Split], language: str) -> list[DataFile]:
+        """Return the files of a language, or raise with the available languages."""
+        found = [files[split, language] for split in splits if (split, language) in files]
+        if not found:
+            others = sorted({code for split, code in files if split in splits})
+            names = " or ".join(split for split in splits if split != "select")
+            raise MetaXLMError(
+                f"{data_dir}: no {names} file of {task.name} for {language!r}; found here: "
+                f"{' '.join(others) or 'nothing'} (`metaxlm data check` shows the layouts)"
+            )
+        return found
+
+    def load(file: DataFile) -> Dataset:
+        if file not in loaded:
+            loaded[file] = _load(task, tokenizer, file, settings, limit)
+        return loaded[file]
+
+    train_file = need(("train",), source)[0]
+    scored_files = [file for code in languages for file in need(("dev", "test"), code)]
+    for split in sorted({file.split for file in scored_files}):
+        missing = [code for code in languages if (split, code) not in files]
+        if missing:
+            say(f"{task.name}: no {split} file for {' '.join(missing)}; no {split} score there")
+    selecting_files: list[DataFile] = []
+    if settings.select_by == "source":
+        selecting_files = need(("select", "dev"), source)[:1]
+    elif settings.select_by == "all":
+        selecting_files = [file for file in scored_files if file.split == "dev"]
+        if not selecting_files:
+            raise MetaXLMError(
+                f"{data_dir}: no dev file of {task.name}; one is needed to choose an epoch"
+            )
+    train = load(train_file)
+    if train.num_unlabeled:
+        raise MetaXLMError(
+            f"{train_file.path}: {train.num_unlabeled:,} of {len(train.examples):,} training "
+            f"examples have no label; remove or label them"
+        )
+    selecting = tuple(load(file) for file in selecting_files)
+    for data in selecting:
+        if not data.is_labeled:
+            raise MetaXLMError(
+                f"{data.file.path}: its labels are blanked out, so it cannot choose an epoch; "
+                f"restore them, or take the last epoch (select_by: last)"
+            )
+    return TaskData(train, selecting, tuple(load(file) for file in scored_files))
+
+
+def _load(
+    task: AnyTask,
+    tokenizer: PreTrainedTokenizerBase,
+    file: DataFile,
+    settings: FinetuneSettings,
+    limit: int | None,
+) -> Dataset:
+    content = task.read(file)
+    for notice in content.notices:
+        say(f"{task.name}: {notice}")
+    examples = content.items[:limit]
+    num_unlabeled = sum(not example.is_labeled for example in examples)
+    if num_unlabeled and file.split != "train":
+        what = "no example has" if num_unlabeled == len(examples) else f"{num_unlabeled:,} lack"
+        say(f"{task.name}: {file.path}: {what} a label; predicted, not scored")
+    encoded = task.featurize(examples, tokenizer, settings)
+    if encoded.notice:
+        say(f"{task.name} {file.name}-{file.language}: {encoded.notice}")
+    return Dataset(file, examples, encoded.features, num_unlabeled)

@@ -17,7 +17,7 @@ import torch
 from metaxlm.finetune.batches import evaluating
 from metaxlm.finetune.encoding import check_tokenizer
 from metaxlm.finetune.readers import Link
-from metaxlm.finetune.readers.alignments import AlignmentSet
+from metaxlm.finetune.readers.parallel import AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.align_methods import PAPER, AlignSettings, Encoding

@@ -17,9 +17,9 @@ from typing import Literal
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD
-from metaxlm.finetune.prediction_inputs import open_input
 from metaxlm.finetune.readers import Link
-from metaxlm.finetune.readers.alignments import AlignedPair, read_naacl_links
+from metaxlm.finetune.readers.lines import open_input
+from metaxlm.finetune.readers.parallel import AlignedPair, read_naacl_links
 from metaxlm.probe.pair_files import SentencePair
 
 LinkFormat = Literal["pharaoh", "talp"]

@@ -16,7 +16,8 @@ from typing import Literal, NoReturn
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD
-from metaxlm.finetune.prediction_inputs import Line, open_input
+from metaxlm.finetune.readers import Line
+from metaxlm.finetune.readers.lines import open_input
 from metaxlm.scripts import find_script
 
 Split = Literal["spaces", "characters"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from metaxlm.finetune.readers.alignments import AlignedPair
+from metaxlm.finetune.readers.parallel import AlignedPair
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.align_methods import AlignSettings
 from metaxlm.probe.alignment import PairScores, score_words

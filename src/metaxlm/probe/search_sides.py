@@ -17,7 +17,7 @@ import torch
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD
-from metaxlm.finetune.readers.lines import read_lines
+from metaxlm.finetune.readers import read_lines
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.embedding import EmbedSettings, embed_stream
 from metaxlm.probe.layers import LayerChoice, parse_layers

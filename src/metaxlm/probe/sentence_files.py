@@ -17,7 +17,7 @@ from pathlib import Path
 
 from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, get_standard_input
-from metaxlm.finetune.prediction_inputs import InputLines, open_input
+from metaxlm.finetune.readers.lines import InputLines, open_input
 from metaxlm.reading import reading
 
 

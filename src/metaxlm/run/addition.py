@@ -20,7 +20,7 @@ from metaxlm.analysis.run_folder import PROVENANCE, RECIPE, find_log, read_recip
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_value, find_packed, read_json
-from metaxlm.finetune.registry import GROUPS
+from metaxlm.finetune.catalog import GROUPS
 from metaxlm.run.stage import list_changes
 
 _CELL = ("model", "task", "source", "seed")

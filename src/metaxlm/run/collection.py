@@ -21,7 +21,7 @@ from metaxlm.analysis.run_folder import PROVENANCE
 from metaxlm.analysis.stats import COMPARISONS
 from metaxlm.digests import CARD, require_whole, write_listed
 from metaxlm.files import digest_value, dump_json
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.card import model_card
 from metaxlm.model.model_folder import WEIGHTS

@@ -19,10 +19,9 @@ import torch
 
 from metaxlm.errors import Diverged, MetaXLMError
 from metaxlm.files import digest_value
-from metaxlm.finetune.finetune import Finetuned, train_model
-from metaxlm.finetune.judging import judge
-from metaxlm.finetune.task import DataFile
-from metaxlm.finetune.task_data import Dataset, TaskData, load_data
+from metaxlm.finetune.evaluate import evaluate
+from metaxlm.finetune.task import DataFile, Dataset, TaskData, load_data
+from metaxlm.finetune.train import Finetuned, train_model
 from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
 from metaxlm.pretrain.distributed import describe_device
 from metaxlm.progress import say
@@ -254,7 +253,7 @@ class Evaluation:
         trained = train_model(first.task, start, data[0], first.settings, seed, self.device)
         for (plan, cell), its_data in zip(missing, data, strict=True):
             config = start.encoder.config
-            scores = judge(plan.task, trained.model, its_data, config, self.device)
+            scores = evaluate(plan.task, trained.model, its_data, config, self.device)
             about = self._describe(model, cell, time.monotonic() - began)
             content = make_content(about, plan, key.source, trained, scores)
             save = partial(_save_model, plan, trained, start, about)

@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.own_task import load_own_task
-from metaxlm.finetune.registry import TASKS, find_tasks
+from metaxlm.finetune.catalog import TASKS, find_tasks
+from metaxlm.finetune.custom import load_custom_task
 from metaxlm.finetune.task import DataFile, FinetuneSettings, Task
 from metaxlm.progress import say
 from metaxlm.recipe import FinetuneRecipe
@@ -143,7 +143,7 @@ def choose_tasks(names: Sequence[str]) -> tuple[list[AnyTask], list[str]]:
         if name in FEATURE_TASKS:
             features.append(name)
         elif Path(name).suffix in (".yaml", ".yml"):
-            own = load_own_task(Path(name))
+            own = load_custom_task(Path(name))
             if own.name in tasks or own.name in TASKS or own.name in FEATURE_TASKS:
                 raise MetaXLMError(f"{name}: a task is already called {own.name!r}; rename yours")
             tasks[own.name] = own

@@ -16,8 +16,12 @@ import numpy.typing as npt
 import torch
 
 from metaxlm.analysis.results import TASKS
-from metaxlm.finetune.readers.alignments import list_word_alignment, read_word_alignment
-from metaxlm.finetune.readers.parallel import list_tatoeba, read_tatoeba
+from metaxlm.finetune.readers.parallel import (
+    list_tatoeba,
+    list_word_alignment,
+    read_tatoeba,
+    read_word_alignment,
+)
 from metaxlm.finetune.task import Tally
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.alignment import draw_examples, measure_alignment

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from metaxlm.analysis.results import has_learned
-from metaxlm.finetune.finetune import Finetuned
-from metaxlm.finetune.judging import FileScores
+from metaxlm.finetune.evaluate import FileScores
+from metaxlm.finetune.train import Finetuned
 from metaxlm.progress import say
 from metaxlm.run.cells import Cell, CellContent
 from metaxlm.run.evaluation_plan import TaskPlan

@@ -19,7 +19,7 @@ import torch
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_value
-from metaxlm.finetune.registry import TASKS
+from metaxlm.finetune.catalog import TASKS
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.pretrain.checkpoint import step_name
 from metaxlm.pretrain.loop import STEPS

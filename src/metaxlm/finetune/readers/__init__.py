@@ -1,40 +1,34 @@
-"""The task data as it lies on the disk: files come in, checked examples go out.
+"""Readers of the task files: one per format, each checks what it reads.
 
-One module for each layout of the paper's data sets (its Section 4), as their authors publish them.
-Whatever is wrong with a file is an error that names file and line: nothing is skipped silently and
-nothing becomes a zero. Examples without a label are read as such, counted and said.
+They read the data sets of the paper's Section 4 as their authors publish them, and the files of
+custom tasks. A broken file raises an error that names file and line.
 """
 
-from metaxlm.finetune.readers.alignments import (
+from metaxlm.finetune.readers.lines import InputLines, Line, open_input, read_lines
+from metaxlm.finetune.readers.parallel import (
     AlignedPair,
     AlignmentSet,
     Link,
+    ParallelSentences,
+    list_tatoeba,
     list_word_alignment,
+    read_naacl_links,
+    read_tatoeba,
     read_word_alignment,
 )
-from metaxlm.finetune.readers.labeled import LabeledText, read_labeled_pairs
-from metaxlm.finetune.readers.lines import read_lines
-from metaxlm.finetune.readers.parallel import ParallelSentences, list_tatoeba, read_tatoeba
-from metaxlm.finetune.readers.questions import Answer, Question, read_questions
-from metaxlm.finetune.readers.reviews import read_reviews
-from metaxlm.finetune.readers.tagged import TaggedSentence, read_tagged_sentences
 
 __all__ = [
     "AlignedPair",
     "AlignmentSet",
-    "Answer",
-    "LabeledText",
+    "InputLines",
+    "Line",
     "Link",
     "ParallelSentences",
-    "Question",
-    "TaggedSentence",
     "list_tatoeba",
     "list_word_alignment",
-    "read_labeled_pairs",
+    "open_input",
     "read_lines",
-    "read_questions",
-    "read_reviews",
-    "read_tagged_sentences",
+    "read_naacl_links",
     "read_tatoeba",
     "read_word_alignment",
 ]

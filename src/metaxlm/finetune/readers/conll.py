@@ -1,84 +1,138 @@
-"""CoNLL files of the user's own: columns with a word a line come in, tagged sentences go out.
+"""Read tagged sentences: one word per line in columns, a blank line after each sentence.
 
-Blank lines end sentences; columns stand between tabs or, where there are none, between spaces. The
-tag is the last column and the word the first unless the user says otherwise; in CoNLL-U (`.conllu`)
-they are the fourth and the second, and lines of multiword tokens (`3-4`) and of empty nodes (`3.1`)
-are no words. Tagging of the user's own data (`docs/own_data.md`) reads all its files here.
+`read_tagged_sentences` reads UD POS and WikiAnn (the paper's Section 4.2): XTREME's `word TAB tag`,
+blanked test sets with the word alone, and mmner's `xx:word TAB tag`. `read_conll` reads the files
+of custom tasks, with columns between tabs or spaces, comments, and CoNLL-U.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import read_lines
+from metaxlm.finetune.readers.lines import Examples, read_lines
 
 NOT_GIVEN = ("", "_")
-"""What stands for a tag that is not known."""
+"""Placeholders for an unknown tag."""
 
 PREFIXES = {"B": "B", "S": "B", "U": "B", "I": "I", "E": "I", "L": "I", "M": "I"}
-"""Letters of IOB1, BIO, BIOES, BMES and BILOU, and what they are in BIO."""
+"""Letters of IOB1, BIO, BIOES, BMES and BILOU, and their equivalent in BIO."""
 
-_NO_WORD = re.compile(r"\d+[-.]\d+$")
+_NOT_A_WORD = re.compile(r"\d+[-.]\d+$")
 
 
 @dataclass(frozen=True)
-class ConllSentence:
-    """Words and tags, and the line of each."""
+class TaggedSentence:
+    """Words and their tags."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    lines: tuple[int, ...]
+    """None if unknown."""
+    lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """The line of each word in its file."""
+
+    @property
+    def is_labeled(self) -> bool:
+        """Whether the tags are known."""
+        return self.tags is not None
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """How the columns of one file stand."""
+class _Columns:
+    """The columns of one file."""
 
     path: Path
     separator: str | None
     width: int
     word: int
     tag: int | None
-    is_conllu: bool
+    is_conllu: bool = False
 
 
-def read_conll(path: Path, word: int | None = None, tag: int | None = None) -> list[ConllSentence]:
+def read_tagged_sentences(
+    path: Path, tags: Collection[str], prefix: str = ""
+) -> Examples[TaggedSentence]:
+    """Read `word TAB tag` lines; in a sentence all words or none have a tag.
+
+    `prefix` is removed from each word that has it (mmner's `en:`).
+    """
+    known = frozenset(tags)
+    sentences: list[TaggedSentence] = []
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in enumerate((*read_lines(path), ""), start=1):
+        if line.strip():
+            word, *rest = line.split("\t")
+            if len(rest) > 1:
+                raise MetaXLMError(
+                    f"{path}:{number}: found {len(rest) + 1} columns, expected a word, a tab and a "
+                    f"tag"
+                )
+            tag = rest[0] if rest and rest[0].strip() else ""
+            if tag and tag not in known:
+                raise MetaXLMError(
+                    f"{path}:{number}: unknown label {tag!r}; known: {', '.join(tags)}"
+                )
+            rows.append((number, [word.removeprefix(prefix), tag]))
+        elif rows:
+            sentences.append(_make_sentence(path, rows))
+            rows = []
+    if not sentences:
+        raise MetaXLMError(f"{path}:1: the file has blank lines and nothing else; restore it")
+    return Examples(sentences)
+
+
+def read_conll(path: Path, word: int | None = None, tag: int | None = None) -> list[TaggedSentence]:
     """Read sentences; columns count from 1, or from -1 backwards.
 
-    A file that lacks the tag column, or a sentence with `_` or nothing in all its places, has no
-    tags.
+    The defaults are the first column for the word and the last for the tag, in CoNLL-U (`.conllu`)
+    the second and the fourth. Without a tag column, or with `_` or nothing in all its places, a
+    sentence has no tags. Multiword tokens (`3-4`) and empty nodes (`3.1`) of CoNLL-U are skipped.
     """
     lines = read_lines(path)
-    layout = _find_layout(path, lines, word, tag)
-    sentences: list[ConllSentence] = []
+    columns = _find_columns(path, lines, word, tag)
+    comments = _find_comments(columns, lines)
+    sentences: list[TaggedSentence] = []
     rows: list[tuple[int, list[str]]] = []
-    comments = _find_comments(layout, lines)
     for number, line in enumerate((*lines, ""), start=1):
         if number in comments:
             continue
         if not line.strip() or line.startswith("-DOCSTART-"):
             if rows:
-                sentences.append(_make_sentence(layout, rows))
+                sentences.append(_make_sentence(path, rows))
             rows = []
             continue
-        fields = line.split(layout.separator)
-        if len(fields) != layout.width:
+        fields = line.split(columns.separator)
+        if len(fields) != columns.width:
             raise MetaXLMError(
-                f"{path}:{number}: found {len(fields)} columns, expected {layout.width} as in the "
+                f"{path}:{number}: found {len(fields)} columns, expected {columns.width} as in the "
                 f"lines before"
             )
-        if not (layout.is_conllu and _NO_WORD.match(fields[0])):
-            rows.append((number, fields))
+        if not (columns.is_conllu and _NOT_A_WORD.match(fields[0])):
+            found = "" if columns.tag is None else fields[columns.tag].strip()
+            rows.append((number, [fields[columns.word].strip(), found]))
     if not sentences:
         raise MetaXLMError(f"{path}:1: no words in it; restore the file")
     return sentences
 
 
-def _find_layout(path: Path, lines: Sequence[str], word: int | None, tag: int | None) -> _Layout:
+def _make_sentence(path: Path, rows: Sequence[tuple[int, list[str]]]) -> TaggedSentence:
+    words, tags = zip(*(fields for _, fields in rows), strict=True)
+    is_tagged = any(tag not in NOT_GIVEN for tag in tags)
+    for number, (word, tag) in rows:
+        if not word:
+            raise MetaXLMError(f"{path}:{number}: the word is empty; restore it")
+        if is_tagged and tag in NOT_GIVEN:
+            raise MetaXLMError(
+                f"{path}:{number}: the word {word!r} has no tag, but others in its sentence have; "
+                f"tag all of a sentence or none"
+            )
+    return TaggedSentence(words, tags if is_tagged else None, tuple(number for number, _ in rows))
+
+
+def _find_columns(path: Path, lines: Sequence[str], word: int | None, tag: int | None) -> _Columns:
     is_conllu = path.suffix.lower() == ".conllu"
     word, tag = word or (2 if is_conllu else 1), tag or (4 if is_conllu else -1)
     filled = [
@@ -88,69 +142,51 @@ def _find_layout(path: Path, lines: Sequence[str], word: int | None, tag: int | 
     ]
     if not filled:
         raise MetaXLMError(f"{path}:1: no words in it; restore the file")
-    _, number, first = min(filled)  # what starts with # may be a comment
+    _, number, first = min(filled)  # a line that starts with # may be a comment
     separator = "\t" if "\t" in first else None
     width = len(first.split(separator))
     places = [k - 1 if k > 0 else width + k for k in (word, tag)]
     if not 0 <= places[0] < width:
         raise MetaXLMError(f"{path}:{number}: no column {word} for the word; found {width}")
     has_tags = 0 <= places[1] < width and places[1] != places[0]
-    return _Layout(path, separator, width, places[0], places[1] if has_tags else None, is_conllu)
+    return _Columns(path, separator, width, places[0], places[1] if has_tags else None, is_conllu)
 
 
-def _find_comments(layout: _Layout, lines: Sequence[str]) -> set[int]:
-    """Return the lines of comments: `#` before a sentence's first word.
+def _find_comments(columns: _Columns, lines: Sequence[str]) -> set[int]:
+    """Return the numbers of comment lines: `#` before a sentence's first word.
 
-    But the word may be `#` itself. Then the line has all the columns and, where these stand between
-    spaces, a tag that other lines have.
+    The word itself may be `#`. Then the line has all the columns and, with columns between spaces,
+    a tag that other lines have.
     """
     doubtful: list[tuple[int, str]] = []
     comments: set[int] = set()
     tags: set[str] = set()
     before_words = True
     for number, line in enumerate(lines, start=1):
-        fields = line.split(layout.separator)
-        is_whole = bool(line.strip()) and len(fields) == layout.width
-        tag = fields[layout.tag] if is_whole and layout.tag is not None else ""
+        fields = line.split(columns.separator)
+        is_whole = bool(line.strip()) and len(fields) == columns.width
+        tag = fields[columns.tag] if is_whole and columns.tag is not None else ""
         if not (before_words and line.startswith("#")):
             before_words = not line.strip() or line.startswith("-DOCSTART-")
             tags.add(tag)
-        elif not is_whole or layout.is_conllu:
+        elif not is_whole or columns.is_conllu:
             comments.add(number)
         else:
             doubtful.append((number, tag))
             before_words = False
-    if layout.separator is None:
+    if columns.separator is None:
         comments |= {number for number, tag in doubtful if tag not in tags}
     return comments
 
 
-def _make_sentence(layout: _Layout, rows: Sequence[tuple[int, list[str]]]) -> ConllSentence:
-    words = [fields[layout.word].strip() for _, fields in rows]
-    tags = ["" if layout.tag is None else fields[layout.tag].strip() for _, fields in rows]
-    given = [tag not in NOT_GIVEN for tag in tags]
-    for (number, _), word, is_given in zip(rows, words, given, strict=True):
-        if not word:
-            raise MetaXLMError(f"{layout.path}:{number}: the word is empty; restore it")
-        if any(given) and not is_given:
-            raise MetaXLMError(
-                f"{layout.path}:{number}: the word {word!r} has no tag, but others in its sentence "
-                f"have; tag all of a sentence or none"
-            )
-    lines = tuple(number for number, _ in rows)
-    return ConllSentence(tuple(words), tuple(tags) if any(given) else None, lines)
+def convert_to_bio(sentence: TaggedSentence, path: Path) -> TaggedSentence:
+    """Convert span tags to BIO; one rule reads IOB1, BIO, BIOES, BMES and BILOU.
 
-
-def convert_to_bio(sentence: ConllSentence, path: Path) -> tuple[str, ...] | None:
-    """Return span tags in BIO; IOB1, BIO, BIOES, BMES and BILOU are all read by the same rule.
-
-    What continues a span continues one of its own type that has not ended, and otherwise opens one.
+    An inside tag continues an open span of its own type, and otherwise opens one.
     """
-    if sentence.tags is None:
-        return None
     converted: list[str] = []
     open_type = ""
-    for number, tag in zip(sentence.lines, sentence.tags, strict=True):
+    for number, tag in zip(sentence.lines, sentence.tags or (), strict=False):
         prefix, dash, span_type = tag.partition("-")
         if tag == "O":
             open_type = ""
@@ -159,9 +195,9 @@ def convert_to_bio(sentence: ConllSentence, path: Path) -> tuple[str, ...] | Non
         if prefix not in PREFIXES or not dash or not span_type:
             raise MetaXLMError(
                 f"{path}:{number}: the tag {tag!r} is neither O nor a letter and a type, such as "
-                f"B-PER; for plain tags say `metric: accuracy`"
+                f"B-PER; for plain tags set `metric: accuracy`"
             )
         letter = "I" if PREFIXES[prefix] == "I" and span_type == open_type else "B"
         converted.append(f"{letter}-{span_type}")
         open_type = "" if prefix in "ESLU" else span_type
-    return tuple(converted)
+    return TaggedSentence(sentence.words, tuple(converted) or None, sentence.lines)

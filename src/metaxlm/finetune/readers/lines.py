@@ -1,41 +1,85 @@
-"""Lines of text files: a path comes in, checked lines go out.
-
-What every reader of the paper's task data (its Section 4) shares: UTF-8 only, line ends of both
-kinds, and an error that names file and line.
-"""
+"""Read the lines of UTF-8 text files; errors name file and line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Generic, Self, TypeVar
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.reading import MAX_TEXT_BYTES, decode_line, decode_text, open_file, read_bytes
+from metaxlm.files import STANDARD, get_standard_input
+from metaxlm.reading import MAX_TEXT_BYTES, decode_line, open_file
 from metaxlm.reading import read_lines as read_file_lines
 
+Example = TypeVar("Example")
+Line = tuple[int, str]
+"""The number of a line, from 1, and its text."""
 
-def read_whole(path: Path) -> str:
-    """Read a UTF-8 file."""
-    return decode_text(read_bytes(path), path)
+_LFS_POINTER = "version https://git-lfs"
+
+
+@dataclass(frozen=True)
+class Examples(Generic[Example]):
+    """The content of one file."""
+
+    items: list[Example]
+    notices: tuple[str, ...] = ()
+    """What was left out or repaired, with the file; the caller logs it."""
+    languages: tuple[str, ...] = ()
+    """The language of each item, where the file has several."""
+
+
+@dataclass
+class InputLines:
+    """The lines of an input without their ends; counts the bytes read."""
+
+    name: str
+    """The input's name in messages."""
+    file: BinaryIO
+    total_bytes: int | None
+    """None for standard input, whose size is unknown."""
+    bytes_read: int = 0
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close a file, but not standard input."""
+        if self.total_bytes is not None:
+            self.file.close()
+
+    def __iter__(self) -> Iterator[Line]:
+        for number, line in read_file_lines(self.file, self.name, MAX_TEXT_BYTES):
+            self.bytes_read += len(line)
+            yield number, decode_line(number, line, self.name)
+
+
+def open_input(source: str) -> InputLines:
+    """Open a file, or standard input for `-`."""
+    if source == STANDARD:
+        return InputLines("standard input", get_standard_input(), None)
+    path = Path(source)
+    return InputLines(source, open_file(path), path.stat().st_size)
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a UTF-8 file without their ends; LF and CRLF both end a line.
+    """Read the lines of a UTF-8 file without their ends; only LF and CRLF end a line.
 
-    Only those two: real test sets have U+2028 and U+0085 inside their sentences.
+    Real test sets have U+2028 and U+0085 inside their sentences.
     """
-    with open_file(path) as file:
-        lines = [
-            decode_line(number, line, path)
-            for number, line in read_file_lines(file, path, MAX_TEXT_BYTES)
-        ]
+    with open_input(str(path)) as file:
+        lines = [line for _, line in file]
     if not lines:
         raise MetaXLMError(f"{path}:1: the file is empty; restore it")
+    if lines[0].startswith(_LFS_POINTER):
+        raise MetaXLMError(f"{path}:1: a Git LFS pointer, not the data; run `git lfs pull`")
     return lines
 
 
 def read_sides(path: Path, other_path: Path) -> tuple[list[str], list[str]]:
-    """Read two line-parallel files; no line may be empty, and both have equally many."""
+    """Read two line-parallel files of equal length without empty lines."""
     lines, others = read_lines(path), read_lines(other_path)
     if len(lines) != len(others):
         raise MetaXLMError(
@@ -49,25 +93,8 @@ def read_sides(path: Path, other_path: Path) -> tuple[list[str], list[str]]:
     return lines, others
 
 
-def tell_missing(path: Path, present: Sequence[str]) -> str:
-    """Say that a file is missing, and what is there instead."""
+def describe_missing(path: Path, present: Sequence[str]) -> str:
+    """Return the error for a missing file, with what exists instead."""
     if not path.parent.is_dir():
         return f"{path.parent}: no such folder; unpack the task's data there"
     return f"{path}: no such file; found here: {' '.join(present) or 'nothing'}"
-
-
-def tell_unknown(label: str, labels: Iterable[str], where: str) -> str:
-    """Say that a label is not known, and which are."""
-    return f"{where}: unknown label {label!r}; known: {', '.join(labels)}"
-
-
-def tell_unlabeled(path: Path, numbers: Sequence[int], total: int, noun: str) -> tuple[str, ...]:
-    """Return the notice about examples without a label, given by their lines; none if all have."""
-    if not numbers:
-        return ()
-    if len(numbers) == total:
-        return (f"{path}: no labels; its {total:,} {noun} are predicted, not scored",)
-    return (
-        f"{path}:{numbers[0]}: no label, as in {len(numbers):,} of {total:,} {noun}; these are "
-        f"predicted, not scored",
-    )

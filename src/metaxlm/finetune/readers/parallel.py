@@ -1,19 +1,21 @@
-"""Sentence pairs for retrieval: Tatoeba's line-parallel files come in, checked pairs go out.
+"""Read sentence pairs for retrieval and gold word alignments (the paper's Section 4.4).
 
-The data of the paper's Section 4.4, in the layout of LASER's release: the paper's 36 languages, or
-all 112 of the release when their files are there. A language that our table has goes by its code
-there; the others (dialects, small and constructed languages) by the three letters of their file.
+Tatoeba's files are those of LASER's release: the paper's 36 languages, or all 112. A language of
+our table has its code there; others (dialects, small and constructed languages) are named by the
+three letters of their file. Gold alignments are in the layout of XLM-Align's release.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import read_sides, tell_missing
+from metaxlm.finetune.readers.lines import describe_missing, read_lines, read_sides
 from metaxlm.languages import LANGUAGES, suggest_code
+from metaxlm.progress import say
 
 OTHER_LANGUAGES = {
     "ang": "Old English", "arq": "Algerian Arabic", "arz": "Egyptian Arabic", "ast": "Asturian",
@@ -28,6 +30,16 @@ OTHER_LANGUAGES = {
 }  # fmt: skip
 """Languages of LASER's release that `languages.tsv` does not have, by the code of their files."""
 
+Link = tuple[int, int]
+"""A word of one side and a word of the other, counted from 0."""
+
+TOLERATED_BAD_LINKS = 0.001
+"""Share of gold links outside their sentence that are left out with a warning.
+
+Two of the published sets have one such link each (`-99` in de-en, a word too far in en-hi); a file
+read in the wrong direction or counted from 0 has many more.
+"""
+
 
 @dataclass(frozen=True)
 class ParallelSentences:
@@ -39,7 +51,7 @@ class ParallelSentences:
 
 
 def list_tatoeba(data_dir: Path) -> list[str]:
-    """List the languages that have a Tatoeba file, those of our table first."""
+    """List the languages with a Tatoeba file, those of our table first."""
     paths = (data_dir / "tatoeba").glob("tatoeba.*-eng.*")
     present = {path.name.split(".")[1].split("-")[0] for path in paths}
     known = [code for code, entry in LANGUAGES.items() if entry.iso3 in present]
@@ -52,7 +64,7 @@ def read_tatoeba(data_dir: Path, language: str) -> ParallelSentences:
     foreign_path = folder / f"tatoeba.{code}-eng.{code}"
     english_path = folder / f"tatoeba.{code}-eng.eng"
     if not foreign_path.exists():
-        raise MetaXLMError(tell_missing(foreign_path, list_tatoeba(data_dir)))
+        raise MetaXLMError(describe_missing(foreign_path, list_tatoeba(data_dir)))
     foreign, english = read_sides(foreign_path, english_path)
     return ParallelSentences(language, tuple(foreign), tuple(english))
 
@@ -77,3 +89,123 @@ def _find_similar(language: str) -> str | None:
     names = {name.lower(): code for code, name in OTHER_LANGUAGES.items()}
     close = difflib.get_close_matches(language.strip().lower(), names, n=1, cutoff=0.8)
     return names[close[0]] if close else None
+
+
+@dataclass(frozen=True)
+class AlignedPair:
+    """Two sentences in words, with gold links (source word, target word) counted from 0."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+    """All links that are not wrong; the sure ones are among them."""
+
+
+@dataclass(frozen=True)
+class AlignmentSet:
+    """Gold alignments of one language pair, in the direction in which it was published."""
+
+    source_language: str
+    target_language: str
+    pairs: tuple[AlignedPair, ...]
+
+    @property
+    def language(self) -> str:
+        """The language of the pair that is not English."""
+        return self.target_language if self.source_language == "en" else self.source_language
+
+
+def list_word_alignment(data_dir: Path) -> list[str]:
+    """List the languages that have gold alignments with English."""
+    names = sorted(path.name for path in (data_dir / "wordalign").glob("*-*"))
+    return [code for name in names for code in name.split("-") if code != "en"]
+
+
+def read_word_alignment(data_dir: Path, language: str) -> AlignmentSet:
+    """Read `wordalign/XX-en` or `wordalign/en-XX`: `test.XX`, `test.en` and `alignv2.txt`."""
+    folders = [data_dir / "wordalign" / name for name in (f"{language}-en", f"en-{language}")]
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    if folder is None:
+        present = (path.name for path in (data_dir / "wordalign").glob("*-*"))
+        raise MetaXLMError(describe_missing(folders[0], sorted(present)))
+    return read_alignment_folder(folder)
+
+
+def read_alignment_folder(folder: Path) -> AlignmentSet:
+    """Read the gold alignments of a folder `XX-en` or `en-XX`."""
+    source, target = folder.name.split("-")
+    source_path = folder / f"test.{source}"
+    source_lines, target_lines = read_sides(source_path, folder / f"test.{target}")
+    sides = [
+        (tuple(a.split()), tuple(b.split()))
+        for a, b in zip(source_lines, target_lines, strict=True)
+    ]
+    pairs = read_naacl_links(folder / "alignv2.txt", source_path.name, sides)
+    return AlignmentSet(source, target, tuple(pairs))
+
+
+def read_naacl_links(
+    path: Path, name: str, sides: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
+) -> list[AlignedPair]:
+    """Read `sentence source target [S|P]`; words count from 1, the k-th new sentence is line k.
+
+    `name` is the file with the sentences, for messages.
+    """
+    order: dict[int, int] = {}
+    sure: list[set[Link]] = [set() for _ in sides]
+    possible: list[set[Link]] = [set() for _ in sides]
+    outside: list[str] = []
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
+        sentence, i, j, is_sure = _parse_link(line, f"{path}:{number}")
+        k = order.setdefault(sentence, len(order))
+        if k >= len(sides):
+            raise MetaXLMError(
+                f"{path}:{number}: sentence {sentence} is number {k + 1}, but {name} "
+                f"has {len(sides)} lines; use the files of one release"
+            )
+        words, others = sides[k]
+        if not (1 <= i <= len(words) and 1 <= j <= len(others)):
+            outside.append(
+                f"{path}:{number}: link {i} {j} of sentence {sentence} is outside its "
+                f"{len(words)} and {len(others)} words"
+            )
+            continue
+        possible[k].add((i - 1, j - 1))
+        if is_sure:
+            sure[k].add((i - 1, j - 1))
+    if len(order) < len(sides):
+        raise MetaXLMError(
+            f"{path}:{len(lines)}: links for {len(order)} sentences, but {name} has "
+            f"{len(sides)} lines; every sentence needs a link"
+        )
+    if len(outside) > TOLERATED_BAD_LINKS * len(lines):
+        raise MetaXLMError(
+            f"{outside[0]} ({len(outside)} of {len(lines)} links do); words count from 1, and the "
+            f"source's number is first (in a folder de-en, German is the source)"
+        )
+    for complaint in outside:
+        say(f"{complaint}; left out")
+    return [
+        AlignedPair(words, others, frozenset(certain), frozenset(allowed))
+        for (words, others), certain, allowed in zip(sides, sure, possible, strict=True)
+    ]
+
+
+def _parse_link(line: str, where: str) -> tuple[int, int, int, bool]:
+    fields = line.split()
+    if len(fields) not in (3, 4):
+        raise MetaXLMError(
+            f"{where}: found {len(fields)} columns, expected `sentence source target [S|P]`"
+        )
+    try:
+        sentence, i, j = (int(field) for field in fields[:3])
+    except ValueError as error:
+        raise MetaXLMError(
+            f"{where}: {' '.join(fields[:3])!r} are not three whole numbers"
+        ) from error
+    kind = fields[3] if len(fields) == 4 else "S"
+    if kind not in ("S", "P"):
+        raise MetaXLMError(f"{where}: unknown link type {kind!r}; known: S (sure), P (possible)")
+    return sentence, i, j, kind == "S"

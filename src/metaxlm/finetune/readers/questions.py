@@ -1,26 +1,28 @@
-"""Questions about texts: a SQuAD JSON file comes in, checked questions go out.
+"""Read questions about texts from SQuAD's JSON.
 
 XQuAD, MLQA, TyDiQA-GoldP and SQuAD 1.1 itself (the paper's Section 4.2) share one form:
 `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}`, and an answer
 is `{"text", "answer_start"}`. Blanked releases have no answers, or, as XTREME's script leaves them,
-one empty text: such questions are read without an answer. In a training file they are refused.
+one empty text: such questions have no answer here. A training file with one is rejected.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import read_whole
-from metaxlm.finetune.task import Examples
-from metaxlm.reading import json_loads
+from metaxlm.finetune.readers.lines import Examples
+from metaxlm.reading import decode_text, json_loads, read_bytes
 
 NOWHERE = -1
-"""Where an answer starts that its context does not have."""
+"""Start of an answer that is not in its context."""
+
+_NAMES = {str: "text", list: "a list", int: "a whole number", dict: "an object"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Question:
     context: str
     answers: tuple[Answer, ...] = ()
 
+    @property
+    def is_labeled(self) -> bool:
+        """Whether an answer is known."""
+        return bool(self.answers)
+
 
 @dataclass
 class _Place:
@@ -51,12 +58,12 @@ class _Place:
     id: str = ""
 
     def __str__(self) -> str:
-        """Return file, line if it can be told, and the steps from the top to the question."""
+        """Return file, line if it is known, and the steps from the top to the question."""
         line = f":{self._find_line()}" if self._find_line() else ""
         return f"{self.path}{line}: {self.steps}" + (f" (id {self.id!r})" if self.id else "")
 
     def _find_line(self) -> int:
-        """Return the line of the id; 0 if all is in one line or the id stands there twice."""
+        """Return the line of the id; 0 if the file has one line or the id twice."""
         spellings = {json.dumps(self.id), json.dumps(self.id, ensure_ascii=False)}
         found = [spelling for spelling in spellings if self.text.count(spelling) == 1]
         if not self.id or not found or "\n" not in self.text.strip():
@@ -64,56 +71,66 @@ class _Place:
         return self.text.count("\n", 0, self.text.index(found[0])) + 1
 
 
-@dataclass
-class _Finding:
-    """Something odd that is repaired and counted: how often, and where first."""
+class _Oddities:
+    """What was repaired or is odd: a count and the first place of each kind."""
 
-    count: int = 0
-    first: str = ""
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
 
-    def add(self, place: _Place, what: str = "") -> None:
-        self.first = self.first or f"{place}{what}"
-        self.count += 1
+    def add(self, kind: str, place: _Place, detail: str = "") -> None:
+        self.counts[kind] += 1
+        if kind not in self.first:
+            self.first[kind] = f"{place}{detail}"
 
-
-@dataclass
-class _Findings:
-    unanswered: _Finding = field(default_factory=_Finding)
-    absent: _Finding = field(default_factory=_Finding)
-    moved: _Finding = field(default_factory=_Finding)
-    silent: _Finding = field(default_factory=_Finding)
-    repeated: _Finding = field(default_factory=_Finding)
+    def describe(self, total: int, *, is_training: bool) -> tuple[str, ...]:
+        """Return one notice per kind, with the first place and the count."""
+        fate = "left out of training" if is_training else "their texts are compared all the same"
+        count = self.counts
+        texts = {
+            "absent": f" is not in its context; {count['absent']:,} such answers, {fate}",
+            "moved": f" is not at its answer_start; {count['moved']:,} such answers, moved to the "
+            "nearest occurrence",
+            "silent": f" is empty, as are {count['silent']:,} of {total:,} questions",
+            "repeated": f" has an id that was there before, as have {count['repeated']:,} of "
+            f"{total:,}; no harm in training",
+        }
+        return tuple(f"{self.first[kind]}{text}" for kind, text in texts.items() if count[kind])
 
 
 def read_questions(path: Path, *, is_training: bool = False) -> Examples[Question]:
     """Read a file of questions.
 
-    An answer at another place than said is moved to the nearest occurrence. One that its context
-    does not have trains nothing, so that in training the question is left out; in evaluation its
-    text is compared all the same. All of it is counted in the notices. Ids have to differ, as
-    predictions are handed in by id; not so in training: XTREME's script cuts TyDiQA's to a number.
+    An answer that is not at its `answer_start` is moved to the nearest occurrence. An answer that
+    is not in its context cannot train: in training its question is left out, in evaluation its text
+    is compared all the same. The notices count all of it. Ids must differ, because predictions are
+    submitted by id, except in training: XTREME's script cuts TyDiQA's to a number.
     """
-    text = read_whole(path)
+    text = decode_text(read_bytes(path), path)
     if not text.strip():
         raise MetaXLMError(f"{path}:1: the file is empty; restore it")
-    findings = _Findings()
+    odd = _Oddities()
     seen: set[str] = set()
     questions: list[Question] = []
     total = 0
     for place, context, entry in _walk(json_loads(text, str(path)), path, text):
         total += 1
-        question = _read_question(entry, context, place, findings, is_training=is_training)
+        question = _read_question(entry, context, place, odd, is_training=is_training)
         if question is None:
             continue
         if question.id in seen:
             if not is_training:
                 raise MetaXLMError(f"{place}: this id was there before; give each question its own")
-            findings.repeated.add(place)
+            odd.add("repeated", place)
         seen.add(question.id)
         questions.append(question)
+    if not total:
+        raise MetaXLMError(f"{path}: has no questions; restore it")
     if not questions:
-        raise MetaXLMError(f"{path}: {_tell_nothing(total)}")
-    return Examples(questions, _tell(findings, path, total, is_training=is_training))
+        raise MetaXLMError(
+            f"{path}: none of its {total:,} questions has its answer in its context; check the file"
+        )
+    return Examples(questions, odd.describe(total, is_training=is_training))
 
 
 def _walk(content: Any, path: Path, text: str) -> Iterator[tuple[_Place, str, dict[str, Any]]]:
@@ -134,11 +151,8 @@ def _walk(content: Any, path: Path, text: str) -> Iterator[tuple[_Place, str, di
                 yield place, context, entry
 
 
-_NAMES = {str: "text", list: "a list", int: "a whole number", dict: "an object"}
-
-
 def _get(entry: Any, key: str, kind: type, place: _Place) -> Any:
-    """Return the value of a key, which has to be there and of a kind."""
+    """Return the value of a required key of a given type."""
     if not isinstance(entry, dict):
         raise MetaXLMError(f"{place}: found {_name(entry)} where an object with {key!r} belongs")
     if key not in entry:
@@ -154,9 +168,9 @@ def _name(value: Any) -> str:
 
 
 def _read_question(
-    entry: Any, context: str, place: _Place, findings: _Findings, *, is_training: bool
+    entry: Any, context: str, place: _Place, odd: _Oddities, *, is_training: bool
 ) -> Question | None:
-    """Check one entry; None if it cannot train."""
+    """Check one entry; return None if it cannot train."""
     kind = int if isinstance(entry, dict) and isinstance(entry.get("id"), int) else str
     place.id = str(_get(entry, "id", kind, place))
     question = _get(entry, "question", str, place)
@@ -166,13 +180,13 @@ def _read_question(
             f"or delete the questions that have is_impossible"
         )
     if not question.strip():
-        findings.silent.add(place)
-    answers = _read_answers(entry, context, place, findings)
-    if not answers:
-        if is_training:
-            raise MetaXLMError(f"{place}: has no answer, and is to train; delete it or add one")
-        findings.unanswered.add(place)
+        odd.add("silent", place)
+    answers = _read_answers(entry, context, place, odd)
     if is_training:
+        if not answers:
+            raise MetaXLMError(
+                f"{place}: a training question without an answer; delete it or add one"
+            )
         answers = tuple(answer for answer in answers if answer.start != NOWHERE)
         if not answers:
             return None
@@ -180,9 +194,9 @@ def _read_question(
 
 
 def _read_answers(
-    entry: dict[str, Any], context: str, place: _Place, findings: _Findings
+    entry: dict[str, Any], context: str, place: _Place, odd: _Oddities
 ) -> tuple[Answer, ...]:
-    """Read the answers with a text, in their order; each place is checked and set right."""
+    """Read the answers with a text, in their order; check and correct each start."""
     if entry.get("answers") is None:
         return ()
     answers: list[Answer] = []
@@ -190,58 +204,20 @@ def _read_answers(
         text = _get(given, "text", str, place)
         if not text.strip():
             continue
-        said = _get(given, "answer_start", int, place)
-        start = _locate(text, context, said)
-        if start == NOWHERE:
-            findings.absent.add(place, f": the answer {text!r}")
-        elif start != said:
-            findings.moved.add(place, f": the answer {text!r}")
+        stated = _get(given, "answer_start", int, place)
+        start = _locate(text, context, stated)
+        if start == NOWHERE or start != stated:
+            odd.add("absent" if start == NOWHERE else "moved", place, f": the answer {text!r}")
         answers.append(Answer(text, start))
     return tuple(answers)
 
 
-def _locate(text: str, context: str, said: int) -> int:
-    """Return where an answer starts: there, or at the nearest occurrence (the earlier of two)."""
-    if said >= 0 and context.startswith(text, said):
-        return said
-    middle = max(said, 0)
+def _locate(text: str, context: str, stated: int) -> int:
+    """Return the start of an answer: as stated, or at the nearest occurrence."""
+    if stated >= 0 and context.startswith(text, stated):
+        return stated
+    middle = max(stated, 0)
     before = context.rfind(text, 0, middle + len(text))
     after = context.find(text, middle)
     found = [start for start in (before, after) if start >= 0]
-    return min(found, key=lambda start: (abs(start - said), start), default=NOWHERE)
-
-
-def _tell_nothing(total: int) -> str:
-    if not total:
-        return "has no questions; restore it"
-    return f"none of its {total:,} questions has its answer in its context; check the file"
-
-
-def _tell(findings: _Findings, path: Path, total: int, *, is_training: bool) -> tuple[str, ...]:
-    """Return what was odd, one line each with the first place and how often."""
-    unanswered, absent, moved = findings.unanswered, findings.absent, findings.moved
-    fate = "left out of training" if is_training else "their texts are compared all the same"
-    notices: list[str] = []
-    if unanswered.count == total:
-        notices.append(f"{path}: no answers; its {total:,} questions are predicted, not scored")
-    elif unanswered.count:
-        notices.append(
-            f"{unanswered.first}: no answer, as in {unanswered.count:,} of {total:,} questions; "
-            f"these are predicted, not scored"
-        )
-    told = (
-        (absent, f"is not in its context; {absent.count:,} such answers, {fate}"),
-        (
-            moved,
-            f"is not where it is said to be; {moved.count:,} such answers, moved to the nearest "
-            f"occurrence",
-        ),
-        (findings.silent, f"is empty, as are {findings.silent.count:,} of {total:,} questions"),
-        (
-            findings.repeated,
-            f"has an id that was there before, as have {findings.repeated.count:,} of {total:,}; "
-            f"no harm in training",
-        ),
-    )
-    notices += [f"{finding.first} {text}" for finding, text in told if finding.count]
-    return tuple(notices)
+    return min(found, key=lambda start: (abs(start - stated), start), default=NOWHERE)

@@ -1,0 +1,147 @@
+"""Evaluate a finetuned model: scores and predictions of each file.
+
+Two baselines without a model accompany each score: chance, and the training set's most frequent
+answer. Examples without a label are predicted and not scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from metaxlm.finetune.batches import (
+    FeatureTable,
+    compute_logits,
+    compute_packed,
+    evaluating,
+    plan_batches,
+    round_total,
+    split_logits,
+    takes_packed,
+)
+from metaxlm.finetune.task import AnyTask, Baselines, DataFile, Dataset, Logits, Tally, TaskData
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.progress import track
+from metaxlm.randomness import generator
+
+EVALUATION_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+"""Tokens of one forward pass of evaluation, padding included."""
+
+
+@dataclass(frozen=True)
+class FileScores:
+    """The scores and predictions of a model on one file."""
+
+    file: DataFile
+    num_examples: int
+    """Labeled ones, which are scored."""
+    num_unlabeled: int
+    values: dict[str, float]
+    """Scores by name; empty if no example has a label."""
+    majority: dict[str, float]
+    """The same scores for always giving the training set's most frequent answer."""
+    chance: dict[str, float]
+    """The same scores for answering at random."""
+    tally: Tally
+    """Counts of each labeled example, in the file's order."""
+    submission: str
+    """All predictions as XTREME's submission file."""
+
+
+def evaluate(
+    task: AnyTask, model: nn.Module, data: TaskData, config: EncoderConfig, device: torch.device
+) -> tuple[FileScores, ...]:
+    """Score a model on every dev and test file."""
+    scores: list[FileScores] = []
+    with track(f"{task.name}: evaluate", len(data.scored), "files") as advance:
+        for scored in data.scored:
+            scores.append(_evaluate_file(task, model, data, scored, config, device))
+            value = scores[-1].values.get(task.metric)
+            advance(note=None if value is None else f"{scored.file.language} {value:.3f}")
+    return tuple(scores)
+
+
+def score_dataset(
+    task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
+) -> dict[str, float]:
+    """Return the scores on the labeled examples of one set."""
+    predictions = _predict(task, model, data, config, device)
+    gold, answers = _keep_labeled(data, predictions)
+    return task.score(gold, answers, data.file.language)
+
+
+def _evaluate_file(
+    task: AnyTask,
+    model: nn.Module,
+    data: TaskData,
+    scored: Dataset,
+    config: EncoderConfig,
+    device: torch.device,
+) -> FileScores:
+    file = scored.file
+    predictions = _predict(task, model, scored, config, device)
+    gold, answers = _keep_labeled(scored, predictions)
+    tally = task.tally(gold, answers, file.language)
+    values: dict[str, float] = {}
+    baselines = Baselines({}, {})
+    if gold:
+        values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
+        if file not in data.baselines:
+            data.baselines[file] = compute_baselines(task, data.train.examples, gold, file)
+        baselines = data.baselines[file]
+    return FileScores(
+        file=file,
+        num_examples=len(gold),
+        num_unlabeled=scored.num_unlabeled,
+        values=values,
+        majority=baselines.majority,
+        chance=baselines.chance,
+        tally=tally,
+        submission=task.format_predictions(scored.examples, predictions),
+    )
+
+
+def compute_baselines(
+    task: AnyTask, train: Sequence[Any], gold: Sequence[Any], file: DataFile
+) -> Baselines:
+    """Return the scores of answering with the majority and at random."""
+    random = generator(0, f"{task.name} chance {file.name} {file.language}")
+    return Baselines(
+        task.score(gold, task.answer_majority(train, gold), file.language),
+        task.score(gold, task.answer_randomly(train, gold, random), file.language),
+    )
+
+
+def _predict(
+    task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
+) -> list[Any]:
+    """Return one prediction per example, computed in batches of similar lengths."""
+    found: dict[int, Logits] = {}
+    is_packed = takes_packed(model, device)
+    table = FeatureTable(data.features, config, device)
+    lengths = table.lengths
+    with evaluating(model):
+        for batch in plan_batches(lengths, EVALUATION_TOKENS[device.type]):
+            rows_B, sizes = torch.tensor(batch).to(device), [lengths[k] for k in batch]
+            if is_packed:
+                packed = table.pack(rows_B, round_total(sum(sizes), device))
+                logits = compute_packed(model, packed)
+            else:
+                longest, is_even = sizes[0], sizes[0] == sizes[-1]
+                logits = compute_logits(model, table.gather(rows_B, longest), is_even)
+            found |= zip(batch, split_logits(logits, sizes), strict=True)
+    ordered = [found[k] for k in range(len(lengths))]
+    return task.decode(data.examples, data.features, ordered)
+
+
+def _keep_labeled(data: Dataset, predictions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    pairs = [
+        (example, answer)
+        for example, answer in zip(data.examples, predictions, strict=True)
+        if example.is_labeled
+    ]
+    return [example for example, _ in pairs], [answer for _, answer in pairs]

@@ -1,0 +1,268 @@
+"""Turn questions with their contexts into overlapping windows of tokens.
+
+The paper's question answering (Section 4.2) encodes `question, context` as a pair in the
+tokenizer's own template, in at most 384 tokens. A longer context is split into windows that start
+`stride` tokens after one another, as in the scripts of XTREME and xTune. (The `stride` of
+transformers' tokenizers is the overlap instead.) As there, a question keeps its first 64 tokens, a
+window without the answer points to the first token, and where windows overlap an answer starts in
+the one with most context on both sides of the token ("max context").
+
+Each distinct text is tokenized once.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.encoding import Ids
+from metaxlm.finetune.readers.questions import NOWHERE, Question
+from metaxlm.finetune.task import IGNORED, Features, FeatureSet
+
+MAX_QUESTION_TOKENS = 64
+"""Questions are truncated to this, as in XTREME's script, and to half of the sequence."""
+
+_TEXTS_AT_ONCE = 1_000
+
+_BLANKS = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype="<u4")
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Window(Features):
+    """A question and a part of its context."""
+
+    may_start: Flags | None = None
+    """Tokens of the context that have the most context in this window."""
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    ids: Ids
+    offsets: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class _Template:
+    """The special tokens around the two texts of a pair, and the token type of each part."""
+
+    before: Ids
+    between: Ids
+    after: Ids
+    types: tuple[int, int, int, int, int]
+
+    @property
+    def num_special(self) -> int:
+        return len(self.before) + len(self.between) + len(self.after)
+
+    def join(self, question: Ids, context: Ids) -> Ids:
+        return np.concatenate((self.before, question, self.between, context, self.after))
+
+    def number(self, question: Ids, context: Ids) -> Ids:
+        parts = (self.before, question, self.between, context, self.after)
+        return np.repeat(np.array(self.types, dtype=np.int32), [len(part) for part in parts])
+
+
+def make_windows(
+    questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, *, length: int, stride: int
+) -> FeatureSet:
+    """Turn questions into windows of at most `length` tokens, in order."""
+    if not questions:
+        return FeatureSet([])
+    template = _find_template(tokenizer)
+    space = length - template.num_special
+    if space < 2:
+        raise MetaXLMError(
+            f"a question and its context do not fit into length {length}; increase it"
+        )
+    if stride < 1:
+        raise MetaXLMError(
+            f"windows cannot start {stride} tokens after one another; choose 1 or more"
+        )
+    limit = min(MAX_QUESTION_TOKENS, space // 2)
+    asked = _tokenize(tokenizer, [question.question for question in questions])
+    contexts = _tokenize(tokenizer, [question.context for question in questions])
+    contexts = {text: _settle_offsets(text, tokens) for text, tokens in contexts.items()}
+    windows: list[Features] = []
+    counts = {"cut": 0, "split": 0, "lost": 0}
+    for index, question in enumerate(questions):
+        ids = asked[question.question].ids
+        counts["cut"] += len(ids) > limit
+        room = space - min(len(ids), limit)
+        context = contexts[question.context]
+        # Neighbors overlap by at least half, for any sequence length.
+        spans = place_windows(len(context.ids), room, min(stride, -(-room // 2)))
+        counts["split"] += len(spans) > 1
+        ends = _find_answer(question, context.offsets)
+        counts["lost"] += bool(question.answers) and ends is None
+        windows += _split_context(index, template, ids[:limit], context, spans, ends)
+    return FeatureSet(windows, _describe(counts, len(questions), len(windows), limit, length))
+
+
+def _describe(
+    counts: dict[str, int], num_questions: int, num_windows: int, limit: int, length: int
+) -> str:
+    """Return the notice about truncated and split questions."""
+    texts = {
+        "cut": f"are truncated to their first {limit} tokens",
+        "split": f"have a context longer than {length} tokens, {num_windows:,} windows in all",
+        "lost": "have no answer among the tokens of their context and do not train",
+    }
+    parts = [f"{counts[key]:,} {text}" for key, text in texts.items() if counts[key]]
+    return f"of {num_questions:,} questions, {'; '.join(parts)}" if parts else ""
+
+
+def place_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return first and last + 1 token of each window; together they cover every token."""
+    assert 0 < stride <= room, (stride, room)
+    starts = range(0, max(num_tokens - room + stride, 1), stride)
+    return [(start, min(start + room, num_tokens)) for start in starts]
+
+
+def choose_windows(spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """Return for each token the window with the most context around it, the first among equals.
+
+    The score is the distance to the nearer end of the window plus 0.01 times its length.
+    """
+    tokens = np.arange(spans[-1][1])
+    contexts: list[npt.NDArray[np.float64]] = [
+        np.where(
+            (start <= tokens) & (tokens < end),
+            np.minimum(tokens - start, end - 1 - tokens) + 0.01 * (end - start),
+            -1.0,
+        )
+        for start, end in spans
+    ]
+    return np.asarray(np.array(contexts).argmax(axis=0), dtype=np.int64)
+
+
+def _split_context(
+    index: int,
+    template: _Template,
+    question: Ids,
+    context: _Tokens,
+    spans: Sequence[tuple[int, int]],
+    ends: tuple[int, int] | None,
+) -> list[Window]:
+    chosen = choose_windows(spans) if len(spans) > 1 else np.zeros(spans[0][1], dtype=np.int64)
+    shift = len(template.before) + len(question) + len(template.between)
+    made: list[Window] = []
+    for number, (start, end) in enumerate(spans):
+        part = context.ids[start:end]
+        ids = template.join(question, part)
+        here = slice(shift, shift + end - start)
+        offsets = np.full((len(ids), 2), -1, dtype=np.int32)
+        offsets[here] = context.offsets[start:end]
+        may_start = np.zeros(len(ids), dtype=np.bool_)
+        may_start[here] = chosen[start:end] == number
+        labels = (IGNORED, IGNORED)
+        if ends is not None:
+            is_here = start <= ends[0] and ends[1] < end
+            labels = (ends[0] - start + shift, ends[1] - start + shift) if is_here else (0, 0)
+        made.append(
+            Window(
+                ids=ids,
+                labels=np.array(labels, dtype=np.int32),
+                token_types=template.number(question, part),
+                example=index,
+                offsets=offsets,
+                may_start=may_start,
+            )
+        )
+    return made
+
+
+def _find_answer(question: Question, offsets: npt.NDArray[np.int32]) -> tuple[int, int] | None:
+    """Return the first and last token of the first answer that is in the context.
+
+    None without an answer, or if the tokenizer drops all of its characters.
+    """
+    answer = next((answer for answer in question.answers if answer.start != NOWHERE), None)
+    if answer is None:
+        return None
+    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    end = answer.start + len(answer.text.rstrip())
+    inside = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    return (int(inside[0]), int(inside[-1])) if len(inside) else None
+
+
+def _find_template(tokenizer: PreTrainedTokenizerBase) -> _Template:
+    """Find the template from an encoded pair."""
+    if not tokenizer.is_fast:
+        raise MetaXLMError(
+            f"{type(tokenizer).__name__} has no offsets of its tokens; questions need a fast "
+            f"tokenizer (a folder with tokenizer.json)"
+        )
+    encoded = tokenizer(["a"], ["a"], return_token_type_ids=True)
+    sides = encoded.encodings[0].sequence_ids
+    ids = np.array(encoded["input_ids"][0], dtype=np.int32)
+    types: list[int] = encoded["token_type_ids"][0]
+    first, second = sides.index(0), sides.index(1)
+    first_end = len(sides) - sides[::-1].index(0)
+    second_end = len(sides) - sides[::-1].index(1)
+    assert first < first_end <= second < second_end, "the question is before the context"
+
+    def type_at(place: int, otherwise: int) -> int:
+        return types[place] if sides[place] is None else types[otherwise]
+
+    return _Template(
+        ids[:first],
+        ids[first_end:second],
+        ids[second_end:],
+        (
+            type_at(0, first),
+            types[first],
+            type_at(first_end, second),
+            types[second],
+            type_at(len(ids) - 1, second),
+        ),
+    )
+
+
+def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> dict[str, _Tokens]:
+    """Tokenize each distinct text once, without special tokens."""
+    distinct = list(dict.fromkeys(texts))
+    tokens: dict[str, _Tokens] = {}
+    for start in range(0, len(distinct), _TEXTS_AT_ONCE):
+        batch = distinct[start : start + _TEXTS_AT_ONCE]
+        encoded = tokenizer(
+            batch,
+            add_special_tokens=False,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        rows = zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        for text, ids, offsets in rows:
+            tokens[text] = _Tokens(
+                np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int32).reshape(-1, 2)
+            )
+    return tokens
+
+
+def _settle_offsets(text: str, tokens: _Tokens) -> _Tokens:
+    """Add dropped marks to the letter before them, and empty the offsets of white space.
+
+    A BERT tokenizer that strips accents drops the vowel signs of Thai and Hindi: an answer that
+    ends in one would lose it.
+    """
+    offsets = tokens.offsets.copy()
+    is_blank = np.isin(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"), _BLANKS)
+    next_starts = np.append(offsets[1:, 0], len(text))
+    gaps = np.flatnonzero(offsets[:, 1] < next_starts)
+    for gap in gaps[~is_blank[offsets[gaps, 1]]].tolist():
+        end = int(offsets[gap, 1])
+        while end < next_starts[gap] and unicodedata.category(text[end]).startswith("M"):
+            end += 1
+        offsets[gap, 1] = end
+    num_inked = np.concatenate(([0], np.cumsum(~is_blank)))
+    is_empty = num_inked[offsets[:, 0]] == num_inked[offsets[:, 1]]
+    offsets[is_empty, 1] = offsets[is_empty, 0]
+    return _Tokens(tokens.ids, offsets)

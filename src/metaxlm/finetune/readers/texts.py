@@ -1,0 +1,293 @@
+"""Read labeled texts and pairs of texts: tables, and the XML of product reviews.
+
+`read_labeled_pairs` reads XNLI and PAWS-X (the paper's Section 4.2): XTREME's `first TAB second TAB
+label`, blanked test sets with two columns, and releases with a header. `read_reviews` reads the
+Amazon reviews of Section 4.3. `read_rows` reads the TSV, CSV and JSON lines of custom tasks.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.readers.lines import Examples, read_lines
+from metaxlm.reading import json_loads
+
+LABEL_COLUMNS = ("gold_label", "label")
+PAIR_COLUMNS = (("premise", "hypothesis"), ("sentence1", "sentence2"))
+"""Names of the two texts in headers; otherwise they are the first two columns without a label."""
+
+UNDECIDED = "-"
+"""Gold label of MultiNLI's and XNLI's tables where the annotators did not agree."""
+
+NEGATIVE, POSITIVE = "negative", "positive"
+SENTIMENTS = {1.0: NEGATIVE, 2.0: NEGATIVE, 4.0: POSITIVE, 5.0: POSITIVE}
+"""Label by rating; the release has no 3."""
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+Column = str | int
+"""A name, or a number from 1 (from -1 backwards)."""
+
+_ITEM = re.compile(r"<item>(.*?)</item>", re.DOTALL)
+_LONG_ENTITY = re.compile(r"(?:&amp;|&)#x?[0-9a-fA-F]{9,};?")
+_FIELD = {
+    name: re.compile(rf"<{name}>(.*?)</{name}>", re.DOTALL)
+    for name in ("summary", "text", "rating")
+}
+
+
+@dataclass(frozen=True)
+class LabeledText:
+    """A text or a pair of texts, and its class."""
+
+    first: str
+    second: str | None
+    label: str | None
+    """None if unknown."""
+
+    @property
+    def is_labeled(self) -> bool:
+        """Whether the class is known."""
+        return self.label is not None
+
+
+def read_labeled_pairs(
+    path: Path,
+    labels: Collection[str],
+    synonyms: Mapping[str, str] | None = None,
+    language: str = "",
+) -> Examples[LabeledText]:
+    """Read pairs between tabs; `synonyms` maps other spellings of a label to ours.
+
+    A file without a label column is a blanked test set: its labels are None. In a table with a
+    column `language`, only the lines of `language` are read, or all of them if it is empty.
+    """
+    lines = read_lines(path)
+    columns = _choose_pair_columns(path, lines[0].split("\t"))
+    has_header = isinstance(columns[0], str)
+    pairs: list[LabeledText] = []
+    languages: list[str | None] = []
+    odd: Counter[str] = Counter()
+    for row in _read_records(path, lines, columns, 2, is_ragged=has_header):
+        first, second, label = (cell or "" for cell in row.cells[:3])
+        code = (*row.cells, None)[3]
+        if language and code not in (None, language):
+            continue
+        if not first.strip() or not second.strip():
+            raise MetaXLMError(f"{path}:{row.line}: a text is empty; fill it or delete the line")
+        label = (synonyms or {}).get(label.strip(), label.strip())
+        if label == UNDECIDED and has_header:
+            odd["without an agreed label; left out"] += 1
+            continue
+        if label and label not in labels:
+            raise MetaXLMError(
+                f"{path}:{row.line}: unknown label {label!r}; known: {', '.join(labels)}"
+            )
+        odd["with `NS` instead of a text, a known fault of the release"] += "NS" in (first, second)
+        is_quoted = '""' in first + second and any(map(_is_quoted, (first, second)))
+        odd["in CSV quotes, which are kept"] += is_quoted
+        pairs.append(LabeledText(first, second, label or None))
+        languages.append(code)
+    if not pairs:
+        what = f"no line of {language!r}" if language else "no line"
+        raise MetaXLMError(f"{path}:1: a header and {what}; restore the file")
+    notices = tuple(f"{path}: {count:,} pairs {what}" for what, count in odd.items() if count)
+    return Examples(pairs, notices, tuple(code for code in languages if code is not None))
+
+
+def _is_quoted(text: str) -> bool:
+    """Return whether a text is quoted as in CSV: each quote in it is doubled."""
+    inner = text[1:-1]
+    return text[:1] == text[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
+
+
+def _choose_pair_columns(path: Path, header: Sequence[str]) -> list[Column]:
+    """Return the columns of both texts, the label and the language."""
+    names = [name.strip() for name in header]
+    label = next((name for name in LABEL_COLUMNS if name in names), None)
+    named = next((pair for pair in PAIR_COLUMNS if set(pair) <= set(names)), ())
+    texts = named or [name for name in names if name not in (*LABEL_COLUMNS, "id", "language")]
+    if named or (label is not None and len(texts) >= 2):
+        return [*texts[:2], label or LABEL_COLUMNS[0], "language"]
+    if len(header) not in (2, 3):
+        raise MetaXLMError(
+            f"{path}:1: found {len(header)} columns, expected two texts and a label between tabs, "
+            f"or a header that names them"
+        )
+    return [1, 2, 3]
+
+
+def read_reviews(path: Path) -> Examples[LabeledText]:
+    """Read Webis-CLS-10's `<item>`s: the summary and the text after it, labeled by the rating.
+
+    Patterns instead of an XML parser tolerate a bare `&`. Entities are unescaped twice, because the
+    release has thousands that were escaped twice (`&amp;quot;`). A missing rating gives no label.
+    """
+    content = "\n".join(read_lines(path))
+    reviews: list[LabeledText] = []
+    number, place = 1, 0
+    for item in _ITEM.finditer(content):
+        number += content.count("\n", place, item.start())
+        place = item.start()
+        where = f"{path}:{number}: item {len(reviews) + 1}"
+        if "<item>" in item[1]:
+            raise MetaXLMError(f"{where} has no </item>; restore the file")
+        text = " ".join(f"{_find_field(item[1], 'summary')} {_find_field(item[1], 'text')}".split())
+        if not text:
+            raise MetaXLMError(f"{where} has neither summary nor text; fill or delete it")
+        rating = _find_field(item[1], "rating").strip()
+        try:
+            label = SENTIMENTS[float(rating)] if rating else None
+        except (KeyError, ValueError) as error:
+            raise MetaXLMError(
+                f"{where} has the rating {rating!r}; expected 1 or 2 (negative), 4 or 5 (positive)"
+            ) from error
+        reviews.append(LabeledText(text, None, label))
+    num_opened = content.count("<item>")
+    if not num_opened:
+        raise MetaXLMError(f"{path}:1: no <item> in it; a Webis-CLS-10 file of reviews is needed")
+    if num_opened != len(reviews) or not content.rstrip().endswith("</items>"):
+        last = content.count("\n") + 1
+        raise MetaXLMError(
+            f"{path}:{last}: {num_opened:,} reviews begin and {len(reviews):,} end, and the last "
+            f"line has to be </items>; the file is cut short, restore it"
+        )
+    return Examples(reviews)
+
+
+def _find_field(item: str, name: str) -> str:
+    found = _FIELD[name].search(item)
+    # A code point never has this many digits, and Python reads at most 4,300.
+    text = _LONG_ENTITY.sub("", found[1]) if found else ""
+    return html.unescape(html.unescape(text))
+
+
+@dataclass(frozen=True)
+class Row:
+    """The requested cells of one row."""
+
+    line: int
+    """The row's first line."""
+    cells: tuple[str | None, ...]
+    """In the order of the requested columns; None for a column that the file or the row lacks."""
+
+
+def read_rows(path: Path, columns: Sequence[Column], num_needed: int) -> list[Row]:
+    """Read columns of a table; only those after the first `num_needed` may be missing.
+
+    `.jsonl`, `.ndjson` and `.json` have one object per line, `.csv` is Python's CSV (quotes may
+    hold line ends), all others have tabs between columns and no quotes. Names need a header;
+    numbers mean that there is none.
+    """
+    lines = read_lines(path)
+    if path.suffix.lower() in JSON_LINES:
+        rows = list(_read_objects(path, lines, columns, num_needed))
+    else:
+        rows = list(_read_records(path, lines, columns, num_needed))
+    if not rows:
+        raise MetaXLMError(f"{path}:1: a header and nothing else; restore the file")
+    return rows
+
+
+def _read_records(
+    path: Path,
+    lines: Sequence[str],
+    columns: Sequence[Column],
+    num_needed: int,
+    *,
+    is_ragged: bool = False,
+) -> Iterator[Row]:
+    """Yield the rows; wide `is_ragged` tables, such as MultiNLI's, may lack trailing columns."""
+    if path.suffix.lower() == ".csv":
+        records = _split_csv(path, lines)
+    else:
+        records = ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
+    number, header = next(records)
+    named = all(isinstance(column, str) for column in columns)
+    width = min_width = len(header)
+    places = _find_columns(f"{path}:{number}", header, columns, num_needed)
+    if is_ragged and width > 4:
+        min_width = max(place for place in places if place is not None) + 1
+    if not named:
+        yield Row(number, tuple(None if k is None else header[k] for k in places))
+    for number, fields in records:
+        if not min_width <= len(fields) <= width:
+            first = "the header has" if named else "the first row has"
+            raise MetaXLMError(
+                f"{path}:{number}: found {len(fields)} columns, {first} {width}; a text must not "
+                f"hold the separator"
+            )
+        yield Row(number, tuple(None if k is None else fields[k] for k in places))
+
+
+def _split_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO("\n".join(lines), newline=""), strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise MetaXLMError(f"{path}:{start}: not valid CSV ({error})") from error
+        if fields:
+            yield start, fields
+
+
+def _find_columns(
+    where: str, header: Sequence[str], columns: Sequence[Column], num_needed: int
+) -> list[int | None]:
+    """Return the place of each column; None for a missing one that is not needed."""
+    names = [name.strip() for name in header]
+    places: list[int | None] = []
+    for rank, column in enumerate(columns):
+        if isinstance(column, str):
+            place = names.index(column) if column in names else None
+            if names.count(column) > 1:
+                raise MetaXLMError(f"{where}: the header has {column!r} twice; rename one")
+        else:
+            place = column - 1 if column > 0 else len(names) + column
+            place = place if 0 <= place < len(names) else None
+        if place is None and rank < num_needed:
+            found = ", ".join(names) if isinstance(column, str) else f"{len(names)} columns"
+            raise MetaXLMError(f"{where}: no column {column!r}; found: {found}")
+        places.append(place)
+    return places
+
+
+def _read_objects(
+    path: Path, lines: Sequence[str], columns: Sequence[Column], num_needed: int
+) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        value = json_loads(line, where, is_line=True)
+        if not isinstance(value, dict):
+            raise MetaXLMError(
+                f"{where}: found a {type(value).__name__}, expected one object per line"
+            )
+        for column in columns[:num_needed]:
+            if value.get(str(column)) is None:
+                raise MetaXLMError(f"{where}: no key {column!r}; found: {', '.join(value)}")
+        yield Row(number, tuple(_read_cell(value, str(c), where) for c in columns))
+
+
+def _read_cell(value: dict[str, Any], key: str, where: str) -> str | None:
+    """Return a cell as text; whole numbers and truth values are labels as JSON writes them."""
+    cell = value.get(key)
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, int):
+        return str(cell)
+    raise MetaXLMError(f"{where}: {key!r} is a {type(cell).__name__}, expected text")

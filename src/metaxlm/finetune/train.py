@@ -1,0 +1,314 @@
+"""The finetuning loop: train a task model, and choose the best epoch.
+
+Phase (c) of the paper (Section 3.3, hyperparameters in its appendix): train on one language, choose
+the best epoch on dev data. AdamW with a linear schedule and warm-up, clipped gradients, bfloat16 on
+CUDA. Order and dropout are functions of the seed and the step, so a run on a CPU is reproducible
+bit by bit (on CUDA as far as its kernels are).
+
+A step's sequences have any length, with little padding. An encoder of ours takes them packed; on a
+GPU the whole step, from gathering tokens to AdamW, is one CUDA graph per total of tokens. Another
+encoder takes them padded, on a CPU in groups of similar length; the loss is that of the whole step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor, nn
+
+from metaxlm.errors import Diverged
+from metaxlm.finetune.batches import (
+    FeatureTable,
+    compute_logits,
+    compute_packed,
+    round_total,
+    shuffle_batches,
+    split_batch,
+    takes_packed,
+)
+from metaxlm.finetune.evaluate import score_dataset
+from metaxlm.finetune.task import IGNORED, AnyTask, FinetuneSettings, TaskData
+from metaxlm.model.any_encoder import AnyEncoder, make_task_model
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.heads import TaskModel
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.optimizer import learning_rate, make_optimizer
+from metaxlm.pretrain.step import TrainStep, is_recording
+from metaxlm.progress import track
+from metaxlm.randomness import derive_seed
+
+if TYPE_CHECKING:
+    from metaxlm.pretrain.step import FusedUpdate
+
+ADAM_BETAS = (0.9, 0.999)
+"""The paper gives none for finetuning; these are XTREME's."""
+
+NOTE_EVERY = {"cpu": 20, "cuda": 200}
+"""Steps between two reports of the loss; each one waits for the device."""
+
+_GROUP_COST = 16
+"""Tokens that take a CPU as long as one more group, which adds all gradients once more."""
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """Loss and dev score of one epoch."""
+
+    epoch: int
+    loss: float
+    """Mean over the steps."""
+    dev: float | None
+    """The score that selects the epoch; None if the last one is taken."""
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """The result of one training."""
+
+    model: nn.Module
+    """With the weights of the best epoch, on the device."""
+    best_epoch: int
+    epochs: tuple[EpochRecord, ...]
+
+
+def train_model(
+    task: AnyTask,
+    start: AnyEncoder,
+    data: TaskData,
+    settings: FinetuneSettings,
+    seed: int,
+    device: torch.device,
+) -> Finetuned:
+    """Train a copy of the encoder with a new head; the passed encoder is not changed."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(derive_seed(seed, f"{task.training} head"))
+        model = make_task_model(start, task.kind, len(task.labels)).to(device)
+        return _Training(task, model, start.encoder.config, data, settings, seed, device).run()
+
+
+class _Training:
+    def __init__(
+        self,
+        task: AnyTask,
+        model: nn.Module,
+        config: EncoderConfig,
+        data: TaskData,
+        settings: FinetuneSettings,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._task, self._model, self._config = task, model, config
+        self._data, self._settings = data, settings
+        self._seed, self._device = seed, device
+        self._table = FeatureTable(data.train.features, config, device)
+        optimizer = make_optimizer(
+            model,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            betas=ADAM_BETAS,
+            epsilon=settings.adam_epsilon,
+        )
+        self._step = FinetuneStep(task, model, self._table, optimizer, device, clip=settings.clip)
+        self._steps_per_epoch = math.ceil(len(self._table.lengths) / settings.batch_size)
+        self._total = settings.epochs * self._steps_per_epoch
+        self._taken = 0
+
+    def run(self) -> Finetuned:
+        """Train all epochs and load the best one's weights."""
+        best_value, best_epoch, best_weights = -math.inf, 0, {}
+        records: list[EpochRecord] = []
+        last = self._settings.epochs
+        with track(f"{self._task.name}: finetune", self._total, "steps") as advance:
+            for epoch in range(1, last + 1):
+                self._train_epoch(epoch, advance)
+                mean_loss = self._check_loss()
+                dev = self._select()
+                records.append(EpochRecord(epoch, mean_loss, dev))
+                if dev is None:
+                    best_epoch = epoch
+                elif dev > best_value:
+                    best_value, best_epoch = dev, epoch
+                    if epoch < last:
+                        state = self._model.state_dict()
+                        best_weights = {name: value.clone() for name, value in state.items()}
+        if self._data.selecting and best_epoch < last:
+            self._model.load_state_dict(best_weights)
+        return Finetuned(self._model, best_epoch, tuple(records))
+
+    def _train_epoch(self, epoch: int, advance: Callable[..., None]) -> None:
+        settings, lengths = self._settings, self._table.lengths
+        warmup_steps = int(self._total * settings.warmup)
+        self._step.totals.reset()
+        batches = shuffle_batches(lengths, settings.batch_size, self._seed, epoch)
+        look_every = NOTE_EVERY[self._device.type]
+        for batch in batches:
+            rate = learning_rate(self._taken, settings.learning_rate, self._total, warmup_steps)
+            seed = derive_seed(self._seed, f"{self._task.training} dropout", self._taken)
+            self._step.take(self._step.make_inputs(batch, settings.batch_size, seed), rate)
+            self._taken += 1
+            look = self._taken % look_every == 0
+            advance(note=f"loss {self._step.totals.last_loss.item():.3f}" if look else None)
+
+    def _select(self) -> float | None:
+        """Return the mean score over the selecting sets."""
+        values = [
+            score_dataset(self._task, self._model, data, self._config, self._device)
+            for data in self._data.selecting
+        ]
+        return sum(v[self._task.metric] for v in values) / len(values) if values else None
+
+    def _check_loss(self) -> float:
+        totals = self._step.totals
+        if bad := int(totals.bad):
+            raise Diverged(
+                f"{self._task.name}: the loss or its gradient was not finite in {bad} of "
+                f"{self._taken} steps; lower the learning rate"
+            )
+        return float(totals.loss) / self._steps_per_epoch
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sequences of a step that are computed together, padded to `length`."""
+
+    size: int
+    length: int
+    is_even: bool = False
+    """Whether none of them is padded."""
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The sequences of a step."""
+
+    rows_B: Tensor
+    seed: int
+    """Seed of the step's dropout."""
+    total: int
+    """Rounded number of tokens, if packed."""
+    groups: tuple[Group, ...] = ()
+    """Groups in the order of the rows, if padded."""
+    seed_1: Tensor | None = None
+    """The seed on the device."""
+
+    def shape(self) -> Hashable:
+        """Return the number of tokens: only packed steps are recorded."""
+        return self.total
+
+    def to(self, device: torch.device) -> Self:
+        """Return copies on a device with memory of their own."""
+        return replace(
+            self,
+            rows_B=self.rows_B.to(device, copy=True),
+            seed_1=torch.tensor([self.seed], device=device),
+        )
+
+    def fill(self, other: Self) -> None:
+        """Copy the values of another step of this shape."""
+        assert self.seed_1 is not None
+        self.rows_B.copy_(other.rows_B, non_blocking=True)
+        self.seed_1.fill_(other.seed)
+
+    def split(self) -> Iterator[tuple[Tensor, Group]]:
+        """Yield the numbers of each group's sequences."""
+        start = 0
+        for group in self.groups:
+            yield self.rows_B[start : start + group.size], group
+            start += group.size
+
+
+def make_groups(lengths: Sequence[int], device: torch.device) -> tuple[Group, ...]:
+    """Group a step's sequences by their lengths, given in descending order.
+
+    On a GPU all are one group, because it waits for the host more than it computes.
+    """
+    sizes = split_batch(lengths, _GROUP_COST) if device.type == "cpu" else [len(lengths)]
+    groups: list[Group] = []
+    start = 0
+    for size in sizes:
+        last = lengths[start + size - 1]
+        groups.append(Group(size, lengths[start], lengths[start] == last))
+        start += size
+    return tuple(groups)
+
+
+class FinetuneStep(TrainStep[StepRows]):
+    """Trains a task model step by step."""
+
+    def __init__(
+        self,
+        task: AnyTask,
+        model: nn.Module,
+        table: FeatureTable,
+        optimizer: torch.optim.AdamW,
+        device: torch.device,
+        *,
+        clip: float,
+    ) -> None:
+        super().__init__(
+            optimizer, DistributedContext.alone(device), clip=clip, bfloat16=device.type == "cuda"
+        )
+        self._task = task
+        self._model = model
+        self._table = table
+        self._is_packed = takes_packed(model, device)
+        self._copies: Mapping[Tensor, Tensor] = {}
+
+    def make_inputs(self, batch: Sequence[int], batch_size: int, seed: int) -> StepRows:
+        """Prepare a step on these sequences, the longest first."""
+        lengths = [self._table.lengths[k] for k in batch]
+        device = self.world.device
+        if not self._is_packed:
+            return StepRows(torch.tensor(batch), seed, 0, make_groups(lengths, device))
+        # Graphs have one size: complete the batch.
+        missing = batch_size - len(batch) if self._can_be_captured() else 0
+        rows_B = torch.tensor([*batch, *[self._table.filler] * missing])
+        return StepRows(rows_B, seed, round_total(sum(lengths) + missing, device))
+
+    def _compute(self, inputs: StepRows, skip: bool = False) -> None:
+        if not is_recording():
+            torch.manual_seed(inputs.seed)
+        self._optimizer.zero_grad(set_to_none=True)
+        compute = self._train_packed if self._is_packed else self._train_groups
+        self._update(compute(inputs), skip)
+
+    def _train_packed(self, inputs: StepRows) -> Tensor:
+        """Compute the gradients of a packed step and return its loss."""
+        packed = self._table.pack(inputs.rows_B, inputs.total)
+        logits = compute_packed(self._model, packed, inputs.seed_1, self._copies)
+        loss = self._task.compute_loss(logits, packed.labels_BW, packed.lengths_B)
+        torch.autograd.backward(loss)
+        return loss.detach()
+
+    def _train_groups(self, inputs: StepRows) -> Tensor:
+        """Compute the gradients of a step in groups and return its loss."""
+        batches = [self._table.gather(rows_B, group.length) for rows_B, group in inputs.split()]
+        counts = [(batch.labels_BW != IGNORED).sum() for batch in batches]
+        total = torch.stack(counts).sum().clamp_min(1)
+        step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
+        for batch, group, count in zip(batches, inputs.groups, counts, strict=True):
+            logits = compute_logits(self._model, batch, group.is_even)
+            loss = self._task.compute_loss(logits, batch.labels_BW, batch.lengths_B)
+            loss = loss * (count / total)
+            torch.autograd.backward(loss)
+            step_loss += loss.detach()
+        return step_loss
+
+    def _before_replay(self, inputs: StepRows) -> None:
+        torch.manual_seed(inputs.seed)  # the head's dropout is torch's
+
+    def _can_be_captured(self) -> bool:
+        return self._is_packed and self.world.device.type == "cuda"
+
+    def _make_fused_update(self) -> FusedUpdate:
+        from metaxlm.pretrain.step import FusedUpdate
+
+        assert isinstance(self._model, TaskModel)
+        update = FusedUpdate(self._model.encoder, self._optimizer, copies_words=False)
+        self._copies = update.copies
+        return update

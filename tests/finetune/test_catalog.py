@@ -1,0 +1,346 @@
+"""The paper's tasks: names, settings, files and the published data."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.catalog import TASKS, find_tasks
+from metaxlm.finetune.data_sets import DOMAINS, NLI_LABELS
+from metaxlm.finetune.readers.conll import TaggedSentence
+from metaxlm.finetune.readers.texts import LabeledText
+from metaxlm.finetune.task import DataFile
+
+Published = Callable[[str], Path]
+
+PAPER = {
+    # Languages and labels; epochs, learning rate, batch, decay, length.
+    "udpos": (33, 17, 10, 1e-5, 32, 0.0, 128),
+    "panx": (40, 7, 10, 7e-6, 8, 0.0, 128),
+    "xquad": (11, 0, 4, 3e-5, 32, 0.0, 384),
+    "mlqa": (7, 0, 4, 3e-5, 32, 0.0, 384),
+    "tydiqa": (9, 0, 40, 4e-5, 32, 0.0, 384),
+    "xnli": (15, 3, 6, 1e-5, 32, 0.01, 256),
+    "pawsx": (7, 2, 10, 2e-5, 32, 0.01, 256),
+    **{f"amazon-{domain}": (4, 2, 5, 2e-5, 32, 0.01, 256) for domain in DOMAINS},
+}
+
+
+def test_the_papers_tasks_in_its_order() -> None:
+    found = {
+        name: (len(task.languages), len(task.labels), *astuple(task.settings)[:5])
+        for name, task in TASKS.items()
+    }
+    assert list(found.items()) == list(PAPER.items())
+    assert all(task.name == name for name, task in TASKS.items())
+    assert [task.title for task in TASKS.values()][:7] == [
+        *("POS", "NER", "XQuAD", "MLQA", "TyDiQA", "XNLI", "PAWS-X")
+    ]
+    assert [task.metric for task in TASKS.values()] == ["f1"] * 5 + ["accuracy"] * 5
+    for name, task in TASKS.items():
+        is_review = name.startswith("amazon")
+        assert task.settings.select_by == ("last" if is_review else "source")
+        assert task.sources == (("en", "de", "fr", "ja") if is_review else ("en",))
+        assert task.settings.stride == 128
+    assert TASKS["xquad"].training == TASKS["mlqa"].training == "squad"
+
+
+def test_lists_and_groups() -> None:
+    assert find_tasks("xnli") == ["xnli"]
+    assert find_tasks(" amazon , xnli,amazon-dvd,") == [
+        *("amazon-books", "amazon-dvd", "amazon-music", "xnli")
+    ]
+    assert find_tasks("xtreme,amazon") == list(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("xnli,paws-x", r"^unknown task 'paws-x'; did you mean pawsx\? \(known: udpos, panx,.*"),
+        ("XNLI", r"^unknown task 'XNLI'; did you mean xnli\?"),
+        ("squad?", r"^unknown task 'squad\?'; did you mean xquad\?"),
+        ("zzz", r"^unknown task 'zzz' \(known: .*amazon-music, xtreme, amazon\)$"),
+        (" , ", r"^no task in the list; known: udpos, .*, amazon$"),
+    ],
+)
+def test_unknown_tasks(text: str, message: str) -> None:
+    with pytest.raises(MetaXLMError, match=message):
+        find_tasks(text)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_xnli_trains_on_multinli_or_its_own_file(tmp_path: Path) -> None:
+    task = TASKS["xnli"]
+    assert task.list_files(tmp_path) == []
+    header = "premise\thypothesis\tlabel\ts\n"
+    for name, text, expected in (
+        ("mnli/mnli_train.tsv", f"{header}a\tb\tcontradictory\tx\n", "contradiction"),
+        ("xnli/train-en.tsv", "c\td\tneutral\n", "neutral"),
+    ):
+        write(tmp_path / name, text)
+        (file,) = task.list_files(tmp_path)
+        assert (file.language, file.split, file.name) == ("en", "train", "train")
+        assert [pair.label for pair in task.read(file).items] == [expected]
+
+
+def test_xnli_with_all_languages_in_one_file(tmp_path: Path) -> None:
+    task = TASKS["xnli"]
+    header = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
+    lines = "de\tneutral\ta\tb\t1\nzh\tcontradiction\tc\td\t1\n"
+    write(tmp_path / "xnli.test.tsv", header + lines)
+    files = {file.language: file for file in task.list_files(tmp_path)}
+    assert set(files) == {*task.languages}
+    assert task.read(files["zh"]).items == [LabeledText("c", "d", "contradiction")]
+    with pytest.raises(MetaXLMError, match="no line of 'sw'"):
+        task.read(files["sw"])
+
+
+def test_words_of_mmner_without_their_language(tmp_path: Path) -> None:
+    task = TASKS["panx"]
+    write(tmp_path / "mmner/de/dev", "de:Ulm\tB-LOC\nde:de:\tO\n")
+    write(tmp_path / "panx/dev-fr.tsv", "fr:\tO\n")
+    german, french = task.list_files(tmp_path)
+    assert task.read(german).items == [TaggedSentence(("Ulm", "de:"), ("B-LOC", "O"))]
+    assert task.read(french).items == [TaggedSentence(("fr:",), ("O",))]
+
+
+XQUAD, MLQA, TYDIQA = TASKS["xquad"], TASKS["mlqa"], TASKS["tydiqa"]
+
+
+def write_questions(path: Path, *contexts: str) -> Path:
+    """One question for each context, about its first word."""
+    paragraphs = [
+        {
+            "context": context,
+            "qas": [
+                {
+                    "id": f"{path.stem}-{k}",
+                    "question": "Which?",
+                    "answers": [{"text": context.split()[0], "answer_start": 0}],
+                }
+            ],
+        }
+        for k, context in enumerate(contexts)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+def make_tree(folder: Path) -> Path:
+    """XTREME's download tree, small."""
+    write_questions(folder / "squad" / "train-v1.1.json", "one", "two")
+    write_questions(folder / "squad" / "dev-v1.1.json", "red", "green", "blue")
+    write_questions(folder / "xquad" / "xquad.en.json", "green")
+    write_questions(folder / "xquad" / "xquad.de.json", "grün")
+    for split in ("dev", "test"):
+        for pair in ("en-question-en", "de-question-de", "en-question-de"):
+            write_questions(
+                folder / "mlqa" / "MLQA_V1" / split / f"{split}-context-{pair}.json", "a"
+            )
+    return folder
+
+
+def list_names(files: list[DataFile]) -> set[tuple[str, str, str, str]]:
+    return {(file.split, file.language, file.name, file.path.name) for file in files}
+
+
+TRAINING = {
+    ("train", "en", "train", "train-v1.1.json"),
+    ("select", "en", "dev-minus-xquad", "dev-v1.1.json"),
+}
+
+
+def test_both_tasks_train_and_select_on_squad(tmp_path: Path) -> None:
+    folder = make_tree(tmp_path)
+    assert list_names(XQUAD.list_files(folder)) == TRAINING | {
+        ("test", "en", "test", "xquad.en.json"),
+        ("test", "de", "test", "xquad.de.json"),
+    }
+    assert list_names(MLQA.list_files(folder)) == TRAINING | {
+        (split, code, split, f"{split}-context-{code}-question-{code}.json")
+        for split in ("dev", "test")
+        for code in ("en", "de")
+    }
+
+
+def select(folder: Path) -> tuple[DataFile, list[str], tuple[str, ...]]:
+    (file,) = (file for file in XQUAD.list_files(folder) if file.split == "select")
+    examples = XQUAD.read(file)
+    return file, [question.context for question in examples.items], examples.notices
+
+
+def test_paragraphs_of_xquad_do_not_select(tmp_path: Path) -> None:
+    file, contexts, notices = select(make_tree(tmp_path))
+    assert contexts == ["red", "blue"] and notices == ()
+    assert file.paths == (tmp_path / "squad/dev-v1.1.json", tmp_path / "xquad/xquad.en.json")
+
+
+def test_a_filtered_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    folder = make_tree(tmp_path)
+    path = write_questions(folder / "squad" / "dev-v1.1-minus-xquad.json", "red", "blue")
+    file, contexts, _ = select(folder)
+    assert contexts == ["red", "blue"]
+    assert (file.name, file.paths) == ("dev-minus-xquad", (path,))
+
+
+def test_without_xquad_the_whole_dev_set_selects_with_a_notice(tmp_path: Path) -> None:
+    folder = make_tree(tmp_path)
+    (folder / "xquad" / "xquad.en.json").unlink()
+    file, contexts, notices = select(folder)
+    assert contexts == ["red", "green", "blue"] and file.name == "dev"
+    assert file.paths == (file.path,)
+    assert "xquad.en.json is not below the data folder" in notices[0]
+    assert str(file.path) in notices[0]
+
+
+def test_a_dev_set_with_only_xquad_is_rejected(tmp_path: Path) -> None:
+    folder = make_tree(tmp_path)
+    write_questions(folder / "squad" / "dev-v1.1.json", "green")
+    with pytest.raises(MetaXLMError, match=r"dev-v1\.1\.json: all its questions are about the"):
+        select(folder)
+
+
+def test_subsets_are_named_and_missing_files_are_not_listed(tmp_path: Path) -> None:
+    write_questions(tmp_path / "train-v1.1-subset.json", "one")
+    assert list_names(XQUAD.list_files(tmp_path)) == {
+        ("train", "en", "train-subset", "train-v1.1-subset.json")
+    }
+
+
+def test_training_questions_need_an_answer_and_test_questions_do_not(tmp_path: Path) -> None:
+    path = write_questions(tmp_path / "xquad.en.json", "red")
+    path.write_text(path.read_text().replace('"text": "red"', '"text": ""'))
+    task = XQUAD
+    assert task.read(DataFile("en", "test", path, "test")).items[0].answers == ()
+    with pytest.raises(MetaXLMError, match="a training question without an answer"):
+        task.read(DataFile("en", "train", path, "train"))
+
+
+def test_both_ways_select_the_same_published_questions(
+    published: Published, tmp_path: Path
+) -> None:
+    published("squad")
+    source = published("xquad")
+    for name in ("whole", "filtered"):
+        (tmp_path / name).mkdir()
+        shutil.copy(source / "xquad" / "xquad.en.json", tmp_path / name)
+    shutil.copy(source / "squad" / "dev-v1.1.json", tmp_path / "whole")
+    shutil.copy(source / "squad" / "dev-v1.1-minus-xquad.json", tmp_path / "filtered")
+    chosen = []
+    for name in ("whole", "filtered"):
+        (file,) = (f for f in MLQA.list_files(tmp_path / name) if f.split == "select")
+        chosen.append(MLQA.read(file).items)
+        assert file.name == "dev-minus-xquad"
+    assert len(chosen[0]) == 9_380
+    assert chosen[0] == chosen[1]
+
+
+def write_ids(path: Path, *ids: str) -> Path:
+    answers = [{"text": "cat", "answer_start": 2}]
+    entries = [{"id": name, "question": "Who?", "answers": answers} for name in ids]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"data": [{"paragraphs": [{"context": "a cat", "qas": entries}]}]}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_english_dev_selects_and_every_dev_set_is_reported(tmp_path: Path) -> None:
+    for code, name in (("en", "english"), ("sw", "swahili")):
+        write_ids(tmp_path / "tydiqa" / "dev" / f"tydiqa.goldp.{code}.dev.json", f"{name}-1")
+        write_ids(tmp_path / "tydiqa" / "train" / f"tydiqa.goldp.{code}.train.json", "7")
+    files = TYDIQA.list_files(tmp_path)
+    assert sorted((file.split, file.language, file.name) for file in files) == [
+        ("select", "en", "dev"),
+        ("test", "en", "dev"),
+        ("test", "sw", "dev"),
+        ("train", "en", "train"),
+        ("train", "sw", "train"),
+    ]
+    paths = {(file.split, file.language): file.path.name for file in files}
+    assert paths["select", "en"] == paths["test", "en"] == "tydiqa.goldp.en.dev.json"
+    assert paths["train", "sw"] == "tydiqa.goldp.sw.train.json"
+    assert all(len(TYDIQA.read(file).items) == 1 for file in files)
+
+
+def test_of_a_file_for_all_languages_only_one_is_read(tmp_path: Path) -> None:
+    ids = ["english--5-1", "swahili-6-2", "english-7-1", "korean-8-3"]
+    write_ids(tmp_path / "tydiqa-goldp-v1.1-train.json", *ids)
+    task = TYDIQA
+    files = {file.language: file for file in task.list_files(tmp_path) if file.split == "train"}
+    assert set(files) == set(task.languages)
+    kept = {code: [q.id for q in task.read(files[code]).items] for code in ("en", "sw", "ko")}
+    assert kept == {"en": ids[::2], "sw": ids[1:2], "ko": ids[3:]}
+    with pytest.raises(MetaXLMError, match=r"train\.json: no question in 'te', .*found en ko sw$"):
+        task.read(files["te"])
+
+
+def test_ids_that_xtreme_cut_to_a_number_train(tmp_path: Path) -> None:
+    write_ids(tmp_path / "tydiqa.goldp.en.train.json", "12", "12", "3")
+    task = TYDIQA
+    (file,) = task.list_files(tmp_path)
+    examples = task.read(file)
+    assert [question.id for question in examples.items] == ["12", "12", "3"]
+    assert "has an id that was there before, as have 1 of 3" in examples.notices[0]
+
+
+class TestPublished:
+    def test_udpos(self, published: Published) -> None:
+        task = TASKS["udpos"]
+        files = {(f.split, f.language): f for f in task.list_files(published("udpos"))}
+        assert {code for split, code in files if split == "test"} == {*task.languages}
+        sizes = {code: len(task.read(files["test", code]).items) for code in ("de", "yo")}
+        assert sizes == {"de": 3_899, "yo": 100}
+
+    def test_panx(self, published: Published) -> None:
+        task = TASKS["panx"]
+        files = {(f.split, f.language): f for f in task.list_files(published("panx"))}
+        assert len(files) == 40
+        assert len(task.read(files["train", "en"]).items) == 20_000
+        yoruba = task.read(files["dev", "yo"]).items
+        assert sum(len(sentence.words) for sentence in yoruba) == 489
+
+    def test_xnli(self, published: Published) -> None:
+        published("mnli")
+        task = TASKS["xnli"]
+        found = {(f.split, f.language): f for f in task.list_files(published("xnli"))}
+        for split in ("dev", "test"):
+            assert {c for s, c in found if s == split} == {*task.languages}
+        assert found["train", "en"].name == "train-subset"
+        assert len(task.read(found["train", "en"]).items) == 57_040
+        for language in ("el", "zh"):  # Greek has U+2028-like characters inside sentences
+            for split, size in (("dev", 2_490), ("test", 5_010)):
+                labels = Counter(pair.label for pair in task.read(found[split, language]).items)
+                assert labels == dict.fromkeys(NLI_LABELS, size // 3)
+
+    def test_pawsx(self, published: Published) -> None:
+        task = TASKS["pawsx"]
+        files = task.list_files(published("pawsx"))
+        names = {file.language: file.name for file in files if file.split == "test"}
+        derived = dict.fromkeys(("en", "es", "fr", "ja", "ko"), "test-derived")
+        assert names == {"de": "test", "zh": "test", **derived}
+        sizes = {f.name: len(task.read(f).items) for f in files}
+        assert sizes == {
+            "dev": 2_000, "test": 2_000, "test-derived": 1_983, "train-subset": 6_488,
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("domain", DOMAINS)
+    def test_amazon(self, published: Published, domain: str) -> None:
+        files = TASKS[f"amazon-{domain}"].list_files(published("cls"))
+        assert [(file.language, file.split) for file in files] == [
+            (code, split) for split in ("test", "train") for code in ("de", "en", "fr", "ja")
+        ]
+        assert {file.path.parent.name for file in files} == {domain}
+        assert files[3].path.parts[-3] == "jp"

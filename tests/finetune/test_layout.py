@@ -1,0 +1,117 @@
+"""Finding the files of a data set in the folders that people have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.data_sets import AMAZON, MLQA, PAWSX, SQUAD, TYDIQA, XNLI, XQUAD
+from metaxlm.finetune.layout import MANY, SPLITS, DataSet, Match, find_files, list_data_files
+from metaxlm.finetune.task import DataFile
+
+Published = Callable[[str], Path]
+
+
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+def match(path: str, split: str, variant: str, language: str) -> Match:
+    return Match(Path(path), XNLI.layouts[0], split, variant, language, None)
+
+
+def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
+    return {
+        (str(file.path.relative_to(folder)), file.split, file.variant, file.language)
+        for file in find_files(folder, data_set)
+    }
+
+
+def test_the_whole_and_the_official_file_are_preferred(tmp_path: Path) -> None:
+    touch(tmp_path, "pawsx/test-derived-es.tsv", "a/pawsx/train-en-subset.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-derived-es.tsv", "test", "derived", "es"),
+        ("a/pawsx/train-en-subset.tsv", "train", "subset", "en"),
+    }
+    touch(tmp_path, "pawsx/test-es.tsv", "pawsx/train-en.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-es.tsv", "test", "", "es"),
+        ("pawsx/train-en.tsv", "train", "", "en"),
+    }
+
+
+def test_another_variant_is_a_set_of_its_own(tmp_path: Path) -> None:
+    touch(tmp_path, "squad/dev-v1.1.json", "squad/dev-v1.1-minus-xquad.json")
+    assert find(tmp_path, SQUAD) == {
+        ("squad/dev-v1.1.json", "dev", "", "en"),
+        ("squad/dev-v1.1-minus-xquad.json", "dev", "minus-xquad", "en"),
+    }
+    listed = list_data_files(find_files(tmp_path, SQUAD))
+    assert [file.path.name for file in listed] == ["dev-v1.1.json"]
+
+
+def test_multinli_is_a_fallback_for_the_training_set_of_xnli(tmp_path: Path) -> None:
+    touch(tmp_path, "mnli/train.tsv", "xnli/train-en.tsv")
+    assert find(tmp_path, XNLI) == {("xnli/train-en.tsv", "train", "", "en")}
+
+
+def test_two_copies_are_rejected(tmp_path: Path) -> None:
+    touch(tmp_path, "a/xnli/dev-de.tsv", "b/xnli/dev-de.tsv", "a/xnli/dev-fr.tsv")
+    first, second = (tmp_path / name / "xnli" / "dev-de.tsv" for name in "ab")
+    message = (
+        f"{first} and {second}: both are XNLI's dev set of de; keep one of them below the data "
+        f"folder"
+    )
+    with pytest.raises(MetaXLMError, match=f"^{re.escape(message)}$"):
+        find_files(tmp_path, XNLI)
+    second.unlink()
+    second.symlink_to(first)
+    assert ("a/xnli/dev-de.tsv", "dev", "", "de") in find(tmp_path, XNLI)
+    second.unlink()
+    second.symlink_to(tmp_path / "gone")
+    with pytest.raises(MetaXLMError, match="both are XNLI's dev set of de"):
+        find_files(tmp_path, XNLI)
+
+
+def test_names_of_a_task_s_files() -> None:
+    files = [
+        match("a", "test", "derived", "fr"),
+        match("b", "train", "subset", "en"),
+        match("c", "dev", "", "de"),
+        match("d", "books test", "", "de"),
+    ]
+    assert list_data_files(files) == [
+        DataFile("de", "dev", Path("c"), "dev"),
+        DataFile("fr", "test", Path("a"), "test-derived"),
+        DataFile("en", "train", Path("b"), "train-subset"),
+    ]
+    assert list_data_files(files, {"books test": "test"}) == [
+        DataFile("de", "test", Path("d"), "test")
+    ]
+
+
+def test_a_file_with_many_languages_fills_the_gaps() -> None:
+    many, own = Path("xnli.test.tsv"), Path("test-de.tsv")
+    files = [match(str(own), "test", "", "de"), match(str(many), "test", "", MANY)]
+    for order in (files, files[::-1]):
+        listed = list_data_files(order, SPLITS, ("de", "zh"))
+        assert [(file.language, file.path) for file in listed] == [("de", own), ("zh", many)]
+
+
+def test_published(published: Published) -> None:
+    expected = [
+        ("xquad", XQUAD, 11),
+        ("mlqa", MLQA, 7),
+        ("tydiqa", TYDIQA, 12),
+        ("cls", AMAZON, 24),
+    ]
+    for name, data_set, count in expected:
+        assert len(find_files(published(name), data_set)) == count
