@@ -36,7 +36,7 @@ from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.alignment import AlignSettings, Links, align_words
-from metaxlm.probe.layers import LayerChoice, parse_layers
+from metaxlm.probe.pool import LayerChoice, parse_layers
 from metaxlm.progress import set_quiet
 from metaxlm.recipe import PhrasebookRecipe
 from random_encoder import make_random_encoder

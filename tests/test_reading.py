@@ -22,9 +22,9 @@ from metaxlm.data.readers.parquet_pages import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
 from metaxlm.finetune.prediction_inputs import open_input
-from metaxlm.probe.sentence_batches import find_frame, take_texts, tokenize_texts
-from metaxlm.probe.sentence_files import open_sentences
-from metaxlm.probe.vector_files import read_vectors
+from metaxlm.probe.pool import find_frame, take_texts, tokenize_texts
+from metaxlm.probe.retrieval_io import open_sentences
+from metaxlm.probe.retrieval_io import read_vectors
 from metaxlm.reading import json_loads, read_lines
 from metaxlm.recipe.load import parse_yaml
 
@@ -158,7 +158,7 @@ def test_only_the_beginning_of_a_huge_text_is_tokenized(
     texts = ["the cat sees a house. " * 200, "a dog"]
     frame = find_frame(multilingual_tokenizer)
     whole = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
-    monkeypatch.setattr("metaxlm.probe.sentence_batches.MAX_CHARACTERS", 500)
+    monkeypatch.setattr("metaxlm.probe.pool.MAX_CHARACTERS", 500)
     cut = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
     assert cut.cut == whole.cut == [0]
     for one, other in zip(cut.ids, whole.ids, strict=True):

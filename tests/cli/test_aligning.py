@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaxlm.cli.alignment_text import list_pair
+from metaxlm.cli.align import list_pair
 from metaxlm.finetune.readers import AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import load_pretrained, save_pretrained
-from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words, measure_alignment
-from metaxlm.probe.layers import LayerChoice, every_layer
-from metaxlm.probe.link_files import format_links
-from metaxlm.probe.pair_files import PairFiles
+from metaxlm.probe.pool import LayerChoice, every_layer
+from metaxlm.probe.alignment_io import format_links
+from metaxlm.probe.alignment_io import PairFiles
 from tests.commands import Command
 from tests.finetune.conftest import CPU
 from tests.finetune.readers.files import write

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from metaxlm.cli.alignment_text import choose_style, color_pair, list_pair, print_pair
+from metaxlm.cli.align import choose_style, color_pair, list_pair, print_pair
 
 SOURCE = ("the", "old", "house")
 TARGET = ("الدار", "GPU", "القديمة")

@@ -9,7 +9,7 @@ import torch
 
 from metaxlm.model.any_encoder import load_encoder
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.mining import mine_pairs
+from metaxlm.probe.retrieval import mine_pairs
 from metaxlm.probe.nearest import find_nearest
 from tests.commands import Command
 

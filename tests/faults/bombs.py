@@ -87,7 +87,7 @@ def _write_line(folder: Path) -> None:
 
 
 def _read_sentences(folder: Path) -> None:
-    from metaxlm.probe.sentence_files import open_sentences
+    from metaxlm.probe.retrieval_io import open_sentences
 
     with open_sentences(str(folder / "texts")) as sentences:
         list(sentences)
@@ -156,7 +156,7 @@ def _write_vectors(folder: Path) -> None:
 
 
 def _read_vectors(folder: Path) -> None:
-    from metaxlm.probe.vector_files import read_vectors
+    from metaxlm.probe.retrieval_io import read_vectors
 
     read_vectors(folder / "vectors.parquet")
 

@@ -378,7 +378,7 @@ def _check_data(folder: Path) -> None:
 
 @_reader("sentences", _files(texts="Ein Haus.\nA dog.\n他在读书。\n"))
 def _read_sentences(folder: Path) -> None:
-    from metaxlm.probe.sentence_files import open_sentences
+    from metaxlm.probe.retrieval_io import open_sentences
 
     with open_sentences(str(folder / "texts")) as sentences:
         _consume(sentences)
@@ -394,7 +394,7 @@ def _read_sentences(folder: Path) -> None:
     ),
 )
 def _read_sentence_pairs(folder: Path) -> None:
-    from metaxlm.probe.pair_files import PairFiles
+    from metaxlm.probe.alignment_io import PairFiles
 
     for names in (("bars",), ("tabs.tsv",), ("de", "en")):
         for split in ("spaces", "characters"):
@@ -407,8 +407,8 @@ def _read_sentence_pairs(folder: Path) -> None:
            talp="1-1\n1-1 2?2\n", naacl="1 1 1 S\n2 2 2\n"),
 )  # fmt: skip
 def _read_links(folder: Path) -> None:
-    from metaxlm.probe.link_files import read_gold, read_links
-    from metaxlm.probe.pair_files import PairFiles
+    from metaxlm.probe.alignment_io import read_gold, read_links
+    from metaxlm.probe.alignment_io import PairFiles
 
     pairs = list(PairFiles(str(folder / "pairs")))
     for layout in ("pharaoh", "talp", "naacl"):
@@ -433,7 +433,7 @@ def _write_vectors(folder: Path) -> None:
 
 @_reader("vectors", _write_vectors, weight=2)
 def _read_vectors(folder: Path) -> None:
-    from metaxlm.probe.search_sides import SearchRequest, open_sides, read_gold_pairs
+    from metaxlm.probe.retrieval_io import SearchRequest, open_sides, read_gold_pairs
 
     for names, layer in ((("one.npy", "one.parquet"), None), (("two.npy", "two.parquet"), "1")):
         request = SearchRequest((str(folder / names[0]), str(folder / names[1])), layer)

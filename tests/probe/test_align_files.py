@@ -10,13 +10,13 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe import align_files
-from metaxlm.probe.align_files import align_file, align_stream
-from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe import alignment_io
+from metaxlm.probe.alignment_io import align_file, align_stream
+from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.link_files import read_links
-from metaxlm.probe.pair_files import PairFiles, SentencePair
+from metaxlm.probe.pool import LayerChoice
+from metaxlm.probe.alignment_io import read_links
+from metaxlm.probe.alignment_io import PairFiles, SentencePair
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder
 from tests.finetune.readers.files import write
 
@@ -32,7 +32,7 @@ def model(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> AnyE
 def test_a_file_in_chunks_is_the_file_at_once(
     model: AnyEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(align_files, "CHUNK", 2)
+    monkeypatch.setattr(alignment_io, "CHUNK", 2)
     files = PairFiles(str(write(tmp_path / "pairs.txt", "\n".join(LINES))))
     settings = AlignSettings(method="itermax")
     target = tmp_path / "links.txt"
@@ -49,7 +49,7 @@ def test_a_file_in_chunks_is_the_file_at_once(
 def test_a_stream_without_end_is_read_as_far_as_needed(
     model: AnyEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(align_files, "CHUNK", 3)
+    monkeypatch.setattr(alignment_io, "CHUNK", 3)
     taken = 0
 
     def flow() -> Iterator[SentencePair]:
@@ -70,7 +70,7 @@ def test_long_pairs_are_named_by_their_line(
     monkeypatch: pytest.MonkeyPatch,
     messages: Callable[[], str],
 ) -> None:
-    monkeypatch.setattr(align_files, "CHUNK", 2)
+    monkeypatch.setattr(alignment_io, "CHUNK", 2)
     lines = ["das Haus ||| the house"] * 6
     lines[4] = "Haus " * 90 + "||| house"
     files = PairFiles(str(write(tmp_path / "pairs.txt", "\n".join(lines))))
@@ -86,7 +86,7 @@ def test_a_broken_line_is_told_before_anything_is_done(
     monkeypatch: pytest.MonkeyPatch,
     messages: Callable[[], str],
 ) -> None:
-    monkeypatch.setattr(align_files, "CHUNK", 2)
+    monkeypatch.setattr(alignment_io, "CHUNK", 2)
     files = PairFiles(str(write(tmp_path / "pairs.txt", "\n".join([*LINES, "broken"]))))
     target = write(tmp_path / "links.txt", "older\n")
     with pytest.raises(MetaXLMError, match=r"pairs\.txt:10: no \|\|\|"):
@@ -99,7 +99,7 @@ def test_a_broken_line_is_told_before_anything_is_done(
 def test_a_failure_on_the_way_leaves_the_older_file(
     model: AnyEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(align_files, "CHUNK", 2)
+    monkeypatch.setattr(alignment_io, "CHUNK", 2)
     text = io.TextIOWrapper(io.BytesIO("\n".join([*LINES[:5], "broken"]).encode()))
     monkeypatch.setattr(sys, "stdin", text)
     target = write(tmp_path / "links.txt", "older\n")

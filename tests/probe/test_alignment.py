@@ -13,16 +13,16 @@ from metaxlm.finetune.encoding import tokenize_words
 from metaxlm.finetune.readers import AlignedPair, AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe import alignment
-from metaxlm.probe.align_methods import AlignSettings, Encoding, Method, WordRule, link_units
+from metaxlm.probe.aligners import AlignSettings, Encoding, Method, WordRule, link_units
 from metaxlm.probe.alignment import (
     align_words,
     draw_examples,
     measure_alignment,
     score_words,
 )
-from metaxlm.probe.alignment_scores import compute_alignment_scores
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.linking import Decision, Masks
+from metaxlm.probe.alignment import compute_alignment_scores
+from metaxlm.probe.pool import LayerChoice
+from metaxlm.probe.aligners import Decision, Masks
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder
 from tests.probe.test_transport import align_step_by_step
 

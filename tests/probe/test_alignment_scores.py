@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from metaxlm.probe.alignment_scores import compute_alignment_scores
+from metaxlm.probe.alignment import compute_alignment_scores
 
 
 def test_by_hand() -> None:

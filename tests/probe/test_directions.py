@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from metaxlm.probe.directions import Direction, find_direction, find_stance, isolate
+from metaxlm.probe.alignment_page import Direction, find_direction, find_stance, isolate
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from metaxlm.probe.embedding import (
     embed_texts,
     pool_mean,
 )
-from metaxlm.probe.layers import LayerChoice, parse_layers
-from metaxlm.probe.sentence_batches import Frame, find_frame, plan_sentences, tokenize_texts
+from metaxlm.probe.pool import LayerChoice, parse_layers
+from metaxlm.probe.pool import Frame, find_frame, plan_sentences, tokenize_texts
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder
 

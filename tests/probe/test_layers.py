@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.layers import LayerChoice, every_layer, find_deepest, parse_layers
+from metaxlm.probe.pool import LayerChoice, every_layer, find_deepest, parse_layers
 
 
 @pytest.mark.parametrize(

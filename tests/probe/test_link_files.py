@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from metaxlm.finetune.readers import read_word_alignment
-from metaxlm.probe.link_files import LinkFormat, format_links, parse_links, read_gold, read_links
-from metaxlm.probe.pair_files import SentencePair
+from metaxlm.probe.alignment_io import LinkFormat, format_links, parse_links, read_gold, read_links
+from metaxlm.probe.alignment_io import SentencePair
 from metaxlm.randomness import generator
 from tests.finetune.readers.files import Published, refuse, write
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.align_methods import AlignSettings, link_units
-from metaxlm.probe.linking import Masks
+from metaxlm.probe.aligners import AlignSettings, link_units
+from metaxlm.probe.aligners import Masks
 
 Matrix = list[list[float]]
 Links = set[tuple[int, int]]

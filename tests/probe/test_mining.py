@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.faiss_search import FaissIndex, find_by_faiss
-from metaxlm.probe.mining import (
+from metaxlm.probe.nearest import FaissIndex, find_by_faiss
+from metaxlm.probe.retrieval import (
     Margin,
     MinedPairs,
     Mode,

@@ -12,7 +12,7 @@ from torch import Tensor
 from metaxlm.errors import MetaXLMError
 from metaxlm.probe import nearest
 from metaxlm.probe.nearest import Nearest, find_both, find_nearest
-from metaxlm.probe.vector_side import (
+from metaxlm.probe.nearest import (
     BFLOAT16,
     FULL,
     TF32,

@@ -9,9 +9,9 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.finetune.encoding import Pieces, find_starts, tokenize_words
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.align_methods import Encoding
-from metaxlm.probe.layers import LayerChoice, every_layer
-from metaxlm.probe.pair_encoding import (
+from metaxlm.probe.aligners import Encoding
+from metaxlm.probe.pool import LayerChoice, every_layer
+from metaxlm.probe.pair_states import (
     PairEncoding,
     compute_states,
     cut_pieces,

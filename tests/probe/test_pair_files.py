@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.pair_files import PairFiles, SentencePair, split_words
+from metaxlm.probe.alignment_io import PairFiles, SentencePair, split_words
 from tests.finetune.readers.files import refuse, write
 
 

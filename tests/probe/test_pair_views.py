@@ -6,12 +6,12 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.finetune.readers import AlignedPair
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import score_words
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.layers import LayerChoice, every_layer
-from metaxlm.probe.pair_files import SentencePair
-from metaxlm.probe.pair_views import collect_views, group_words
+from metaxlm.probe.pool import LayerChoice, every_layer
+from metaxlm.probe.alignment_io import SentencePair
+from metaxlm.probe.alignment_page import collect_views, group_words
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder
 
 

@@ -9,7 +9,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.probe.retrieval import LayerRetrieval, measure_pairs, measure_retrieval
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder
 

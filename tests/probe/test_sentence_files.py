@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.sentence_files import open_sentences
+from metaxlm.probe.retrieval_io import open_sentences
 
 
 def test_lines_can_be_read_again(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.probe.sentence_folder import export_sentence_transformers
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder

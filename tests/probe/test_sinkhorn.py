@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaxlm.probe.linking import Masks
-from metaxlm.probe.sinkhorn import link_sinkhorn, solve_plan
+from metaxlm.probe.aligners import Masks
+from metaxlm.probe.aligners import link_sinkhorn, solve_plan
 
 SIZES = [(1, 1), (1, 5), (4, 1), (3, 7), (9, 4), (6, 6), (2, 8)]
 

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from metaxlm.probe.linking import Masks
-from metaxlm.probe.transport import balance, link_transport
+from metaxlm.probe.aligners import Masks
+from metaxlm.probe.aligners import balance, link_transport
 
 Matrix = list[list[float]]
 

@@ -13,8 +13,8 @@ import torch
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.probe.embedding import Embedded
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.vector_files import VectorType, read_vectors, write_vectors
+from metaxlm.probe.pool import LayerChoice
+from metaxlm.probe.retrieval_io import VectorType, read_vectors, write_vectors
 
 TEXTS = [f"text {number} ß我" for number in range(1, 11)]
 LAYERS = [LayerChoice((1,)), LayerChoice((1, 2))]
