@@ -15,10 +15,16 @@ import pytest
 
 from metaxlm.finetune.readers import AlignedPair
 from metaxlm.probe.alignment import PairScores
-from metaxlm.probe.alignment_page import AlignmentPage, render_alignment_page
-from metaxlm.probe.pool import LayerChoice
 from metaxlm.probe.alignment_io import SentencePair
-from metaxlm.probe.alignment_page import LayerNeighbors, Neighbor, PairView, group_words
+from metaxlm.probe.alignment_page import (
+    AlignmentPage,
+    LayerNeighbors,
+    Neighbor,
+    PairView,
+    group_words,
+    render_alignment_page,
+)
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.randomness import generator
 from tests.analysis.pages import Page
 

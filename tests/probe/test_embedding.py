@@ -16,8 +16,14 @@ from metaxlm.probe.embedding import (
     embed_texts,
     pool_mean,
 )
-from metaxlm.probe.pool import LayerChoice, parse_layers
-from metaxlm.probe.pool import Frame, find_frame, plan_sentences, tokenize_texts
+from metaxlm.probe.pool import (
+    Frame,
+    LayerChoice,
+    find_frame,
+    parse_layers,
+    plan_sentences,
+    tokenize_texts,
+)
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder
 

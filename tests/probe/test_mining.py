@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.nearest import FaissIndex, find_by_faiss
+from metaxlm.probe.nearest import FaissIndex, find_by_faiss, find_nearest
 from metaxlm.probe.retrieval import (
     Margin,
     MinedPairs,
@@ -18,7 +18,6 @@ from metaxlm.probe.retrieval import (
     score_mining,
     tune_threshold,
 )
-from metaxlm.probe.nearest import find_nearest
 
 
 def make_texts() -> tuple[Tensor, Tensor]:

@@ -11,14 +11,16 @@ from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.probe import nearest
-from metaxlm.probe.nearest import Nearest, find_both, find_nearest
 from metaxlm.probe.nearest import (
     BFLOAT16,
     FULL,
     TF32,
+    Nearest,
     ScreenSide,
     VectorSide,
     bound_errors,
+    find_both,
+    find_nearest,
     round_bits,
     split_number,
 )

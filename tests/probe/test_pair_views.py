@@ -8,10 +8,10 @@ from metaxlm.finetune.readers import AlignedPair
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import score_words
-from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.pool import LayerChoice, every_layer
 from metaxlm.probe.alignment_io import SentencePair
 from metaxlm.probe.alignment_page import collect_views, group_words
+from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.pool import LayerChoice, every_layer
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder
 
 
