@@ -34,8 +34,7 @@ from metaxlm.data.demo import write_phrasebook
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.embedding import EmbedSettings, embed_texts, plan_work
-from metaxlm.probe.pool import LayerChoice
-from metaxlm.probe.pool import find_frame, tokenize_texts
+from metaxlm.probe.pool import LayerChoice, find_frame, tokenize_texts
 from metaxlm.probe.sentence_folder import export_sentence_transformers
 from metaxlm.progress import set_quiet
 from metaxlm.randomness import generator

@@ -15,9 +15,8 @@ from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import load_pretrained, save_pretrained
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words, measure_alignment
+from metaxlm.probe.alignment_io import PairFiles, format_links
 from metaxlm.probe.pool import LayerChoice, every_layer
-from metaxlm.probe.alignment_io import format_links
-from metaxlm.probe.alignment_io import PairFiles
 from tests.commands import Command
 from tests.finetune.conftest import CPU
 from tests.finetune.readers.files import write

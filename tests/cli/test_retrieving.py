@@ -9,8 +9,8 @@ import torch
 
 from metaxlm.model.any_encoder import load_encoder
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.retrieval import mine_pairs
 from metaxlm.probe.nearest import find_nearest
+from metaxlm.probe.retrieval import mine_pairs
 from tests.commands import Command
 
 SIZE = 20

@@ -407,8 +407,7 @@ def _read_sentence_pairs(folder: Path) -> None:
            talp="1-1\n1-1 2?2\n", naacl="1 1 1 S\n2 2 2\n"),
 )  # fmt: skip
 def _read_links(folder: Path) -> None:
-    from metaxlm.probe.alignment_io import read_gold, read_links
-    from metaxlm.probe.alignment_io import PairFiles
+    from metaxlm.probe.alignment_io import PairFiles, read_gold, read_links
 
     pairs = list(PairFiles(str(folder / "pairs")))
     for layout in ("pharaoh", "talp", "naacl"):
@@ -433,12 +432,11 @@ def _write_vectors(folder: Path) -> None:
 
 @_reader("vectors", _write_vectors, weight=2)
 def _read_vectors(folder: Path) -> None:
-    from metaxlm.probe.retrieval_io import SearchRequest, open_sides, read_gold_pairs
+    from metaxlm.probe.retrieval_io import load_indexes
 
     for names, layer in ((("one.npy", "one.parquet"), None), (("two.npy", "two.parquet"), "1")):
-        request = SearchRequest((str(folder / names[0]), str(folder / names[1])), layer)
-        with open_sides(request, has_model=False) as sides:
-            read_gold_pairs(folder / "gold", sides)
+        sources = str(folder / names[0]), str(folder / names[1])
+        load_indexes(sources, layer, gold=folder / "gold")
 
 
 # Recipes, JSON, runs

@@ -7,7 +7,8 @@ import torch
 
 from metaxlm.finetune.readers import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.alignment import AlignSettings, align_words
+from metaxlm.probe.aligners import AlignSettings
+from metaxlm.probe.alignment import align_words
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import find_both, find_nearest
 from metaxlm.probe.retrieval import measure_retrieval
@@ -64,7 +65,7 @@ def test_neighbors_are_exact_on_both_devices(k: int) -> None:
     common = torch.randn(48, generator=random)
     queries, keys = (torch.randn(n, 48, generator=random) + 2 * common for n in (3_001, 9_007))
     expected = find_nearest(queries, keys, k=k, device=CPU)
-    found = find_nearest(queries, keys, k=k, device=CUDA, query_chunk=512, key_chunk=1_024)
+    found = find_nearest(queries, keys, k=k, device=CUDA)
     assert torch.equal(found.indices_Qk, expected.indices_Qk)
     assert torch.equal(found.similarities_Qk, expected.similarities_Qk)
     forward, backward = find_both(queries, keys, k=k, device=CUDA)

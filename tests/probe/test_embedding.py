@@ -147,11 +147,11 @@ def test_long_texts_are_cut_and_named(make_model: MakeModel, messages: Callable[
 def test_an_earlier_truncation_is_forgotten(any_tokenizer: PreTrainedTokenizerBase) -> None:
     expected = any_tokenizer(TEXT)["input_ids"]
     any_tokenizer(TEXT, truncation=True, padding="max_length", max_length=5)
-    found = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
-    assert [row.tolist() for row in found.ids] == expected
+    ids, _ = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
+    assert [row.tolist() for row in ids] == expected
     any_tokenizer(TEXT, padding="max_length", max_length=256)
-    found = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
-    assert [row.tolist() for row in found.ids] == expected
+    ids, _ = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
+    assert [row.tolist() for row in ids] == expected
 
 
 def test_texts_without_a_token(make_model: MakeModel) -> None:

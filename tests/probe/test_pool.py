@@ -20,7 +20,7 @@ from metaxlm.probe.pool import LayerChoice, every_layer, find_deepest, parse_lay
         ("0, 4..5 ,8", [(0,), (4, 5), (8,)]),
     ],
 )
-def test_choices_are_read(text: str, expected: list[tuple[int, ...]]) -> None:
+def test_choices_are_parsed(text: str, expected: list[tuple[int, ...]]) -> None:
     assert [choice.numbers for choice in parse_layers(text, 12)] == expected
 
 
@@ -32,11 +32,11 @@ def test_choices_are_read(text: str, expected: list[tuple[int, ...]]) -> None:
         ("last", "cannot be read; write 8, -1"),
         ("", "cannot be read"),
         ("8..6", "write 6..8"),
-        ("6..8+7", "a layer stands there twice"),
-        ("8,-5", "one of them stands there twice"),
+        ("6..8+7", "a layer is listed twice"),
+        ("8,-5", "one of them is listed twice"),
     ],
 )
-def test_what_cannot_be_read_is_said(text: str, message: str) -> None:
+def test_bad_choices_are_rejected(text: str, message: str) -> None:
     with pytest.raises(MetaXLMError, match=message):
         parse_layers(text, 12)
 
