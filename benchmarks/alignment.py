@@ -35,7 +35,9 @@ from metaxlm.finetune.readers import read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.alignment import AlignSettings, Links, align_words
+from metaxlm.probe.aligners import AlignSettings
+from metaxlm.probe.alignment import align_words
+from metaxlm.probe.pair_states import Links
 from metaxlm.probe.pool import LayerChoice, parse_layers
 from metaxlm.progress import set_quiet
 from metaxlm.recipe import PhrasebookRecipe

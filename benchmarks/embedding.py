@@ -150,7 +150,8 @@ def measure(contender: Callable[[list[str]], Tensor], texts: list[str]) -> Times
 
 def count_tokens(model: AnyEncoder, texts: list[str]) -> list[int]:
     frame, limit = find_frame(model.tokenizer), model.encoder.config.max_positions
-    return [len(row) for row in tokenize_texts(model.tokenizer, texts, frame, limit).ids]
+    ids, _ = tokenize_texts(model.tokenizer, texts, frame, limit)
+    return [len(row) for row in ids]
 
 
 def find_padding(lengths: list[int], device: torch.device) -> float:

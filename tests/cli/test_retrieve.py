@@ -175,7 +175,7 @@ def test_ids_of_bucc(metaxlm: Command, folder: Path) -> None:
         (["1\t1", f"{SIZE + 1}\t1"], f"gold.tsv:2: line {SIZE + 1} is out of range, de.txt has"),
         (["1\t0"], "gold.tsv:1: line 0 is out of range, en.txt has 20 lines"),
         (["1\t2\t3"], "gold.tsv:1: 3 fields; write the source's and the target's line"),
-        (["1\ten-1"], "gold.tsv:1: 'en-1' is no line number; if the lines begin with ids, say"),
+        (["1\ten-1"], "gold.tsv:1: 'en-1' is not a line number; if the lines begin with ids"),
     ],
 )
 def test_gold_that_cannot_be(

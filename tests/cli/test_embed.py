@@ -121,7 +121,7 @@ def test_long_lines_are_named(metaxlm: Command, folder: Path) -> None:
     [
         ("a\n\nb\n \n", "a.txt:2: the line is empty (as are 1 more); a vector needs a text"),
         ("a\nb\n\u3000\n", "a.txt:3: the line is empty; a vector needs a text"),
-        ("a\n\u200b\n", "a.txt:2 ('\\u200b') becomes no token; a vector needs one"),
+        ("a\n\u200b\n", "a.txt:2 ('\\u200b') has no token; a vector needs one"),
         ("", "a.txt:1: no text in it"),
         (b"a\nb\xff\n", "a.txt:2: not UTF-8 (byte 0xFF); convert it with iconv"),
         ("a".encode("utf-16"), "a.txt:1: "),
