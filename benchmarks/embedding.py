@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.embedding import EmbedSettings, embed_texts, plan_work
+from metaxlm.probe.embedding import embed_texts, plan_work
 from metaxlm.probe.pool import LayerChoice, find_frame, tokenize_texts
 from metaxlm.probe.sentence_folder import export_sentence_transformers
 from metaxlm.progress import set_quiet
@@ -156,7 +156,7 @@ def count_tokens(model: AnyEncoder, texts: list[str]) -> list[int]:
 
 def find_padding(lengths: list[int], device: torch.device) -> float:
     """Return the share of padding in what we compute (all texts here are one chunk)."""
-    batches = plan_work(lengths, device, EmbedSettings())
+    batches = plan_work(lengths, device, batch_tokens=16_384)
     computed = sum(len(batch) * max(lengths[k] for k in batch) for batch in batches)
     return 1 - sum(lengths) / computed
 

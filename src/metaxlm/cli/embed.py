@@ -63,7 +63,7 @@ def embed_command(
     set_quiet(quiet)
     from metaxlm.files import check_file_output
     from metaxlm.pretrain.distributed import choose_device
-    from metaxlm.probe.embedding import EmbedSettings, embed_stream
+    from metaxlm.probe.embedding import embed_stream
     from metaxlm.probe.pool import parse_layers
     from metaxlm.probe.retrieval_io import check_ending, open_sentences, write_vectors
 
@@ -74,13 +74,15 @@ def embed_command(
         encoder = open_one_model(model)
         config = encoder.encoder.config
         layers = parse_layers(layer, config.num_layers)
-        settings = EmbedSettings(layers, specials, precision, batch_tokens)
         with track("embed", len(sentences), "sentences") as advance:
             chunks = embed_stream(
                 encoder,
                 sentences,
                 chosen,
-                settings,
+                layers=layers,
+                specials=specials,
+                precision=precision,
+                batch_tokens=batch_tokens,
                 place=sentences.place,
                 needs_tokens=True,
                 advance=advance,

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,6 @@ from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device, own_bfloat16
 from metaxlm.probe.pool import (
     NO_FRAME,
-    Frame,
     LayerChoice,
     every_layer,
     find_deepest,
@@ -55,21 +54,22 @@ _NAMED = 3
 """Largest number of truncated texts that a message names."""
 
 
-@dataclass(frozen=True)
-class EmbedSettings:
-    """How texts become vectors."""
+class EmbedOptions(TypedDict, total=False):
+    """Options of `embed_texts` and `embed_stream`."""
 
-    layers: Sequence[LayerChoice] | None = None
-    """Every layer if None."""
-    specials: bool = True
-    """Include `<s>` and `</s>` in the mean, as in the paper."""
-    precision: Precision = "float32"
-    batch_tokens: int = 16_384
+    layers: Sequence[LayerChoice] | None
+    """Default: every layer."""
+    specials: bool
+    """Include `<s>` and `</s>` in the mean, as in the paper (default)."""
+    precision: Precision
+    batch_tokens: int
     """Largest number of tokens of a batch."""
-
-    def __post_init__(self) -> None:
-        if self.precision not in ("float32", "bfloat16"):
-            raise MetaXLMError(f"precision {self.precision!r}: use float32 or bfloat16")
+    title: str
+    """Name of the work in messages."""
+    place: Callable[[int], str]
+    """Name a text by its number (from 1) in messages."""
+    needs_tokens: bool
+    """Reject texts without a token of their own; always the case without `specials`."""
 
 
 class Embedded(NamedTuple):
@@ -84,36 +84,20 @@ def embed_texts(
     texts: Sequence[str],
     device: torch.device | None = None,
     *,
-    layers: Sequence[LayerChoice] | None = None,
-    specials: bool = True,
     dtype: torch.dtype = torch.float32,
-    precision: Precision = "float32",
-    batch_tokens: int = 16_384,
-    title: str = "embed",
-    place: Callable[[int], str] = "text {}".format,
-    needs_tokens: bool = False,
+    **options: Unpack[EmbedOptions],
 ) -> Tensor:
-    """Return the mean hidden states of the chosen layers (default: all), [Y, N, D], on the CPU.
+    """Return the mean hidden states of the chosen layers, [Y, N, D], on the CPU.
 
-    Texts longer than the encoder's positions are truncated, with a message. Without `specials` a
-    text that has no token of its own is an error. The encoder is moved to the device (default: a
-    GPU if available). `place` and `needs_tokens` are those of `embed_stream`.
+    Texts longer than the encoder's positions are truncated, with a message. The encoder is moved to
+    the device (default: a GPU if available).
     """
-    settings = EmbedSettings(layers, specials, precision, batch_tokens)
-    shape = (len(choose_layers(model, layers)), len(texts), model.encoder.config.hidden_size)
+    num_layers = len(choose_layers(model, options.get("layers")))
+    shape = (num_layers, len(texts), model.encoder.config.hidden_size)
     vectors_YND = torch.empty(shape, dtype=dtype)
     done = 0
-    with track(title, len(texts), "sentences") as advance:
-        for part in embed_stream(
-            model,
-            texts,
-            device,
-            settings,
-            title=title,
-            place=place,
-            needs_tokens=needs_tokens,
-            advance=advance,
-        ):
+    with track(options.get("title", "embed"), len(texts), "sentences") as advance:
+        for part in embed_stream(model, texts, device, advance=advance, **options):
             vectors_YND[:, done : done + len(part.texts)] = part.vectors_YCD
             done += len(part.texts)
     return vectors_YND
@@ -123,22 +107,14 @@ def embed_stream(
     model: AnyEncoder,
     texts: Iterable[str],
     device: torch.device | None = None,
-    settings: EmbedSettings | None = None,
     *,
-    title: str = "embed",
-    place: Callable[[int], str] = "text {}".format,
-    needs_tokens: bool = False,
     advance: Callable[[int], None] = lambda _: None,
+    **options: Unpack[EmbedOptions],
 ) -> Iterator[Embedded]:
-    """Yield texts in order with their vectors, in chunks; the stream may not fit into memory.
-
-    `place` names a text by its number (from 1) in messages. With `needs_tokens` a text without a
-    token of its own is an error even if the special tokens would give it a vector.
-    """
-    settings = settings or EmbedSettings()
+    """Yield texts in order with their vectors, in chunks; the stream may not fit into memory."""
     device = device or choose_device("auto")
     check_tokenizer(model.tokenizer, model.encoder.config)
-    work = _Embedder(model, device, settings, place, needs_tokens or not settings.specials)
+    work = _Embedder(model, device, **options)
     model.encoder.to(device)
     # A thread tokenizes the next chunk while this one is computed.
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -153,7 +129,7 @@ def embed_stream(
     if work.num_cut:
         named = ", ".join(work.named_cuts) + (", ..." if work.num_cut > _NAMED else "")
         say(
-            f"{title}: {work.num_cut:,} of {work.num_texts:,} texts are longer than "
+            f"{work.title}: {work.num_cut:,} of {work.num_texts:,} texts are longer than "
             f"{model.encoder.config.max_positions} tokens and were cut: {named}"
         )
 
@@ -177,31 +153,33 @@ def choose_layers(
 
 @dataclass
 class _Embedder:
-    """The state of `embed_stream` over its chunks."""
+    """The options and the state of `embed_stream`."""
 
     model: AnyEncoder
     device: torch.device
-    settings: EmbedSettings
-    place: Callable[[int], str]
-    needs_tokens: bool
-    num_texts: int = 0
-    num_cut: int = 0
-    named_cuts: list[str] = field(default_factory=list)
-    layers: tuple[LayerChoice, ...] = field(init=False)
-    frame: Frame = field(init=False)
-    chunk_size: int = field(init=False)
+    layers: Sequence[LayerChoice] | None = None
+    specials: bool = True
+    precision: Precision = "float32"
+    batch_tokens: int = 16_384
+    title: str = "embed"
+    place: Callable[[int], str] = "text {}".format
+    needs_tokens: bool = False
 
     def __post_init__(self) -> None:
-        self.layers = choose_layers(self.model, self.settings.layers)
+        if self.precision not in ("float32", "bfloat16"):
+            raise MetaXLMError(f"precision {self.precision!r}: use float32 or bfloat16")
+        self.choices = choose_layers(self.model, self.layers)
         self.frame = find_frame(self.model.tokenizer)
-        vector_bytes = 4 * len(self.layers) * self.model.encoder.config.hidden_size
+        vector_bytes = 4 * len(self.choices) * self.model.encoder.config.hidden_size
         self.chunk_size = max(1, min(_MOST_TEXTS, _MOST_BYTES // vector_bytes))
+        self.num_texts = self.num_cut = 0
+        self.named_cuts: list[str] = []
 
     def tokenize(self, texts: Sequence[str]) -> list[Ids]:
         max_length = self.model.encoder.config.max_positions
         ids, cut = tokenize_texts(self.model.tokenizer, texts, self.frame, max_length)
-        for index, row in enumerate(ids if self.needs_tokens else []):
-            if len(row) <= self.frame.size:
+        for index, row in enumerate(ids):
+            if len(row) <= self.frame.size and (self.needs_tokens or not self.specials):
                 name, text = self.place(self.num_texts + index + 1), texts[index]
                 if not text.strip():
                     raise MetaXLMError(f"{name} is empty; a vector needs a text")
@@ -213,10 +191,10 @@ class _Embedder:
         return ids
 
     def embed(self, ids: Sequence[Ids], advance: Callable[[int], None]) -> Tensor:
-        shape = (len(self.layers), len(ids), self.model.encoder.config.hidden_size)
+        shape = (len(self.choices), len(ids), self.model.encoder.config.hidden_size)
         means_YCD = torch.empty(shape, device=self.device)
         with evaluating(self.model.encoder):
-            for batch in plan_work([len(row) for row in ids], self.device, self.settings):
+            for batch in plan_work([len(row) for row in ids], self.device, self.batch_tokens):
                 pooled_YBD = self._pool([ids[k] for k in batch])
                 means_YCD[:, torch.tensor(batch, device=self.device)] = pooled_YBD
                 advance(len(batch))
@@ -225,28 +203,25 @@ class _Embedder:
     def _pool(self, rows: Sequence[Ids]) -> Tensor:
         inputs = collate_inputs(rows, self.model.encoder.config.pad_id, self.device)
         with ExitStack() as stack:
-            if self.settings.precision == "bfloat16":
+            if self.precision == "bfloat16":
                 stack.enter_context(own_bfloat16(self.device))
                 stack.enter_context(torch.autocast(self.device.type, dtype=torch.bfloat16))
-            states = self.model.encoder.hidden_states(*inputs, deepest=find_deepest(self.layers))
-        frame = NO_FRAME if self.settings.specials else self.frame
-        numbers = {number for choice in self.layers for number in choice.numbers}
+            states = self.model.encoder.hidden_states(*inputs, deepest=find_deepest(self.choices))
+        frame = NO_FRAME if self.specials else self.frame
+        numbers = {number for choice in self.choices for number in choice.numbers}
         # The mean of layers is the mean of their pooled vectors, which are small.
         means = {number: pool_mean(states[number], inputs.mask_BL, frame) for number in numbers}
         return torch.stack(
             [
                 torch.stack([means[number] for number in choice.numbers]).mean(dim=0)
-                for choice in self.layers
+                for choice in self.choices
             ]
         )
 
 
-def plan_work(
-    lengths: Sequence[int], device: torch.device, settings: EmbedSettings
-) -> list[list[int]]:
+def plan_work(lengths: Sequence[int], device: torch.device, batch_tokens: int) -> list[list[int]]:
     """Return the batches in which texts of these lengths are computed on a device."""
-    most = settings.batch_tokens
-    most = min(most, _CPU_TOKENS) if device.type == "cpu" else most
+    most = min(batch_tokens, _CPU_TOKENS) if device.type == "cpu" else batch_tokens
     return plan_sentences(lengths, most, _GROUP_COST[device.type])
 
 
@@ -255,14 +230,11 @@ def compare_vectors(
     after: AnyEncoder,
     texts: Sequence[str],
     device: torch.device | None = None,
-    *,
     most: int = 200,
 ) -> float:
     """Return the mean cosine between two models' vectors of the same texts, in the last layer."""
-    first_ND, second_ND = (
-        embed_texts(
-            model, texts[:most], device, layers=[LayerChoice((model.encoder.config.num_layers,))]
-        )[0].double()
-        for model in (before, after)
-    )
-    return float(F.cosine_similarity(first_ND, second_ND, dim=-1).mean())
+    vectors = []
+    for model in (before, after):
+        last = LayerChoice((model.encoder.config.num_layers,))
+        vectors.append(embed_texts(model, texts[:most], device, layers=[last])[0].double())
+    return float(F.cosine_similarity(*vectors, dim=-1).mean())
