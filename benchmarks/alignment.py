@@ -7,8 +7,8 @@
 Both sides get the same encoder folder, the same layer and the same sentence pairs in words, and do
 the same: tokenize, encode each side by itself, link pieces by cosine (argmax, itermax, match), turn
 links of pieces into links of words. All of it is timed, loading is not. The order alternates, so
-that other load meets both alike. simalign computes every layer whichever is asked for; ours stops
-at that layer. Needs `simalign` and `networkx`; their folder may stand in PYTHONPATH.
+that other load affects both alike. simalign always computes every layer; ours stops at the chosen
+layer. Needs `simalign` and `networkx`; their folder may be in PYTHONPATH.
 """
 
 from __future__ import annotations

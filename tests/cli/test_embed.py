@@ -147,7 +147,7 @@ def test_bad_lines_are_named(
         (("a.npy", "--type", "int8"), "int8"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_one_line(
     metaxlm: Command, folder: Path, options: tuple[str, ...], expected: str
 ) -> None:
     assert expected in metaxlm.complaint(*EMBED, *options)
@@ -168,7 +168,7 @@ def test_the_variants_of_a_run(metaxlm: Command, folder: Path, expected: np.ndar
     for name in ("xlm", "both"):
         Stage("pretrain", run / "variants" / name / "model", {"name": name}, (), fill).run()
     places = ", ".join(str(run / "variants" / name) for name in ("xlm", "both"))
-    told = f"run: stands for 2 models; name one: {places}"
+    told = f"2 models; name one: {places}"
     assert told in metaxlm.complaint(*EMBED, "a.npy", "--model", "run")
     assert told in metaxlm.complaint("export", "--output", "out", "--model", "run")
     assert metaxlm(*EMBED, "a.npy", "--model", "run/variants/both")[0] == 0
@@ -222,7 +222,9 @@ def test_export_of_the_last_layer(metaxlm: Command, folder: Path, expected: np.n
         ("7", "layer 7: the encoder has 2 layers"),
     ],
 )
-def test_what_export_refuses(metaxlm: Command, folder: Path, layer: str, expected: str) -> None:
+def test_layers_without_an_export(
+    metaxlm: Command, folder: Path, layer: str, expected: str
+) -> None:
     complaint = metaxlm.complaint("export", "--model", "model", "--output", "out", "--layer", layer)
     assert expected in complaint
     assert not (folder / "out").exists()

@@ -224,7 +224,7 @@ def test_gold_that_cannot_be(
         (("mine", "--source", "good.npy", "--target", "good.npy", "--ids"), "vectors have no ids"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_one_line(
     metaxlm: Command, folder: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     before = (folder / "de.txt").read_bytes()

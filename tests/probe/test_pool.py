@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.pool import LayerChoice, every_layer, find_deepest, parse_layers
+from metaxlm.probe.pool import parse_layers
 
 
 @pytest.mark.parametrize(
@@ -18,6 +17,7 @@ from metaxlm.probe.pool import LayerChoice, every_layer, find_deepest, parse_lay
         ("-2..-1", [(11, 12)]),
         ("12+1", [(1, 12)]),
         ("0, 4..5 ,8", [(0,), (4, 5), (8,)]),
+        ("all", [(k,) for k in range(13)]),
     ],
 )
 def test_choices_are_parsed(text: str, expected: list[tuple[int, ...]]) -> None:
@@ -39,16 +39,3 @@ def test_choices_are_parsed(text: str, expected: list[tuple[int, ...]]) -> None:
 def test_bad_choices_are_rejected(text: str, message: str) -> None:
     with pytest.raises(MetaXLMError, match=message):
         parse_layers(text, 12)
-
-
-def test_a_choice_picks_a_state_or_a_mean() -> None:
-    states = [torch.full((2, 3), float(k)) for k in range(5)]
-    assert LayerChoice((3,)).pick(states) is states[3]
-    assert torch.equal(LayerChoice((1, 4)).pick(states), torch.full((2, 3), 2.5))
-    assert str(LayerChoice((1, 4))) == "1+4"
-
-
-def test_all_layers_and_the_deepest() -> None:
-    assert [str(choice) for choice in parse_layers("all", 3)] == ["0", "1", "2", "3"]
-    assert find_deepest(every_layer(3)) == 3
-    assert find_deepest(parse_layers("5,1..2", 12)) == 5

@@ -138,7 +138,7 @@ def test_the_card_tells_what_the_vectors_are(make_encoder: MakeEncoder, tmp_path
     assert "the mean of layer 1 of 2 of `runs/a` over all tokens" in text
     assert "scaled to length 1" in text
     assert str(tmp_path) not in card
-    # A card without such facts, or none at all, is no hindrance.
+    # A card without these fields does not stop the export.
     for content in ("no front matter", "---\n: [\n---\n", "---\njust language\n---\n"):
         (whole / "README.md").write_text(content)
         export_sentence_transformers(model, tmp_path / "out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import chain, islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from metaxlm.progress import console, say, set_quiet
 if TYPE_CHECKING:
     from metaxlm.probe.aligners import AlignSettings
     from metaxlm.probe.alignment import LayerAlignment
-    from metaxlm.probe.alignment_io import Aligned
+    from metaxlm.probe.alignment_io import Aligned, SentencePair
     from metaxlm.probe.pair_states import Links
 
 EXAMPLES = """
@@ -167,7 +167,7 @@ def align_command(
             stream = iter(files)
             # The page needs the first pairs again.
             pairs = [] if page is None else list(islice(stream, max(page_pairs, searched)))
-            wanted = chain(pairs, stream)
+            wanted: Iterator[SentencePair] = chain(pairs, stream)
             if output is None:
                 wanted = islice(wanted, max(num_shown, page_pairs if page is not None else 0))
             aligned = align_stream(encoder, wanted, chosen, layer=layers[0], settings=settings)

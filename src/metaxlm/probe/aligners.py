@@ -22,14 +22,11 @@ Method = Literal["transport", "sinkhorn", "argmax", "itermax", "match", "softmax
 Encoding = Literal["joint", "separate"]
 WordRule = Literal["any", "first", "mean"]
 
-SMALLEST_MASS = 1e-6
-"""Replaces dot products that are not positive in `transport`."""
+SMALLEST_MASS = 1e-6  # replaces dot products that are not positive in `transport`
 FEWEST_UNITS = 3
 """SimAlign repeats the argmax only if both sides have at least this number of units."""
-CHECK_EVERY = 10
-"""Iterations of `sinkhorn` between two error checks; a check waits for the device."""
-TIE = 1e-9
-"""Shares that differ by less are equal; the cost decides between them."""
+CHECK_EVERY = 10  # iterations of `sinkhorn` between two error checks; a check waits for the device
+TIE = 1e-9  # shares that differ by less are equal; the cost decides between them
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,7 @@ class AlignSettings:
                     raise MetaXLMError(f"alignment: {name} is {getattr(self, name)}; use {hint}")
 
 
-PAPER = AlignSettings()
-"""The settings of the paper's Section 4.4."""
+PAPER = AlignSettings()  # the settings of the paper's Section 4.4
 
 
 @dataclass(frozen=True)

@@ -30,22 +30,17 @@ from metaxlm.probe.pair_states import (
 from metaxlm.probe.pool import LayerChoice, every_layer
 from metaxlm.progress import say, track
 
-CHUNK_PAIRS = 16_384
-"""Pairs that are tokenized and sorted by length together."""
-NAMED_PAIRS = 8
-"""Largest number of pairs that a message names."""
+CHUNK_PAIRS = 16_384  # pairs that are tokenized and sorted by length together
+NAMED_PAIRS = 8  # largest number of pairs that a message names
 
 
 @dataclass(frozen=True)
 class AlignmentScores:
     """Scores over a corpus (Och and Ney 2003), as fractions in [0, 1]."""
 
-    aer: float
-    """1 - (|A∩P| + |A∩S|) / (|A| + |S|) with the links A, the sure S and the possible P."""
-    precision: float
-    """|A∩P| / |A|."""
-    recall: float
-    """|A∩S| / |S|."""
+    aer: float  # 1 - (|A∩P| + |A∩S|) / (|A| + |S|) with the links A, the sure S and the possible P
+    precision: float  # |A∩P| / |A|
+    recall: float  # |A∩S| / |S|
     f1: float
     """Harmonic mean of precision and recall."""
 
@@ -56,8 +51,7 @@ class LayerAlignment:
 
     choice: LayerChoice
     scores: AlignmentScores
-    links: tuple[Links, ...]
-    """Per sentence pair, in the direction of the gold set."""
+    links: tuple[Links, ...]  # per sentence pair, in the direction of the gold set
 
     @property
     def layer(self) -> int:

@@ -37,8 +37,7 @@ written without spaces."""
 LinkFormat = Literal["pharaoh", "talp"]
 GoldFormat = Literal["pharaoh", "talp", "naacl"]
 
-CHUNK = 16_384
-"""Pairs in memory at a time."""
+CHUNK = 16_384  # pairs in memory at a time
 _FIRST_NUMBER: dict[LinkFormat, int] = {"pharaoh": 0, "talp": 1}
 _LINK = re.compile(r"(\d{1,9})([-spSP?])(\d{1,9})", re.ASCII)
 _BARS = re.compile(r"(?<!\S)\|\|\|(?!\S)")
@@ -275,7 +274,6 @@ def align_stream(
     *,
     layer: LayerChoice,
     settings: AlignSettings = PAPER,
-    batch_tokens: int = 8_192,
 ) -> Iterator[Aligned]:
     """Yield each pair with its links, in order, from a stream that may not fit into memory."""
     stream = iter(pairs)
@@ -287,7 +285,6 @@ def align_stream(
             device,
             settings=settings,
             layers=[layer],
-            batch_tokens=batch_tokens,
             title="align" if first == 1 else f"align from pair {first:,}",
             first_number=first,
         )

@@ -35,42 +35,36 @@ from metaxlm.progress import track
 Direction = Literal["ltr", "rtl"]
 
 _SHADES = 255
-NUM_COLORS = 6
-"""Colors of linked words; further groups repeat them with another line."""
+NUM_NEIGHBORS = 3
+NUM_COLORS = 6  # colors of linked words; further groups repeat them with another line
 
 
 @dataclass(frozen=True)
 class Neighbor:
     """A sentence of the other side, and its cosine."""
 
-    place: int
-    """Its pair among the searched ones, counted from 0."""
+    place: int  # its pair among the searched ones, counted from 0
     text: str
     similarity: float
-    is_right: bool
-    """Whether it is the translation in the file, or reads the same."""
+    is_right: bool  # whether it is the translation in the file, or reads the same
 
 
 @dataclass(frozen=True)
 class LayerNeighbors:
     """The nearest sentences of a pair in one layer, nearest first."""
 
-    of_source: tuple[Neighbor, ...]
-    """Target sentences near the source sentence."""
-    of_target: tuple[Neighbor, ...]
-    """Source sentences near the target sentence."""
+    of_source: tuple[Neighbor, ...]  # target sentences near the source sentence
+    of_target: tuple[Neighbor, ...]  # source sentences near the target sentence
 
 
 @dataclass(frozen=True)
 class PairView:
     """One sentence pair, with its links and neighbors by layer."""
 
-    number: int
-    """Its line in the user's file."""
+    number: int  # its line in the user's file
     pair: SentencePair
     layers: tuple[PairScores, ...]
-    neighbors: tuple[LayerNeighbors, ...]
-    """One per layer; empty without a search."""
+    neighbors: tuple[LayerNeighbors, ...]  # one per layer; empty without a search
     gold: AlignedPair | None = None
 
 
@@ -78,21 +72,14 @@ class PairView:
 class AlignmentPage:
     """The content of a page."""
 
-    name: str
-    """The user's file."""
-    facts: tuple[tuple[str, str], ...]
-    """Names and values such as the model and the method."""
+    name: str  # the user's file
+    facts: tuple[tuple[str, str], ...]  # names and values such as the model and the method
     views: tuple[PairView, ...]
-    shown: int
-    """The index of the layer that is shown first."""
-    num_layers: int
-    """The encoder's depth."""
-    num_pairs: int | None
-    """Pairs in the file, if known."""
-    num_searched: int
-    """Pairs among which neighbors were searched."""
-    layer_notes: tuple[str, ...] = ()
-    """Texts beside the layers' numbers, such as their error rates."""
+    shown: int  # the index of the layer that is shown first
+    num_layers: int  # the encoder's depth
+    num_pairs: int | None  # pairs in the file, if known
+    num_searched: int  # pairs among which neighbors were searched
+    layer_notes: tuple[str, ...] = ()  # texts beside the layers' numbers, such as their error rates
 
 
 def find_direction(words: Iterable[str]) -> Direction:
@@ -152,7 +139,6 @@ def collect_views(
     layers: Sequence[LayerChoice],
     count: int,
     num_searched: int,
-    k: int = 3,
     gold: Sequence[AlignedPair] | None = None,
 ) -> tuple[PairView, ...]:
     """Compute the views of the first `count` pairs in the given layers.
@@ -162,7 +148,7 @@ def collect_views(
     """
     shown = pairs[:count]
     searched = pairs[: max(num_searched, len(shown))] if num_searched else []
-    neighbors = _find_neighbors(model, searched, len(shown), device, layers, k)
+    neighbors = _find_neighbors(model, searched, len(shown), device, layers)
     views = []
     with track("views", len(shown), "pairs") as advance:
         for place, pair in enumerate(shown):
@@ -181,7 +167,6 @@ def _find_neighbors(
     count: int,
     device: torch.device,
     layers: Sequence[LayerChoice],
-    k: int,
 ) -> list[list[LayerNeighbors]]:
     """Return neighbors by layer and pair."""
     if len(pairs) < 2:
@@ -191,7 +176,7 @@ def _find_neighbors(
     def search(
         queries_QD: torch.Tensor, keys_KD: torch.Tensor, texts: list[str]
     ) -> list[tuple[Neighbor, ...]]:
-        nearest = find_nearest(queries_QD, keys_KD, k=k)
+        nearest = find_nearest(queries_QD, keys_KD, k=NUM_NEIGHBORS)
         found = zip(nearest.indices_Qk.tolist(), nearest.similarities_Qk.tolist(), strict=True)
         return [
             tuple(

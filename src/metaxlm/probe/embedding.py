@@ -44,14 +44,11 @@ Precision = Literal["float32", "bfloat16"]
 """Data type of the encoder's computation; means are always in float32."""
 
 _MOST_TEXTS = 65_536
-_MOST_BYTES = 256 * 2**20
-"""Largest number of texts of a chunk, and of bytes of its vectors."""
-_CPU_TOKENS = 2_048
-"""Larger batches do not fit into a CPU's caches and are slower."""
+_MOST_BYTES = 256 * 2**20  # largest number of texts of a chunk, and of bytes of its vectors
+_CPU_TOKENS = 2_048  # larger batches do not fit into a CPU's caches and are slower
 _GROUP_COST = {"cpu": 64, "cuda": 1_024}
 """Fixed cost of a batch in tokens: a GPU computes a thousand in the time of a launch."""
-_NAMED = 3
-"""Largest number of truncated texts that a message names."""
+_NAMED = 3  # largest number of truncated texts that a message names
 
 
 class EmbedOptions(TypedDict, total=False):
@@ -83,8 +80,6 @@ def embed_texts(
     model: AnyEncoder,
     texts: Sequence[str],
     device: torch.device | None = None,
-    *,
-    dtype: torch.dtype = torch.float32,
     **options: Unpack[EmbedOptions],
 ) -> Tensor:
     """Return the mean hidden states of the chosen layers, [Y, N, D], on the CPU.
@@ -94,7 +89,7 @@ def embed_texts(
     """
     num_layers = len(choose_layers(model, options.get("layers")))
     shape = (num_layers, len(texts), model.encoder.config.hidden_size)
-    vectors_YND = torch.empty(shape, dtype=dtype)
+    vectors_YND = torch.empty(shape)
     done = 0
     with track(options.get("title", "embed"), len(texts), "sentences") as advance:
         for part in embed_stream(model, texts, device, advance=advance, **options):
@@ -230,11 +225,10 @@ def compare_vectors(
     after: AnyEncoder,
     texts: Sequence[str],
     device: torch.device | None = None,
-    most: int = 200,
 ) -> float:
-    """Return the mean cosine between two models' vectors of the same texts, in the last layer."""
+    """Return the mean cosine of two models' last-layer vectors, over the first 200 texts."""
     vectors = []
     for model in (before, after):
         last = LayerChoice((model.encoder.config.num_layers,))
-        vectors.append(embed_texts(model, texts[:most], device, layers=[last])[0].double())
-    return float(F.cosine_similarity(*vectors, dim=-1).mean())
+        vectors.append(embed_texts(model, texts[:200], device, layers=[last])[0].double())
+    return float(F.cosine_similarity(vectors[0], vectors[1], dim=-1).mean())

@@ -26,28 +26,22 @@ from metaxlm.progress import track
 Vectors = Tensor | np.ndarray[Any, Any]
 """Vectors as rows, [N, D], in float16, bfloat16, float32 or float64; may be memory-mapped."""
 
-CHUNKS = {"cpu": 2_048, "cuda": 8_192}
-"""Rows and columns of a block."""
-MARGIN = 16
-"""Candidates beyond k that are scored in float64."""
+CHUNKS = {"cpu": 2_048, "cuda": 8_192}  # rows and columns of a block
+MARGIN = 16  # candidates beyond k that are scored in float64
 _ROWS_SETTLED = 1_024
 _TINY, _HUGE = 1e-37, 1e37
 """Norms between which a vector can be scaled in float32; shorter vectors stay near zero."""
-_RESIDENT_SHARE = 0.3
-"""Vectors stay on a GPU if they take at most this share of its free memory."""
+_RESIDENT_SHARE = 0.3  # vectors stay on a GPU if they take at most this share of its free memory
 _FAISS_CHUNK = 65_536
-_MOST_TRAINED = 262_144
-"""Largest number of keys that train a faiss index."""
+_MOST_TRAINED = 262_144  # largest number of keys that train a faiss index
 
 
 @dataclass(frozen=True)
 class Nearest:
     """The nearest keys of each query, the best first; ties in the order of the keys."""
 
-    indices_Qk: Tensor
-    """Indices of the keys, int64, on the CPU."""
-    similarities_Qk: Tensor
-    """Their cosines, float32, on the CPU."""
+    indices_Qk: Tensor  # indices of the keys, int64, on the CPU
+    similarities_Qk: Tensor  # their cosines, float32, on the CPU
 
 
 @dataclass(frozen=True)
@@ -183,8 +177,12 @@ class _Side:
                 f"{name}: vectors are rows, but the shape is {tuple(vectors.shape)}; choose one "
                 f"layer"
             )
-        is_tensor = isinstance(vectors, Tensor)
-        if not (vectors.is_floating_point() if is_tensor else vectors.dtype.kind == "f"):
+        is_float = (
+            vectors.is_floating_point()
+            if isinstance(vectors, Tensor)
+            else np.issubdtype(vectors.dtype, np.floating)
+        )
+        if not is_float:
             raise MetaXLMError(f"{name}: vectors are floats, but these are {vectors.dtype}")
         if len(vectors) == 0:
             raise MetaXLMError(f"{name}: no vectors")
@@ -257,7 +255,8 @@ def _unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
 @contextmanager
 def _float32() -> Iterator[None]:
     """Multiply float32 in full precision, whatever precision the user has set for matmuls."""
-    backends: list[Any] = [torch.backends.mkldnn.matmul, torch.backends.cuda.matmul]
+    torch_backends: Any = torch.backends
+    backends = torch_backends.mkldnn.matmul, torch_backends.cuda.matmul
     before = [backend.fp32_precision for backend in backends]
     try:
         for backend in backends:

@@ -34,15 +34,12 @@ from metaxlm.probe.pool import LayerChoice, find_deepest
 
 CPU_BATCH_TOKENS = 2_048
 """Largest batch on a CPU: larger activations leave its caches, which is a quarter slower."""
-SPAN_BYTES = 2**28
-"""Hidden states of a span of separate encodings."""
+SPAN_BYTES = 2**28  # hidden states of a span of separate encodings
 LINKED_CELLS = {"cpu": 2**17, "cuda": 2**22}
 """Cells of padded matrices that are linked at a time: what fits a cache, and what fills a GPU."""
 
-Words = Sequence[str]
-"""A sentence in words."""
-Links = frozenset[Link]
-"""Linked words (source, target) of one sentence pair, counted from 0."""
+Words = Sequence[str]  # A sentence in words
+Links = frozenset[Link]  # linked words (source, target) of one sentence pair, counted from 0
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,9 @@ class PairEncoding:
     sides: tuple[Pieces, Pieces]
     sequences: tuple[IntArray, IntArray]
     """The sequence that holds the source, and the target, of each pair."""
-    places: tuple[IntArray, IntArray]
-    """The position of the first piece in these."""
-    num_cut_P: IntArray
-    """Truncated pieces of each pair."""
-    num_bare_P: IntArray
-    """Words of each pair without a piece."""
+    places: tuple[IntArray, IntArray]  # the position of the first piece in these
+    num_cut_P: IntArray  # truncated pieces of each pair
+    num_bare_P: IntArray  # words of each pair without a piece
 
     @property
     def usable(self) -> IntArray:

@@ -29,6 +29,7 @@ Margin = Literal["ratio", "distance", "absolute"]
 Mode = Literal["mutual", "forward", "backward", "max"]
 """Candidates that become pairs: mutual best ones, the best of each source, the best of each target,
 or the highest of both directions with each sentence at most once."""
+NUM_EXAMPLES = 4  # per layer
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,7 @@ class RetrievalExample:
     query: str
     expected: str
     found: str
-    similarity: float
-    """Cosine between the query and the found sentence."""
+    similarity: float  # cosine between the query and the found sentence
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,7 @@ def measure_retrieval(
     device: torch.device | None = None,
     *,
     layers: Sequence[LayerChoice] | None = None,
-    specials: bool = True,
     batch_tokens: int = 16_384,
-    num_examples: int = 4,
 ) -> RetrievalOutcome:
     """Embed both sides once, and retrieve in both directions with each layer (default: all)."""
     num_pairs = len(sentences.foreign)
@@ -100,11 +98,10 @@ def measure_retrieval(
         [*sentences.foreign, *sentences.english],
         device,
         layers=layers,
-        specials=specials,
         batch_tokens=batch_tokens,
         title=f"tatoeba {sentences.language}: embed",
     )
-    shown = torch.linspace(0, num_pairs - 1, min(num_examples, num_pairs)).long().tolist()
+    shown = torch.linspace(0, num_pairs - 1, min(NUM_EXAMPLES, num_pairs)).long().tolist()
     outcomes: list[LayerRetrieval] = []
     for choice, vectors_ND in zip(choose_layers(model, layers), vectors_YND, strict=True):
         hits_N2, found = measure_pairs(vectors_ND[:num_pairs], vectors_ND[num_pairs:], device)
@@ -139,8 +136,7 @@ def measure_pairs(
 class MinedPairs:
     """Pairs in descending order of their scores; ties in the order of the sources."""
 
-    source_P: Tensor
-    """Rows of the sources, counted from 0."""
+    source_P: Tensor  # rows of the sources, counted from 0
     target_P: Tensor
     score_P: Tensor
 

@@ -48,8 +48,7 @@ _ROWS_CHECKED = 65_536
 class SentenceFile:
     """Checked lines that can be read repeatedly."""
 
-    name: str
-    """The name in messages."""
+    name: str  # the name in messages
     path: Path
     num_texts: int
 
@@ -294,13 +293,10 @@ class EmbeddingIndex:
     """One side of a search: its lines if it is a text, and its vectors."""
 
     name: str
-    texts: list[str] = field(default_factory=list)
-    """Empty for a vector file."""
-    ids: list[str] = field(default_factory=list)
-    """Names of the lines; empty if lines are counted."""
+    texts: list[str] = field(default_factory=list)  # empty for a vector file
+    ids: list[str] = field(default_factory=list)  # names of the lines; empty if lines are counted
     layers: tuple[str, ...] = ()
-    vectors: list[Vectors] = field(default_factory=list)
-    """One table for each layer."""
+    vectors: list[Vectors] = field(default_factory=list)  # one table for each layer
 
     def __len__(self) -> int:
         return len(self.vectors[0]) if self.vectors else len(self.texts)
