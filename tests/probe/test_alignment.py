@@ -32,6 +32,7 @@ from metaxlm.probe.alignment import (
 from metaxlm.probe.pair_states import encode_pairs
 from metaxlm.probe.pool import LayerChoice
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder
+from tests.probe.conftest import MakeModel
 from tests.probe.test_aligners import align_step_by_step
 
 WORDS = [line.split() for line in TEXT]
@@ -39,12 +40,6 @@ PAIRS = [(WORDS[i], WORDS[j]) for i in range(len(WORDS)) for j in (0, 3, 6, 8)]
 METHODS: list[Method] = ["transport", "sinkhorn", "argmax", "itermax", "match", "softmax"]
 LONG = [word for words in WORDS for word in words]
 Links = set[tuple[int, int]]
-MakeModel = Callable[..., AnyEncoder]
-
-
-@pytest.fixture
-def make_model(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> MakeModel:
-    return lambda **changes: AnyEncoder("", tokenizer, make_encoder(tokenizer, **changes))
 
 
 def encode_one(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers import read_word_alignment
@@ -28,8 +27,9 @@ from metaxlm.probe.alignment_io import (
 )
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.randomness import generator
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder
+from tests.finetune.conftest import CPU, TEXT
 from tests.finetune.readers.files import Published, refuse, write
+from tests.probe.conftest import MakeModel
 
 LINES = [f"{a} ||| {b}" for a in TEXT[:3] for b in TEXT[3:6]]
 LAYER = LayerChoice((1,))
@@ -257,11 +257,9 @@ def test_published_gold_survives_both_formats(
 
 
 @pytest.fixture
-def model(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder, monkeypatch: pytest.MonkeyPatch
-) -> AnyEncoder:
+def model(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> AnyEncoder:
     monkeypatch.setattr(alignment_io, "CHUNK", 2)
-    return AnyEncoder("test", tokenizer, make_encoder(tokenizer))
+    return make_model()
 
 
 def test_chunks_do_not_change_the_links(model: AnyEncoder, tmp_path: Path) -> None:

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from metaxlm.finetune.readers import AlignedPair
-from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import PairScores, score_words
 from metaxlm.probe.alignment_io import SentencePair
@@ -37,7 +35,8 @@ from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.pool import LayerChoice, every_layer
 from metaxlm.randomness import generator
 from tests.analysis.pages import Page
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder
+from tests.finetune.conftest import CPU, TEXT
+from tests.probe.conftest import MakeModel
 
 TEXTS = [
     ("I like tea </script> <b>&", "أنا أحب الشاي <i> ."),
@@ -291,10 +290,8 @@ def make_pairs() -> list[SentencePair]:
     return [SentencePair(a, b, tuple(a.split()), tuple(b.split())) for a, b in both]
 
 
-def test_views_equal_the_probes(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
-) -> None:
-    model = AnyEncoder("test", tokenizer, make_encoder(tokenizer))
+def test_views_equal_the_probes(make_model: MakeModel) -> None:
+    model = make_model()
     pairs = make_pairs()
     layers = (*every_layer(2), LayerChoice((1, 2)))
     settings = AlignSettings(method="argmax", encoding="separate")
@@ -331,15 +328,10 @@ def test_views_equal_the_probes(
     [(1, 3, {0, 1, 2}), (2, 1, {0, 1}), (2, 0, set()), (1, 1, set())],
 )
 def test_neighbors_are_among_the_searched_pairs(
-    tokenizer: PreTrainedTokenizerBase,
-    make_encoder: MakeEncoder,
-    count: int,
-    num_searched: int,
-    places: set[int],
+    make_model: MakeModel, count: int, num_searched: int, places: set[int]
 ) -> None:
-    model = AnyEncoder("test", tokenizer, make_encoder(tokenizer))
     options = {"settings": AlignSettings(), "layers": every_layer(2), "count": count}
-    views = collect_views(model, make_pairs(), CPU, num_searched=num_searched, **options)
+    views = collect_views(make_model(), make_pairs(), CPU, num_searched=num_searched, **options)
     assert len(views) == count
     layers = [layer for view in views for layer in view.neighbors]
     found = {near.place for layer in layers for near in (*layer.of_source, *layer.of_target)}

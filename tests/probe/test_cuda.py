@@ -12,7 +12,8 @@ from metaxlm.probe.alignment import align_words
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import find_both, find_nearest
 from metaxlm.probe.retrieval import measure_retrieval
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
+from tests.finetune.conftest import CPU, TEXT
+from tests.probe.conftest import MakeModel
 from tests.probe.test_alignment import PAIRS
 
 pytestmark = [
@@ -23,9 +24,8 @@ CUDA = torch.device("cuda")
 
 
 @pytest.fixture
-def model(make_encoder: MakeEncoder) -> AnyEncoder:
-    tokenizer = make_tokenizer("unigram")
-    return AnyEncoder("test", tokenizer, make_encoder(tokenizer, max_positions=256))
+def model(make_model: MakeModel) -> AnyEncoder:
+    return make_model(max_positions=256)
 
 
 def test_vectors_and_retrieval(model: AnyEncoder) -> None:

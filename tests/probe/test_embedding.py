@@ -17,19 +17,9 @@ from metaxlm.probe.embedding import (
     pool_mean,
 )
 from metaxlm.probe.pool import Frame, LayerChoice, parse_layers, plan_sentences, tokenize_texts
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
+from tests.finetune.conftest import CPU, TEXT
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder
-
-MakeModel = Callable[..., AnyEncoder]
-
-
-@pytest.fixture
-def make_model(make_encoder: MakeEncoder) -> MakeModel:
-    def make(kind: str = "unigram", **changes: float) -> AnyEncoder:
-        tokenizer = make_tokenizer(kind)
-        return AnyEncoder("a model", tokenizer, make_encoder(tokenizer, **changes))
-
-    return make
+from tests.probe.conftest import MakeModel
 
 
 def embed_one(model: AnyEncoder, text: str, *, specials: bool = True) -> torch.Tensor:

@@ -6,11 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers import ParallelSentences
-from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import FaissIndex
 from metaxlm.probe.pool import LayerChoice
@@ -25,13 +23,13 @@ from metaxlm.probe.retrieval import (
     score_mining,
     tune_threshold,
 )
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder
+from tests.finetune.conftest import CPU, TEXT
+from tests.probe.conftest import MakeModel
 
 
-def test_identical_sentences_find_themselves(
-    any_tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
-) -> None:
-    model = AnyEncoder("", any_tokenizer, make_encoder(any_tokenizer, max_positions=256))
+@pytest.mark.parametrize("kind", ["unigram", "byte_bpe", "xlmr", "roberta", "bert"])
+def test_identical_sentences_find_themselves(make_model: MakeModel, kind: str) -> None:
+    model = make_model(kind, max_positions=256)
     outcome = measure_retrieval(model, ParallelSentences("de", tuple(TEXT), tuple(TEXT)), CPU)
     assert (outcome.language, outcome.num_pairs) == ("de", len(TEXT))
     assert [layer.layer for layer in outcome.layers] == [0, 1, 2]
@@ -42,17 +40,11 @@ def test_identical_sentences_find_themselves(
             assert example.similarity == pytest.approx(1.0, abs=1e-5)
 
 
-def test_directions_and_examples(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
-) -> None:
+def test_directions_and_examples(make_model: MakeModel) -> None:
     """Of the two foreign copies of one sentence only the first is found from English."""
     foreign = (TEXT[0], TEXT[1], TEXT[2], TEXT[2])
     english = (TEXT[0], TEXT[2], TEXT[1], TEXT[2])
-    outcome = measure_retrieval(
-        AnyEncoder("", tokenizer, make_encoder(tokenizer)),
-        ParallelSentences("de", foreign, english),
-        CPU,
-    )
+    outcome = measure_retrieval(make_model(), ParallelSentences("de", foreign, english), CPU)
     last = outcome.layers[-1]
     # xx -> en: 0 finds 0; 1 finds 2; 2 and 3 find 1, the first copy. One of four is right.
     assert last.accuracy_to_source == 0.25
@@ -70,9 +62,9 @@ def test_accuracy_is_the_mean_of_both_directions() -> None:
     assert found.accuracy == pytest.approx(0.4)
 
 
-def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
+def test_chosen_layers(make_model: MakeModel) -> None:
     """A mean of layers is its own choice; its accuracies are those of its vectors."""
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+    model = make_model()
     sentences = ParallelSentences("de", tuple(TEXT[:6]), (*TEXT[:2], *TEXT[6:10]))
     choices = [LayerChoice((2,)), LayerChoice((0, 1))]
     outcome = measure_retrieval(model, sentences, CPU, layers=choices)
