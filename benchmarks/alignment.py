@@ -7,8 +7,8 @@
 Both sides get the same encoder folder, the same layer and the same sentence pairs in words, and do
 the same: tokenize, encode each side by itself, link pieces by cosine (argmax, itermax, match), turn
 links of pieces into links of words. All of it is timed, loading is not. The order alternates, so
-that other load meets both alike. simalign always computes every layer; ours stops
-at the chosen layer. Needs `simalign` and `networkx`.
+that other load affects both alike. simalign always computes every layer; ours stops at the chosen
+layer. Needs `simalign` and `networkx`; their folder may be in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from metaxlm.finetune.readers.parallel import read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
-from metaxlm.probe.layers import LayerChoice, parse_layers
-from metaxlm.probe.link_spans import Links
+from metaxlm.probe.pair_states import Links
+from metaxlm.probe.pool import LayerChoice, parse_layers
 from metaxlm.progress import set_quiet
 from metaxlm.recipe import PhrasebookRecipe
 from random_encoder import make_random_encoder

@@ -33,9 +33,8 @@ from torch import Tensor, nn
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.embedding import EmbedSettings, embed_texts, plan_work
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.sentence_batches import find_frame, tokenize_texts
+from metaxlm.probe.embedding import embed_texts, plan_work
+from metaxlm.probe.pool import LayerChoice, find_frame, tokenize_texts
 from metaxlm.probe.sentence_folder import export_sentence_transformers
 from metaxlm.progress import set_quiet
 from metaxlm.randomness import generator
@@ -78,9 +77,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--model", help="folder of an encoder, ours or Hugging Face's")
     parser.add_argument("--builtin", action="store_true", help="a random encoder instead")
-    parser.add_argument(
-        "--input", type=Path, help="one sentence per line; default: the built-in corpus"
-    )
+    parser.add_argument("--input", type=Path, help="one per line (default: the built-in corpus)")
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="auto")
@@ -153,12 +150,13 @@ def measure(contender: Callable[[list[str]], Tensor], texts: list[str]) -> Times
 
 def count_tokens(model: AnyEncoder, texts: list[str]) -> list[int]:
     frame, limit = find_frame(model.tokenizer), model.encoder.config.max_positions
-    return [len(row) for row in tokenize_texts(model.tokenizer, texts, frame, limit).ids]
+    ids, _ = tokenize_texts(model.tokenizer, texts, frame, limit)
+    return [len(row) for row in ids]
 
 
 def find_padding(lengths: list[int], device: torch.device) -> float:
     """Return the share of padding in what we compute (all texts here are one chunk)."""
-    batches = plan_work(lengths, device, EmbedSettings())
+    batches = plan_work(lengths, device, batch_tokens=16_384)
     computed = sum(len(batch) * max(lengths[k] for k in batch) for batch in batches)
     return 1 - sum(lengths) / computed
 

@@ -235,7 +235,7 @@ def measure_gpu(files: tuple[Path, Path], options: argparse.Namespace) -> None:
     name = torch.cuda.get_device_name(device)
     console.print(
         f"{name}, torch {torch.__version__}: {len(first):,} queries x {len(second):,} keys x "
-        f"{options.dim}, float32, k = {options.k}; TF32 matmul alone {ceiling:.0f} TFLOP/s"
+        f"{options.dim}, float32, k = {options.k}; float32 matmul alone {ceiling:.0f} TFLOP/s"
     )
     teraflop = 2e-12 * len(first) * len(second) * options.dim
     table = Table("", "seconds", "TFLOP/s", "of the matmul alone", "peak GiB")
@@ -259,11 +259,11 @@ def measure_gpu(files: tuple[Path, Path], options: argparse.Namespace) -> None:
 
 
 def measure_ceiling(device: torch.device, chunk: int, width: int) -> float:
-    """Return the TFLOP/s of TF32 products of the blocks' shape, into the same memory."""
+    """Return the TFLOP/s of float32 products of the blocks' shape, into the same memory."""
     import torch
 
     backend: Any = torch.backends.cuda.matmul
-    before, backend.fp32_precision = backend.fp32_precision, "tf32"
+    before, backend.fp32_precision = backend.fp32_precision, "ieee"
     rows, columns = (torch.randn(chunk, width, device=device) for _ in range(2))
     out = torch.empty(chunk, chunk, device=device)
     for count in (20, 200):

@@ -22,9 +22,8 @@ from metaxlm.data.readers.parquet import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
 from metaxlm.finetune.readers.lines import open_input
-from metaxlm.probe.sentence_batches import find_frame, take_texts, tokenize_texts
-from metaxlm.probe.sentence_files import open_sentences
-from metaxlm.probe.vector_files import read_vectors
+from metaxlm.probe.pool import find_frame, take_texts, tokenize_texts
+from metaxlm.probe.retrieval_io import open_sentences, read_vectors
 from metaxlm.reading import json_loads, read_lines
 from metaxlm.recipe.load import parse_yaml
 
@@ -158,11 +157,11 @@ def test_only_the_beginning_of_a_huge_text_is_tokenized(
 ) -> None:
     texts = ["the cat sees a house. " * 200, "a dog"]
     frame = find_frame(multilingual_tokenizer)
-    whole = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
-    monkeypatch.setattr("metaxlm.probe.sentence_batches.MAX_CHARACTERS", 500)
-    cut = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
-    assert cut.cut == whole.cut == [0]
-    for one, other in zip(cut.ids, whole.ids, strict=True):
+    whole, whole_cut = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
+    monkeypatch.setattr("metaxlm.probe.pool.MAX_CHARACTERS", 500)
+    ids, cut = tokenize_texts(multilingual_tokenizer, texts, frame, 32)
+    assert cut == whole_cut == [0]
+    for one, other in zip(ids, whole, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -16,12 +16,11 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.init.start import match
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.layers import LayerChoice, parse_layers
-from metaxlm.probe.mining import Margin, mine_pairs
-from metaxlm.probe.pool import default_layer
+from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
+from metaxlm.probe.retrieval import Margin, mine_pairs
 from metaxlm.run.evaluate import evaluate_models
 
 if TYPE_CHECKING:

@@ -251,7 +251,7 @@ def _check_data(folder: Path) -> None:
 
 
 def _read_sentences(folder: Path) -> None:
-    with use("probe.sentence_files:open_sentences")(str(folder / "texts")) as sentences:
+    with use("probe.retrieval_io:open_sentences")(str(folder / "texts")) as sentences:
         _consume(sentences)
 
 
@@ -269,16 +269,16 @@ def _read_sentence_pairs(folder: Path) -> None:
     for names in (("bars",), ("tabs.tsv",), ("de", "en")):
         for split in ("spaces", "characters"):
             paths = [str(folder / name) for name in names]
-            use("probe.pair_files:PairFiles")(*paths, split=split).count()
+            use("probe.alignment_io:PairFiles")(*paths, split=split).count()
 
 
 def _read_links(folder: Path) -> None:
-    pairs = list(use("probe.pair_files:PairFiles")(str(folder / "pairs")))
+    pairs = list(use("probe.alignment_io:PairFiles")(str(folder / "pairs")))
     for layout in ("pharaoh", "talp", "naacl"):
         path = str(folder / layout)
-        use("probe.link_files:read_gold")(path, layout, pairs, "pairs")
+        use("probe.alignment_io:read_gold")(path, layout, pairs, "pairs")
         if layout != "naacl":
-            _consume(use("probe.link_files:read_links")(path, layout))
+            _consume(use("probe.alignment_io:read_links")(path, layout))
 
 
 def _write_vectors(folder: Path) -> None:
@@ -297,9 +297,7 @@ def _write_vectors(folder: Path) -> None:
 def _read_vectors(folder: Path) -> None:
     for names, layer in ((("one.npy", "one.parquet"), None), (("two.npy", "two.parquet"), "1")):
         sides = str(folder / names[0]), str(folder / names[1])
-        request = use("probe.search_sides:SearchRequest")(sides, layer)
-        with use("probe.search_sides:open_sides")(request, has_model=False) as opened:
-            use("probe.search_sides:read_gold_pairs")(folder / "gold", opened)
+        use("probe.retrieval_io:load_indexes")(sides, layer, gold=folder / "gold")
 
 
 # Recipes, JSON, runs

@@ -13,22 +13,32 @@ from metaxlm.finetune.encoding import tokenize_words
 from metaxlm.finetune.readers.parallel import AlignedPair, AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe import alignment
-from metaxlm.probe.align_methods import AlignSettings, Encoding, Method, WordRule, link_units
+from metaxlm.probe.aligners import (
+    AlignSettings,
+    Decision,
+    Encoding,
+    Masks,
+    Method,
+    WordRule,
+    link_units,
+)
 from metaxlm.probe.alignment import (
     align_words,
+    compute_alignment_scores,
     draw_examples,
     measure_alignment,
     score_words,
 )
-from metaxlm.probe.alignment_scores import compute_alignment_scores
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.linking import Decision, Masks
+from metaxlm.probe.pair_states import encode_pairs
+from metaxlm.probe.pool import LayerChoice
 from tests.finetune.conftest import CPU, TEXT, MakeEncoder
-from tests.probe.test_transport import align_step_by_step
+from tests.probe.conftest import MakeModel
+from tests.probe.test_aligners import align_step_by_step
 
 WORDS = [line.split() for line in TEXT]
 PAIRS = [(WORDS[i], WORDS[j]) for i in range(len(WORDS)) for j in (0, 3, 6, 8)]
 METHODS: list[Method] = ["transport", "sinkhorn", "argmax", "itermax", "match", "softmax"]
+LONG = [word for words in WORDS for word in words]
 Links = set[tuple[int, int]]
 
 
@@ -37,7 +47,7 @@ def encode_one(
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """One pair by itself: the states of both sides' pieces, layer by layer."""
     tokenizer, encoder = model.tokenizer, model.encoder.eval()
-    left, right = tokenize_words(tokenizer, [source, target])
+    left, right = tokenize_words(model.tokenizer, [source, target])
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     with torch.no_grad():
         if encoding == "separate":
@@ -95,8 +105,7 @@ def test_the_preset_equals_one_pair_step_by_step(
 @pytest.mark.parametrize("encoding", ["joint", "separate"])
 @pytest.mark.parametrize("method", METHODS)
 def test_batched_equals_one_by_one(
-    tokenizer: PreTrainedTokenizerBase,
-    make_encoder: MakeEncoder,
+    make_model: MakeModel,
     monkeypatch: pytest.MonkeyPatch,
     method: Method,
     encoding: Encoding,
@@ -104,7 +113,7 @@ def test_batched_equals_one_by_one(
 ) -> None:
     """Whatever the batch, and however many are tokenized at a time."""
     monkeypatch.setattr(alignment, "CHUNK_PAIRS", 17)
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=256))
+    model = make_model(max_positions=256)
     settings = AlignSettings(method=method, encoding=encoding, words=words)
     pairs = PAIRS[::2]
     links = align_words(model, pairs, CPU, settings=settings, batch_tokens=300)
@@ -116,8 +125,8 @@ def test_batched_equals_one_by_one(
     assert num_links > 2 * len(pairs)
 
 
-def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=256))
+def test_chosen_layers(make_model: MakeModel) -> None:
+    model = make_model(max_positions=256)
     every = align_words(model, PAIRS, CPU)
     chosen = [LayerChoice((2,)), LayerChoice((0,)), LayerChoice((1, 2))]
     last, first, mean = align_words(model, PAIRS, CPU, layers=chosen)
@@ -126,7 +135,7 @@ def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEnc
     (source, target), settings = PAIRS[5], AlignSettings()
     states = encode_one(model, source, target, "joint")
     a, b = ((states[1][side] + states[2][side]) / 2 for side in (0, 1))
-    left, right = tokenize_words(tokenizer, [source, target])
+    left, right = tokenize_words(model.tokenizer, [source, target])
     expected = align_step_by_step(a.tolist(), b.tolist())
     assert mean[5] == {(left.words[i], right.words[j]) for i, j in expected}
     scores = score_words(model, PAIRS[5], CPU, settings=settings, layers=chosen)
@@ -141,12 +150,11 @@ def test_chosen_layers(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEnc
 @pytest.mark.parametrize("words", ["any", "first", "mean"])
 @pytest.mark.parametrize("method", METHODS)
 def test_scores_of_a_pair(
-    tokenizer: PreTrainedTokenizerBase,
-    make_encoder: MakeEncoder,
+    make_model: MakeModel,
     method: Method,
     words: WordRule,
 ) -> None:
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=256))
+    model = make_model(max_positions=256)
     settings = AlignSettings(method=method, words=words)
     source, target = WORDS[1], [*WORDS[3][:4], "\u200b"]
     scores = score_words(model, (source, target), CPU, settings=settings)
@@ -167,33 +175,22 @@ def test_scores_of_a_pair(
     assert all(score.weights.tolist() == [[0.0]] for score in nothing)
 
 
-def test_a_sentence_aligns_with_itself(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
-) -> None:
+def test_a_sentence_aligns_with_itself(make_model: MakeModel) -> None:
     """With positions out of the way, layer 0 sees the same rows on both sides."""
-    encoder = make_encoder(tokenizer)
+    model = make_model()
     with torch.no_grad():
-        encoder.embeddings.positions.weight.zero_()
+        model.encoder.embeddings.positions.weight.zero_()
     words = WORDS[2][:6]
-    gold = AlignmentSet(
-        "de",
-        "en",
-        (
-            AlignedPair(
-                tuple(words), tuple(words), frozenset((k, k) for k in range(6)), frozenset()
-            ),
-        ),
-    )
-    outcome = measure_alignment(AnyEncoder("", tokenizer, encoder), gold, CPU)
+    links = frozenset((k, k) for k in range(6))
+    gold = AlignmentSet("de", "en", (AlignedPair(tuple(words), tuple(words), links, frozenset()),))
+    outcome = measure_alignment(model, gold, CPU)
     assert outcome.layers[0].scores.aer == 0.0
     assert outcome.layers[0].links == (gold.pairs[0].sure,)
 
 
-def test_scores_are_those_of_the_links(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
-) -> None:
+def test_scores_are_those_of_the_links(make_model: MakeModel) -> None:
     gold = make_gold("de", "en")
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+    model = make_model()
     outcome = measure_alignment(model, gold)
     assert (outcome.language, outcome.num_pairs) == ("de", 2)
     for number, layer in enumerate(outcome.layers):
@@ -201,6 +198,36 @@ def test_scores_are_those_of_the_links(
         assert layer.scores == compute_alignment_scores(
             [pair.sure for pair in gold.pairs], [pair.possible for pair in gold.pairs], layer.links
         )
+
+
+def test_scores_by_hand() -> None:
+    # Och and Ney: A = {00, 11, 22}, S = {00, 12}, P = S + {11}; the second pair adds a sure miss.
+    sure = [{(0, 0), (1, 2)}, {(0, 0)}]
+    possible = [{(0, 0), (1, 2), (1, 1)}, {(0, 0)}]
+    scores = compute_alignment_scores(sure, possible, [{(0, 0), (1, 1), (2, 2)}, set()])
+    assert scores.precision == pytest.approx(2 / 3)
+    assert scores.recall == pytest.approx(1 / 3)
+    assert scores.f1 == pytest.approx(4 / 9)
+    assert scores.aer == pytest.approx(1 - (2 + 1) / (3 + 3))
+    # Two pairs count together; with sure links only, AER is 1 - F1.
+    sure = [{(0, 0), (1, 1), (2, 2), (3, 3)}, {(0, 1)}]
+    predicted = [{(0, 0), (1, 1), (2, 3)}, {(0, 1), (1, 0)}]
+    scores = compute_alignment_scores(sure, [set(), set()], predicted)
+    assert (scores.precision, scores.recall) == (3 / 5, 3 / 5)
+    assert (scores.f1, scores.aer) == (pytest.approx(0.6), pytest.approx(0.4))
+    # Possible links raise precision only.
+    scores = compute_alignment_scores(sure, [{(2, 3)}, {(1, 0), (5, 5)}], predicted)
+    assert (scores.precision, scores.recall) == (1.0, 3 / 5)
+    assert scores.aer == pytest.approx(1 - (5 + 3) / (5 + 5))
+    silent = compute_alignment_scores([{(0, 0)}], [{(0, 0)}], [set()])
+    assert (silent.aer, silent.precision, silent.recall, silent.f1) == (1.0, 0.0, 0.0, 0.0)
+
+
+def test_scores_need_a_sure_link_and_equal_sides() -> None:
+    with pytest.raises(ValueError, match="at least one sure link"):
+        compute_alignment_scores([set()], [set()], [set()])
+    with pytest.raises(ValueError, match="shorter"):
+        compute_alignment_scores([{(0, 0)}, {(0, 0)}], [set(), set()], [set()])
 
 
 def make_gold(source: str, target: str) -> AlignmentSet:
@@ -213,10 +240,8 @@ def make_gold(source: str, target: str) -> AlignmentSet:
     return AlignmentSet(source, target, pairs)
 
 
-def test_examples_are_english_first(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder
-) -> None:
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+def test_examples_are_english_first(make_model: MakeModel) -> None:
+    model = make_model()
     for source, target, flip in (("de", "en", True), ("en", "fr", False)):
         gold = make_gold(source, target)
         outcome = measure_alignment(model, gold, CPU)
@@ -233,19 +258,18 @@ def test_examples_are_english_first(
         assert len(draw_examples(gold, outcome, layer=0, count=9)) == 2
 
 
-def test_examples_are_short(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
-    short = AlignedPair(("we",), ("wir",), frozenset({(0, 0)}), frozenset({(0, 0)}))
-    long = AlignedPair(("we",) * 20, ("wir",) * 20, frozenset({(0, 0)}), frozenset({(0, 0)}))
-    gold = AlignmentSet("en", "de", (long, short))
-    outcome = measure_alignment(AnyEncoder("", tokenizer, make_encoder(tokenizer)), gold, CPU)
-    (example,) = draw_examples(gold, outcome, layer=0, count=1)
+def test_examples_are_short(make_model: MakeModel) -> None:
+    link = frozenset({(0, 0)})
+    pairs = [AlignedPair(("we",) * n, ("wir",) * n, link, link) for n in (20, 1)]
+    gold = AlignmentSet("en", "de", tuple(pairs))
+    (example,) = draw_examples(gold, measure_alignment(make_model(), gold, CPU), layer=0, count=1)
     assert example.source_words == ("we",)
 
 
 def test_words_and_sentences_without_pieces(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder, messages: Callable[[], str]
+    make_model: MakeModel, messages: Callable[[], str]
 ) -> None:
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer))
+    model = make_model()
     pairs: list[tuple[list[str], list[str]]] = [
         (["the", "\u200b", "hill"], ["hill"]),
         (["\u200b"], ["hill"]),
@@ -254,7 +278,7 @@ def test_words_and_sentences_without_pieces(
     ]
     with_gap, *nothing = align_words(model, pairs, CPU, title="alignment de", first_number=11)[2]
     assert (
-        "alignment de: 4 words become no piece in this vocabulary and are linked to nothing: "
+        "alignment de: 4 words have no piece in this vocabulary and get no links: "
         "pairs 11, 12, 13\n" in messages()
     )
     (without,) = align_words(model, [(["the", "hill"], ["hill"])], CPU)[2]
@@ -266,19 +290,17 @@ def test_words_and_sentences_without_pieces(
 
 
 def test_long_pairs_are_cut_and_said(
-    tokenizer: PreTrainedTokenizerBase,
-    make_encoder: MakeEncoder,
+    make_model: MakeModel,
     messages: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(alignment, "CHUNK_PAIRS", 2)
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=40))
-    long = [word for words in WORDS for word in words]
-    pairs = [(["the", "hill"], long), (long, long), (["the"], ["hill"]), (long, ["hill"])]
+    model = make_model(max_positions=40)
+    pairs = [(["the", "hill"], LONG), (LONG, LONG), (["the"], ["hill"]), (LONG, ["hill"])]
     links = align_words(model, pairs, CPU, title="alignment de")[2]
-    (pieces,) = tokenize_words(tokenizer, [long])
-    (hill,) = tokenize_words(tokenizer, [["hill"]])
-    (the_hill,) = tokenize_words(tokenizer, [["the", "hill"]])
+    (pieces,) = tokenize_words(model.tokenizer, [LONG])
+    (hill,) = tokenize_words(model.tokenizer, [["hill"]])
+    (the_hill,) = tokenize_words(model.tokenizer, [["the", "hill"]])
     num_cut = 4 * len(pieces) + len(hill) + len(the_hill) - 3 * 37
     assert (
         f"alignment de: 3 of 4 pairs are longer than 40 tokens and were cut at the end "
@@ -290,20 +312,56 @@ def test_long_pairs_are_cut_and_said(
     assert {j for _, j in links[1]} <= set(pieces.words[: (40 - 3 + 1) // 2])
 
 
+@pytest.mark.parametrize(("encoding", "positions"), [("joint", 40), ("separate", 30)])
+def test_truncation(make_model: MakeModel, encoding: Encoding, positions: int) -> None:
+    whole, cut = (
+        encode_pairs(make_model(max_positions=most), PAIRS, encoding) for most in (512, positions)
+    )
+    assert cut.lengths_Q.max() == positions
+    room = positions - (3 if encoding == "joint" else 2)
+    for k in range(len(PAIRS)):
+        before, after = ([int(side.lengths_P[k]) for side in e.sides] for e in (whole, cut))
+        if encoding == "separate":
+            assert after == [min(size, room) for size in before]
+        elif sum(before) <= room:
+            assert after == before
+        else:
+            assert sum(after) == room
+            short, long = sorted((0, 1), key=lambda side: (before[side], side))
+            # The shorter side stays whole unless both are long.
+            assert after[short] == min(before[short], room // 2)
+            assert after[long] <= before[long]
+        for side, size in enumerate(after):
+            starts = [int(e.sides[side].starts_P[k]) for e in (whole, cut)]
+            both = zip((whole, cut), starts, strict=True)
+            rows = [e.sides[side].ids_N[n : n + size] for e, n in both]
+            assert np.array_equal(*rows)
+        assert cut.num_cut_P[k] == sum(before) - sum(after)
+    assert 0 < np.count_nonzero(cut.num_cut_P) < len(PAIRS)
+
+
+def test_no_layer_after_the_deepest_choice_is_computed(make_model: MakeModel) -> None:
+    model = make_model()
+    calls: list[int] = []
+    for layer in model.encoder.layers:
+        layer.register_forward_pre_hook(lambda layer, _: calls.append(layer.number))
+    align_words(model, PAIRS[:4], CPU, layers=[LayerChoice((1,))])
+    assert set(calls) == {0}
+
+
 def test_many_cut_pairs_are_not_all_named(
-    tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder, messages: Callable[[], str]
+    make_model: MakeModel, messages: Callable[[], str]
 ) -> None:
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=40))
-    long = [word for words in WORDS for word in words]
+    model = make_model(max_positions=40)
     settings = AlignSettings(encoding="separate")
-    align_words(model, [(["the"], long)] * 12, CPU, settings=settings)
+    align_words(model, [(["the"], LONG)] * 12, CPU, settings=settings)
     said = messages()
     assert "12 of 12 pairs have a side longer than 40 tokens and were cut at the end" in said
     assert "pairs 1, 2, 3, 4, 5, 6, 7, 8 and 4 more\n" in said
 
 
-def test_wrong_tokenizer(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeEncoder) -> None:
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, vocab_size=50))
+def test_wrong_tokenizer(make_model: MakeModel) -> None:
+    model = make_model(vocab_size=50)
     with pytest.raises(MetaXLMError, match="load both from one model folder"):
         align_words(model, PAIRS, CPU)
     with pytest.raises(MetaXLMError, match="load both from one model folder"):
@@ -312,12 +370,11 @@ def test_wrong_tokenizer(tokenizer: PreTrainedTokenizerBase, make_encoder: MakeE
 
 def test_published(
     published: Callable[[str], Path],
-    tokenizer: PreTrainedTokenizerBase,
-    make_encoder: MakeEncoder,
+    make_model: MakeModel,
 ) -> None:
     """All layers on real pairs; a random encoder is bad at it, but not always wrong."""
     gold = read_word_alignment(published("wordalign"), "hi")
-    model = AnyEncoder("", tokenizer, make_encoder(tokenizer, max_positions=512))
+    model = make_model(max_positions=512)
     outcome = measure_alignment(model, gold, CPU)
     assert outcome.num_pairs == 90
     for layer in outcome.layers:

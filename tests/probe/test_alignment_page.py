@@ -12,15 +12,31 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from metaxlm.finetune.readers.parallel import AlignedPair
-from metaxlm.probe.alignment import PairScores
-from metaxlm.probe.alignment_page import AlignmentPage, render_alignment_page
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.pair_files import SentencePair
-from metaxlm.probe.pair_views import LayerNeighbors, Neighbor, PairView, group_words
+from metaxlm.probe.aligners import AlignSettings
+from metaxlm.probe.alignment import PairScores, score_words
+from metaxlm.probe.alignment_io import SentencePair
+from metaxlm.probe.alignment_page import (
+    AlignmentPage,
+    Direction,
+    LayerNeighbors,
+    Neighbor,
+    PairView,
+    collect_views,
+    find_direction,
+    find_marks,
+    find_stance,
+    group_words,
+    render_alignment_page,
+)
+from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.pool import LayerChoice, every_layer
 from metaxlm.randomness import generator
 from tests.analysis.pages import Page
+from tests.finetune.conftest import CPU, TEXT
+from tests.probe.conftest import MakeModel
 
 TEXTS = [
     ("I like tea </script> <b>&", "أنا أحب الشاي <i> ."),
@@ -60,7 +76,7 @@ def make_page(with_gold: bool = False) -> AlignmentPage:
 
 
 class Matrices(HTMLParser):
-    """What stands in the matrices and lists of a page."""
+    """The content of the matrices and lists of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -113,7 +129,7 @@ def parse(page: AlignmentPage) -> tuple[Matrices, dict[str, Any]]:
     return found, json.loads(found.data)
 
 
-def test_the_page_is_whole_and_alone() -> None:
+def test_the_page_is_complete_and_self_contained() -> None:
     text = render_alignment_page(make_page(with_gold=True))
     page = Page(text)
     assert len(page.ids) == len(set(page.ids))
@@ -125,7 +141,7 @@ def test_the_page_is_whole_and_alone() -> None:
     assert not any("Shown:" in part for part in whole.text)
 
 
-def test_the_shown_layer_stands_there_without_the_script() -> None:
+def test_the_shown_layer_is_rendered_without_the_script() -> None:
     page = make_page()
     found, _ = parse(page)
     for view, table in zip(page.views, found.tables, strict=True):
@@ -145,7 +161,7 @@ def test_the_shown_layer_stands_there_without_the_script() -> None:
         assert sum(bool(kind or mark) for _, kind, mark in table["cells"]) == len(scores.links)
 
 
-def test_every_layer_is_there_for_the_script() -> None:
+def test_the_data_of_the_script_has_every_layer() -> None:
     page = make_page()
     _, data = parse(page)
     for view, pair in zip(page.views, data["pairs"], strict=True):
@@ -167,7 +183,7 @@ def test_every_layer_is_there_for_the_script() -> None:
                 ]
 
 
-def test_gold_links_are_told_apart() -> None:
+def test_gold_links_have_classes() -> None:
     page = make_page(with_gold=True)
     found, data = parse(page)
     cells = found.tables[0]["cells"]
@@ -189,7 +205,7 @@ def test_gold_links_are_told_apart() -> None:
     assert "1 of 2 · AER 25.0" in render_alignment_page(page)
 
 
-def test_each_script_runs_its_own_way() -> None:
+def test_directions_of_each_language() -> None:
     found, data = parse(make_page())
     assert [table["dir"] for table in found.tables] == ["rtl", "ltr"]
     assert [direction for direction, _ in found.sentences] == ["ltr", "rtl", "ltr", "ltr"]
@@ -200,7 +216,7 @@ def test_each_script_runs_its_own_way() -> None:
     assert data["texts"]["of_target"]["0"] == [TEXTS[0][0], "ltr"]
 
 
-def test_linked_words_are_underlined_alike() -> None:
+def test_linked_words_share_a_color() -> None:
     found, _ = parse(make_page())
     source, target = ([kind for _, kind in words] for _, words in found.sentences[:2])
     # Links (0, 0), (0, 1) and (2, 2).
@@ -210,7 +226,7 @@ def test_linked_words_are_underlined_alike() -> None:
 
 def test_neighbors_of_the_shown_layer() -> None:
     found, _ = parse(make_page())
-    # Of layer 1 the other pair comes first for both pairs' sentences, in both directions.
+    # In layer 1 the other pair is the nearest in both directions.
     assert found.near[:2] == [
         [(TEXTS[1][1], "wrong"), (TEXTS[0][1], "right")],
         [(TEXTS[1][0], "wrong"), (TEXTS[0][0], "right")],
@@ -222,7 +238,7 @@ def test_neighbors_of_the_shown_layer() -> None:
     assert "Neighbors" not in Page(text).text[-1]
 
 
-def test_equal_weights_are_no_division_by_zero() -> None:
+def test_equal_weights_do_not_divide_by_zero() -> None:
     page = make_page()
     view = page.views[1]
     flat = PairScores(LayerChoice((0,)), np.full((3, 4), 0.5), frozenset())
@@ -230,6 +246,96 @@ def test_equal_weights_are_no_division_by_zero() -> None:
     found, data = parse(replace(page, views=views, shown=0))
     assert {cell[0] for cell in found.tables[0]["cells"]} == {0.0}
     assert data["pairs"][0]["layers"][0]["verdict"] == "0 links"
+
+
+@pytest.mark.parametrize(
+    ("text", "direction", "marked"),
+    [
+        ("the house – 我", "ltr", "the house – 我"),
+        ("בית 12", "rtl", "\u2067בית 12\u2069"),
+        ("السيارة", "rtl", "\u2067السيارة\u2069"),
+        ("GPU קניתי חדש", "rtl", "\u2067GPU קניתי חדש\u2069"),
+        ("the word בית", "ltr", "\u2066the word בית\u2069"),
+        ("123 . !", "ltr", "123 . !"),
+        ("", "ltr", ""),
+    ],
+)
+def test_direction_of_most_letters(text: str, direction: Direction, marked: str) -> None:
+    assert find_direction(text.split()) == direction
+    assert text.join(find_marks(text)) == marked
+
+
+@pytest.mark.parametrize(
+    ("words", "stance"),
+    [
+        (". 。 है นี่", "level"),
+        ("喜欢 カメラ 한국 3D电影院", "upright"),
+        ("house प्रस्ताव بيت", "turned"),
+    ],
+)
+def test_stance_over_a_column(words: str, stance: str) -> None:
+    assert {find_stance(word) for word in words.split()} == {stance}
+
+
+def test_groups_are_connected_components() -> None:
+    links = frozenset({(3, 0), (0, 2), (0, 3), (1, 3), (4, 4)})
+    assert group_words(links, 6, 5) == ([0, 0, None, 1, 2, None], [1, None, 0, 0, 2])
+    assert group_words(frozenset(), 1, 2) == ([None], [None, None])
+    ladder = frozenset({(2, 0), (2, 1), (1, 1), (1, 2), (0, 2)})
+    assert group_words(ladder, 3, 3) == ([0, 0, 0], [0, 0, 0])
+
+
+def make_pairs() -> list[SentencePair]:
+    both = [*zip(TEXT[:3], TEXT[3:6], strict=True), (TEXT[1], TEXT[3]), (TEXT[6], TEXT[8])]
+    return [SentencePair(a, b, tuple(a.split()), tuple(b.split())) for a, b in both]
+
+
+def test_views_equal_the_probes(make_model: MakeModel) -> None:
+    model = make_model()
+    pairs = make_pairs()
+    layers = (*every_layer(2), LayerChoice((1, 2)))
+    settings = AlignSettings(method="argmax", encoding="separate")
+    nothing: frozenset[tuple[int, int]] = frozenset()
+    gold = [AlignedPair(pair.source, pair.target, nothing, nothing) for pair in pairs]
+    views = collect_views(
+        model, pairs, CPU, settings=settings, layers=layers, count=3, num_searched=99, gold=gold
+    )
+    assert [view.number for view in views] == [1, 2, 3]
+    sources = embed_texts(model, [pair.source_text for pair in pairs], CPU, layers=layers)
+    targets = embed_texts(model, [pair.target_text for pair in pairs], CPU, layers=layers)
+    for place, view in enumerate(views):
+        assert (view.pair, view.gold) == (pairs[place], gold[place])
+        words = view.pair.source, view.pair.target
+        expected = score_words(model, words, CPU, settings=settings, layers=layers)
+        for scores, wanted in zip(view.layers, expected, strict=True):
+            assert (scores.layer, scores.links) == (wanted.layer, wanted.links)
+            assert np.array_equal(scores.weights, wanted.weights)
+        for layer, neighbors in enumerate(view.neighbors):
+            cosines = torch.cosine_similarity(sources[layer, place], targets[layer], dim=-1)
+            back = torch.cosine_similarity(targets[layer, place], sources[layer], dim=-1)
+            for found, wanted_row in ((neighbors.of_source, cosines), (neighbors.of_target, back)):
+                values = [near.similarity for near in found]
+                assert np.allclose(values, wanted_row.sort(descending=True).values[:3], atol=1e-5)
+                assert np.allclose(values, [wanted_row[near.place] for near in found], atol=1e-5)
+        for near in (near for layer in view.neighbors for near in layer.of_source):
+            assert near.text == pairs[near.place].target_text
+            # The targets of pairs 1 and 4 are equal.
+            assert near.is_right == (near.place == place or {near.place, place} == {0, 3})
+
+
+@pytest.mark.parametrize(
+    ("count", "num_searched", "places"),
+    [(1, 3, {0, 1, 2}), (2, 1, {0, 1}), (2, 0, set()), (1, 1, set())],
+)
+def test_neighbors_are_among_the_searched_pairs(
+    make_model: MakeModel, count: int, num_searched: int, places: set[int]
+) -> None:
+    options = {"settings": AlignSettings(), "layers": every_layer(2), "count": count}
+    views = collect_views(make_model(), make_pairs(), CPU, num_searched=num_searched, **options)
+    assert len(views) == count
+    layers = [layer for view in views for layer in view.neighbors]
+    found = {near.place for layer in layers for near in (*layer.of_source, *layer.of_target)}
+    assert found == places
 
 
 PROBE = """
@@ -301,7 +407,7 @@ def test_the_script_in_a_browser(tmp_path: Path) -> None:
         "clicked": (1, 0),
     }
     for step, (place, layer) in wanted.items():
-        # What the script draws is what the page has when it starts with that pair and layer.
+        # The script draws what a page that starts with that layer contains.
         still, _ = parse(replace(page, shown=layer))
         state = seen[step]
         assert state["visible"] == [f"pair-{place + 1}"], step

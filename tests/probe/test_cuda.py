@@ -7,12 +7,13 @@ import torch
 
 from metaxlm.finetune.readers.parallel import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import find_both, find_nearest
 from metaxlm.probe.retrieval import measure_retrieval
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
+from tests.finetune.conftest import CPU, TEXT
+from tests.probe.conftest import MakeModel
 from tests.probe.test_alignment import PAIRS
 
 pytestmark = [
@@ -23,9 +24,8 @@ CUDA = torch.device("cuda")
 
 
 @pytest.fixture
-def model(make_encoder: MakeEncoder) -> AnyEncoder:
-    tokenizer = make_tokenizer("unigram")
-    return AnyEncoder("test", tokenizer, make_encoder(tokenizer, max_positions=256))
+def model(make_model: MakeModel) -> AnyEncoder:
+    return make_model(max_positions=256)
 
 
 def test_vectors_and_retrieval(model: AnyEncoder) -> None:
@@ -65,7 +65,7 @@ def test_neighbors_are_exact_on_both_devices(k: int) -> None:
     common = torch.randn(48, generator=random)
     queries, keys = (torch.randn(n, 48, generator=random) + 2 * common for n in (3_001, 9_007))
     expected = find_nearest(queries, keys, k=k, device=CPU)
-    found = find_nearest(queries, keys, k=k, device=CUDA, query_chunk=512, key_chunk=1_024)
+    found = find_nearest(queries, keys, k=k, device=CUDA)
     assert torch.equal(found.indices_Qk, expected.indices_Qk)
     assert torch.equal(found.similarities_Qk, expected.similarities_Qk)
     forward, backward = find_both(queries, keys, k=k, device=CUDA)

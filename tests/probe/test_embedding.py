@@ -10,27 +10,18 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.probe import embedding
-from metaxlm.probe.embedding import (
-    compare_vectors,
-    embed_stream,
-    embed_texts,
+from metaxlm.probe.embedding import compare_vectors, embed_stream, embed_texts
+from metaxlm.probe.pool import (
+    Frame,
+    LayerChoice,
+    parse_layers,
+    plan_sentences,
     pool_mean,
+    tokenize_texts,
 )
-from metaxlm.probe.layers import LayerChoice, parse_layers
-from metaxlm.probe.sentence_batches import Frame, find_frame, plan_sentences, tokenize_texts
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
+from tests.finetune.conftest import CPU, TEXT
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder
-
-MakeModel = Callable[..., AnyEncoder]
-
-
-@pytest.fixture
-def make_model(make_encoder: MakeEncoder) -> MakeModel:
-    def make(kind: str = "unigram", **changes: float) -> AnyEncoder:
-        tokenizer = make_tokenizer(kind)
-        return AnyEncoder("a model", tokenizer, make_encoder(tokenizer, **changes))
-
-    return make
+from tests.probe.conftest import MakeModel
 
 
 def embed_one(model: AnyEncoder, text: str, *, specials: bool = True) -> torch.Tensor:
@@ -92,15 +83,6 @@ def test_layers_differ_and_dropout_is_off(make_model: MakeModel) -> None:
     assert model.encoder.training
 
 
-def test_padding_and_specials_are_not_in_the_mean() -> None:
-    hidden = torch.tensor([[[1.0], [3.0], [8.0], [100.0]], [[1.0], [2.0], [6.0], [3.0]]])
-    mask = torch.tensor([[True, True, True, False], [True, True, True, True]])
-    assert pool_mean(hidden, mask).tolist() == [[4.0], [3.0]]
-    assert pool_mean(hidden, mask, Frame(1, 1)).tolist() == [[3.0], [4.0]]
-    assert pool_mean(hidden, None)[1].tolist() == [3.0]
-    assert pool_mean(hidden, None, Frame(1, 1))[1].tolist() == [4.0]
-
-
 def test_sums_are_in_float32(make_model: MakeModel) -> None:
     # In bfloat16 a sum of 300 ones stops at 256.
     ones = torch.ones(1, 300, 1, dtype=torch.bfloat16)
@@ -116,13 +98,6 @@ def test_sums_are_in_float32(make_model: MakeModel) -> None:
     assert torch._C._get_mkldnn_enabled()  # torch switches it off where a CPU has no bfloat16
     with pytest.raises(MetaXLMError, match="'float16': use float32 or bfloat16"):
         embed_texts(model, TEXT, CPU, precision="float16")  # type: ignore[arg-type]
-
-
-def test_half_the_memory(make_model: MakeModel) -> None:
-    model = make_model(max_positions=256)
-    half = embed_texts(model, TEXT, CPU, dtype=torch.float16)
-    assert half.dtype == torch.float16
-    assert torch.equal(half, embed_texts(model, TEXT, CPU).half())
 
 
 def test_long_texts_are_cut_and_named(make_model: MakeModel, messages: Callable[[], str]) -> None:
@@ -141,11 +116,11 @@ def test_long_texts_are_cut_and_named(make_model: MakeModel, messages: Callable[
 def test_an_earlier_truncation_is_forgotten(any_tokenizer: PreTrainedTokenizerBase) -> None:
     expected = any_tokenizer(TEXT)["input_ids"]
     any_tokenizer(TEXT, truncation=True, padding="max_length", max_length=5)
-    found = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
-    assert [row.tolist() for row in found.ids] == expected
+    ids, _ = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
+    assert [row.tolist() for row in ids] == expected
     any_tokenizer(TEXT, padding="max_length", max_length=256)
-    found = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
-    assert [row.tolist() for row in found.ids] == expected
+    ids, _ = tokenize_texts(any_tokenizer, TEXT, Frame(1, 1), 256)
+    assert [row.tolist() for row in ids] == expected
 
 
 def test_texts_without_a_token(make_model: MakeModel) -> None:
@@ -204,10 +179,6 @@ def test_mistakes(make_model: MakeModel) -> None:
         embed_texts(make_model(), TEXT, CPU, layers=[])
 
 
-def test_special_tokens_are_found(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    assert find_frame(any_tokenizer) == Frame(1, 1)
-
-
 def test_batches_waste_little() -> None:
     lengths = [5] * 40 + [6] * 40 + [9, 8, 7] + [300]
     batches = plan_sentences(lengths, max_tokens=100, group_cost=10)
@@ -227,6 +198,3 @@ def test_how_alike_two_models_are(make_model: MakeModel) -> None:
     )
     found = compare_vectors(first, second, TEXT, CPU)
     assert found == pytest.approx(float(expected.mean()), abs=1e-5)
-    # Of many texts the first ones tell.
-    found = compare_vectors(first, second, TEXT, CPU, most=1)
-    assert found == pytest.approx(float(expected[0]), abs=1e-5)

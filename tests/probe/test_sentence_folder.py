@@ -15,10 +15,11 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.probe.sentence_folder import export_sentence_transformers
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder, make_tokenizer
+from tests.finetune.conftest import CPU, TEXT
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder
+from tests.probe.conftest import MakeModel
 
 MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
 HAS_PEER = importlib.util.find_spec("sentence_transformers") is not None
@@ -35,17 +36,12 @@ def take_mean(folder: Path, texts: list[str]) -> torch.Tensor:
     return (hidden_BLD * mask_BL1).sum(dim=1) / mask_BL1.sum(dim=1)
 
 
-def make_model(make_encoder: MakeEncoder, kind: str) -> AnyEncoder:
-    tokenizer = make_tokenizer(kind)
-    return AnyEncoder("runs/a/model", tokenizer, make_encoder(tokenizer, max_positions=50))
-
-
 @pytest.mark.parametrize("layer", [None, 1])
 @pytest.mark.parametrize("kind", ["unigram", "bert"])
 def test_the_mean_of_the_last_layer_is_our_vector(
-    make_encoder: MakeEncoder, tmp_path: Path, kind: str, layer: int | None
+    make_model: MakeModel, tmp_path: Path, kind: str, layer: int | None
 ) -> None:
-    model = make_model(make_encoder, kind)
+    model = make_model(kind, "runs/a/model", max_positions=50)
     choice = None if layer is None else LayerChoice((layer,))
     export_sentence_transformers(model, tmp_path / "out", choice)
     expected = embed_texts(model, TEXT, CPU)[-1 if layer is None else layer]
@@ -64,9 +60,9 @@ def test_the_mean_of_the_last_layer_is_our_vector(
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_what_sentence_transformers_reads(
-    make_encoder: MakeEncoder, tmp_path: Path, normalize: bool
+    make_model: MakeModel, tmp_path: Path, normalize: bool
 ) -> None:
-    model = make_model(make_encoder, "unigram")
+    model = make_model(source="runs/a/model", max_positions=50)
     export_sentence_transformers(model, tmp_path / "out", LayerChoice((1,)), normalize=normalize)
     modules = read_json(tmp_path / "out" / "modules.json")
     names = list(MODULES.items())[: 3 if normalize else 2]
@@ -107,11 +103,11 @@ def test_other_families(tmp_path: Path, family: str) -> None:
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("kind", ["unigram", "bert"])
 def test_sentence_transformers_gives_our_vectors(
-    make_encoder: MakeEncoder, tmp_path: Path, kind: str, normalize: bool
+    make_model: MakeModel, tmp_path: Path, kind: str, normalize: bool
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
-    model = make_model(make_encoder, kind)
+    model = make_model(kind, "runs/a/model", max_positions=50)
     export_sentence_transformers(model, tmp_path / "out", LayerChoice((1,)), normalize=normalize)
     peer = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     expected = embed_texts(model, TEXT, CPU)[1]
@@ -120,12 +116,12 @@ def test_sentence_transformers_gives_our_vectors(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_the_card_tells_what_the_vectors_are(make_encoder: MakeEncoder, tmp_path: Path) -> None:
+def test_the_card_tells_what_the_vectors_are(make_model: MakeModel, tmp_path: Path) -> None:
     whole = tmp_path / "runs" / "a" / "model"
     whole.mkdir(parents=True)
     front = {"language": ["en", "de"], "license": "mit", "pipeline_tag": "fill-mask"}
     (whole / "README.md").write_text(f"---\n{yaml.safe_dump(front)}---\n# A model\n---\n")
-    made = make_model(make_encoder, "unigram")
+    made = make_model(source="runs/a/model", max_positions=50)
     model = AnyEncoder(str(whole), made.tokenizer, made.encoder)
     export_sentence_transformers(model, tmp_path / "out", LayerChoice((1,)), normalize=True)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -138,7 +134,7 @@ def test_the_card_tells_what_the_vectors_are(make_encoder: MakeEncoder, tmp_path
     assert "the mean of layer 1 of 2 of `runs/a` over all tokens" in text
     assert "scaled to length 1" in text
     assert str(tmp_path) not in card
-    # A card without such facts, or none at all, is no hindrance.
+    # A card without these fields does not stop the export.
     for content in ("no front matter", "---\n: [\n---\n", "---\njust language\n---\n"):
         (whole / "README.md").write_text(content)
         export_sentence_transformers(model, tmp_path / "out")
@@ -159,16 +155,16 @@ def test_the_card_tells_what_the_vectors_are(make_encoder: MakeEncoder, tmp_path
     ],
 )
 def test_what_it_cannot_express(
-    make_encoder: MakeEncoder, tmp_path: Path, numbers: tuple[int, ...], expected: str
+    make_model: MakeModel, tmp_path: Path, numbers: tuple[int, ...], expected: str
 ) -> None:
-    model = make_model(make_encoder, "unigram")
+    model = make_model(source="runs/a/model", max_positions=50)
     with pytest.raises(MetaXLMError, match=expected):
         export_sentence_transformers(model, tmp_path / "out", LayerChoice(numbers))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_encoder_stays_as_it_is(make_encoder: MakeEncoder, tmp_path: Path) -> None:
-    model = make_model(make_encoder, "unigram")
+def test_the_encoder_stays_as_it_is(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(source="runs/a/model", max_positions=50)
     before = embed_texts(model, TEXT, CPU)
     export_sentence_transformers(model, tmp_path / "out", LayerChoice((1,)))
     assert torch.equal(embed_texts(model, TEXT, CPU), before)

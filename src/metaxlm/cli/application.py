@@ -13,13 +13,13 @@ import typer
 
 from metaxlm import __version__
 from metaxlm.cli import (
-    aligning,
+    align,
     doctor,
-    embedding,
+    embed,
     evaluating,
     matching,
     planning,
-    retrieving,
+    retrieve,
 )
 from metaxlm.cli.endings import (
     end,
@@ -52,11 +52,11 @@ app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluating.EXAMPLES)(evaluating.evaluate_command)
-app.command("embed", epilog=embedding.EXAMPLES)(embedding.embed_command)
-app.command("export")(embedding.export_command)
-app.command("retrieve", epilog=retrieving.RETRIEVE_EXAMPLES)(retrieving.retrieve_command)
-app.command("mine", epilog=retrieving.MINE_EXAMPLES)(retrieving.mine_command)
-app.command("align", epilog=aligning.EXAMPLES)(aligning.align_command)
+app.command("embed", epilog=embed.EXAMPLES)(embed.embed_command)
+app.command("export")(embed.export_command)
+app.command("retrieve", epilog=retrieve.RETRIEVE_EXAMPLES)(retrieve.retrieve_command)
+app.command("mine", epilog=retrieve.MINE_EXAMPLES)(retrieve.mine_command)
+app.command("align", epilog=align.EXAMPLES)(align.align_command)
 app.command("plan")(planning.plan_command)
 app.command("doctor")(doctor.doctor_command)
 

@@ -1,13 +1,12 @@
-"""Word alignment: sentence pairs in words come in, linked words and error rates by layer go out.
+"""Word alignment: link the words of sentence pairs, and score links against gold sets, by layer.
 
-The paper's experiment on four gold sets (Section 4.4 and its figure), and the same with other
-methods and for anyone's pairs: pairs are encoded (`pair_encoding.py`), the hidden states of a layer
-are linked (`align_methods.py`), and links of pieces become links of words (`link_spans.py`).
+The paper's experiment on four gold sets (Section 4.4 and its figure), with six aligners, for any
+encoder and any pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,48 +19,40 @@ from metaxlm.finetune.readers import Link
 from metaxlm.finetune.readers.parallel import AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.align_methods import PAPER, AlignSettings, Encoding
-from metaxlm.probe.alignment_scores import AlignmentScores, compute_alignment_scores
-from metaxlm.probe.layers import LayerChoice, every_layer
-from metaxlm.probe.link_spans import Links, link_spans, read_spans
-from metaxlm.probe.pair_encoding import (
-    PairEncoding,
+from metaxlm.probe.aligners import PAPER, AlignSettings
+from metaxlm.probe.pair_states import (
+    Links,
     Words,
     encode_pairs,
-    find_usable,
+    link_spans,
     make_units,
+    read_spans,
 )
+from metaxlm.probe.pool import LayerChoice, every_layer
 from metaxlm.progress import say, track
 
-__all__ = [
-    "PAPER",
-    "AlignSettings",
-    "AlignmentExample",
-    "AlignmentOutcome",
-    "LayerAlignment",
-    "Links",
-    "PairScores",
-    "align_words",
-    "draw_examples",
-    "measure_alignment",
-    "score_words",
-]
+CHUNK_PAIRS = 16_384  # pairs that are tokenized and sorted by length together
+NAMED_PAIRS = 8  # largest number of pairs that a message names
 
-CHUNK_PAIRS = 16_384
-"""Pairs that are tokenized and sorted by length together."""
 
-NAMED_PAIRS = 8
-"""So many pairs are named when something is said about several."""
+@dataclass(frozen=True)
+class AlignmentScores:
+    """Scores over a corpus (Och and Ney 2003), as fractions in [0, 1]."""
+
+    aer: float  # 1 - (|A∩P| + |A∩S|) / (|A| + |S|) with the links A, the sure S and the possible P
+    precision: float  # |A∩P| / |A|
+    recall: float  # |A∩S| / |S|
+    f1: float
+    """Harmonic mean of precision and recall."""
 
 
 @dataclass(frozen=True)
 class LayerAlignment:
-    """What one choice of layers links on a gold set, and how good that is."""
+    """Links of one choice of layers on a gold set, and their scores."""
 
     choice: LayerChoice
     scores: AlignmentScores
-    links: tuple[Links, ...]
-    """Per sentence pair, in the direction of the gold set."""
+    links: tuple[Links, ...]  # per sentence pair, in the direction of the gold set
 
     @property
     def layer(self) -> int:
@@ -71,7 +62,7 @@ class LayerAlignment:
 
 @dataclass(frozen=True)
 class AlignmentOutcome:
-    """All asked layers on one language; layer 0 is the embedding output."""
+    """The layers on the gold set of one language; layer 0 is the embedding output."""
 
     language: str
     num_pairs: int
@@ -80,7 +71,7 @@ class AlignmentOutcome:
 
 @dataclass(frozen=True)
 class AlignmentExample:
-    """One pair to look at, English first whichever way the gold set goes."""
+    """A pair to show, with English as the source."""
 
     layer: int
     source_words: tuple[str, ...]
@@ -92,12 +83,41 @@ class AlignmentExample:
 
 @dataclass(frozen=True)
 class PairScores:
-    """One pair in one layer: what the method decides by, and what it decides."""
+    """Links of one pair in one layer, and the aligner's weights."""
 
     layer: LayerChoice
     weights: npt.NDArray[np.float64]
-    """For each source and target word a number in [0, 1], of their best pieces."""
+    """A number in [0, 1] for each source and target word, from their best pieces."""
     links: Links
+
+
+def count_links(
+    sure: Collection[Link], possible: Collection[Link], predicted: Collection[Link]
+) -> tuple[int, int, int, int]:
+    """Return |A∩S|, |A∩P|, |A| and |S| of one sentence pair."""
+    gold, guesses = set(sure), set(predicted)
+    allowed = gold | set(possible)
+    return len(guesses & gold), len(guesses & allowed), len(guesses), len(gold)
+
+
+def compute_alignment_scores(
+    sure: Sequence[Collection[Link]],
+    possible: Sequence[Collection[Link]],
+    predicted: Sequence[Collection[Link]],
+) -> AlignmentScores:
+    """Return the scores over a corpus; sure links are always possible."""
+    if not any(sure):
+        raise ValueError("alignment scores need at least one sure link")
+    counts = (count_links(*sets) for sets in zip(sure, possible, predicted, strict=True))
+    in_sure, in_possible, num_predicted, num_sure = map(sum, zip(*counts, strict=True))
+    precision = in_possible / num_predicted if num_predicted else 0.0
+    recall = in_sure / num_sure
+    return AlignmentScores(
+        aer=1.0 - (in_possible + in_sure) / (num_predicted + num_sure),
+        precision=precision,
+        recall=recall,
+        f1=2 * precision * recall / (precision + recall) if precision and recall else 0.0,
+    )
 
 
 def measure_alignment(
@@ -109,7 +129,7 @@ def measure_alignment(
     layers: Sequence[LayerChoice] | None = None,
     batch_tokens: int = 8_192,
 ) -> AlignmentOutcome:
-    """Align a gold set with every layer, or the asked ones, and score each."""
+    """Align a gold set with each layer (default: all) and score the links."""
     choices = layers or every_layer(model.encoder.config.num_layers)
     links_by_layer = align_words(
         model,
@@ -120,13 +140,12 @@ def measure_alignment(
         batch_tokens=batch_tokens,
         title=f"alignment {gold.language}",
     )
-    sure = [pair.sure for pair in gold.pairs]
-    possible = [pair.possible for pair in gold.pairs]
-    found = tuple(
+    sure, possible = [pair.sure for pair in gold.pairs], [pair.possible for pair in gold.pairs]
+    scored = tuple(
         LayerAlignment(choice, compute_alignment_scores(sure, possible, links), tuple(links))
         for choice, links in zip(choices, links_by_layer, strict=True)
     )
-    return AlignmentOutcome(gold.language, len(gold.pairs), found)
+    return AlignmentOutcome(gold.language, len(gold.pairs), scored)
 
 
 def align_words(
@@ -140,33 +159,52 @@ def align_words(
     title: str = "alignment",
     first_number: int = 1,
 ) -> list[list[Links]]:
-    """Return the links of every choice of layers (all, unless asked) and pair: `[choice][pair]`.
+    """Return the links of each choice of layers (default: all) and pair: `[choice][pair]`.
 
-    Pairs too long for the encoder are cut at the end (of a joint pair the longer side first), and
-    which were is said. A word without pieces, or one that was cut off, is linked to nothing. Pairs
-    are named by numbers that start with `first_number`. The encoder is moved to the device.
+    Pairs too long for the encoder are truncated (of a joint pair the longer side first), with a
+    message that numbers pairs from `first_number`. A word without pieces, or a truncated one, has
+    no links. The encoder is moved to the device.
     """
     device = choose_device("auto") if device is None else device
     choices = layers or every_layer(model.encoder.config.num_layers)
     check_tokenizer(model.tokenizer, model.encoder.config)
     result: list[list[Links]] = [[frozenset()] * len(pairs) for _ in choices]
-    flaws = _Flaws({}, {})
+    cut, bare = np.zeros((2, len(pairs)), dtype=np.int64)
     model.encoder.to(device)
     with evaluating(model.encoder), track(title, len(pairs), "pairs") as advance:
         for start in range(0, len(pairs), CHUNK_PAIRS):
             chunk = pairs[start : start + CHUNK_PAIRS]
             encoding = encode_pairs(model, chunk, settings.encoding)
-            flaws.note(encoding, start + first_number)
+            cut[start : start + len(chunk)] = encoding.num_cut_P
+            bare[start : start + len(chunk)] = encoding.num_bare_P
             spans = link_spans(model, encoding, choices, device, settings, batch_tokens)
             for numbers, links_by_choice in read_spans(spans, encoding, settings):
                 for found, links in zip(result, links_by_choice, strict=True):
                     for k, words in zip(numbers, links, strict=True):
                         found[start + k] = words
                 advance(len(numbers))
-            if num_bare := len(chunk) - len(find_usable(encoding)):
-                advance(num_bare)
-    flaws.tell(title, len(pairs), model.encoder.config.max_positions, settings.encoding)
+            if num_unusable := len(chunk) - len(encoding.usable):
+                advance(num_unusable)
+    if cut.any():
+        what = "are" if settings.encoding == "joint" else "have a side"
+        say(
+            f"{title}: {np.count_nonzero(cut):,} of {len(pairs):,} pairs {what} longer than "
+            f"{model.encoder.config.max_positions} tokens and were cut at the end "
+            f"({cut.sum():,} tokens): {_name_pairs(cut, first_number)}"
+        )
+    if bare.any():
+        say(
+            f"{title}: {bare.sum():,} words have no piece in this vocabulary and get no links: "
+            f"{_name_pairs(bare, first_number)}"
+        )
     return result
+
+
+def _name_pairs(counts: npt.NDArray[np.int64], first_number: int) -> str:
+    numbers = (np.flatnonzero(counts) + first_number).tolist()
+    named = ", ".join(map(str, numbers[:NAMED_PAIRS]))
+    rest = f" and {len(numbers) - NAMED_PAIRS:,} more" if len(numbers) > NAMED_PAIRS else ""
+    return f"{'pair' if len(numbers) == 1 else 'pairs'} {named}{rest}"
 
 
 def score_words(
@@ -176,23 +214,18 @@ def score_words(
     *,
     settings: AlignSettings = PAPER,
     layers: Sequence[LayerChoice] | None = None,
-    title: str = "alignment",
-    number: int = 1,
 ) -> list[PairScores]:
-    """Return links of one pair with the numbers that decided on them, for each choice of layers.
+    """Return the links of one pair with the aligner's weights, for each choice of layers.
 
-    The links are those of `align_words`; so is what is said, where the pair is called `number`.
+    The links are those of `align_words`.
     """
     device = choose_device("auto") if device is None else device
     choices = layers or every_layer(model.encoder.config.num_layers)
     check_tokenizer(model.tokenizer, model.encoder.config)
     model.encoder.to(device)
     encoding = encode_pairs(model, [pair], settings.encoding)
-    flaws = _Flaws({}, {})
-    flaws.note(encoding, number)
-    flaws.tell(title, 1, model.encoder.config.max_positions, settings.encoding)
     shape = len(pair[0]), len(pair[1])
-    if not len(find_usable(encoding)):
+    if not len(encoding.usable):
         return [PairScores(choice, np.zeros(shape), frozenset()) for choice in choices]
     with evaluating(model.encoder):
         spans = list(link_spans(model, encoding, choices, device, settings, batch_tokens=1))
@@ -211,7 +244,7 @@ def score_words(
 def draw_examples(
     gold: AlignmentSet, outcome: AlignmentOutcome, layer: int, count: int
 ) -> list[AlignmentExample]:
-    """Pick the first pairs that are short enough to look at, and turn them English first."""
+    """Return the first pairs that are short enough to show, with English as the source."""
     by_length = sorted(
         range(len(gold.pairs)),
         key=lambda k: max(len(gold.pairs[k].source), len(gold.pairs[k].target), 12),
@@ -224,50 +257,7 @@ def draw_examples(
     examples = []
     for k in sorted(by_length[:count]):
         pair = gold.pairs[k]
-        english, foreign = (pair.target, pair.source) if flip else (pair.source, pair.target)
-        examples.append(
-            AlignmentExample(
-                layer,
-                english,
-                foreign,
-                turn(pair.sure),
-                turn(pair.possible),
-                turn(outcome.layers[layer].links[k]),
-            )
-        )
+        words = (pair.target, pair.source) if flip else (pair.source, pair.target)
+        links = pair.sure, pair.possible, outcome.layers[layer].links[k]
+        examples.append(AlignmentExample(layer, *words, *map(turn, links)))
     return examples
-
-
-@dataclass(frozen=True)
-class _Flaws:
-    """Pairs that lose something, by their numbers, and how many tokens or words that are."""
-
-    cut: dict[int, int]
-    bare: dict[int, int]
-
-    def note(self, encoding: PairEncoding, first_number: int) -> None:
-        for noted, counts_P in ((self.cut, encoding.num_cut_P), (self.bare, encoding.num_bare_P)):
-            for k in counts_P.nonzero()[0].tolist():
-                noted[first_number + k] = int(counts_P[k])
-
-    def tell(self, title: str, num_pairs: int, positions: int, encoding: Encoding) -> None:
-        """Say which pairs were cut, and which have words that no piece stands for."""
-        if self.cut:
-            what = "are" if encoding == "joint" else "have a side"
-            say(
-                f"{title}: {len(self.cut):,} of {num_pairs:,} pairs {what} longer than {positions} "
-                f"tokens and were cut at the end ({sum(self.cut.values()):,} tokens): "
-                f"{_name_pairs(list(self.cut))}"
-            )
-        if self.bare:
-            say(
-                f"{title}: {sum(self.bare.values()):,} words become no piece in this vocabulary "
-                f"and are linked to nothing: {_name_pairs(list(self.bare))}"
-            )
-
-
-def _name_pairs(numbers: Sequence[int]) -> str:
-    named = ", ".join(str(number) for number in numbers[:NAMED_PAIRS])
-    more = len(numbers) - NAMED_PAIRS
-    rest = f" and {more:,} more" if more > 0 else ""
-    return f"{'pair' if len(numbers) == 1 else 'pairs'} {named}{rest}"

@@ -1,7 +1,7 @@
 """Render word alignments of sentence pairs as one self-contained page (`align --page`).
 
-Each pair has the matrix of weights with the links marked, by layer as in the paper's figure 4, and
-the nearest sentences of the other side, as in its figure 3. A slider selects the layer; without
+Each pair has the matrix of weights with its links, by layer as in the paper's figure 4, and the
+nearest sentences of the other side, as in its figure 3. A slider selects the layer; without
 JavaScript the page shows the chosen layer of every pair. The same views give the same bytes.
 """
 
@@ -9,44 +9,191 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from markupsafe import Markup
 
 from metaxlm.analysis.sentences import describe_links, judge_links
 from metaxlm.analysis.style import TEMPLATES, make_environment, write_css_variables
-from metaxlm.probe.alignment import PairScores
-from metaxlm.probe.directions import find_direction, find_stance
-from metaxlm.probe.pair_views import LayerNeighbors, Neighbor, PairView, group_words
+from metaxlm.finetune.readers.parallel import AlignedPair
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.aligners import AlignSettings
+from metaxlm.probe.alignment import PairScores, score_words
+from metaxlm.probe.alignment_io import SentencePair
+from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.nearest import find_nearest
+from metaxlm.probe.pair_states import Links
+from metaxlm.probe.pool import LayerChoice
+from metaxlm.progress import track
+
+Direction = Literal["ltr", "rtl"]
 
 _SHADES = 255
-NUM_COLORS = 6
-"""Colors of linked words; then the same with another line."""
+NUM_NEIGHBORS = 3
+NUM_COLORS = 6  # colors of linked words; further groups repeat them with another line
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A sentence of the other side, and its cosine."""
+
+    place: int  # its pair among the searched ones, counted from 0
+    text: str
+    similarity: float
+    is_right: bool  # whether it is the translation in the file, or reads the same
+
+
+@dataclass(frozen=True)
+class LayerNeighbors:
+    """The nearest sentences of a pair in one layer, nearest first."""
+
+    of_source: tuple[Neighbor, ...]  # target sentences near the source sentence
+    of_target: tuple[Neighbor, ...]  # source sentences near the target sentence
+
+
+@dataclass(frozen=True)
+class PairView:
+    """One sentence pair, with its links and neighbors by layer."""
+
+    number: int  # its line in the user's file
+    pair: SentencePair
+    layers: tuple[PairScores, ...]
+    neighbors: tuple[LayerNeighbors, ...]  # one per layer; empty without a search
+    gold: AlignedPair | None = None
 
 
 @dataclass(frozen=True)
 class AlignmentPage:
-    """All that a page shows."""
+    """The content of a page."""
 
-    name: str
-    """The user's file."""
-    facts: tuple[tuple[str, str], ...]
-    """What was done with what, such as the model and the method."""
+    name: str  # the user's file
+    facts: tuple[tuple[str, str], ...]  # names and values such as the model and the method
     views: tuple[PairView, ...]
-    shown: int
-    """The layer that is shown first, by its place among the views' layers."""
-    num_layers: int
-    """The encoder's depth."""
-    num_pairs: int | None
-    """In the file; None where that is not known."""
-    num_searched: int
-    """Pairs among which neighbors were looked for."""
-    layer_notes: tuple[str, ...] = ()
-    """What stands beside each layer's number, such as its error rate; or nothing."""
+    shown: int  # the index of the layer that is shown first
+    num_layers: int  # the encoder's depth
+    num_pairs: int | None  # pairs in the file, if known
+    num_searched: int  # pairs among which neighbors were searched
+    layer_notes: tuple[str, ...] = ()  # texts beside the layers' numbers, such as their error rates
+
+
+def find_direction(words: Iterable[str]) -> Direction:
+    """Return the direction of most letters, so that a Latin name does not turn an Arabic text."""
+    kinds = [unicodedata.bidirectional(character) for character in "".join(words)]
+    return "rtl" if kinds.count("R") + kinds.count("AL") > kinds.count("L") else "ltr"
+
+
+def find_marks(text: str) -> tuple[str, str]:
+    """Return the Unicode isolates that keep right-to-left text from reordering its surroundings."""
+    if not {unicodedata.bidirectional(character) for character in text} & {"R", "AL"}:
+        return "", ""
+    return "\u2066" if find_direction([text]) == "ltr" else "\u2067", "\u2069"
+
+
+def find_stance(word: str) -> Literal["level", "upright", "turned"]:
+    """Return how a word is written above a narrow column.
+
+    A single character, with its marks, is level; mostly wide characters, such as Chinese ones, are
+    stacked upright; other words are turned.
+    """
+    letters = [char for char in word if not unicodedata.category(char).startswith("M")]
+    if len(letters) < 2:
+        return "level"
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in letters)
+    return "upright" if 2 * wide > len(letters) else "turned"
+
+
+def group_words(
+    links: Links, num_source: int, num_target: int
+) -> tuple[list[int | None], list[int | None]]:
+    """Number the connected components of the links in the order of the source; None is unlinked."""
+    partners: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for i, j in links:
+        partners.setdefault((0, i), []).append((1, j))
+        partners.setdefault((1, j), []).append((0, i))
+    groups: tuple[list[int | None], list[int | None]] = ([None] * num_source, [None] * num_target)
+    number = 0
+    for start in sorted(partners):
+        waiting = [start]
+        is_new = groups[start[0]][start[1]] is None
+        while waiting:
+            side, place = waiting.pop()
+            if groups[side][place] is None:
+                groups[side][place] = number
+                waiting += partners[side, place]
+        number += is_new
+    return groups
+
+
+def collect_views(
+    model: AnyEncoder,
+    pairs: Sequence[SentencePair],
+    device: torch.device,
+    *,
+    settings: AlignSettings,
+    layers: Sequence[LayerChoice],
+    count: int,
+    num_searched: int,
+    gold: Sequence[AlignedPair] | None = None,
+) -> tuple[PairView, ...]:
+    """Compute the views of the first `count` pairs in the given layers.
+
+    Neighbors are searched among the first `num_searched` pairs and the shown ones; with 0, or with
+    a single pair, there is no search.
+    """
+    shown = pairs[:count]
+    searched = pairs[: max(num_searched, len(shown))] if num_searched else []
+    neighbors = _find_neighbors(model, searched, len(shown), device, layers)
+    views = []
+    with track("views", len(shown), "pairs") as advance:
+        for place, pair in enumerate(shown):
+            words = pair.source, pair.target
+            scores = score_words(model, words, device, settings=settings, layers=layers)
+            near = tuple(layer[place] for layer in neighbors)
+            known = None if gold is None else gold[place]
+            views.append(PairView(place + 1, pair, tuple(scores), near, known))
+            advance()
+    return tuple(views)
+
+
+def _find_neighbors(
+    model: AnyEncoder,
+    pairs: Sequence[SentencePair],
+    count: int,
+    device: torch.device,
+    layers: Sequence[LayerChoice],
+) -> list[list[LayerNeighbors]]:
+    """Return neighbors by layer and pair."""
+    if len(pairs) < 2:
+        return []
+    sources, targets = ([pair.source_text for pair in pairs], [pair.target_text for pair in pairs])
+
+    def search(
+        queries_QD: torch.Tensor, keys_KD: torch.Tensor, texts: list[str]
+    ) -> list[tuple[Neighbor, ...]]:
+        nearest = find_nearest(queries_QD, keys_KD, k=NUM_NEIGHBORS)
+        found = zip(nearest.indices_Qk.tolist(), nearest.similarities_Qk.tolist(), strict=True)
+        return [
+            tuple(
+                Neighbor(place, texts[place], similarity, texts[place] == texts[query])
+                for place, similarity in zip(*row, strict=True)
+            )
+            for query, row in enumerate(found)
+        ]
+
+    result = []
+    texts = [*sources, *targets]
+    for vectors_ND in embed_texts(model, texts, device, layers=layers, title="neighbors"):
+        source_ND, target_ND = vectors_ND.split(len(pairs))
+        forward = search(source_ND[:count], target_ND, targets)
+        backward = search(target_ND[:count], source_ND, sources)
+        result.append([LayerNeighbors(*both) for both in zip(forward, backward, strict=True)])
+    return result
 
 
 def render_alignment_page(page: AlignmentPage) -> str:
@@ -68,59 +215,51 @@ def render_alignment_page(page: AlignmentPage) -> str:
 
 
 def _prepare_pair(view: PairView, shown: int) -> dict[str, Any]:
-    """Return what the template needs to draw the shown layer of a pair."""
+    """Return the template's values of the shown layer of a pair."""
     scores = view.layers[shown]
     source, target = view.pair.source, view.pair.target
-    groups = group_words(scores.links, len(source), len(target))
     low, high, shades = _shade(scores)
-    judged = _judge_cells(scores, view)
+    kinds, verdict = _compare_gold(scores, view)
     rows = [
         [
-            {"shade": shades[i, j] / _SHADES, "kind": judged.get((i, j), "")}
+            {"shade": shades[i, j] / _SHADES, "kind": kinds.get((i, j), "")}
             for j in range(len(target))
         ]
         for i in range(len(source))
     ]
     directions = find_direction(source), find_direction(target)
+    groups = group_words(scores.links, len(source), len(target))
     return {
         "number": view.number,
         "pair": view.pair,
         "sides": [
-            {"name": name, "direction": direction, "words": list(zip(words, numbers, strict=True))}
-            for name, direction, words, numbers in zip(
-                ("source", "target"), directions, (source, target), groups, strict=True
-            )
+            {"direction": direction, "words": list(zip(words, numbers, strict=True))}
+            for direction, words, numbers in zip(directions, (source, target), groups, strict=True)
         ],
         "heads": [(word, find_stance(word)) for word in target],
         "rows": list(zip(source, rows, strict=True)),
         "directions": directions,
-        "verdict": _describe(scores, view),
+        "verdict": verdict,
         "low": low,
         "high": high,
         "neighbors": view.neighbors[shown] if view.neighbors else None,
     }
 
 
-def _judge_cells(scores: PairScores, view: PairView) -> dict[tuple[int, int], str]:
-    """Return the class of each cell that is linked, by the method or in the gold set."""
+def _compare_gold(scores: PairScores, view: PairView) -> tuple[dict[tuple[int, int], str], str]:
+    """Return the class of each linked cell, of the aligner or of the gold set, and a summary."""
     if view.gold is None:
-        return dict.fromkeys(scores.links, "linked")
-    judged = judge_links(scores.links, view.gold.sure, view.gold.possible)
-    kinds = {link: kind for kind, links in judged.items() for link in links}
+        return dict.fromkeys(scores.links, "linked"), f"{len(scores.links)} links"
+    found = judge_links(scores.links, view.gold.sure, view.gold.possible)
+    kinds = {link: kind for kind, links in found.items() for link in links}
     unused = view.gold.possible - scores.links - view.gold.sure
-    return kinds | dict.fromkeys(unused, "unused")
-
-
-def _describe(scores: PairScores, view: PairView) -> str:
-    if view.gold is None:
-        return f"{len(scores.links)} links"
-    return describe_links(judge_links(scores.links, view.gold.sure, view.gold.possible))
+    return kinds | dict.fromkeys(unused, "unused"), describe_links(found)
 
 
 def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:
-    """Return smallest and largest weight, and every weight between them as a whole number.
+    """Return the smallest and largest weight, and the weights as integers between them.
 
-    Cosines of one pair differ by little; shades over their own range keep them apart.
+    The cosines of one pair differ little; shades over their own range show the differences.
     """
     low, high = float(scores.weights.min()), float(scores.weights.max())
     room = high - low or 1.0
@@ -128,47 +267,47 @@ def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:
 
 
 def _write_data(page: AlignmentPage) -> str:
-    """Return what the script needs of all layers, as JSON that cannot end its element."""
+    """Return the script's data of all layers, as JSON that cannot end its element."""
     texts: dict[str, dict[int, tuple[str, str]]] = {"of_source": {}, "of_target": {}}
     for layer in (layer for view in page.views for layer in view.neighbors):
-        for side, found in (("of_source", layer.of_source), ("of_target", layer.of_target)):
-            for near in found:
-                texts[side][near.place] = near.text, find_direction([near.text])
+        for side, found in texts.items():
+            for near in getattr(layer, side):
+                found[near.place] = near.text, find_direction([near.text])
     data = {
         "notes": page.layer_notes,
         "texts": texts,
-        "pairs": [_write_pair(view) for view in page.views],
+        "pairs": [
+            {
+                "layers": [_write_layer(scores, view) for scores in view.layers],
+                "near": [
+                    {
+                        side: [
+                            (near.place, round(near.similarity, 3), near.is_right)
+                            for near in getattr(layer, side)
+                        ]
+                        for side in texts
+                    }
+                    for layer in view.neighbors
+                ],
+            }
+            for view in page.views
+        ],
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
 
-def _write_pair(view: PairView) -> dict[str, Any]:
-    return {
-        "layers": [_write_layer(scores, view) for scores in view.layers],
-        "near": [_write_neighbors(layer) for layer in view.neighbors],
-    }
-
-
 def _write_layer(scores: PairScores, view: PairView) -> dict[str, Any]:
     low, high, shades = _shade(scores)
-    groups = group_words(scores.links, *scores.weights.shape)
-    kinds: dict[str, list[tuple[int, int]]] = {}
-    for link, kind in sorted(_judge_cells(scores, view).items()):
-        kinds.setdefault(kind, []).append(link)
+    kinds, verdict = _compare_gold(scores, view)
+    by_kind: dict[str, list[tuple[int, int]]] = {}
+    for link, kind in sorted(kinds.items()):
+        by_kind.setdefault(kind, []).append(link)
     return {
         "low": round(low, 4),
         "high": round(high, 4),
         "shades": base64.b64encode(shades.tobytes()).decode(),
-        "kinds": kinds,
-        "groups": groups,
-        "verdict": _describe(scores, view),
+        "kinds": by_kind,
+        "groups": group_words(scores.links, *scores.weights.shape),
+        "verdict": verdict,
     }
-
-
-def _write_neighbors(layer: LayerNeighbors) -> dict[str, list[tuple[int, float, bool]]]:
-    return {"of_source": _write_side(layer.of_source), "of_target": _write_side(layer.of_target)}
-
-
-def _write_side(found: Sequence[Neighbor]) -> list[tuple[int, float, bool]]:
-    return [(near.place, round(near.similarity, 3), near.is_right) for near in found]

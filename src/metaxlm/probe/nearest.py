@@ -1,295 +1,331 @@
-"""Exact nearest neighbors by cosine: two sets of vectors come in, the best of each row goes out.
+"""Nearest neighbors by cosine: an exact search in blocks, and faiss for tens of millions.
 
-The search behind the paper's Tatoeba experiment (Section 4.4) for sets of any size. The matrix of
-similarities never exists as a whole, and each of its blocks is multiplied once for both directions:
-
-1. *Screen.* Blocks are multiplied fast (float32; TF32 on a GPU). Of each block only maxima stay: of
-   every row over each group of columns, and of every column over each group of rows.
-2. *Settle.* The k-th highest maximum of a row is, up to the error of the screening, at most the
-   k-th best similarity. So its k best columns lie in groups whose maximum comes within twice that
-   error. Those few groups are multiplied again, in float64.
-
-So the answer is a fixed one, whatever the chunks, the threads and the device: the k keys whose
-cosine, computed in float64 and rounded to float32, is highest; of equal ones the first.
-Shapes: Q queries, K keys, D dimensions, k neighbors, G groups, R rows and C columns of a block.
+The exact answer does not depend on blocks, threads or device: the k keys whose cosine, computed in
+float64 and rounded to float32, is highest; ties take the first key. Blocks are multiplied in
+float32, and the k + MARGIN best keys of each query are scored again in float64. If another key
+could still reach the k-th best within the rounding error of float32, the query is scored in float64
+against all keys. Shapes: Q queries, K keys, D dimensions, k neighbors, R rows and C columns of a
+block, W candidates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.vector_side import (
-    BFLOAT16,
-    FULL,
-    TF32,
-    ScreenSide,
-    Vectors,
-    VectorSide,
-    bound_errors,
-)
-from metaxlm.progress import Advance, track
+from metaxlm.progress import track
 
-CHUNKS = {"cpu": 1_024, "cuda": 8_192}
-"""Rows and columns of a block: one that stays in a core's cache, and one that fills a GPU."""
+Vectors = Tensor | np.ndarray[Any, Any]
+"""Vectors as rows, [N, D], in float16, bfloat16, float32 or float64; may be memory-mapped."""
 
-_ROWS_AT_ONCE = {"cpu": 32_768, "cuda": 262_144}
-"""So many rows are screened, then settled; all columns are read again for the next."""
-_MOST_GROUPS, _SMALLEST_GROUP = 512, 32
-"""More groups: more maxima to hold, less to multiply again."""
-_ONE_GROUP = {"cpu": 0, "cuda": 4_096}
-"""So few vectors are one group: starting many small products would take longer than a large one."""
-_ROUNDING = {"cpu": 2.0**-24, "cuda": 2.0**-22}
-"""Relative error of an addition: float32's, and a bound on that of tensor cores, which truncate."""
-_LOWEST = torch.iinfo(torch.int64).min
+CHUNKS = {"cpu": 2_048, "cuda": 8_192}  # rows and columns of a block
+MARGIN = 16  # candidates beyond k that are scored in float64
+_ROWS_SETTLED = 1_024
+_TINY, _HUGE = 1e-37, 1e37
+"""Norms between which a vector can be scaled in float32; shorter vectors stay near zero."""
+_RESIDENT_SHARE = 0.3  # vectors stay on a GPU if they take at most this share of its free memory
+_FAISS_CHUNK = 65_536
+_MOST_TRAINED = 262_144  # largest number of keys that train a faiss index
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nearest keys of each query, the best first; of equal ones the first comes first."""
+    """The nearest keys of each query, the best first; ties in the order of the keys."""
 
-    indices_Qk: Tensor
-    """Numbers of the keys, int64, on the CPU."""
-    similarities_Qk: Tensor
-    """Their cosines, float32, on the CPU."""
+    indices_Qk: Tensor  # indices of the keys, int64, on the CPU
+    similarities_Qk: Tensor  # their cosines, float32, on the CPU
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class FaissIndex:
+    """The index that faiss builds over the keys."""
+
+    factory: str = "Flat"
+    """A description for faiss.index_factory: `Flat` (exact), `IVF4096,Flat`, `HNSW32`."""
+    search: str = ""
+    """Search parameters such as `nprobe=32` or `efSearch=128`; empty for faiss's defaults."""
+
+
 def find_nearest(
     queries_QD: Vectors,
     keys_KD: Vectors,
     *,
     k: int = 1,
     device: torch.device | None = None,
-    query_chunk: int | None = None,
-    key_chunk: int | None = None,
     title: str = "",
 ) -> Nearest:
     """Return the k keys of highest cosine of each query (all keys if there are fewer than k).
 
-    The device is that of the queries, or the CPU for an array. A vector of zeros has the cosine 0
-    with all others. A title shows a bar.
+    The default device is that of the queries. A zero vector has the cosine 0 with every other.
+    A title shows a progress bar.
     """
-    search = _Search(queries_QD, keys_KD, k, device, query_chunk, key_chunk)
-    return search.run(None, title)
+    return _search(queries_QD, keys_KD, k, device, title, num_ways=1)[0]
 
 
-@torch.no_grad()
 def find_both(
     source_ND: Vectors,
     target_MD: Vectors,
     *,
     k: int = 1,
     device: torch.device | None = None,
-    query_chunk: int | None = None,
-    key_chunk: int | None = None,
     title: str = "",
 ) -> tuple[Nearest, Nearest]:
     """Return the nearest targets of each source and the nearest sources of each target.
 
-    Each block of the matrix is multiplied once for both, so this takes as long as one direction.
+    Each block is multiplied once for both directions.
     """
-    search = _Search(source_ND, target_MD, k, device, query_chunk, key_chunk)
-    maxima_GM = _make_maxima(len(search.rows), search.row_group, search.columns)
-    forward = search.run(maxima_GM, title)
-    backward = search.settle(search.fast_columns, search.fast_rows, 0, maxima_GM, search.row_group)
+    forward, backward = _search(source_ND, target_MD, k, device, title, num_ways=2)
     return forward, backward
 
 
-class _Search:
-    """Both sides, the sizes of blocks and groups, and the error of the screening."""
+@torch.no_grad()
+def _search(
+    queries: Vectors,
+    keys: Vectors,
+    k: int,
+    device: torch.device | None,
+    title: str,
+    num_ways: int,
+) -> list[Nearest]:
+    if device is None:
+        device = queries.device if isinstance(queries, Tensor) else torch.device("cpu")
+    rows, columns = _open_sides(queries, keys, k, device)
+    size = CHUNKS[device.type]
+    ways = [_Candidates(rows, columns, k), _Candidates(columns, rows, k)][:num_ways]
+    memory = torch.empty(size * size, device=device)  # one block; fresh pages would be slow
+    with track(title, len(rows), "queries") if title else nullcontext() as advance, _float32():
+        for start in range(0, len(rows), size):
+            rows_RD = rows.take(start, start + size)
+            for first in range(0, len(columns), size):
+                columns_CD = columns.take(first, first + size)
+                shape = len(rows_RD), len(columns_CD)
+                block_RC = memory[: shape[0] * shape[1]].view(shape)
+                torch.mm(rows_RD, columns_CD.T, out=block_RC)
+                ways[0].add(block_RC, start, first)
+                if num_ways == 2:
+                    ways[1].add(block_RC.T.contiguous(), first, start)
+            if advance is not None:
+                advance(len(rows_RD))
+    return [candidates.settle() for candidates in ways]
 
-    def __init__(
-        self,
-        queries: Vectors,
-        keys: Vectors,
-        k: int,
-        device: torch.device | None,
-        row_chunk: int | None,
-        column_chunk: int | None,
-    ) -> None:
-        if k < 1:
-            raise MetaXLMError(f"k is {k}; ask for at least one neighbor")
-        if device is None:
-            device = queries.device if isinstance(queries, Tensor) else torch.device("cpu")
-        self.k, self.device = k, device
-        self.rows = VectorSide(queries, device, "queries")
-        self.columns = VectorSide(keys, device, "keys")
-        if self.rows.width != self.columns.width:
+
+class _Candidates:
+    """The k + MARGIN best keys of each query by float32 products."""
+
+    def __init__(self, queries: _Side, keys: _Side, k: int) -> None:
+        self.queries, self.keys, self.k = queries, keys, min(k, len(keys))
+        shape = (len(queries), min(k + MARGIN, len(keys)))
+        self.scores_QW = torch.full(shape, float("-inf"), device=queries.device)
+        self.numbers_QW = torch.zeros(shape, dtype=torch.long, device=queries.device)
+
+    def add(self, block_RC: Tensor, start: int, first: int) -> None:
+        rows = slice(start, start + len(block_RC))
+        width = self.scores_QW.shape[1]
+        found = block_RC.topk(min(width, block_RC.shape[1]))
+        scores = torch.cat([self.scores_QW[rows], found.values], dim=1)
+        numbers = torch.cat([self.numbers_QW[rows], found.indices + first], dim=1)
+        best = scores.topk(width)
+        self.scores_QW[rows] = best.values
+        self.numbers_QW[rows] = numbers.gather(1, best.indices)
+
+    def settle(self) -> Nearest:
+        """Score the candidates in float64."""
+        # The sum of |u v| is at most 1, and each addition or rounding has an error of 2**-24.
+        bound = 2 * (self.keys.width + 16) * 2.0**-24
+        has_others = self.scores_QW.shape[1] < len(self.keys)
+        parts = []
+        for start in range(0, len(self.queries), _ROWS_SETTLED):
+            numbers_RW = self.numbers_QW[start : start + _ROWS_SETTLED]
+            rows_RD = self.queries.take_exactly(slice(start, start + len(numbers_RW)))
+            found_RWD = self.keys.take_exactly(numbers_RW.flatten())
+            found_RWD = found_RWD.view(*numbers_RW.shape, -1)
+            scores_RW = torch.bmm(found_RWD, rows_RD[:, :, None]).squeeze(2)
+            best_Rk = _pack(scores_RW, numbers_RW).topk(self.k).values
+            if has_others:
+                lowest_R = self.scores_QW[start : start + len(numbers_RW), -1] + bound
+                unsure = (lowest_R >= _unpack(best_Rk[:, -1])[1]).nonzero().flatten()
+                if len(unsure):
+                    best_Rk[unsure] = self._score_all(rows_RD[unsure])
+            parts.append(best_Rk)
+        return Nearest(*(values.cpu() for values in _unpack(torch.cat(parts))))
+
+    def _score_all(self, rows_RD: Tensor) -> Tensor:
+        best_Rk = rows_RD.new_empty(len(rows_RD), 0, dtype=torch.long)
+        size = CHUNKS[rows_RD.device.type]
+        for first in range(0, len(self.keys), size):
+            scores_RC = rows_RD @ self.keys.take_exactly(slice(first, first + size)).T
+            numbers_C = torch.arange(first, first + scores_RC.shape[1], device=rows_RD.device)
+            best_Rk = torch.cat([best_Rk, _pack(scores_RC, numbers_C)], dim=1)
+            best_Rk = best_Rk.topk(min(self.k, best_Rk.shape[1])).values
+        return best_Rk
+
+
+class _Side:
+    """Vectors that are read and scaled to unit length by chunk."""
+
+    def __init__(self, vectors: Vectors, device: torch.device, name: str) -> None:
+        if vectors.ndim != 2:
             raise MetaXLMError(
-                f"queries have {self.rows.width} dimensions and keys {self.columns.width}; "
-                f"embed both with one model and layer"
+                f"{name}: vectors are rows, but the shape is {tuple(vectors.shape)}; choose one "
+                f"layer"
             )
-        self.row_chunk = row_chunk or CHUNKS[device.type]
-        self.column_chunk = column_chunk or CHUNKS[device.type]
-        self.row_group = _choose_group(len(self.rows), self.row_chunk, device)
-        self.column_group = _choose_group(len(self.columns), self.column_chunk, device)
-        bits = choose_bits(device)
-        self.fast_rows = ScreenSide(self.rows, self.columns, bits, is_first=True)
-        self.fast_columns = ScreenSide(self.columns, self.rows, bits, is_first=False)
-        self.block = torch.empty(0, device=device)
-
-    def run(self, column_maxima_GK: Tensor | None, title: str) -> Nearest:
-        """Find the nearest columns of all rows; gather the columns' maxima on the way."""
-        found: list[Nearest] = []
-        # Whole chunks and whole groups (one is a multiple of the other) are screened at once.
-        unit = max(self.row_chunk, self.row_group)
-        step = unit * max(1, _ROWS_AT_ONCE[self.device.type] // unit)
-        with _show(title, len(self.rows)) as advance:
-            for start in range(0, len(self.rows), step):
-                end = min(start + step, len(self.rows))
-                with _screening_precision(self.fast_rows.bits):
-                    maxima_GR = self._screen(start, end, column_maxima_GK)
-                group = self.column_group
-                rows, columns = self.fast_rows, self.fast_columns
-                found.append(self.settle(rows, columns, start, maxima_GR, group))
-                advance(end - start)
-        indices = torch.cat([part.indices_Qk for part in found])
-        return Nearest(indices, torch.cat([part.similarities_Qk for part in found]))
-
-    def _screen(self, start: int, end: int, column_maxima_GK: Tensor | None) -> Tensor:
-        """Return the maxima of some rows over the groups of columns, [G, R]."""
-        rows_RD = self.fast_rows.take(start, end, min(self.row_group, self.row_chunk))
-        row_maxima_GR = _make_maxima(len(self.columns), self.column_group, rows_RD)
-        for first in range(0, len(self.columns), self.column_chunk):
-            last = min(first + self.column_chunk, len(self.columns))
-            columns_CD = self.fast_columns.take(
-                first, last, min(self.column_group, self.column_chunk)
+        is_float = (
+            vectors.is_floating_point()
+            if isinstance(vectors, Tensor)
+            else np.issubdtype(vectors.dtype, np.floating)
+        )
+        if not is_float:
+            raise MetaXLMError(f"{name}: vectors are floats, but these are {vectors.dtype}")
+        if len(vectors) == 0:
+            raise MetaXLMError(f"{name}: no vectors")
+        self.vectors, self.device, self.width = vectors, device, int(vectors.shape[1])
+        if device.type == "cuda":
+            most_bytes = _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
+            if vectors.nbytes <= most_bytes:
+                self.vectors = self._read(slice(None))
+        self.inverse_N = torch.empty(len(vectors), dtype=torch.float64, device=device)
+        for start in range(0, len(vectors), 4_096):
+            norm_C = torch.linalg.vector_norm(
+                self._read(slice(start, start + 4_096)).double(), dim=1
             )
-            for low in range(0, len(rows_RD), self.row_chunk):
-                high = min(low + self.row_chunk, len(rows_RD))
-                block_RC = self._multiply(rows_RD[low:high], columns_CD)
-                _gather_maxima(block_RC.T, row_maxima_GR[:, low:high], first, self.column_group)
-                if column_maxima_GK is not None:
-                    maxima_GC = column_maxima_GK[:, first:last]
-                    block_RC = block_RC[:, : last - first]
-                    _gather_maxima(block_RC, maxima_GC, start + low, self.row_group)
-        return row_maxima_GR[:, : end - start]
-
-    def _multiply(self, rows_RD: Tensor, columns_CD: Tensor) -> Tensor:
-        """Multiply into memory that is used again: new pages would cost more than the maxima."""
-        shape = (len(rows_RD), len(columns_CD))
-        if self.block.numel() < shape[0] * shape[1]:
-            self.block = torch.empty(shape[0] * shape[1], device=self.device)
-        block_RC = self.block[: shape[0] * shape[1]].view(shape)
-        return torch.mm(rows_RD, columns_CD.T, out=block_RC)
-
-    def settle(
-        self, fast: ScreenSide, fast_other: ScreenSide, start: int, maxima_GR: Tensor, group: int
-    ) -> Nearest:
-        """Multiply the groups that may hold a row's nearest columns again, exactly."""
-        rows, columns, num_rows = fast.side, fast_other.side, maxima_GR.shape[1]
-        errors_N = bound_errors(fast, fast_other, _ROUNDING[self.device.type])
-        limit_R = _find_kth(maxima_GR, self.k) - 2 * errors_N[start : start + num_rows]
-        size = (num_rows, min(self.k, len(columns)))
-        best_Rk = torch.full(size, _LOWEST, device=self.device)
-        for number, maxima_R in enumerate(maxima_GR):
-            chosen = (maxima_R >= limit_R).nonzero().flatten()
-            last = min((number + 1) * group, len(columns))
-            for first in range(number * group, last, self.column_chunk):
-                columns_CD = columns.take_exactly(
-                    slice(first, min(first + self.column_chunk, last))
+            if not bool((norm_C < _HUGE).all()):
+                row = start + int((~(norm_C < _HUGE)).nonzero()[0])
+                raise MetaXLMError(
+                    f"{name}: vector {row + 1:,} has a value that is not finite or too large; "
+                    f"embed the texts again"
                 )
-                for part in torch.split(chosen, self.row_chunk):
-                    scores_PC = rows.take_exactly(part + start) @ columns_CD.T
-                    keys_PC = _pack(scores_PC.float(), first)
-                    best_Rk[part] = _keep_best(best_Rk[part], keys_PC)
-        return Nearest(*(values.cpu() for values in _unpack(best_Rk)))
+            self.inverse_N[start : start + 4_096] = 1 / norm_C.clamp_min(_TINY)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def take(self, start: int, end: int) -> Tensor:
+        """Return rows as float32 unit vectors."""
+        unit_CD = self._read(slice(start, end)).float()
+        return unit_CD.mul_(self.inverse_N[start:end, None].float())
+
+    def take_exactly(self, rows: slice | Tensor) -> Tensor:
+        """Return rows as float64 unit vectors."""
+        return self._read(rows).double().mul_(self.inverse_N[rows, None])
+
+    def _read(self, rows: slice | Tensor) -> Tensor:
+        if isinstance(self.vectors, Tensor):
+            where = rows.to(self.vectors.device) if isinstance(rows, Tensor) else rows
+            return self.vectors[where].to(self.device, copy=isinstance(rows, slice))
+        places = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+        # A copy: torch warns of read-only memory, such as a mapped file's.
+        return torch.from_numpy(np.array(self.vectors[places])).to(self.device)
 
 
-def choose_bits(device: torch.device) -> int:
-    """Return how precisely a device screens: as it multiplies fastest."""
-    if device.type == "cuda":
-        return TF32
-    has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    return BFLOAT16 if has_tiles() else FULL
+def _open_sides(
+    queries: Vectors, keys: Vectors, k: int, device: torch.device
+) -> tuple[_Side, _Side]:
+    if k < 1:
+        raise MetaXLMError(f"k is {k}; use at least one neighbor")
+    sides = _Side(queries, device, "queries"), _Side(keys, device, "keys")
+    if sides[0].width != sides[1].width:
+        raise MetaXLMError(
+            f"queries have {sides[0].width} dimensions and keys {sides[1].width}; embed both with "
+            f"one model and layer"
+        )
+    return sides
 
 
-def _choose_group(count: int, chunk: int, device: torch.device) -> int:
-    """Return how many vectors share a maximum: a multiple or a divisor of a chunk."""
-    wanted = max(-(-count // _MOST_GROUPS), _SMALLEST_GROUP)
-    if count <= _ONE_GROUP[device.type]:
-        wanted = max(wanted, count)
-    if wanted >= chunk:
-        return chunk * -(-wanted // chunk)
-    return min(size for size in range(wanted, chunk + 1) if chunk % size == 0)
-
-
-def _make_maxima(count: int, group: int, others: VectorSide | Tensor) -> Tensor:
-    """Return room for the maxima of the others over all groups of so many vectors."""
-    shape = (-(-count // group), len(others))
-    return torch.full(shape, float("-inf"), device=others.device)
-
-
-def _gather_maxima(block_RC: Tensor, maxima_GC: Tensor, first: int, group: int) -> None:
-    """Enter the maxima of the columns over groups of the rows, of which the first has a number."""
-    number, size = first // group, min(group, len(block_RC))
-    parts_GC = block_RC.reshape(-1, size, block_RC.shape[1]).amax(dim=1)
-    place_GC = maxima_GC[number : number + len(parts_GC)]
-    torch.maximum(place_GC, parts_GC, out=place_GC)
-
-
-def _find_kth(maxima_GR: Tensor, k: int) -> Tensor:
-    """Return the k-th highest maximum of each row; with fewer groups than k there is none."""
-    if k == 1:
-        return maxima_GR.amax(dim=0)
-    if k > len(maxima_GR):
-        return maxima_GR.new_full((maxima_GR.shape[1],), float("-inf"))
-    parts = torch.split(maxima_GR, 4_096, dim=1)
-    return torch.cat([part_GC.T.contiguous().topk(k).values[:, -1] for part_GC in parts])
-
-
-def _pack(scores_PC: Tensor, first: int) -> Tensor:
-    """Put a score and the number of its column into one integer: higher is better or earlier."""
-    bits_PC = (scores_PC + 0.0).view(torch.int32)  # adding zero makes -0 and 0 equal
-    ordered_PC = bits_PC ^ ((bits_PC >> 31) & 0x7FFFFFFF)
-    numbers_C = torch.arange(first, first + scores_PC.shape[1], device=scores_PC.device)
-    return (ordered_PC.long() << 32) | (0xFFFFFFFF - numbers_C)
+def _pack(scores: Tensor, numbers: Tensor) -> Tensor:
+    """Combine a float32 score and an index into one integer: higher is better, then earlier."""
+    bits = (scores.float() + 0.0).view(torch.int32)  # adding zero makes -0 and 0 equal
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return (ordered.long() << 32) | (0xFFFFFFFF - numbers)
 
 
 def _unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the numbers and the scores again."""
     ordered = (packed >> 32).int()
     bits = ordered ^ ((ordered >> 31) & 0x7FFFFFFF)
     return 0xFFFFFFFF - (packed & 0xFFFFFFFF), bits.view(torch.float32)
 
 
-def _keep_best(best_Pk: Tensor, keys_PC: Tensor) -> Tensor:
-    k = best_Pk.shape[1]
-    if k == 1:
-        return torch.maximum(best_Pk, keys_PC.amax(dim=1, keepdim=True))
-    found_Pk = keys_PC.topk(min(k, keys_PC.shape[1])).values
-    return torch.cat([best_Pk, found_Pk], dim=1).topk(k).values
-
-
 @contextmanager
-def _screening_precision(bits: int) -> Iterator[None]:
-    """Let float32 be multiplied as precisely as is reckoned with, whatever the user's setting."""
-    backends: Any = torch.backends
-    wanted = {
-        backends.mkldnn.matmul: "bf16" if bits == BFLOAT16 else "ieee",
-        backends.cuda.matmul: "tf32" if bits == TF32 else "ieee",
-    }
-    before = {backend: backend.fp32_precision for backend in wanted}
+def _float32() -> Iterator[None]:
+    """Multiply float32 in full precision, whatever precision the user has set for matmuls."""
+    torch_backends: Any = torch.backends
+    backends = torch_backends.mkldnn.matmul, torch_backends.cuda.matmul
+    before = [backend.fp32_precision for backend in backends]
     try:
-        for backend, precision in wanted.items():
-            backend.fp32_precision = precision
+        for backend in backends:
+            backend.fp32_precision = "ieee"
         yield
     finally:
-        for backend, precision in before.items():
+        for backend, precision in zip(backends, before, strict=True):
             backend.fp32_precision = precision
 
 
-@contextmanager
-def _show(title: str, total: int) -> Iterator[Advance]:
-    if title:
-        with track(title, total, "queries") as advance:
-            yield advance
-    else:
-        yield lambda *_: None
+def find_by_faiss(
+    queries_QD: Vectors, keys_KD: Vectors, index: FaissIndex, *, k: int = 1, title: str = ""
+) -> Nearest:
+    """Return k keys of high cosine of each query from a faiss index (extra `metaxlm[faiss]`).
+
+    faiss decides the order of ties. Vectors are read by chunk.
+    """
+    try:
+        faiss: Any = import_module("faiss")
+    except ImportError as error:
+        raise MetaXLMError(
+            "searching by faiss needs faiss; install it with: pip install 'metaxlm[faiss]'"
+        ) from error
+    queries, keys = _open_sides(queries_QD, keys_KD, k, torch.device("cpu"))
+    built = _build_index(faiss, keys, index)
+    k = min(k, len(keys))
+    found = []
+    with track(title or "faiss", len(queries), "queries") as advance:
+        for start in range(0, len(queries), _FAISS_CHUNK):
+            rows_RD = queries.take(start, start + _FAISS_CHUNK)
+            found.append(built.search(rows_RD.numpy(), k))
+            advance(len(rows_RD))
+    scores_Qk, indices_Qk = (
+        torch.from_numpy(np.concatenate(parts)) for parts in zip(*found, strict=True)
+    )
+    if bool((indices_Qk < 0).any()):
+        row = int((indices_Qk < 0).any(dim=1).nonzero()[0]) + 1
+        raise MetaXLMError(
+            f"faiss's {index.factory} found fewer than {k} keys for query {row:,}; search more of "
+            f"the index, as with nprobe=64"
+        )
+    return Nearest(indices_Qk, scores_Qk)
+
+
+def _build_index(faiss: Any, keys: _Side, index: FaissIndex) -> Any:
+    try:
+        built = faiss.index_factory(keys.width, index.factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise MetaXLMError(
+            f"faiss index {index.factory!r}: cannot be built for {keys.width} dimensions; write "
+            f"it as for faiss.index_factory, such as IVF4096,Flat"
+        ) from error
+    if not built.is_trained:
+        rows = torch.linspace(0, len(keys) - 1, min(len(keys), _MOST_TRAINED)).long()
+        try:
+            built.train(keys.take_exactly(rows).float().numpy())
+        except RuntimeError as error:
+            raise MetaXLMError(
+                f"faiss index {index.factory!r}: {len(keys):,} keys are too few to train it; use "
+                f"Flat, or fewer cells"
+            ) from error
+    for start in range(0, len(keys), _FAISS_CHUNK):
+        built.add(keys.take(start, start + _FAISS_CHUNK).numpy())
+    if index.search:
+        try:
+            faiss.ParameterSpace().set_index_parameters(built, index.search)
+        except RuntimeError as error:
+            raise MetaXLMError(
+                f"faiss search {index.search!r}: {index.factory} does not have it; write it as "
+                f"nprobe=32 or efSearch=128"
+            ) from error
+    return built

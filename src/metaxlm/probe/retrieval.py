@@ -1,14 +1,17 @@
-"""Sentence retrieval: translations come in, accuracy@1 by layer and direction goes out.
+"""Sentence retrieval by layer (the paper's Tatoeba experiment, Section 4.4), and bitext mining.
 
-The paper's Tatoeba experiment (Section 4.4 and its figure): each sentence looks for its translation
-among all sentences of the other side by cosine similarity, from the language into English and from
-English into the language; the figure averages both. Shapes: N pairs, D hidden, Y choices of layers.
+Retrieval: each sentence searches its translation among all sentences of the other side by cosine,
+from the language into English and back; the paper's figure averages both directions. Mining finds
+translations in two texts that are not parallel: a pair is scored by the margin of its cosine over
+the neighborhoods of both sentences (Artetxe and Schwenk, 2019).
+Shapes: N sources, M targets, D hidden, Y choices of layers, k neighbors, P pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,40 +21,25 @@ from metaxlm.finetune.readers.parallel import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.embedding import choose_layers, embed_texts
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.nearest import Nearest, find_both
-from metaxlm.probe.vector_side import Vectors
+from metaxlm.probe.nearest import FaissIndex, Nearest, Vectors, find_both, find_by_faiss
+from metaxlm.probe.pool import LayerChoice
+
+Margin = Literal["ratio", "distance", "absolute"]
+"""Divide the cosine by the mean of the neighborhoods, subtract the mean, or use the cosine."""
+Mode = Literal["mutual", "forward", "backward", "max"]
+"""Candidates that become pairs: mutual best ones, the best of each source, the best of each target,
+or the highest of both directions with each sentence at most once."""
+NUM_EXAMPLES = 4  # per layer
 
 
 @dataclass(frozen=True)
 class RetrievalExample:
-    """One sentence of the language, the English one it should find, and the one it found."""
+    """A sentence of the language, its English translation, and the sentence that was found."""
 
     query: str
     expected: str
     found: str
-    similarity: float
-    """Cosine between the query and what it found."""
-
-
-@dataclass(frozen=True)
-class PairAccuracy:
-    """How often row i of one side finds row i of the other, each way."""
-
-    hits_N2: Tensor
-    """Whether each row finds its other half, forward and backward."""
-    found: Nearest
-    """What the rows of the first side find."""
-
-    @property
-    def forward(self) -> float:
-        """Share of the first side's rows that find theirs."""
-        return _share(self.hits_N2[:, 0])
-
-    @property
-    def backward(self) -> float:
-        """Share of the second side's rows that find theirs."""
-        return _share(self.hits_N2[:, 1])
+    similarity: float  # cosine between the query and the found sentence
 
 
 @dataclass(frozen=True)
@@ -64,29 +52,29 @@ class LayerRetrieval:
     examples: tuple[RetrievalExample, ...] = ()
 
     @property
-    def accuracy_to_source(self) -> float:
-        """From the language into English (xx -> en)."""
-        return _share(self.hits_N2[:, 0])
-
-    @property
-    def accuracy_from_source(self) -> float:
-        """From English into the language (en -> xx)."""
-        return _share(self.hits_N2[:, 1])
-
-    @property
     def layer(self) -> int:
         """The layer, or the last of several."""
         return self.choice.numbers[-1]
 
     @property
+    def accuracy_to_source(self) -> float:
+        """From the language into English (xx -> en)."""
+        return float(self.hits_N2[:, 0].double().mean())
+
+    @property
+    def accuracy_from_source(self) -> float:
+        """From English into the language (en -> xx)."""
+        return float(self.hits_N2[:, 1].double().mean())
+
+    @property
     def accuracy(self) -> float:
-        """Mean of both directions, which is what the paper's figure shows."""
+        """Mean of both directions, as in the paper's figure."""
         return (self.accuracy_to_source + self.accuracy_from_source) / 2
 
 
 @dataclass(frozen=True)
 class RetrievalOutcome:
-    """All asked layers on one language; layer 0 is the embedding output."""
+    """The layers of one language; layer 0 is the embedding output."""
 
     language: str
     num_pairs: int
@@ -99,28 +87,24 @@ def measure_retrieval(
     device: torch.device | None = None,
     *,
     layers: Sequence[LayerChoice] | None = None,
-    specials: bool = True,
     batch_tokens: int = 16_384,
-    num_examples: int = 4,
 ) -> RetrievalOutcome:
-    """Embed both sides once, and retrieve both ways with every layer, or the asked ones."""
+    """Embed both sides once, and retrieve in both directions with each layer (default: all)."""
     num_pairs = len(sentences.foreign)
     device = device or choose_device("auto")
-    # Both sides in one go: more sentences of each length, so less padding.
+    # Both sides at once: more sentences of each length need less padding.
     vectors_YND = embed_texts(
         model,
         [*sentences.foreign, *sentences.english],
         device,
         layers=layers,
-        specials=specials,
         batch_tokens=batch_tokens,
         title=f"tatoeba {sentences.language}: embed",
     )
-    chosen = torch.linspace(0, num_pairs - 1, min(num_examples, num_pairs)).long().tolist()
+    shown = torch.linspace(0, num_pairs - 1, min(NUM_EXAMPLES, num_pairs)).long().tolist()
     outcomes: list[LayerRetrieval] = []
     for choice, vectors_ND in zip(choose_layers(model, layers), vectors_YND, strict=True):
-        right = measure_pairs(vectors_ND[:num_pairs], vectors_ND[num_pairs:], device)
-        found = right.found
+        hits_N2, found = measure_pairs(vectors_ND[:num_pairs], vectors_ND[num_pairs:], device)
         examples = tuple(
             RetrievalExample(
                 query=sentences.foreign[k],
@@ -128,16 +112,16 @@ def measure_retrieval(
                 found=sentences.english[int(found.indices_Qk[k, 0])],
                 similarity=float(found.similarities_Qk[k, 0]),
             )
-            for k in chosen
+            for k in shown
         )
-        outcomes.append(LayerRetrieval(choice, right.hits_N2, examples))
+        outcomes.append(LayerRetrieval(choice, hits_N2, examples))
     return RetrievalOutcome(sentences.language, num_pairs, tuple(outcomes))
 
 
 def measure_pairs(
     source_ND: Vectors, target_ND: Vectors, device: torch.device | None = None
-) -> PairAccuracy:
-    """Let row i of each side look for row i of the other."""
+) -> tuple[Tensor, Nearest]:
+    """Return whether row i of each side finds row i of the other, [N, 2], and what sources find."""
     if len(source_ND) != len(target_ND):
         raise MetaXLMError(
             f"{len(source_ND):,} vectors on one side and {len(target_ND):,} on the other; pairs "
@@ -145,9 +129,163 @@ def measure_pairs(
         )
     found = find_both(source_ND, target_ND, device=device)
     own_N = torch.arange(len(source_ND))
-    hits_N2 = torch.stack([side.indices_Qk[:, 0] == own_N for side in found], dim=1)
-    return PairAccuracy(hits_N2, found[0])
+    return torch.stack([side.indices_Qk[:, 0] == own_N for side in found], dim=1), found[0]
 
 
-def _share(hits_N: Tensor) -> float:
-    return float(hits_N.double().mean())
+@dataclass(frozen=True)
+class MinedPairs:
+    """Pairs in descending order of their scores; ties in the order of the sources."""
+
+    source_P: Tensor  # rows of the sources, counted from 0
+    target_P: Tensor
+    score_P: Tensor
+
+    def __len__(self) -> int:
+        return len(self.score_P)
+
+    def take(self, rows: Tensor) -> MinedPairs:
+        """Return the pairs of an index or mask."""
+        return MinedPairs(self.source_P[rows], self.target_P[rows], self.score_P[rows])
+
+    def cut(self, threshold: float) -> MinedPairs:
+        """Return the pairs that score at least as high."""
+        return self.take(self.score_P >= threshold)
+
+    def list_rows(self) -> list[tuple[int, int]]:
+        """Return the rows of source and target of each pair."""
+        return list(zip(self.source_P.tolist(), self.target_P.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class MiningScores:
+    """Mined pairs compared with gold pairs."""
+
+    num_right: int
+    num_found: int
+    num_gold: int
+
+    @property
+    def precision(self) -> float:
+        """The share of the found pairs that are gold pairs."""
+        return self.num_right / self.num_found if self.num_found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share of the gold pairs that were found."""
+        return self.num_right / self.num_gold if self.num_gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        total = self.num_found + self.num_gold
+        return 2 * self.num_right / total if total else 0.0
+
+
+def mine_pairs(
+    source_ND: Vectors,
+    target_MD: Vectors,
+    *,
+    margin: Margin = "ratio",
+    k: int = 4,
+    mode: Mode = "mutual",
+    threshold: float | None = None,
+    device: torch.device | None = None,
+    faiss_index: FaissIndex | None = None,
+    title: str = "",
+) -> MinedPairs:
+    """Find the translations of sources among targets by the margin over k neighbors.
+
+    The search is exact unless a faiss index is given.
+    """
+    for name, value, known in (("margin", margin, Margin), ("mode", mode, Mode)):
+        if value not in get_args(known):
+            raise MetaXLMError(f"{name} {value!r}: use {', '.join(get_args(known))}")
+    if faiss_index is None:
+        forward, backward = find_both(source_ND, target_MD, k=k, device=device, title=title)
+    else:
+        forward = find_by_faiss(source_ND, target_MD, faiss_index, k=k, title=title)
+        backward = find_by_faiss(target_MD, source_ND, faiss_index, k=k, title=title)
+    mean_N, mean_M = (side.similarities_Qk.double().mean(dim=1) for side in (forward, backward))
+    target_N, score_N = _pick_best(forward, mean_N, mean_M, margin)
+    source_M, score_M = _pick_best(backward, mean_M, mean_N, margin)
+    rows_N, rows_M = torch.arange(len(target_N)), torch.arange(len(source_M))
+    by_source = MinedPairs(rows_N, target_N, score_N)
+    by_target = MinedPairs(source_M, rows_M, score_M)
+    if mode == "mutual":
+        found = by_source.take(source_M[target_N] == rows_N)
+    elif mode == "forward":
+        found = by_source
+    elif mode == "backward":
+        found = by_target
+    else:
+        sources, targets = torch.cat([rows_N, source_M]), torch.cat([target_N, rows_M])
+        both = MinedPairs(sources, targets, torch.cat([score_N, score_M]))
+        found = _take_each_once(_sort_pairs(both))
+    found = _sort_pairs(found)
+    return found if threshold is None else found.cut(threshold)
+
+
+def score_mining(found: MinedPairs, gold: Collection[tuple[int, int]]) -> MiningScores:
+    """Compare pairs with gold pairs, both counted from 0; duplicates count once."""
+    true, pairs = set(gold), set(found.list_rows())
+    return MiningScores(len(pairs & true), len(pairs), len(true))
+
+
+def tune_threshold(
+    found: MinedPairs, gold: Collection[tuple[int, int]]
+) -> tuple[float, MiningScores]:
+    """Return the (highest) threshold with the best F1 on the gold pairs: an upper bound."""
+    true = set(gold)
+    pairs, scores = found.list_rows(), found.score_P.tolist()
+    best = float("inf"), MiningScores(0, 0, len(true))
+    num_right = 0
+    for number, (pair, score) in enumerate(zip(pairs, scores, strict=True), start=1):
+        num_right += pair in true
+        # A threshold cannot separate pairs of equal scores.
+        if number < len(scores) and scores[number] == score:
+            continue
+        reached = MiningScores(num_right, number, len(true))
+        if reached.f1 > best[1].f1:
+            best = score, reached
+    return best
+
+
+def _pick_best(
+    nearest: Nearest, mean_Q: Tensor, mean_K: Tensor, margin: Margin
+) -> tuple[Tensor, Tensor]:
+    """Return the neighbor with the highest margin of each row, and that margin."""
+    score_Qk = nearest.similarities_Qk.double()
+    around_Qk = (mean_Q[:, None] + mean_K[nearest.indices_Qk]) / 2
+    if margin == "ratio":
+        if bool((around_Qk <= 0).any()):
+            row = int((around_Qk <= 0).any(dim=1).nonzero()[0]) + 1
+            raise MetaXLMError(
+                f"the neighbors of sentence {row:,} have cosines of 0 or less on average, which "
+                f"the margin cannot divide by; use the margin distance"
+            )
+        score_Qk = score_Qk / around_Qk
+    elif margin == "distance":
+        score_Qk = score_Qk - around_Qk
+    best_Q1 = score_Qk.argmax(dim=1, keepdim=True)
+    return nearest.indices_Qk.gather(1, best_Q1)[:, 0], score_Qk.gather(1, best_Q1)[:, 0]
+
+
+def _sort_pairs(pairs: MinedPairs) -> MinedPairs:
+    """Sort by descending score, then by source and target."""
+    for name, descending in (("target_P", False), ("source_P", False), ("score_P", True)):
+        values = getattr(pairs, name)
+        pairs = pairs.take(values.sort(stable=True, descending=descending).indices)
+    return pairs
+
+
+def _take_each_once(pairs: MinedPairs) -> MinedPairs:
+    """Keep each pair, from the best on, whose sentences are both unused."""
+    sources: set[int] = set()
+    targets: set[int] = set()
+    kept = []
+    for place, (source, target) in enumerate(pairs.list_rows()):
+        if source not in sources and target not in targets:
+            sources.add(source)
+            targets.add(target)
+            kept.append(place)
+    return pairs.take(torch.tensor(kept, dtype=torch.long))

@@ -1,9 +1,8 @@
-"""A sentence-transformers folder: an encoder and a layer come in, a folder for its users goes out.
+"""Export an encoder as a sentence-transformers folder.
 
-The vectors are those of `embed_texts`, and so of the paper's Section 4.4: the mean over all tokens
-of one layer. sentence-transformers takes the last layer, so the folder's encoder ends with the
-chosen one; it has fewer parameters, too. The folder needs no code of ours, and is also a plain
-folder for transformers' `AutoModel`.
+The vectors are those of `embed_texts` (the paper's Section 4.4): the mean over all tokens of one
+layer. sentence-transformers pools the last layer, so the folder's encoder ends with the chosen one.
+The folder needs no code of this package, and transformers' `AutoModel` loads it too.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from metaxlm.model.any_encoder import AnyEncoder, ForeignEncoder, name_inputs, q
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.huggingface import export_encoder, write_tokenizer
 from metaxlm.model.model_folder import WEIGHTS, save_file
-from metaxlm.probe.layers import LayerChoice
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say
 from metaxlm.recipe.load import parse_yaml
 
@@ -33,25 +32,30 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-# What a model card says about the model's text and license holds for its first layers as well.
-_INHERITED = ("language", "license")
 
 
 def export_sentence_transformers(
     model: AnyEncoder, folder: Path, layer: LayerChoice | None = None, *, normalize: bool = False
 ) -> None:
-    """Write a folder for `SentenceTransformer(folder)`, whole or not at all.
+    """Write a folder for `SentenceTransformer(folder)` atomically; the same model, the same bytes.
 
-    `layer` is the last one when None; `normalize` scales vectors to length 1. The same model gives
-    the same bytes.
+    `layer` defaults to the last one; `normalize` scales vectors to length 1.
     """
     number = _choose_number(model, layer)
     config = model.encoder.config
     with atomic_folder(folder) as temporary:
         if isinstance(model.encoder, ForeignEncoder):
-            _save_foreign(model.encoder, number, temporary)
+            body = _cut_foreign(model.encoder, number)
+            with quiet_transformers():
+                state = {name: v.detach().cpu().clone() for name, v in body.state_dict().items()}
+                body.save_pretrained(temporary, state_dict=state)
         else:
-            tensors, values = export_encoder(_cut(model.encoder, number), model.tokenizer)
+            # The short encoder shares its parameters with the whole one.
+            with torch.device("meta"):
+                short = Encoder(replace(config, num_layers=number))
+            state = {name: model.encoder.state_dict()[name] for name in short.state_dict()}
+            short.load_state_dict(state, assign=True)
+            tensors, values = export_encoder(short.eval(), model.tokenizer)
             save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
             write_json(temporary / CONFIG, values)
         has_types = config.num_token_types > 1
@@ -81,31 +85,13 @@ def _choose_number(model: AnyEncoder, layer: LayerChoice | None) -> int:
     return numbers[0]
 
 
-def _cut(encoder: Encoder, num_layers: int) -> Encoder:
-    """Return an encoder that ends with a layer; it shares its parameters with the whole one."""
-    with torch.device("meta"):
-        short = Encoder(replace(encoder.config, num_layers=num_layers))
-    state = {name: encoder.state_dict()[name] for name in short.state_dict()}
-    short.load_state_dict(state, assign=True)
-    return short.eval()
-
-
-def _save_foreign(encoder: ForeignEncoder, num_layers: int, folder: Path) -> None:
-    """Let transformers write its own model, cut to some layers if that gives the same states."""
-    body = encoder.body
-    if num_layers < encoder.config.num_layers:
-        body = _cut_foreign(encoder, num_layers)
-    with quiet_transformers():
-        state = {name: value.detach().cpu().clone() for name, value in body.state_dict().items()}
-        body.save_pretrained(folder, state_dict=state)
-
-
 def _cut_foreign(encoder: ForeignEncoder, num_layers: int) -> PreTrainedModel:
-    """Return transformers' model with fewer layers, if its last states are the layer's own."""
+    """Return transformers' model with fewer layers; raise an error if its last states differ."""
+    if num_layers == encoder.config.num_layers:
+        return encoder.body
     reason = MetaXLMError(
-        f"layer {num_layers}: a {encoder.body.config.model_type} model that ends there computes "
-        "something else than the whole one has there; choose the last layer, or use "
-        "`metaxlm embed`"
+        f"layer {num_layers}: a {encoder.body.config.model_type} model that ends there has other "
+        "hidden states than the whole one; choose the last layer, or use `metaxlm embed`"
     )
     config = copy.deepcopy(encoder.body.config)
     config.num_hidden_layers = num_layers
@@ -128,25 +114,21 @@ def _cut_foreign(encoder: ForeignEncoder, num_layers: int) -> PreTrainedModel:
 
 
 def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
-    """Return what sentence-transformers reads, by file name."""
-    paths = [path for path in _MODULES if normalize or path != "2_Normalize"]
+    """Return the files of sentence-transformers by name."""
     config = model.encoder.config
-    is_ours = isinstance(model.encoder, Encoder)
+    modules = [
+        {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for k, (path, name) in enumerate(_MODULES.items())
+    ]
+    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    # Without this argument transformers would report a missing pooler.
+    no_pooler = {"model_args": {"add_pooling_layer": False}}
     return {
-        MODULES: [
-            {
-                "idx": index,
-                "name": str(index),
-                "path": path,
-                "type": f"sentence_transformers.models.{_MODULES[path]}",
-            }
-            for index, path in enumerate(paths)
-        ],
+        MODULES: modules if normalize else modules[:2],
         "sentence_bert_config.json": {
             "max_seq_length": config.max_positions,
             "do_lower_case": False,
-            # Nothing uses a pooler; of ours, transformers would report that it is missing.
-            **({"model_args": {"add_pooling_layer": False}} if is_ours else {}),
+            **(no_pooler if isinstance(model.encoder, Encoder) else {}),
         },
         "config_sentence_transformers.json": {
             "prompts": {},
@@ -155,22 +137,16 @@ def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
         },
         "1_Pooling/config.json": {
             "word_embedding_dimension": config.hidden_size,
-            "pooling_mode_cls_token": False,
-            "pooling_mode_mean_tokens": True,
-            "pooling_mode_max_tokens": False,
-            "pooling_mode_mean_sqrt_len_tokens": False,
+            **{f"pooling_mode_{mode}": mode == "mean_tokens" for mode in modes},
         },
     }
 
 
 def _write_card(model: AnyEncoder, number: int, normalize: bool) -> str:
-    """Return README.md: what the vectors are, and how they are made."""
     config = model.encoder.config
-    # The way to a folder here tells nobody else anything; its last parts may.
-    telling = [
-        part for part in Path(model.source.removeprefix(HUB)).parts if part not in ("/", "model")
-    ]
-    source = "/".join(telling[-2:])
+    # Only the last parts of a path: the rest of it means nothing on other machines.
+    parts = Path(model.source.removeprefix(HUB)).parts
+    source = "/".join([part for part in parts if part not in ("/", "model")][-2:])
     front = {
         **_read_inherited(model.source),
         "library_name": "sentence-transformers",
@@ -203,7 +179,7 @@ print(model.similarity(vectors, vectors))
 
 
 def _read_inherited(source: str) -> dict[str, Any]:
-    """Return the fields of the whole model's card that also hold here."""
+    """Return language and license of the whole model's card."""
     path = Path(source).expanduser() / "README.md"
     try:
         parts = read_text(path).split("---\n") if path.is_file() else []
@@ -213,4 +189,4 @@ def _read_inherited(source: str) -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         return {}
-    return {key: values[key] for key in _INHERITED if key in values}
+    return {key: values[key] for key in ("language", "license") if key in values}

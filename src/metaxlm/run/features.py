@@ -24,8 +24,7 @@ from metaxlm.finetune.readers.parallel import (
 )
 from metaxlm.finetune.task import Tally
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.alignment import draw_examples, measure_alignment
-from metaxlm.probe.alignment_scores import count_links
+from metaxlm.probe.alignment import count_links, draw_examples, measure_alignment
 from metaxlm.probe.retrieval import measure_retrieval
 from metaxlm.recipe import AlignmentRecipe, RetrievalRecipe
 

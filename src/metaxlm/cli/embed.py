@@ -1,10 +1,9 @@
-"""`metaxlm embed` and `metaxlm export`: sentence vectors for use elsewhere."""
+"""`metaxlm embed` and `metaxlm export`: sentence vectors for other tools."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,10 +14,10 @@ from metaxlm.progress import say, set_quiet, track
 
 EXAMPLES = """
 \b
-A layer is counted from 0, the embedding output: 8, -1 (the last), 6..8 or 1+12
+Layers are counted from 0, the embedding output: 8, -1 (the last), 6..8 or 1+12
 (their mean), all, or several with commas. A .npy file has the shape [texts,
 numbers], or [layers, texts, numbers]; a .parquet file has the columns line, text
-and layer_8, say.
+and one per layer, such as layer_8.
 \b
 Examples:
   metaxlm embed --model xlm-roberta-base --layer 8 --input a.txt --output a.npy
@@ -26,39 +25,37 @@ Examples:
   zcat a.gz | metaxlm embed --model DIR --input - --output a.npy --type float32
 """
 
-
-class TypeName(StrEnum):
-    """What a number of a vector is stored as."""
-
-    FLOAT16 = "float16"
-    FLOAT32 = "float32"
-
-
-class PrecisionName(StrEnum):
-    """What the encoder computes in."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
+Specials = Annotated[
+    bool, typer.Option("--specials/--no-specials", help="Include <s> and </s> in the mean.")
+]
+BatchTokens = Annotated[
+    int, typer.Option("--batch-tokens", min=1, help="Largest number of tokens of a batch.")
+]
+LayerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--layer",
+        help="Layer to use: 8, -1 (last), 6..8 (mean) or all. Default: two thirds of depth.",
+    ),
+]
 
 
 def embed_command(
     model: ModelOption,
-    source: Annotated[str, typer.Option("--input", help="A text a line; - is stdin.")],
+    source: Annotated[str, typer.Option("--input", help="Texts, one per line; - is stdin.")],
     output: Annotated[Path, typer.Option("--output", help="A .npy or .parquet file to write.")],
-    layer: Annotated[str, typer.Option("--layer", help="As 8, -1, 6..8, all or 0,4,8.")] = "-1",
-    specials: Annotated[
-        bool, typer.Option("--specials/--no-specials", help="Whether <s> and </s> count.")
-    ] = True,
+    layer: Annotated[
+        str, typer.Option("--layer", help="Layers to use: 8, -1 (last), 6..8 (mean), all or 0,4,8.")
+    ] = "-1",
+    specials: Specials = True,
     stored: Annotated[
-        TypeName, typer.Option("--type", help="What numbers are stored as.")
-    ] = TypeName.FLOAT16,
+        Literal["float16", "float32"], typer.Option("--type", help="Data type of the file.")
+    ] = "float16",
     precision: Annotated[
-        PrecisionName,
-        typer.Option("--precision", help="What the encoder computes in; bfloat16 is for GPUs."),
-    ] = PrecisionName.FLOAT32,
-    batch_tokens: Annotated[
-        int, typer.Option("--batch-tokens", min=1, help="Tokens at a time, at most.")
-    ] = 16_384,
+        Literal["float32", "bfloat16"],
+        typer.Option("--precision", help="Data type of the computation; bfloat16 is for GPUs."),
+    ] = "float32",
+    batch_tokens: BatchTokens = 16_384,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -66,10 +63,9 @@ def embed_command(
     set_quiet(quiet)
     from metaxlm.files import check_file_output
     from metaxlm.pretrain.distributed import choose_device
-    from metaxlm.probe.embedding import EmbedSettings, embed_stream
-    from metaxlm.probe.layers import parse_layers
-    from metaxlm.probe.sentence_files import open_sentences
-    from metaxlm.probe.vector_files import check_ending, write_vectors
+    from metaxlm.probe.embedding import embed_stream
+    from metaxlm.probe.pool import parse_layers
+    from metaxlm.probe.retrieval_io import check_ending, open_sentences, write_vectors
 
     check_ending(output)
     check_file_output(output, source)
@@ -78,29 +74,27 @@ def embed_command(
         encoder = open_one_model(model)
         config = encoder.encoder.config
         layers = parse_layers(layer, config.num_layers)
-        settings = EmbedSettings(layers, specials, precision.value, batch_tokens)
         with track("embed", len(sentences), "sentences") as advance:
             chunks = embed_stream(
                 encoder,
                 sentences,
                 chosen,
-                settings,
+                layers=layers,
+                specials=specials,
+                precision=precision,
+                batch_tokens=batch_tokens,
                 place=sentences.place,
                 needs_tokens=True,
                 advance=advance,
             )
+            num_texts, width = len(sentences), config.hidden_size
             write_vectors(
-                output,
-                chunks,
-                num_texts=len(sentences),
-                width=config.hidden_size,
-                layers=layers,
-                dtype=stored.value,
+                output, chunks, num_texts=num_texts, width=width, layers=layers, dtype=stored
             )
     named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
     say(
-        f"{len(sentences):,} vectors of {config.hidden_size} numbers in {stored.value}, "
-        f"{named} of {config.num_layers}: {output}"
+        f"{len(sentences):,} vectors of {width} numbers in {stored}, {named} of "
+        f"{config.num_layers}: {output}"
     )
 
 
@@ -116,7 +110,7 @@ def export_command(
     """Write a model as a sentence-transformers folder that gives the vectors of `embed`."""
     set_quiet(quiet)
     from metaxlm.init.start import check_output
-    from metaxlm.probe.layers import parse_layers
+    from metaxlm.probe.pool import parse_layers
     from metaxlm.probe.sentence_folder import export_sentence_transformers
 
     check_output(output)

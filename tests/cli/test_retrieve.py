@@ -9,8 +9,8 @@ import torch
 
 from metaxlm.model.any_encoder import load_encoder
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.mining import mine_pairs
 from metaxlm.probe.nearest import find_nearest
+from metaxlm.probe.retrieval import mine_pairs
 from tests.commands import Command
 
 SIZE = 20
@@ -175,7 +175,7 @@ def test_ids_of_bucc(metaxlm: Command, folder: Path) -> None:
         (["1\t1", f"{SIZE + 1}\t1"], f"gold.tsv:2: line {SIZE + 1} is out of range, de.txt has"),
         (["1\t0"], "gold.tsv:1: line 0 is out of range, en.txt has 20 lines"),
         (["1\t2\t3"], "gold.tsv:1: 3 fields; write the source's and the target's line"),
-        (["1\ten-1"], "gold.tsv:1: 'en-1' is no line number; if the lines begin with ids, say"),
+        (["1\ten-1"], "gold.tsv:1: 'en-1' is not a line number; if the lines begin with ids"),
     ],
 )
 def test_gold_that_cannot_be(
@@ -224,7 +224,7 @@ def test_gold_that_cannot_be(
         (("mine", "--source", "good.npy", "--target", "good.npy", "--ids"), "vectors have no ids"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_one_line(
     metaxlm: Command, folder: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     before = (folder / "de.txt").read_bytes()

@@ -20,7 +20,7 @@ from metaxlm.model.any_encoder import load_encoder
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.probe.embedding import embed_stream, embed_texts
-from metaxlm.probe.vector_files import read_vectors
+from metaxlm.probe.retrieval_io import read_vectors
 from metaxlm.run.stage import Stage
 from tests.commands import Command
 from tests.conftest import sentences
@@ -121,7 +121,7 @@ def test_long_lines_are_named(metaxlm: Command, folder: Path) -> None:
     [
         ("a\n\nb\n \n", "a.txt:2: the line is empty (as are 1 more); a vector needs a text"),
         ("a\nb\n\u3000\n", "a.txt:3: the line is empty; a vector needs a text"),
-        ("a\n\u200b\n", "a.txt:2 ('\\u200b') becomes no token; a vector needs one"),
+        ("a\n\u200b\n", "a.txt:2 ('\\u200b') has no token; a vector needs one"),
         ("", "a.txt:1: no text in it"),
         (b"a\nb\xff\n", "a.txt:2: not UTF-8 (byte 0xFF); convert it with iconv"),
         ("a".encode("utf-16"), "a.txt:1: "),
@@ -147,7 +147,7 @@ def test_bad_lines_are_named(
         (("a.npy", "--type", "int8"), "int8"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_one_line(
     metaxlm: Command, folder: Path, options: tuple[str, ...], expected: str
 ) -> None:
     assert expected in metaxlm.complaint(*EMBED, *options)
@@ -168,7 +168,7 @@ def test_the_variants_of_a_run(metaxlm: Command, folder: Path, expected: np.ndar
     for name in ("xlm", "both"):
         Stage("pretrain", run / "variants" / name / "model", {"name": name}, (), fill).run()
     places = ", ".join(str(run / "variants" / name) for name in ("xlm", "both"))
-    told = f"run: stands for 2 models; name one: {places}"
+    told = f"2 models; name one: {places}"
     assert told in metaxlm.complaint(*EMBED, "a.npy", "--model", "run")
     assert told in metaxlm.complaint("export", "--output", "out", "--model", "run")
     assert metaxlm(*EMBED, "a.npy", "--model", "run/variants/both")[0] == 0
@@ -222,7 +222,9 @@ def test_export_of_the_last_layer(metaxlm: Command, folder: Path, expected: np.n
         ("7", "layer 7: the encoder has 2 layers"),
     ],
 )
-def test_what_export_refuses(metaxlm: Command, folder: Path, layer: str, expected: str) -> None:
+def test_layers_without_an_export(
+    metaxlm: Command, folder: Path, layer: str, expected: str
+) -> None:
     complaint = metaxlm.complaint("export", "--model", "model", "--output", "out", "--layer", layer)
     assert expected in complaint
     assert not (folder / "out").exists()

@@ -13,8 +13,8 @@ import torch
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.probe.embedding import Embedded
-from metaxlm.probe.layers import LayerChoice
-from metaxlm.probe.vector_files import VectorType, read_vectors, write_vectors
+from metaxlm.probe.pool import LayerChoice
+from metaxlm.probe.retrieval_io import VectorType, open_sentences, read_vectors, write_vectors
 
 TEXTS = [f"text {number} ß我" for number in range(1, 11)]
 LAYERS = [LayerChoice((1,)), LayerChoice((1, 2))]
@@ -51,7 +51,7 @@ def test_npy_of_one_layer_and_of_several(tmp_path: Path, dtype: VectorType) -> N
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_parquet_has_a_column_a_layer(tmp_path: Path, dtype: VectorType) -> None:
+def test_parquet_has_a_column_per_layer(tmp_path: Path, dtype: VectorType) -> None:
     path = write(tmp_path / "two.parquet", 2, dtype)
     expected = VECTORS.numpy().astype(dtype)
     table = pq.read_table(path)
@@ -79,13 +79,13 @@ def test_vectors_written_by_others(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(10), "embedding": rows}), tmp_path / "a.parquet")
     assert np.array_equal(read_vectors(tmp_path / "a.parquet"), np.array(rows))
     np.save(tmp_path / "a.npy", np.array(rows))
-    assert np.array_equal(read_vectors(tmp_path / "a.npy", width=4), np.array(rows))
+    assert np.array_equal(read_vectors(tmp_path / "a.npy"), np.array(rows))
 
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
-def test_nothing_half_written_is_left(tmp_path: Path, ending: str) -> None:
+def test_an_interruption_leaves_the_earlier_file(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a{ending}"
-    path.write_text("what was there")
+    path.write_text("earlier")
 
     def stop() -> Iterator[Embedded]:
         yield next(deal())
@@ -93,10 +93,10 @@ def test_nothing_half_written_is_left(tmp_path: Path, ending: str) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         write(path, chunks=stop())
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(path.name, "what was there")]
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(path.name, "earlier")]
 
 
-def test_what_a_type_cannot_hold(tmp_path: Path) -> None:
+def test_values_out_of_range_are_rejected(tmp_path: Path) -> None:
     large = VECTORS.clone()
     large[1, 6, 2] = 70_000
     with pytest.raises(MetaXLMError, match=r"^vector 7 has a value beyond float16's range; write"):
@@ -108,7 +108,7 @@ def test_what_a_type_cannot_hold(tmp_path: Path) -> None:
         write(tmp_path / "a.npy", 2, "float32", chunks=deal(large))
 
 
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"a.txt: vectors are written as .npy or .parquet; name"):
         write(tmp_path / "a.txt")
     (tmp_path / "file").touch()
@@ -148,10 +148,14 @@ NAN = np.array([[1.0, 2.0], [3.0, np.nan]])
         ("a.npy", np.ones(3), None, r"has the shape \(3,\); vectors are \[texts, numbers\], or"),
         ("a.npy", np.ones((0, 3)), None, "a.npy: (holds no vectors|.*not .npy)"),
         ("a.npy", NAN, None, "a.npy: vector 2 has a value that is not finite"),
-        ("a.npy", np.ones((2, 3, 4)), None, r"has several layers \(0, 1\); say which with --layer"),
+        (
+            "a.npy",
+            np.ones((2, 3, 4)),
+            None,
+            r"has several layers \(0, 1\); choose one with --layer",
+        ),
         ("a.npy", np.ones((2, 3, 4)), "2", "a.npy: has no layer 2, but 0, 1"),
         ("a.npy", np.ones((3, 4)), "2", "holds one layer only; leave the layer out"),
-        ("a.npy", np.ones((3, 5)), None, "vectors of 5 numbers, but 4 are needed; embed both"),
         ("a.npy", b"", None, "a.npy: .*not .npy"),
         ("a.npy", b"text", None, "a.npy: .*not .npy"),
         ("a.npy", cut_npy(), None, "a.npy: .*not .npy"),
@@ -160,25 +164,44 @@ NAN = np.array([[1.0, 2.0], [3.0, np.nan]])
         ("a.parquet", {"a": [[1.0], [1.0, 2.0]]}, None, "column a has gaps, or vectors of diff"),
         ("a.parquet", {"a": [[1.0], None]}, None, "column a has gaps"),
         ("a.parquet", {"a": [[1.0, None]]}, None, "column a has gaps"),
-        (
-            "a.parquet",
-            {"a": [[1.0]], "b": [[1.0]]},
-            None,
-            r"has several layers \(a, b\); say",
-        ),
+        ("a.parquet", {"a": [[1.0]], "b": [[1.0]]}, None, r"has several layers \(a, b\); choose"),
         ("a.parquet", {"layer_1": [[1.0]]}, "2", "a.parquet: has no layer 2, but 1"),
         ("a.parquet", {"layer_1": NAN.tolist()}, "1", "vector 2 has a value that is not finite"),
         ("a.csv", b"1,2", None, "a.csv: vectors are written as .npy or .parquet"),
     ],
 )
-def test_files_that_are_no_vectors(
+def test_damaged_and_other_files_are_rejected(
     tmp_path: Path, name: str, content: Any, layer: str | None, expected: str
 ) -> None:
     with pytest.raises(MetaXLMError, match=expected) as error:
-        read_vectors(save(tmp_path / name, content), layer, width=4 if "5" in expected else None)
+        read_vectors(save(tmp_path / name, content), layer)
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"a.npy: no such file"):
         read_vectors(tmp_path / "a.npy")
+
+
+def test_sentences_can_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    # Only the newline ends a line, not the other line ends of Unicode.
+    path.write_bytes("\ufeffone\u2028still one\r\ntwo\x0bstill two\nthree".encode())
+    with open_sentences(str(path)) as sentences:
+        assert len(sentences) == 3
+        assert list(sentences) == ["one\u2028still one", "two\x0bstill two", "three"]
+        assert list(sentences) == list(sentences)
+        assert sentences.place(3) == f"{path}:3"
+
+
+@pytest.mark.parametrize("later", ["one\ntwo\n", "one\ntwo\nthree\nfour\n"])
+def test_a_changed_file_is_an_error(tmp_path: Path, later: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    with open_sentences(str(path)) as sentences:
+        path.write_text(later, encoding="utf-8")
+        found = []
+        with pytest.raises(MetaXLMError, match=r"a.txt: changed while it was read; start again"):
+            for text in sentences:
+                found.append(text)
+        assert found == later.split()[:3]

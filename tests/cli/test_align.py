@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
-from metaxlm.cli.alignment_text import list_pair
+from metaxlm.cli.align import choose_style, color_pair, list_pair, print_pair
 from metaxlm.finetune.readers.parallel import AlignmentSet, read_word_alignment
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
-from metaxlm.probe.align_methods import AlignSettings
+from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words, measure_alignment
-from metaxlm.probe.layers import LayerChoice, every_layer
-from metaxlm.probe.link_files import format_links
-from metaxlm.probe.pair_files import PairFiles
+from metaxlm.probe.alignment_io import PairFiles, format_links
+from metaxlm.probe.pool import LayerChoice, every_layer
 from tests.commands import Command
 from tests.finetune.conftest import CPU
 from tests.finetune.readers.files import write
@@ -38,7 +38,7 @@ def sides(data: Path) -> list[str | Path]:
 
 @pytest.fixture(scope="session")
 def strong(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose layers link different words, unlike those with fresh weights."""
+    """A model whose layers link different words, unlike random initialization."""
     folder = tmp_path_factory.mktemp("strong") / "model"
     pretrained = load_pretrained(models / "one")
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_the_first_pairs_are_printed(
     for number in (1, 2):
         assert list_pair(number, *pairs[number - 1], links[number - 1]) in lines
     assert not any(line.startswith("3: ") for line in lines)
-    assert "2 of 8 pairs" in printed
+    assert "2 of 8 pairs; --show sets the number" in printed
 
 
 def test_links_are_written(
@@ -179,7 +179,7 @@ def test_the_page(
     assert "first 3 pairs of 8" in page
     assert str(strong) in page
     assert len({layer.links for layer in outcome.layers}) == 3
-    # The links of the written file are those of the asked layer.
+    # The written links are those of --layer.
     written = (metaxlm.folder / "links.txt").read_text().splitlines()
     assert written == [format_links(links) for links in outcome.layers[2].links]
     kinds = found["pairs"][0]["layers"][2]["kinds"]
@@ -201,8 +201,8 @@ PAIRS = "das Haus ||| the house\nja ||| yes\n"
         (("--input", "nowhere"), "nowhere: no such file"),
         (("--input", "pairs", "--output", "./pairs"), "pairs: is also an input"),
         (("--input", "pairs", "--gold", "far", "--output", "far"), "far: is also an input"),
-        (("--input", "pairs", "--gold", "far"), "far:2: link 0-1 lies outside the 1 and 1 words"),
-        (("--input", "pairs", "--gold", "broken"), "broken:1: 'das' is no link"),
+        (("--input", "pairs", "--gold", "far"), "far:2: link 0-1 is outside the 1 and 1 words"),
+        (("--input", "pairs", "--gold", "broken"), "broken:1: 'das' is not a link"),
         (("--input", "pairs", "--layer", "2"), "layer 2: the encoder has 1 layers"),
         (("--input", "pairs", "--layer", "all"), "several layers are for a table with --gold"),
         (("--input", "pairs", "--layer", "all", "--gold", "fit", "--show", "1"), "several layers"),
@@ -210,8 +210,8 @@ PAIRS = "das Haus ||| the house\nja ||| yes\n"
         (("--input", "pairs", "--words", "last"), "words is 'last'; known: any, first, mean"),
         (("--input", "pairs", "--set", "passes"), "--set passes: write NAME=VALUE; names: iter"),
         (("--input", "pairs", "--set", "x=1"), "--set x=1: write NAME=VALUE; names: iterations,"),
-        (("--input", "pairs", "--set", "passes=1.5"), "--set passes=1.5: '1.5' is no whole number"),
-        (("--input", "pairs", "--set", "alpha=a"), "--set alpha=a: 'a' is no number"),
+        (("--input", "pairs", "--set", "passes=1.5"), "passes=1.5: '1.5' is not a whole number"),
+        (("--input", "pairs", "--set", "alpha=a"), "--set alpha=a: 'a' is not a number"),
     ],
 )  # fmt: skip
 def test_mistakes(
@@ -230,12 +230,12 @@ def test_mistakes(
     assert (metaxlm.folder / "pairs").read_text() == PAIRS
 
 
-def test_a_model_that_is_not_there(metaxlm: Command, tmp_path: Path) -> None:
+def test_missing_model(metaxlm: Command, tmp_path: Path) -> None:
     write(tmp_path / "pairs", PAIRS)
     assert "nowhere" in metaxlm.complaint("align", "--model", "./nowhere", "--input", "pairs")
 
 
-def test_pairs_of_a_file_keep_their_order(
+def test_links_keep_the_order_of_the_pairs(
     metaxlm: Command, strong: Path, data: Path, sides: list[str], model: AnyEncoder
 ) -> None:
     lines = [
@@ -251,3 +251,67 @@ def test_pairs_of_a_file_keep_their_order(
     )
     assert forward == backward[::-1]
     assert len(set(forward)) > 1
+
+
+SOURCE = ("the", "old", "house")
+TARGET = ("الدار", "GPU", "القديمة")
+LINKS = frozenset({(0, 0), (2, 0), (1, 2)})
+
+
+def print_to(console: Console) -> str:
+    print_pair(console, 7, SOURCE, TARGET, LINKS)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_colors_on_a_terminal() -> None:
+    printed = print_to(
+        Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
+    )
+    cyan, magenta = "\x1b[36m", "\x1b[35m"
+    assert printed == (
+        f"7 {cyan}the\x1b[0m {magenta}old\x1b[0m {cyan}house\x1b[0m\n"
+        f"  \u2067{cyan}الدار\x1b[0m \x1b[2mGPU\x1b[0m {magenta}القديمة\x1b[0m\u2069\n"
+    )
+
+
+PLAIN = "7: the–\u2067الدار\u2069 old–\u2067القديمة\u2069 house–\u2067الدار\u2069\n"
+
+
+def test_a_list_without_colors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert print_to(Console(file=io.StringIO(), width=20)) == PLAIN
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+    assert print_to(terminal) == PLAIN
+    monkeypatch.delenv("NO_COLOR")
+    dumb = Console(file=io.StringIO(), force_terminal=True, color_system=None)
+    assert print_to(dumb) == PLAIN
+    assert list_pair(3, SOURCE, TARGET, frozenset()) == "3: no links"
+
+
+def test_lines_break_by_cells() -> None:
+    links = frozenset({(0, 0)})
+    lines = color_pair(1, ("我喜欢", "小房子", "河"), ("house", "of", "mine", "x"), links, 15)
+    # Two cells a Chinese character: 6 + 1 + 6 fit into 13, the next word does not.
+    assert [line.plain for line in lines] == ["1 我喜欢 小房子", "  河", "  house of mine", "  x"]
+    assert all(line.cell_len <= 15 for line in lines)
+    narrow = color_pair(10, ("wonderful",), ("x",), links, 6)
+    assert [line.plain for line in narrow] == ["10 wonderful", "   x"]
+
+
+def test_every_line_of_a_right_to_left_sentence_has_its_marks() -> None:
+    # The second line has more Latin letters, but is part of a Hebrew sentence.
+    words = ("קניתי", "חדש", "מעולה", "Aviv", "GPU", "ו")
+    lines = color_pair(1, ("x",), words, frozenset(), 18)
+    assert [line.plain for line in lines] == [
+        "1 x",
+        "  \u2067קניתי חדש מעולה\u2069",
+        "  \u2067Aviv GPU ו\u2069",
+    ]
+
+
+def test_eighteen_styles_differ() -> None:
+    styles = [choose_style(group) for group in range(18)]
+    assert len(set(styles)) == 18
+    assert choose_style(18) == styles[0]
+    assert choose_style(None) not in styles

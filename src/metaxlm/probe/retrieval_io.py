@@ -1,0 +1,457 @@
+"""Files of retrieval and mining: sentences, vectors and gold pairs.
+
+Sentences are lines of text, checked in a first pass so that errors show before any computation, and
+then streamed. Vectors are `.npy` files of the shape [N, D], or [Y, N, D] for several choices of
+layers, or `.parquet` files with the columns `line`, `text` and a list of D numbers per choice such
+as `layer_8`. Files may be larger than memory, and outputs appear only when complete.
+Shapes: N texts, D hidden, C texts of a chunk, Y choices of layers.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from metaxlm.data.readers.parquet import check_table, open_parquet, reading_parquet
+from metaxlm.errors import MetaXLMError, naming
+from metaxlm.files import STANDARD, atomic_file, get_standard_input
+from metaxlm.finetune.readers.lines import open_input, read_lines
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.embedding import Embedded, embed_texts
+from metaxlm.probe.nearest import Vectors
+from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
+from metaxlm.reading import open_file, reading
+
+VectorType = Literal["float16", "float32"]
+Array = npt.NDArray[Any]
+
+ENDINGS = (".npy", ".parquet")
+_PREFIX = "layer_"
+_ROWS_CHECKED = 65_536
+
+
+@dataclass(frozen=True)
+class SentenceFile:
+    """Checked lines that can be read repeatedly."""
+
+    name: str  # the name in messages
+    path: Path
+    num_texts: int
+
+    def __len__(self) -> int:
+        return self.num_texts
+
+    def __iter__(self) -> Iterator[str]:
+        count = 0
+        for count, text in _read_lines(self.name, self.path):
+            if count > self.num_texts:
+                break
+            yield text
+        if count != self.num_texts:
+            raise MetaXLMError(f"{self.name}: changed while it was read; start again")
+
+    def place(self, number: int) -> str:
+        """Return the file and line of a text, counted from 1."""
+        return f"{self.name}:{number}"
+
+
+def _read_lines(name: str, path: Path) -> Iterator[tuple[int, str]]:
+    with open_input(str(path)) as lines:
+        lines.name = name
+        yield from lines
+
+
+@contextmanager
+def open_sentences(source: str) -> Iterator[SentenceFile]:
+    """Check a file, or the standard input for `-`, which is copied to a temporary file."""
+    if source != STANDARD:
+        yield _check_sentences(source, Path(source))
+        return
+    with tempfile.NamedTemporaryFile(prefix="metaxlm-") as kept:
+        with naming(kept.name), reading("standard input"):
+            shutil.copyfileobj(get_standard_input(), kept)
+            kept.flush()
+        yield _check_sentences("standard input", Path(kept.name))
+
+
+def _check_sentences(name: str, path: Path) -> SentenceFile:
+    number, empty = 0, []
+    for number, text in _read_lines(name, path):
+        if not text.strip():
+            empty.append(number)
+    if number == 0:
+        raise MetaXLMError(f"{name}:1: no text in it")
+    if empty:
+        others = f" (as are {len(empty) - 1:,} more)" if len(empty) > 1 else ""
+        raise MetaXLMError(
+            f"{name}:{empty[0]}: the line is empty{others}; a vector needs a text, remove it"
+        )
+    return SentenceFile(name, path, number)
+
+
+def check_ending(path: Path) -> None:
+    """Raise an error for a file name whose ending is not that of a vector file."""
+    if path.suffix not in ENDINGS:
+        raise MetaXLMError(f"{path}: vectors are written as {' or '.join(ENDINGS)}; name it so")
+
+
+def write_vectors(
+    path: Path,
+    chunks: Iterable[Embedded],
+    *,
+    num_texts: int,
+    width: int,
+    layers: Sequence[LayerChoice],
+    dtype: VectorType = "float16",
+) -> None:
+    """Write the vectors of `num_texts` texts in order; an interruption leaves no file."""
+    check_ending(path)
+    assert num_texts > 0, "numpy cannot map an empty file"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        needed_bytes = len(layers) * num_texts * width * np.dtype(dtype).itemsize
+        free_bytes = shutil.disk_usage(path.parent).free
+        if needed_bytes > free_bytes:
+            raise MetaXLMError(
+                f"{path.parent}: the vectors need {needed_bytes / 1e6:,.1f} MB, but only "
+                f"{free_bytes / 1e6:,.1f} MB are free; choose fewer layers, float16 or another "
+                "--output"
+            )
+        with atomic_file(path) as temporary:
+            if path.suffix == ".npy":
+                shape = (len(layers), num_texts, width)[len(layers) == 1 :]
+                done = _write_npy(temporary, _convert(chunks, dtype), shape, dtype)
+            else:
+                done = _write_parquet(temporary, _convert(chunks, dtype), width, layers, dtype)
+            assert done == num_texts, f"{done} vectors of {num_texts} texts"
+    except OSError as error:
+        raise MetaXLMError(
+            f"{path}: cannot be written ({error.strerror or error}); choose another --output"
+        ) from error
+
+
+def _convert(chunks: Iterable[Embedded], dtype: VectorType) -> Iterator[tuple[list[str], Array]]:
+    """Yield texts and vectors in the type of the file; raise an error for values out of range."""
+    done = 0
+    for texts, vectors_YCD in chunks:
+        with np.errstate(over="ignore"):  # reported below with the line
+            array_YCD = vectors_YCD.numpy().astype(dtype)
+        finite_C = np.isfinite(array_YCD).all(axis=(0, 2))
+        if not finite_C.all():
+            number = done + int(np.argmin(finite_C)) + 1
+            reason = (
+                f"a value beyond {dtype}'s range; write float32 instead"
+                if vectors_YCD[:, number - done - 1].isfinite().all()
+                else "a value that is not finite; the model is damaged"
+            )
+            raise MetaXLMError(f"vector {number:,} has {reason}")
+        yield texts, array_YCD
+        done += len(texts)
+
+
+def _write_npy(
+    path: Path,
+    chunks: Iterable[tuple[list[str], Array]],
+    shape: tuple[int, ...],
+    dtype: VectorType,
+) -> int:
+    num_texts, width = shape[-2:]
+    vector_bytes = width * np.dtype(dtype).itemsize
+    done = 0
+    with path.open("wb") as file:
+        header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        first = file.tell()
+        for texts, array_YCD in chunks:
+            for index, array_CD in enumerate(array_YCD):
+                file.seek(first + (index * num_texts + done) * vector_bytes)
+                file.write(array_CD.tobytes())
+            done += len(texts)
+    return done
+
+
+def _write_parquet(
+    path: Path,
+    chunks: Iterable[tuple[list[str], Array]],
+    width: int,
+    layers: Sequence[LayerChoice],
+    dtype: VectorType,
+) -> int:
+    vector = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), width)
+    fields = [pa.field("line", pa.int64()), pa.field("text", pa.string())]
+    schema = pa.schema(fields + [pa.field(f"{_PREFIX}{choice}", vector) for choice in layers])
+    done = 0
+    # Vectors hardly compress; texts do.
+    columns = {"compression": {"text": "zstd"}, "use_dictionary": False}
+    with pq.ParquetWriter(path, schema, **columns) as writer:
+        for texts, array_YCD in chunks:
+            lines = pa.array(range(done + 1, done + len(texts) + 1), pa.int64())
+            lists = [
+                pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), width)
+                for rows in array_YCD
+            ]
+            writer.write_table(pa.table([lines, pa.array(texts), *lists], schema))
+            done += len(texts)
+    return done
+
+
+def read_vectors(path: Path, layer: str | None = None) -> Array:
+    """Return the vectors of a file, [N, D]; a `.npy` file is memory-mapped.
+
+    `layer` selects one of several: `8` is the column `layer_8`, or the ninth table of a `.npy`
+    file.
+    """
+    check_ending(path)
+    vectors_ND = _read_npy(path, layer) if path.suffix == ".npy" else _read_parquet(path, layer)
+    if vectors_ND.size == 0:
+        raise MetaXLMError(f"{path}: holds no vectors")
+    if not np.issubdtype(vectors_ND.dtype, np.floating):
+        raise MetaXLMError(f"{path}: holds {vectors_ND.dtype}, but vectors are float16 or float32")
+    for start in range(0, len(vectors_ND), _ROWS_CHECKED):
+        finite_C = np.isfinite(vectors_ND[start : start + _ROWS_CHECKED]).all(axis=1)
+        if not finite_C.all():
+            number = start + int(np.argmin(finite_C)) + 1
+            raise MetaXLMError(f"{path}: vector {number:,} has a value that is not finite")
+    return vectors_ND
+
+
+def _open_npy(path: Path) -> Array:
+    open_file(path).close()  # raises an error for a missing file or a folder
+    # The header is a Python literal, which fails in many ways.
+    kinds = (ValueError, TypeError, KeyError, OverflowError, SyntaxError, MemoryError, TokenError)
+    with reading(path, *kinds, fix="damaged or not .npy: write it again"):
+        return np.lib.format.open_memmap(path, mode="r")
+
+
+def _read_npy(path: Path, layer: str | None) -> Array:
+    found = _open_npy(path)
+    if found.ndim == 3:
+        found = found[int(_choose(path, layer, [str(number) for number in range(len(found))]))]
+    elif layer is not None and found.ndim == 2:
+        raise MetaXLMError(f"{path}: holds one layer only; leave the layer out")
+    if found.ndim != 2:
+        raise MetaXLMError(
+            f"{path}: has the shape {found.shape}; vectors are [texts, numbers], or [layers, "
+            "texts, numbers]"
+        )
+    return found
+
+
+def _read_parquet(path: Path, layer: str | None) -> Array:
+    with reading_parquet(path), open_parquet(path) as file:
+        schema = file.schema_arrow
+        columns = [field.name for field in schema if _is_vector(field.type)]
+        if not columns:
+            raise MetaXLMError(
+                f"{path}: none of its columns ({', '.join(schema.names)}) holds lists of floats"
+            )
+        wanted = columns[0]
+        if layer is not None or len(columns) > 1:
+            names = {name.removeprefix(_PREFIX): name for name in columns}
+            wanted = names[_choose(path, layer, list(names))]
+        check_table(path, file, [wanted])
+        column = file.read([wanted], use_threads=False).column(0).combine_chunks()
+        column.validate(full=True)
+    numbers, lengths = column.flatten(), column.value_lengths().unique()
+    # A missing vector has no length, which is one more distinct length.
+    if numbers.null_count or len(lengths) > 1:
+        raise MetaXLMError(f"{path}: column {wanted} has gaps, or vectors of different lengths")
+    width = lengths[0].as_py() if len(lengths) else 0
+    return np.asarray(numbers.to_numpy()).reshape(len(column), width)
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)
+    return bool(is_list and pa.types.is_floating(kind.value_type))
+
+
+def _choose(path: Path, wanted: str | None, known: Sequence[str]) -> str:
+    if wanted in known:
+        return str(wanted)
+    several = ", ".join(known[:20])
+    if wanted is None:
+        raise MetaXLMError(f"{path}: has several layers ({several}); choose one with --layer")
+    raise MetaXLMError(f"{path}: has no layer {wanted}, but {several}")
+
+
+@dataclass
+class EmbeddingIndex:
+    """One side of a search: its lines if it is a text, and its vectors."""
+
+    name: str
+    texts: list[str] = field(default_factory=list)  # empty for a vector file
+    ids: list[str] = field(default_factory=list)  # names of the lines; empty if lines are counted
+    layers: tuple[str, ...] = ()
+    vectors: list[Vectors] = field(default_factory=list)  # one table for each layer
+
+    def __len__(self) -> int:
+        return len(self.vectors[0]) if self.vectors else len(self.texts)
+
+    def describe(self, row: int) -> str:
+        """Return the text of a row, or its number (from 1) in a vector file."""
+        return self.texts[row].replace("\t", " ") if self.texts else str(row + 1)
+
+
+Sides = tuple[EmbeddingIndex, EmbeddingIndex]
+GoldPairs = list[tuple[int, int]]
+
+
+def load_indexes(
+    sources: tuple[str, str],
+    layer: str | None,
+    open_model: Callable[[], AnyEncoder] | None = None,
+    device: torch.device | None = None,
+    *,
+    specials: bool = True,
+    batch_tokens: int = 16_384,
+    has_ids: bool = False,
+    is_parallel: bool = False,
+    takes_several: bool = False,
+    gold: Path | None = None,
+) -> tuple[Sides, GoldPairs]:
+    """Read two texts or vector files and gold pairs, and embed the texts.
+
+    All files are checked before the model is opened. `takes_several` allows several layers, and
+    makes all layers the default.
+    """
+    sides = first, second = _open_index(sources[0], has_ids), _open_index(sources[1], has_ids)
+    texts = [side for side in sides if side.texts]
+    if texts and open_model is None:
+        raise MetaXLMError(f"{texts[0].name}: a text needs --model to become vectors")
+    for side in sides:
+        if not side.texts:
+            path = Path(side.name)
+            names = _name_layers(path, layer, bool(texts), takes_several)
+            _check_several(layer, len(names), takes_several)
+            side.vectors = [read_vectors(path, name) for name in names]
+            side.layers = tuple(name or "-" for name in names)
+    if is_parallel and len(first) != len(second):
+        raise MetaXLMError(
+            f"{first.name}:{len(first)}: has {len(first):,} lines, {second.name} has "
+            f"{len(second):,}; parallel files need equally many"
+        )
+    pairs = [] if gold is None else read_gold_pairs(gold, sides)
+    if not texts or open_model is None:
+        return sides, pairs
+    model = open_model()
+    depth = model.encoder.config.num_layers
+    if layer is None and not takes_several:
+        layers: tuple[LayerChoice, ...] = default_layer(depth)
+    else:
+        layers = parse_layers(layer or "all", depth)
+    _check_several(layer, len(layers), takes_several)
+    for side in texts:
+        side.layers = tuple(str(choice) for choice in layers)
+        vectors_YND = embed_texts(
+            model,
+            side.texts,
+            device,
+            layers=layers,
+            specials=specials,
+            batch_tokens=batch_tokens,
+            title=f"embed {Path(side.name).name}",
+            place=f"{side.name}:{{}}".format,
+            needs_tokens=True,
+        )
+        side.vectors = list(vectors_YND)
+    if len(first.vectors) != len(second.vectors):
+        raise MetaXLMError(
+            f"{first.name} has {len(first.vectors)} layers and {second.name} "
+            f"{len(second.vectors)}; choose with --layer"
+        )
+    return sides, pairs
+
+
+def _open_index(source: str, has_ids: bool) -> EmbeddingIndex:
+    if source != STANDARD and Path(source).suffix in ENDINGS:
+        if has_ids:
+            raise MetaXLMError(f"{source}: vectors have no ids; leave out --ids, or give the text")
+        return EmbeddingIndex(source)
+    with open_sentences(source) as sentences:
+        side = EmbeddingIndex(sentences.name, list(sentences))
+    if not has_ids:
+        return side
+    known: set[str] = set()
+    for row, line in enumerate(side.texts):
+        code, _, side.texts[row] = line.partition("\t")
+        if not code or not side.texts[row].strip():
+            raise MetaXLMError(f"{side.name}:{row + 1}: with --ids a line is id TAB text")
+        if code in known:
+            raise MetaXLMError(f"{side.name}:{row + 1}: the id {code!r} is there twice")
+        known.add(code)
+        side.ids.append(code)
+    return side
+
+
+def _name_layers(
+    path: Path, layer: str | None, has_text: bool, takes_several: bool
+) -> list[str | None]:
+    """Return the layers to read from a vector file; None is its only one."""
+    num_tables = 0
+    if path.suffix == ".npy" and path.is_file() and (found := _open_npy(path)).ndim == 3:
+        num_tables = len(found)
+    if num_tables == 0 and has_text and path.suffix == ".npy":
+        return [None]  # the option is for the text on the other side
+    if layer is None and takes_several and num_tables:
+        layer = "all"
+    if layer != "all":
+        return [None] if layer is None else [part.strip() for part in layer.split(",")]
+    if not num_tables:
+        raise MetaXLMError(f"{path}: the file does not list its layers; name them")
+    return [str(number) for number in range(num_tables)]
+
+
+def _check_several(layer: str | None, count: int, takes_several: bool) -> None:
+    if count > 1 and not takes_several:
+        raise MetaXLMError(
+            f"--layer {layer}: several layers are for retrieve --parallel without --output; name "
+            f"one"
+        )
+
+
+def read_gold_pairs(path: Path, sides: Sides) -> GoldPairs:
+    """Read lines `source TAB target` of line numbers or ids; return rows counted from 0."""
+    rows = [{code: row for row, code in enumerate(side.ids)} for side in sides]
+    gold = []
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise MetaXLMError(
+                f"{path}:{number}: {len(fields)} fields; write the source's and the target's line "
+                f"with a tab between them"
+            )
+        source, target = (
+            _find_row(text.strip(), side, numbers, f"{path}:{number}")
+            for text, side, numbers in zip(fields, sides, rows, strict=True)
+        )
+        gold.append((source, target))
+    return gold
+
+
+def _find_row(text: str, side: EmbeddingIndex, rows: dict[str, int], where: str) -> int:
+    if rows:
+        if text not in rows:
+            raise MetaXLMError(f"{where}: {side.name} has no id {text!r}")
+        return rows[text]
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise MetaXLMError(
+            f"{where}: {text!r} is not a line number; if the lines begin with ids, add --ids"
+        )
+    if not 1 <= int(text) <= len(side):
+        raise MetaXLMError(
+            f"{where}: line {text} is out of range, {side.name} has {len(side):,} lines"
+        )
+    return int(text) - 1

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import ot
+import pytest
+import torch
+from torch import Tensor
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.probe.aligners import AlignSettings, Masks, balance, link_units, solve_plan
+
+Matrix = list[list[float]]
+Links = set[tuple[int, int]]
+SIZES = [(1, 1), (1, 5), (4, 1), (3, 7), (9, 4), (6, 6), (2, 8)]
+
+
+def multiply(source: Matrix, target: Matrix) -> Matrix:
+    return [[sum(a * b for a, b in zip(x, y, strict=True)) for y in target] for x in source]
+
+
+def find_cosines(source: Matrix, target: Matrix, distortion: float = 0.0) -> Matrix:
+    """Similarities as SimAlign defines them, one number at a time."""
+    table = [
+        [(p / math.hypot(*x) / math.hypot(*y) + 1) / 2 for p, y in zip(row, target, strict=True)]
+        for row, x in zip(multiply(source, target), source, strict=True)
+    ]
+    if len(source) < 2 or len(target) < 2:
+        return table
+    for i, row in enumerate(table):
+        for j in range(len(row)):
+            apart = i / (len(source) - 1) - j / (len(target) - 1)
+            row[j] *= 1 - distortion * apart**2
+    return table
+
+
+def find_mutual(by_row: Matrix, by_column: Matrix) -> Links:
+    rows, columns = range(len(by_row)), range(len(by_row[0]))
+    best_column = [max(columns, key=lambda j: by_row[i][j]) for i in rows]
+    best_row = [max(rows, key=lambda i: by_column[i][j]) for j in columns]
+    return {(i, best_column[i]) for i in rows if best_row[best_column[i]] == i}
+
+
+def align_step_by_step(source: Matrix, target: Matrix) -> Links:
+    """The aligner of XLM-Align as its paper describes it, one pair and one number at a time."""
+    plan = [[value if value > 0 else 1e-6 for value in row] for row in multiply(source, target)]
+    rows, columns = range(len(source)), range(len(target))
+    column_plan = plan
+    for _ in range(2):
+        column_sums = [sum(plan[i][j] for i in rows) for j in columns]
+        column_plan = [[plan[i][j] / column_sums[j] for j in columns] for i in rows]
+        row_sums = [sum(column_plan[i]) for i in rows]
+        plan = [[column_plan[i][j] / row_sums[i] for j in columns] for i in rows]
+    return find_mutual(plan, column_plan)
+
+
+def repeat_mutual(table: Matrix, alpha: float, passes: int) -> Links:
+    """SimAlign's itermax as its paper and code describe it."""
+    links = find_mutual(table, table)
+    if min(len(table), len(table[0])) <= 2:
+        return links
+    for _ in range(passes - 1):
+        taken_rows, taken_columns = {i for i, _ in links}, {j for _, j in links}
+        if len(taken_rows) == len(table) or len(taken_columns) == len(table[0]):
+            break
+        damped = [list(row) for row in table]
+        for i, row in enumerate(damped):
+            for j in range(len(row)):
+                num_free = (i not in taken_rows) + (j not in taken_columns)
+                row[j] *= (0.0, min(1.0, alpha), min(1.0, 2 * alpha))[num_free]
+        new = {
+            (i, j)
+            for i, j in find_mutual(damped, damped)
+            if i not in taken_rows or j not in taken_columns
+        }
+        if not new:
+            break
+        links |= new
+    return links
+
+
+def match_by_force(table: Matrix) -> Links:
+    """The best of all matchings of the shorter side."""
+    if len(table) > len(table[0]):
+        turned = [list(column) for column in zip(*table, strict=True)]
+        return {(i, j) for j, i in match_by_force(turned)}
+    ways = itertools.permutations(range(len(table[0])), len(table))
+    best = max(ways, key=lambda way: sum(table[i][j] for i, j in enumerate(way)))
+    return set(enumerate(best))
+
+
+def link_probable(source: Matrix, target: Matrix, threshold: float) -> Links:
+    """awesome-align: softmax of the dot products in both directions."""
+    products = multiply(source, target)
+    row_sums = [sum(map(math.exp, row)) for row in products]
+    column_sums = [sum(map(math.exp, column)) for column in zip(*products, strict=True)]
+    return {
+        (i, j)
+        for i, row in enumerate(products)
+        for j, product in enumerate(row)
+        if min(math.exp(product) / row_sums[i], math.exp(product) / column_sums[j]) > threshold
+    }
+
+
+def solve_by_pot(source: Tensor, target: Tensor) -> np.ndarray:
+    a, b = (x.double().numpy() for x in (source, target))
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+    masses = np.full(len(a), 1 / len(a)), np.full(len(b), 1 / len(b))
+    return np.asarray(ot.sinkhorn(*masses, 1 - a @ b.T, 0.1, "sinkhorn_log", 9_999, 1e-12))
+
+
+def link_one(source: Tensor, target: Tensor, settings: AlignSettings) -> Links:
+    if settings.method == "sinkhorn":
+        plan = solve_by_pot(source, target)
+        # Two units exchange at most the mass of the lighter one.
+        least = settings.share / max(plan.shape)
+        mutual = find_mutual(plan.tolist(), plan.tolist())
+        return {(i, j) for i, j in mutual if plan[i, j] >= least}
+    rows, columns = source.tolist(), target.tolist()
+    if settings.method == "transport":
+        return align_step_by_step(rows, columns)
+    if settings.method == "softmax":
+        return link_probable(rows, columns, settings.threshold)
+    table = find_cosines(rows, columns, settings.distortion)
+    if settings.method == "argmax":
+        return find_mutual(table, table)
+    if settings.method == "itermax":
+        return repeat_mutual(table, settings.alpha, settings.passes)
+    return match_by_force(table)
+
+
+def mask_sizes(sizes: list[tuple[int, int]]) -> Masks:
+    lengths = [torch.tensor(side) for side in zip(*sizes, strict=True)]
+    return Masks(*(torch.arange(int(n.max())) < n[:, None] for n in lengths))
+
+
+CASES = [
+    AlignSettings(),
+    AlignSettings(method="sinkhorn", tolerance=1e-9),
+    AlignSettings(method="sinkhorn", tolerance=1e-9, share=0.9),
+    AlignSettings(method="argmax"),
+    AlignSettings(method="argmax", distortion=0.5),
+    AlignSettings(method="itermax"),
+    AlignSettings(method="itermax", passes=4),
+    AlignSettings(method="itermax", passes=3, alpha=0.45),
+    AlignSettings(method="itermax", alpha=0.0),
+    AlignSettings(method="match"),
+    AlignSettings(method="match", distortion=1.0),
+    AlignSettings(method="softmax"),
+    AlignSettings(method="softmax", threshold=0.3),
+]
+
+
+@pytest.mark.parametrize("settings", CASES, ids=str)
+def test_batched_equals_the_definition_of_each_aligner(settings: AlignSettings) -> None:
+    draw = random.Random(7)
+    generator = torch.Generator().manual_seed(7)
+    most = 5 if settings.method == "match" else 11
+    # A plan with one unit on a side leaves no choice: a test of its own covers that.
+    least = 2 if settings.method == "sinkhorn" else 1
+    num_wanted = {"transport": 1_000, "sinkhorn": 60}.get(settings.method, 200)
+    num_cases = num_links = 0
+    while num_cases < num_wanted:
+        count = draw.randint(1, 9)
+        sizes = [(draw.randint(least, most), draw.randint(least, most)) for _ in range(count)]
+        num_cases += len(sizes)
+        shift = draw.choice([0.0, 0.3, 1.0]) if settings.method == "transport" else 0.0
+        # Padding is filled with large numbers, which must not matter.
+        source, target = (torch.full((count, max(n), 5), 9.0) for n in zip(*sizes, strict=True))
+        for k, (s, t) in enumerate(sizes):
+            source[k, :s] = torch.randn(s, 5, generator=generator) + shift
+            target[k, :t] = torch.randn(t, 5, generator=generator) + shift
+        decision = link_units(source, target, mask_sizes(sizes), settings)
+        for k, (s, t) in enumerate(sizes):
+            expected = link_one(source[k, :s], target[k, :t], settings)
+            assert {tuple(link) for link in decision.linked_BST[k].nonzero().tolist()} == expected
+            num_links += len(expected)
+            weights = decision.weigh()[k, :s, :t]
+            assert (weights >= 0).all()
+            assert (weights <= 1 + 1e-6).all()
+            if settings.method == "sinkhorn":
+                plan = solve_by_pot(source[k, :s], target[k, :t])
+                np.testing.assert_allclose(weights, plan * max(s, t), atol=1e-5)
+    assert num_links > (0.2 if settings.share else 1) * num_cases
+
+
+def test_all_products_negative() -> None:
+    masks = mask_sizes([(2, 2)])
+    decision = link_units(torch.ones(1, 2, 3), -torch.ones(1, 2, 3), masks, AlignSettings())
+    assert decision.linked_BST.nonzero().tolist() == [[0, 0, 0]]
+
+
+def test_more_iterations_change_the_plan_and_the_links() -> None:
+    draw = torch.Generator().manual_seed(1)
+    source, target = (torch.randn(40, 6, 4, generator=draw) for _ in range(2))
+    masks = mask_sizes([(6, 6)] * 40)
+    two, twenty = (link_units(source, target, masks, AlignSettings(iterations=n)) for n in (2, 20))
+    assert not torch.equal(two.linked_BST, twenty.linked_BST)
+    # Rows sum to 1 after the last step, columns only after many.
+    assert (twenty.forward_BST.sum(dim=2) - 1).abs().max() < 1e-9
+    errors = [(d.forward_BST.sum(dim=1) - 1).abs().mean() for d in (two, twenty)]
+    assert errors[1] < 0.5 * errors[0]
+    assert torch.equal(two.weigh(), torch.minimum(two.forward_BST, two.backward_BST))
+
+
+def test_balance_normalizes_columns_then_rows() -> None:
+    mass = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0)) + 0.1
+    by_column, by_row = balance(mass, 1)
+    torch.testing.assert_close(by_column, mass / mass.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(by_row.sum(dim=2), torch.ones(2, 3))
+    second_column, _ = balance(mass, 2)
+    torch.testing.assert_close(second_column, by_row / by_row.sum(dim=1, keepdim=True))
+    mass[0, 2] = mass[0, :, 2] = 0.0  # padding
+    for plan in balance(mass, 2):
+        assert plan.isfinite().all()
+        assert plan[0, 2].abs().sum() == plan[0, :, 2].abs().sum() == 0
+
+
+def draw_costs(sizes: list[tuple[int, int]]) -> Tensor:
+    """Costs between 0 and 2 as of cosines; padding holds values that must not matter."""
+    generator = torch.Generator().manual_seed(0)
+    height, width = (max(side) for side in zip(*sizes, strict=True))
+    costs = torch.full((len(sizes), height, width), -9.0, dtype=torch.float64)
+    for k, (s, t) in enumerate(sizes):
+        costs[k, :s, :t] = 2 * torch.rand(s, t, generator=generator, dtype=torch.float64)
+    return costs
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1, 0.05])
+def test_plan_equals_pot(temperature: float) -> None:
+    costs = draw_costs(SIZES)
+    plans = solve_plan(costs, mask_sizes(SIZES), temperature, 1e-9, 5_000)
+    for k, (s, t) in enumerate(SIZES):
+        masses, table = (np.full(s, 1 / s), np.full(t, 1 / t)), costs[k, :s, :t].numpy()
+        options = {"method": "sinkhorn_log", "numItermax": 5_000, "stopThr": 1e-10}
+        expected = ot.sinkhorn(*masses, table, temperature, **options)
+        np.testing.assert_allclose(plans[k, :s, :t].numpy(), expected, atol=1e-6, rtol=0)
+        assert plans[k].sum() == pytest.approx(1.0)
+        assert plans[k, s:].abs().sum() == plans[k, :, t:].abs().sum() == 0
+
+
+def test_plan_of_a_pair_does_not_depend_on_the_batch() -> None:
+    """Bit by bit: a finished pair does not change while harder ones continue."""
+    draw = random.Random(0)
+    sizes = [(draw.randint(1, 9), draw.randint(1, 9)) for _ in range(60)]
+    costs, masks = draw_costs(sizes), mask_sizes(sizes)
+    together = solve_plan(costs, masks, 0.05, 1e-8, 500)
+    for k in range(len(sizes)):
+        own = Masks(masks.source_BS[k : k + 1], masks.target_BT[k : k + 1])
+        assert torch.equal(together[k], solve_plan(costs[k : k + 1], own, 0.05, 1e-8, 500)[0])
+
+
+def test_plan_stops_at_the_tolerance_or_the_iterations() -> None:
+    costs, masks = draw_costs([(6, 6)]), mask_sizes([(6, 6)])
+
+    def column_error(tolerance: float, iterations: int) -> float:
+        plan = solve_plan(costs, masks, 0.1, tolerance, iterations)
+        assert (plan.sum(dim=2) - 1 / 6).abs().max() < 1e-12
+        return float((plan.sum(dim=1) - 1 / 6).abs().max())
+
+    assert 1e-9 < column_error(1e-4, 10_000) <= 1e-4
+    assert column_error(1e-12, 10_000) <= 1e-12
+    assert column_error(1e-12, 3) > 1e-3
+
+
+def test_sinkhorn_links_the_cheapest_if_a_side_has_one_unit() -> None:
+    """All shares are equal there, and rounding must not decide."""
+    draw = torch.Generator().manual_seed(0)
+    source, target = (torch.randn(50, n, 8, generator=draw) for n in (1, 6))
+    decision = link_units(source, target, mask_sizes([(1, 6)] * 50), AlignSettings("sinkhorn"))
+    cosines = torch.cosine_similarity(source, target, dim=2)
+    expected = [[k, 0, int(cosines[k].argmax())] for k in range(50)]
+    assert decision.linked_BST.nonzero().tolist() == expected
+
+
+def test_passes_of_itermax_add_links() -> None:
+    generator = torch.Generator().manual_seed(0)
+    source, target = (torch.randn(30, 9, 5, generator=generator) for _ in range(2))
+    masks = mask_sizes([(9, 9)] * 30)
+    settings = [AlignSettings("argmax"), *(AlignSettings("itermax", passes=n) for n in (1, 2, 3))]
+    argmax, *counts = (
+        int(link_units(source, target, masks, one).linked_BST.sum()) for one in settings
+    )
+    assert argmax == counts[0] < counts[1] < counts[2]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"method": "eflomal"}, "method is 'eflomal'; known: transport, sinkhorn, argmax"),
+        ({"encoding": "both"}, "encoding is 'both'; known: joint, separate"),
+        ({"words": "last"}, "words is 'last'; known: any, first, mean"),
+        ({"iterations": 0}, "iterations is 0; use 1 or more"),
+        ({"passes": 0}, "passes is 0"),
+        ({"temperature": 0.0}, "temperature is 0.0; use a positive number"),
+        ({"temperature": float("inf")}, "temperature is inf"),
+        ({"tolerance": float("nan")}, "tolerance is nan"),
+        ({"threshold": 1.5}, "threshold is 1.5; use 0 to 1"),
+        ({"distortion": -0.1}, "distortion is -0.1; use 0 to 1"),
+    ],
+)
+def test_bad_settings(values: dict[str, object], message: str) -> None:
+    with pytest.raises(MetaXLMError, match=message):
+        AlignSettings(**values)  # type: ignore[arg-type]

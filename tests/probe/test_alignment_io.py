@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.readers.parallel import read_word_alignment
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe import alignment_io
+from metaxlm.probe.aligners import AlignSettings
+from metaxlm.probe.alignment import align_words
+from metaxlm.probe.alignment_io import (
+    LinkFormat,
+    PairFiles,
+    SentencePair,
+    align_file,
+    align_stream,
+    format_links,
+    parse_links,
+    read_gold,
+    read_links,
+    split_words,
+)
+from metaxlm.probe.pool import LayerChoice
+from metaxlm.randomness import generator
+from tests.finetune.conftest import CPU, TEXT
+from tests.finetune.readers.files import Published, refuse, write
+from tests.probe.conftest import MakeModel
+
+LINES = [f"{a} ||| {b}" for a in TEXT[:3] for b in TEXT[3:6]]
+LAYER = LayerChoice((1,))
+PAIRS = [
+    SentencePair(
+        "das ist gut .", "that 's good", ("das", "ist", "gut", "."), ("that", "'s", "good")
+    ),
+    SentencePair("ja .", "yes", ("ja", "."), ("yes",)),
+]
+
+
+def read(path: Path, *more: Path) -> list[SentencePair]:
+    return list(PairFiles(*map(str, (path, *more))))
+
+
+def test_pairs_with_bars(tmp_path: Path) -> None:
+    text = "\ufeffdas  Haus ||| the house\r\nein a|||b ||| a c|||d\n"
+    assert read(write(tmp_path / "pairs.txt", text)) == [
+        SentencePair("das  Haus", "the house", ("das", "Haus"), ("the", "house")),
+        SentencePair("ein a|||b", "a c|||d", ("ein", "a|||b"), ("a", "c|||d")),
+    ]
+
+
+def test_pairs_with_tabs(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.tsv", "das Haus\tthe house\nja ||| nein\tyes ||| no")
+    assert [pair.target for pair in read(path)] == [("the", "house"), ("yes", "|||", "no")]
+    # If the first line has both, the name decides.
+    line = "ja ||| nein\tyes\n"
+    assert read(write(tmp_path / "pairs.tsv", line))[0].target == ("yes",)
+    assert read(write(tmp_path / "pairs.txt", line))[0].target == ("nein", "yes")
+
+
+NO_BARS = (
+    "no ||| between two sentences; write `source ||| target` on every line, or put a tab there on "
+    "every line"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a house", NO_BARS),
+        ("a|||b", NO_BARS),
+        ("||| b", "the source side is empty; drop such pairs"),
+        ("a |||", "the target side is empty; drop such pairs"),
+        ("", "the line is empty; every line is a pair"),
+        (" ", "the line is empty; every line is a pair"),
+        ("a ||| b ||| c", "3 columns with ||| between; a pair has two"),
+        ("ü ||| u".encode("latin-1"), "not UTF-8 (byte 0xFC); convert it with iconv"),
+    ],
+)
+def test_broken_lines_of_pairs(tmp_path: Path, line: str | bytes, message: str) -> None:
+    line = line.encode() if isinstance(line, str) else line
+    path = write(tmp_path / "pairs.txt", b"a ||| b\n" + line + b"\na ||| b\n")
+    with refuse("{}:2: {}", path, message):
+        read(path)
+    with refuse("{}:2: {}", path, message):
+        PairFiles(str(path)).count()
+
+
+def test_broken_files_of_pairs(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.tsv", "a\tb\n1\ta\tb\n")
+    with refuse("{}:2: 3 columns with tab between; a pair has two", path):
+        read(path)
+    path = write(tmp_path / "pairs.tsv", "a\tb\na ||| b\n")
+    with pytest.raises(MetaXLMError, match=r"pairs\.tsv:2: no tab between two sentences"):
+        read(path)
+    path = write(tmp_path / "pairs.txt", "")
+    with refuse("{}:1: no sentence pair; write one on each line", path):
+        read(path)
+
+
+def test_parallel_files(tmp_path: Path) -> None:
+    source = write(tmp_path / "a", "das Haus ||| hier\nja\tja\n")
+    target = write(tmp_path / "b", "the house\r\nyes\r\n")
+    pairs = read(source, target)
+    assert [pair.source for pair in pairs] == [("das", "Haus", "|||", "hier"), ("ja", "ja")]
+    assert [pair.target_text for pair in pairs] == ["the house", "yes"]
+    assert PairFiles(str(source), str(target)).count() == 2
+    with refuse("{}: no such file", tmp_path / "c"):
+        read(source, tmp_path / "c")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_broken_parallel_files(tmp_path: Path, is_first: bool) -> None:
+    def read_both(path: Path, other: Path) -> list[SentencePair]:
+        return read(*((path, other) if is_first else (other, path)))
+
+    long, short = write(tmp_path / "long", "one\n" * 5), write(tmp_path / "short", "eins\n" * 2)
+    with refuse("{}:2: has 2 lines, {} has 5; parallel files need equally many", short, long):
+        read_both(long, short)
+    holed = write(tmp_path / "holed", "yes\n \n")
+    with refuse("{}:2: the line is empty; every line is a sentence", holed):
+        read_both(short, holed)
+
+
+def test_standard_input_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ja ||| yes\nnein\n")))
+    files = PairFiles("-")
+    assert files.count() is None
+    pairs = iter(files)
+    assert next(pairs).target == ("yes",)
+    with pytest.raises(MetaXLMError, match=r"^standard input:2: no \|\|\|"):
+        next(pairs)
+    with pytest.raises(MetaXLMError, match="only one of them can be standard input"):
+        PairFiles("-", "-")
+    assert PairFiles("-", str(tmp_path / "b")).name == f"standard input and {tmp_path / 'b'}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("我喜欢GPU，真的。", "我 喜 欢 GPU ， 真 的 。"),
+        ("我 喜欢 3D 电影!", "我 喜 欢 3D 电 影 !"),
+        ("カフェで会う", "カ フ ェ で 会 う"),
+        ("นี่คือบ้าน", "นี่ คื อ บ้ า น"),
+        ("the naïve café — non", "the naïve café — non"),
+        ("나는 집에 간다", "나는 집에 간다"),
+        ("सरकार का प्रस्ताव", "सरकार का प्रस्ताव"),
+        ("\u0301a", "\u0301a"),
+    ],
+)
+def test_split_at_characters(text: str, words: str) -> None:
+    assert split_words(text, "characters") == tuple(words.split())
+    assert split_words(text, "spaces") == tuple(text.split())
+
+
+def test_pharaoh_counts_from_0() -> None:
+    assert format_links({(10, 2), (0, 0), (2, 1)}) == "0-0 2-1 10-2"
+    assert format_links({(0, 0)}, possible={(0, 0), (1, 3)}) == "0-0 1p3"
+    found = parse_links("2-1  0-0\t1?3 4p5 6P7 8s9 0-0", "pharaoh", "")
+    assert found.sure == {(0, 0), (2, 1), (8, 9)}
+    assert found.possible == found.sure | {(1, 3), (4, 5), (6, 7)}
+
+
+def test_talp_counts_from_1() -> None:
+    assert format_links({(10, 2), (0, 0)}, "talp", {(4, 4)}) == "1-1 5p5 11-3"
+    assert parse_links("1-1 2p3 2S3", "talp", "") == ({(0, 0), (1, 2)}, {(0, 0), (1, 2)})
+    assert format_links(()) == ""
+    assert parse_links(" ", "talp", "").possible == frozenset()
+
+
+@pytest.mark.parametrize("layout", ["pharaoh", "talp"])
+def test_written_links_are_read_back(layout: LinkFormat) -> None:
+    source = generator(3, "links")
+    for _ in range(100):
+        numbers = source.integers(0, 40, size=(source.integers(0, 30), 2)).tolist()
+        links = {(i, j) for i, j in numbers}
+        sure = frozenset(link for link in links if sum(link) % 3)
+        assert parse_links(format_links(sure, layout, links), layout, "") == (sure, links)
+
+
+@pytest.mark.parametrize(
+    "field", ["1", "1-", "-1", "1-2-3", "a-b", "1x2", "1:2", "1-1:0.5", "-99-1", "١-٢", "0-1"]
+)
+def test_broken_links(field: str) -> None:
+    reason = "is not a link; expected as `1-1`, or `1p1` for a possible one"
+    message = "gold:3: {!r} " + reason
+    if field == "0-1":
+        message = (
+            "gold:3: {!r}, but Talp counts words from 1; a file that counts from 0 is of the "
+            "format pharaoh"
+        )
+    with refuse(message, field):
+        parse_links(f"1-1 {field}", "talp", "gold:3")
+
+
+def test_gold_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "gold.txt", "1-1 2-2 3p3\n\n")
+    first, second = read_gold(str(path), "talp", PAIRS, "pairs.txt")
+    assert (first.source, first.target) == (PAIRS[0].source, PAIRS[0].target)
+    assert first.sure == {(0, 0), (1, 1)}
+    assert first.possible == {(0, 0), (1, 1), (2, 2)}
+    assert second.possible == frozenset()
+
+
+def test_gold_in_the_papers_format(tmp_path: Path) -> None:
+    path = write(tmp_path / "gold.txt", "7 1 1 S\n7 3 3 P\n9 1 1\n")
+    first, second = read_gold(str(path), "naacl", PAIRS, "pairs.txt")
+    assert (first.sure, first.possible) == ({(0, 0)}, {(0, 0), (2, 2)})
+    assert second.sure == {(0, 0)}
+    write(path, "7 1 1 S\n")
+    with pytest.raises(MetaXLMError, match=r"gold\.txt:1: links for 1 sentences, but pairs\.txt"):
+        read_gold(str(path), "naacl", PAIRS, "pairs.txt")
+
+
+@pytest.mark.parametrize(
+    ("layout", "link"),
+    [("pharaoh", "4-0"), ("pharaoh", "0-3"), ("talp", "5-1"), ("talp", "1-4")],
+)
+def test_gold_links_out_of_range(tmp_path: Path, layout: LinkFormat, link: str) -> None:
+    path = write(tmp_path / "gold.txt", f"1-1 3p2 {link}\n1-1\n")
+    message = "{}:1: link {} is outside the 4 and 3 words of its pair; {} counts from {}, source "
+    first = int(layout == "talp")
+    with refuse(message + "words first", path, link, layout.capitalize(), first):
+        read_gold(str(path), layout, PAIRS, "pairs.txt")
+    write(path, "4-3\n1-1\n")
+    assert read_gold(str(path), "talp", PAIRS, "pairs.txt")[0].sure == {(3, 2)}
+
+
+@pytest.mark.parametrize("num_lines", [1, 3, 5])
+def test_gold_with_another_number_of_lines(tmp_path: Path, num_lines: int) -> None:
+    path = write(tmp_path / "gold.txt", "0-0\n" * num_lines)
+    message = "{0}:{1}: has {1} lines of links, pairs.txt has 2 pairs; a pair without links has an "
+    with refuse(message + "empty line", path, num_lines):
+        read_gold(str(path), "pharaoh", PAIRS, "pairs.txt")
+
+
+def test_gold_without_a_sure_link(tmp_path: Path) -> None:
+    path = write(tmp_path / "gold.txt", "0p0\n\n")
+    with refuse("{}: no sure link in it, and no score without one", path):
+        read_gold(str(path), "pharaoh", PAIRS, "pairs.txt")
+
+
+def test_published_gold_survives_both_formats(
+    published: Published, tmp_path: Path, messages: Callable[[], str]
+) -> None:
+    pairs = read_word_alignment(published("wordalign"), "fr").pairs
+    assert not messages()
+    layouts: tuple[LinkFormat, ...] = ("pharaoh", "talp")
+    for layout in layouts:
+        lines = [format_links(pair.sure, layout, pair.possible) for pair in pairs]
+        path = write(tmp_path / layout, "\n".join(lines) + "\n")
+        assert list(read_links(str(path), layout)) == [(pair.sure, pair.possible) for pair in pairs]
+
+
+@pytest.fixture
+def model(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> AnyEncoder:
+    monkeypatch.setattr(alignment_io, "CHUNK", 2)
+    return make_model()
+
+
+def test_chunks_do_not_change_the_links(model: AnyEncoder, tmp_path: Path) -> None:
+    files = PairFiles(str(write(tmp_path / "pairs.txt", "\n".join(LINES))))
+    settings = AlignSettings(method="itermax")
+    target = str(tmp_path / "links.txt")
+    count = align_file(model, files, target, CPU, layer=LAYER, settings=settings, layout="talp")
+    assert count == len(LINES)
+    pairs = [(pair.source, pair.target) for pair in files]
+    (wanted,) = align_words(model, pairs, CPU, settings=settings, layers=[LAYER])
+    assert [line.sure for line in read_links(target, "talp")] == wanted
+    assert len(set(wanted)) > 3
+
+
+def test_an_endless_stream_is_read_by_chunk(model: AnyEncoder) -> None:
+    taken = 0
+
+    def flow() -> Iterator[SentencePair]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield SentencePair("the house", "das Haus", ("the", "house"), ("das", "Haus"))
+
+    aligned = align_stream(model, flow(), CPU, layer=LAYER)
+    for _ in range(3):
+        next(aligned)
+    assert taken == 4
+
+
+def test_truncated_pairs_are_named_by_line(
+    model: AnyEncoder, tmp_path: Path, messages: Callable[[], str]
+) -> None:
+    lines = ["das Haus ||| the house"] * 6
+    lines[4] = "Haus " * 90 + "||| house"
+    files = PairFiles(str(write(tmp_path / "pairs.txt", "\n".join(lines))))
+    align_file(model, files, str(tmp_path / "links.txt"), CPU, layer=LAYER)
+    (logged,) = [line for line in messages().splitlines() if "longer" in line]
+    assert "longer than 64 tokens" in logged
+    assert logged.endswith("pair 5")
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_broken_line_leaves_the_older_file(
+    model: AnyEncoder,
+    tmp_path: Path,
+    messages: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_file: bool,
+) -> None:
+    text = "\n".join([*LINES, "broken"])
+    name = str(write(tmp_path / "pairs.txt", text)) if is_file else "-"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    target = write(tmp_path / "out" / "links.txt", "older\n")
+    with pytest.raises(MetaXLMError, match=r"(pairs\.txt|standard input):10: no \|\|\|"):
+        align_file(model, PairFiles(name), str(target), CPU, layer=LAYER)
+    assert (messages() == "") == is_file  # a file is checked before any pair is aligned
+    assert target.read_text() == "older\n"
+    assert [path.name for path in target.parent.iterdir()] == ["links.txt"]
