@@ -79,7 +79,7 @@ def test_overrides_reach_nested_keys_and_create_sections(tmp_path: Path) -> None
         ("pretraining: {steps: 3.5}", "pretraining.steps: should be a valid integer, found 3.5"),
         ("pretraining: {steps: '3'}", "pretraining.steps: should be a valid integer, found '3'"),
         ("pretraining: {alpha: 1.5}", "pretraining.alpha: should be less than or equal to 1"),
-        ("seed: 1\nseed: 2", "/recipe.yaml:10: key 'seed' stands twice (first on line 9)"),
+        ("seed: 1\nseed: 2", "/recipe.yaml:10: duplicate key 'seed' (first on line 9)"),
         ("seed: [", "not valid YAML"),
         ("corpus: {source: text}", "/recipe.yaml:9: corpus: `source: text` needs `path`"),
         ("model: {heads: 7}", "hidden (768) is not a multiple of heads (7)"),
@@ -240,7 +240,7 @@ def test_recipes_that_extend_each_other_are_told(chain: Chain) -> None:
     chain.write("second", "seed: 1\nextends: more/../third.yaml\n")
     chain.write("more/unused", BASE)
     chain.write("third", "extends: second.yaml\n")
-    complaint = "third.yaml:1: second.yaml extends this recipe in turn; one must stand alone"
+    complaint = "third.yaml:1: second.yaml extends this recipe in turn; remove one `extends`"
     assert complaint in chain.problem(chain.folder / "first.yaml")
 
 

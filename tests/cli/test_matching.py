@@ -75,7 +75,8 @@ def test_by_use(metaxlm: Command, encoder: Path, inputs: Path) -> None:
     )  # fmt: skip
     assert code == 0
     recipe = load_ledger(inputs / "start" / "ledger.parquet").recipe
-    assert (recipe.precedence, recipe.one_to_many, recipe.split_words) == ("use", "order", "all")
+    assert recipe.precedence == "frequency_weighted"
+    assert (recipe.one_to_many, recipe.split_words) == ("order", "all")
     assert not recipe.segments
     told = metaxlm("match", "explain", "▁Katze")[1]
     assert "text rules" in told

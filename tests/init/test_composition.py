@@ -146,7 +146,7 @@ def _count(pieces: PreTrainedTokenizerBase) -> Counts:
         ("dictionary", ("dictionary", {"Ġhouse": 1}), ("dictionary", {"Ġcity": 1})),
         # Relative frequencies 1 / 100 and 99 / 100; each language has a little more than nothing.
         (
-            "use",
+            "frequency_weighted",
             ("dictionary_blend", {"Ġhouse": 0.9901 / 1.0002, "Ġhotel": 0.0101 / 1.0002}),
             ("direct", {"ĠLondon": 1}),
         ),
@@ -165,7 +165,7 @@ def test_what_goes_first(
     plan = make_plan(pieces, byte_bpe, recipe, loaded, _count(pieces))
     for token, (rule, weights) in (("▁Hotel", hotel), ("▁London", london)):
         assert _describe(plan, token) == (rule, pytest.approx(weights))
-    if precedence == "use":
+    if precedence == "frequency_weighted":
         entries = plan.origin(plan.tokens.index("▁Hotel")).entries
         assert entries == (("de", "house"), ("en", "hotel"))
 
@@ -177,7 +177,7 @@ def test_use_needs_text_of_the_source_language(
     dictionaries: Dictionaries,
     target: dict[str, NDArray[np.int64]] | None,
 ) -> None:
-    recipe = MatchingRecipe(precedence="use")
+    recipe = MatchingRecipe(precedence="frequency_weighted")
     with pytest.raises(MetaXLMError, match="`use` needs text of the source language en"):
         make_plan(pieces, byte_bpe, recipe, dictionaries, Counts(target=target))
 
@@ -195,7 +195,7 @@ def test_a_doubtful_match_tries_the_words_it_is_a_part_of(
     loaded = load_dictionaries(write({"en-de.txt": "river chp\n"}))
     text = make_plan(pieces, byte_bpe, MatchingRecipe(split_words="all"), loaded)
     assert _describe(text, "p")[0] == "direct"
-    recipe = MatchingRecipe(precedence="use", split_words="all")
+    recipe = MatchingRecipe(precedence="frequency_weighted", split_words="all")
     plan = make_plan(pieces, byte_bpe, recipe, loaded, Counts(target=counts))
     assert _describe(plan, "p") == ("dictionary_part", {"Ġriver": 1})
     # Without such words it keeps what it had.
@@ -251,7 +251,7 @@ def test_parts_weigh_languages_by_their_use(
     counts["ru"][[row, row + 1]] = (3, 1)
     counts["bg"][[row, row + 1]] = (1, 3)
     loaded = load_dictionaries(write({"en-ru.txt": "river коби\n", "en-bg.txt": "city кодо\n"}))
-    recipe = MatchingRecipe(precedence="use", split_words="all")
+    recipe = MatchingRecipe(precedence="frequency_weighted", split_words="all")
     plan = make_plan(pieces, byte_bpe, recipe, loaded, Counts(target=counts))
     rule, weights = _describe(plan, "▁ко")
     assert rule == "dictionary_part"

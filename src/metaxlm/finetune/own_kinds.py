@@ -29,7 +29,7 @@ from metaxlm.finetune.span import SpanTask
 from metaxlm.finetune.tagging import TaggingTask
 from metaxlm.finetune.task import DataFile, Examples, FinetuneSettings, Tally
 from metaxlm.progress import say
-from metaxlm.recipe.own_task import OwnTaskRecipe
+from metaxlm.recipe.evaluation_schema import OwnTaskRecipe
 
 Files = Sequence[DataFile]
 

@@ -89,7 +89,7 @@ def _translate_rows(
         frequencies,
     )
     shares = None
-    if matching.precedence == "use":
+    if matching.precedence == "frequency_weighted":
         shares = measure_shares(counts.target, dictionaries.source_language)
     words = _list_words(target, matches, matching, shares)
     found = translator.find(words.values())

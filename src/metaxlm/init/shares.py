@@ -2,7 +2,7 @@
 
 Comes in: how often the text of each language uses each piece. Goes out: `LanguageShares`. The paper
 (section 3.2) takes the same-spelled English word first, so German `▁die` starts as English `die`.
-With `precedence: use` each language that knows a piece has a say in proportion to its use of it:
+With `precedence: frequency_weighted`, languages are weighted by their use of a token:
 the source language speaks through the text match, the others through their dictionaries.
 """
 
@@ -54,8 +54,9 @@ def measure_shares(
     if counts is None or source_language not in counts or not counts[source_language].any():
         found = "no text was counted" if counts is None else f"counted: {', '.join(counts)}"
         raise MetaXLMError(
-            f"matching.precedence: `use` needs text of the source language {source_language} and "
-            f"of the others in the target's tokens ({found}); name a corpus, or choose `text`"
+            "matching.precedence: `frequency_weighted` needs text of the source language "
+            f"{source_language} and of the others in the target's tokens ({found}); name a corpus, "
+            "or choose `text`"
         )
     languages = tuple(sorted(language for language in counts if counts[language].any()))
     relative_LV = np.stack([counts[language] / counts[language].sum() for language in languages])

@@ -1,4 +1,4 @@
-"""The recipe's sections before any training: corpus, engine, vocabulary."""
+"""Recipe sections of data preparation: corpus, engine, vocabulary."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from metaxlm.recipe.values import Count, Fraction, Location, Positive, Section
 
 
 class PhrasebookRecipe(Section):
-    """How much to take of the built-in corpus."""
+    """Sizes of the sample of the built-in corpus."""
 
     source_sentences: Positive = 60_000
-    """English sentences, the large monolingual corpus of meta-pretraining; at most 96,000."""
+    """English sentences, the monolingual corpus of meta-pretraining; at most 96,000."""
     sentences: Positive = 6_000
-    """Sentences in each other language; at most 9,600."""
+    """Sentences per other language; at most 9,600."""
     test_pairs: Positive = 500
     """Sentence pairs per language in the retrieval test; at most 500."""
     aligned_pairs: Positive = 200
@@ -27,43 +27,43 @@ class PhrasebookRecipe(Section):
 
 
 class CleaningRecipe(Section):
-    """Which paragraphs are kept; every drop is counted by its reason."""
+    """Which paragraphs to keep; dropped paragraphs are counted by reason."""
 
     deduplicate: bool = True
-    """Keep only the first of identical paragraphs of a language."""
+    """Keep only the first of identical paragraphs within a language."""
     min_characters: Count = 0
-    """Drop paragraphs that are shorter."""
+    """Drop shorter paragraphs."""
     max_characters: Positive = 100_000
-    """Drop paragraphs that are longer: they are data, not prose."""
+    """Drop longer paragraphs, which are data rather than prose."""
     script: bool = False
-    """Drop paragraphs of which less than half the letters are in the language's script."""
+    """Drop paragraphs with less than half of their letters in the language's script."""
     language: bool = False
-    """Drop paragraphs that py3langid takes for another language."""
+    """Drop paragraphs that py3langid classifies as another language."""
     min_language_characters: Count = 100
-    """Shorter paragraphs are not judged by `language`: there is too little to go by."""
+    """Do not apply `language` to shorter paragraphs."""
 
 
 class CorpusRecipe(Section):
-    """Where the text comes from, and what is kept of it."""
+    """Where to read text, and which of it to keep."""
 
     source: Literal["phrasebook", "text", "jsonl", "parquet", "dump"] = "phrasebook"
     """`phrasebook` samples the built-in corpus; the others read files of `path`: `text` (`.txt`),
     `jsonl` (`.jsonl`), `parquet` (Hugging Face's `wikimedia/wikipedia`), `dump` (MediaWiki XML);
     all but parquet also as `.gz`, `.bz2`, `.xz`, `.zst`."""
     path: Location | None = None
-    """Folder with a file or a folder of files a language: `en.txt.xz`, `en/*.jsonl`,
+    """Folder with a file or a folder of files per language: `en.txt.xz`, `en/*.jsonl`,
     `20231101.en/*.parquet`, `enwiki-20240101-pages-articles-multistream.xml.bz2`."""
     text_key: str = "text"
-    """Which key of a JSON line holds the text (`source: jsonl`)."""
+    """Key of the text in a JSON line (`source: jsonl`)."""
     split_sentences: bool = True
-    """Split each paragraph into sentences; `false` if every line already is a sentence."""
+    """Split each paragraph into sentences; `false` if every line is a sentence."""
     cleaning: CleaningRecipe = CleaningRecipe()
-    """Which paragraphs are kept."""
+    """Which paragraphs to keep."""
     max_rejected: Fraction = 0.01
-    """Stop if a larger share of a language's records cannot be read (broken encoding, broken JSON);
-    records left out on purpose, such as redirects, do not count."""
+    """Stop if a larger share of a language's records is unreadable (broken encoding, broken JSON);
+    records that are skipped by design, such as redirects, do not count."""
     task_mb: Positive = 64
-    """Large files that can be split are split into tasks of about this size."""
+    """Split large files into tasks of about this size, where the format allows it."""
     phrasebook: PhrasebookRecipe = PhrasebookRecipe()
     """Sizes of the built-in corpus (`source: phrasebook`)."""
 
@@ -75,60 +75,55 @@ class CorpusRecipe(Section):
 
 
 class SlurmRecipe(Section):
-    """How tasks are submitted to Slurm (`engine.name: slurm`)."""
+    """How to submit tasks to Slurm (`engine.name: slurm`)."""
 
     partition: str | None = None
-    """Partition of the jobs; required for Slurm."""
+    """Partition of the jobs; required."""
     time: str = "20:00:00"
-    """Time limit of one task."""
+    """Time limit per task."""
     memory_gb: Positive = 4
-    """Memory of one task."""
+    """Memory per task."""
     max_jobs: Positive | None = None
-    """Largest number of tasks at once; null leaves it to the scheduler."""
+    """Maximum number of concurrent tasks; null leaves it to the scheduler."""
     setup: str = ""
-    """Shell command before each task, such as `source .venv/bin/activate`; without it, tasks use
-    the environment of the submitting process."""
+    """Shell command to run before each task, such as `source .venv/bin/activate`; by default, tasks
+    use the environment of the submitting process."""
     options: dict[str, str] = {}
-    """Further options of sbatch, such as `account: nlp`."""
+    """Other options of sbatch, such as `account: nlp`."""
 
 
 class EngineRecipe(Section):
-    """Where corpus preparation and tokenization run; the result does not depend on it."""
+    """Where to run corpus preparation and tokenization; the result does not depend on it."""
 
     name: Literal["local", "slurm", "ray"] = "local"
     """`local` uses this machine's cores; `engine: slurm` is short for `engine: {name: slurm}`."""
     workers: Positive | None = None
-    """Number of tasks at once; null means one per core."""
+    """Number of concurrent tasks; null means one per core."""
     slurm: SlurmRecipe = SlurmRecipe()
     """Settings of Slurm."""
     ray_address: str | None = None
     """Address of a Ray cluster, or `auto`; null starts one on this machine."""
 
 
-def parse_engine(value: object) -> object:
-    """Read the short form `engine: ray`."""
-    return {"name": value} if isinstance(value, str) else value
-
-
 class VocabularyRecipe(Section):
     """The shared vocabulary of cross-lingual pretraining, and the monolingual one."""
 
     size: Positive = 8_000
-    """Rows of the shared SentencePiece vocabulary, special tokens included."""
+    """Size of the shared SentencePiece vocabulary, including special tokens."""
     monolingual_size: Positive = 4_000
-    """Rows of the byte-level BPE vocabulary of meta-pretraining, special tokens included."""
+    """Size of the byte-level BPE vocabulary of meta-pretraining, including special tokens."""
     alpha: Fraction = 0.7
-    """Exponent that rebalances the languages in the vocabulary's training sample."""
+    """Exponent of the language sampling distribution for vocabulary training."""
     sample_sentences: Positive = 1_000_000
-    """At most so many sentences train the vocabulary."""
+    """Maximum number of sentences that the vocabulary is trained on."""
     character_coverage: Annotated[float, Field(ge=0.9, le=1)] = 0.9995
-    """Share of the sample whose characters become pieces; the rarest ones are unknown. Raise it for
-    Chinese and Japanese if there are rows to spare."""
+    """Share of the sample covered by characters of the vocabulary; rarer characters are unknown.
+    Increase it for Chinese and Japanese if the vocabulary is large."""
     model: str | None = None
     """Folder of an existing tokenizer, or its name on the Hugging Face hub, such as
-    `xlm-roberta-base`; then no shared vocabulary is trained."""
+    `xlm-roberta-base`; no shared vocabulary is trained then."""
     min_count: Count = 0
-    """Keep only the pieces of `model` that the text uses at least so often; 0 keeps all."""
+    """Keep only the tokens of `model` with at least this count in the text; 0 keeps all."""
 
     @model_validator(mode="after")
     def _trims_what_exists(self) -> VocabularyRecipe:
