@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from metaxlm.cli.one_model import ModelOption
-from metaxlm.cli.options import Device, Quiet
+from metaxlm.cli.options import Device, ModelOption, Quiet
 from metaxlm.progress import set_quiet
 
 EXAMPLES = """

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.cli.alignment_text import make_score_table, print_pair
-from metaxlm.cli.one_model import open_one_model
-from metaxlm.cli.standard_output import keep_output_clean
+from metaxlm.cli.options import keep_output_clean, open_one_model
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, check_file_output, write_text
 from metaxlm.finetune.readers import AlignedPair, AlignmentSet

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from metaxlm.cli.one_model import ModelOption, open_one_model
-from metaxlm.cli.options import Device, Quiet
+from metaxlm.cli.options import Device, ModelOption, Quiet, open_one_model
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import say, set_quiet, track
 

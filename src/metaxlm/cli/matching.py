@@ -85,7 +85,7 @@ def match_command(
             "match: needs --from MODEL, --to TOKENIZER and --output DIR; `metaxlm match --help` "
             "tells the rest"
         )
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.data.statistics import count_corpus
     from metaxlm.init.coverage_report import coverage_tables, write_coverage
     from metaxlm.init.start import check_output, match
@@ -142,7 +142,7 @@ def diff(
     after: Annotated[Path, typer.Argument(help="Another.")],
 ) -> None:
     """Show which rows of two plans start from something else."""
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.init.comparison import compare_plans
     from metaxlm.init.coverage_report import comparison_table
     from metaxlm.init.ledger import load_ledger
@@ -157,7 +157,7 @@ def diff(
 @app.command()
 def show(ledger: Ledger = None) -> None:
     """Print the coverage of a plan by rule, script and dictionary."""
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.digests import require_whole
     from metaxlm.files import read_json
     from metaxlm.init.coverage_report import coverage_tables

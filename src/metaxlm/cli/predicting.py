@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from metaxlm.cli.options import Device, Quiet
-from metaxlm.cli.standard_output import keep_output_clean
+from metaxlm.cli.options import Device, Quiet, keep_output_clean
 from metaxlm.progress import say, set_quiet
 
 FORMATS = """

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metaxlm.cli.one_model import open_one_model
-from metaxlm.cli.options import Device, Quiet
-from metaxlm.cli.standard_output import keep_output_clean
+from metaxlm.cli.options import Device, Quiet, keep_output_clean, open_one_model
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_file_output
 from metaxlm.progress import console, say, set_quiet

@@ -39,7 +39,7 @@ def trim_command(
     set_quiet(quiet)
     if (model is None) == (tokenizer is None):
         raise MetaXLMError("trim: needs either --model or --tokenizer")
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.init.start import check_output
     from metaxlm.init.trimming import trim
     from metaxlm.vocab.loading import load_tokenizer
@@ -74,7 +74,7 @@ def _trim_model(
 ) -> None:
     import torch
 
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.init.start import match
     from metaxlm.init.trimming import trim
     from metaxlm.model.any_encoder import AnyEncoder

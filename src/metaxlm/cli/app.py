@@ -1,13 +1,12 @@
-"""The command line. Heavy imports wait until a command needs them, so that help is instant."""
+"""All commands. Heavy imports are inside the commands, so that `--help` is fast."""
 
 from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,77 +15,68 @@ from metaxlm.cli import (
     aligning,
     doctor,
     embedding,
-    evaluating,
+    evaluate,
     matching,
-    planning,
+    plan,
     predicting,
     retrieving,
     trimming,
 )
-from metaxlm.cli.endings import (
+from metaxlm.cli.exit_codes import (
     end,
     explaining_threads,
     flush_output,
     prepare_streams,
     print_error,
 )
-from metaxlm.cli.options import Device, Output, Overrides, Quiet
+from metaxlm.cli.options import (
+    Device,
+    Output,
+    Overrides,
+    Quiet,
+    RecipeFile,
+    RunFolder,
+    print_table,
+    show_summary,
+)
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import restore_replaced
 from metaxlm.progress import console, say, set_quiet
 from metaxlm.stopping import check_stop
 
-# Threads that spin while they wait slow torch down many times when anything else uses the machine.
+# Spinning threads slow torch down many times when other processes use the machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# When a process of several is gone, our line tells which; torch would add its stack traces.
+# Our message names a process that died; torch would add its stack traces.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 app = typer.Typer(
-    help="Turn a strong monolingual encoder into a cross-lingual one, and prove what it gained.",
+    help="Turn a strong monolingual encoder into a cross-lingual one, and measure the gain.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-corpus_app = typer.Typer(help="Look at a prepared corpus.", no_args_is_help=True)
-data_app = typer.Typer(help="Look at folders of task data.", no_args_is_help=True)
+corpus_app = typer.Typer(help="Inspect a prepared corpus.", no_args_is_help=True)
+data_app = typer.Typer(help="Inspect folders of task data.", no_args_is_help=True)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(trimming.trim_command)
-app.command("evaluate", epilog=evaluating.EXAMPLES)(evaluating.evaluate_command)
+app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
 app.command("predict", epilog=predicting.FORMATS)(predicting.predict)
 app.command("embed", epilog=embedding.EXAMPLES)(embedding.embed_command)
 app.command("export")(embedding.export_command)
 app.command("retrieve", epilog=retrieving.RETRIEVE_EXAMPLES)(retrieving.retrieve_command)
 app.command("mine", epilog=retrieving.MINE_EXAMPLES)(retrieving.mine_command)
 app.command("align", epilog=aligning.EXAMPLES)(aligning.align_command)
-app.command("plan")(planning.plan_command)
+app.command("plan")(plan.plan_command)
 app.command("doctor")(doctor.doctor_command)
 
-
-class SizeUnitName(StrEnum):
-    """What the size of a language counts."""
-
-    BYTES = "bytes"
-    CHARACTERS = "characters"
-    TOKENS = "tokens"
-
-
-class StageName(StrEnum):
-    """The stages of a run, in order."""
-
-    CORPUS = "corpus"
-    VOCABULARY = "vocabulary"
-    SHARDS = "shards"
-    META = "meta"
-    INITIALIZE = "initialize"
-    PRETRAIN = "pretrain"
-    EVALUATE = "evaluate"
-    REPORT = "report"
+StageName = Literal[
+    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report"
+]
 
 
 def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the variants of the recipe that stands on the command line."""
+    """Complete the variants of the recipe on the command line."""
     from metaxlm.recipe.load import load_recipe
 
     # While an option waits for its value, the parser leaves the arguments before it in `args`.
@@ -98,23 +88,11 @@ def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in recipe.variants if name.startswith(incomplete)]
 
 
-StageOption = Annotated[
-    StageName | None, typer.Option("--stage", help="Run this stage and what it needs, no more.")
-]
-Variants = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--variant", help="Only this variant; may be repeated.", autocompletion=_complete_variant
-    ),
-]
-
-
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Answer what stands before any command; the app's help is the text shown."""
     if version:
         typer.echo(f"metaxlm {__version__}")
         raise typer.Exit
@@ -124,9 +102,19 @@ def _root(
 
 @app.command()
 def run(
-    recipe: Annotated[Path, typer.Argument(help="The experiment, a YAML file.")],
-    stage: StageOption = None,
-    variant: Variants = None,
+    recipe: RecipeFile,
+    stage: Annotated[
+        StageName | None,
+        typer.Option("--stage", help="Run only this stage and the stages it needs."),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            help="Run only this variant (repeatable).",
+            autocompletion=_complete_variant,
+        ),
+    ] = None,
     overrides: Overrides = None,
     output: Output = Path("runs"),
     device: Device = "auto",
@@ -134,42 +122,42 @@ def run(
         bool,
         typer.Option(
             "--shared",
-            help="Work side by side with other processes that were started so: each takes a "
-            "stage or a cell that is free (one a GPU, or the jobs of a Slurm array).",
+            help="Share the work with other --shared processes (one per GPU, or a Slurm array): "
+            "each takes the next free job.",
         ),
     ] = False,
     collect: Annotated[
         bool,
-        typer.Option("--collect", help="Make nothing; draw the report of what is complete so far."),
+        typer.Option(
+            "--collect",
+            help="Do not train or evaluate; write the report from finished results.",
+        ),
     ] = False,
     dry: Annotated[
         bool,
-        typer.Option("--dry", help="List all stages and jobs and what is done; write nothing."),
+        typer.Option("--dry", help="List all stages and jobs and their states; write nothing."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a recipe: do what is missing, continue where it stopped, and write the report."""
+    """Run a recipe: do missing work, resume interrupted work, and write the report."""
     from metaxlm.recipe.load import check_recipe_file, load_recipe
 
     set_quiet(quiet)
     loaded = load_recipe(recipe, overrides or [])
     if not dry:
         check_recipe_file(recipe, output / loaded.name / "recipe.yaml")
-    # A slip in a recipe is told before torch is loaded.
-    from metaxlm.cli.execution import Request, execute, execute_shared
-    from metaxlm.cli.execution import collect as collect_so_far
+    # Imported here: errors in a recipe are reported before torch is loaded.
+    from metaxlm.cli import run as runs
 
-    request = Request(loaded, output, stage, variant or [], device)
+    request = runs.Request(loaded, output, stage, variant or [], device)
     if dry:
-        from metaxlm.cli.dry_run import list_work
-
-        list_work(request)
+        runs.list_work(request)
     elif collect:
-        collect_so_far(request)
+        runs.collect(request)
     elif shared:
-        execute_shared(request)
+        runs.execute_shared(request)
     else:
-        execute(request)
+        runs.execute(request)
 
 
 @app.command()
@@ -179,8 +167,8 @@ def demo(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Run all three phases on the built-in corpus and show what they gained."""
-    from metaxlm.cli.execution import Request, execute
+    """Run all three phases on the built-in corpus and print the results."""
+    from metaxlm.cli.run import Request, execute
     from metaxlm.recipe.load import load_recipe
 
     set_quiet(quiet)
@@ -196,16 +184,12 @@ def _check_run(folder: Path) -> None:
 
 
 @app.command()
-def report(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/demo.")],
-    quiet: Quiet = False,
-) -> None:
-    """Draw the report of a run again from its results."""
+def report(run_dir: RunFolder, quiet: Quiet = False) -> None:
+    """Write the report of a run again from its results."""
     set_quiet(quiet)
     _check_run(run_dir)
     from metaxlm.analysis.report import write_report
     from metaxlm.analysis.run_folder import read_run
-    from metaxlm.cli.summary import show_summary
     from metaxlm.files import exclusive_folder
 
     with exclusive_folder(run_dir):
@@ -216,27 +200,25 @@ def report(
 
 @app.command()
 def publish(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/demo.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the copy goes.")],
+    run_dir: RunFolder,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the publication.")],
     add: Annotated[
-        bool, typer.Option("--add", help="Keep what is published; add the cells it lacks.")
+        bool, typer.Option("--add", help="Keep published results; add the jobs that are missing.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Copy a run's results, recipe and logs into a small folder, and draw its report there."""
+    """Copy a run's results, recipe and logs into a small folder, and write its report there."""
     set_quiet(quiet)
     _check_run(run_dir)
     from metaxlm.files import exclusive_folder
-    from metaxlm.run.publication import publish as publish_run
-    from metaxlm.run.publication import publish_more
+    from metaxlm.run import publish as publishing
 
     with exclusive_folder(run_dir):
         if add:
-            addition = publish_more(run_dir, folder)
-            say(addition.describe())
+            say(publishing.publish_more(run_dir, folder).describe())
         else:
-            publish_run(run_dir, folder)
-    say(f"published: {folder}; `metaxlm report {folder}` draws it again")
+            publishing.publish(run_dir, folder)
+    say(f"published: {folder}; `metaxlm report {folder}` writes its report again")
 
 
 @app.command()
@@ -244,8 +226,8 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A run, shards, checkpoints, or part of them.")],
     quiet: Quiet = False,
 ) -> None:
-    """Compare every byte with the digests written beside it; name each damaged file."""
-    from metaxlm.run.verification import verify as verify_folder
+    """Compare every file with its stored digest; name each damaged file."""
+    from metaxlm.run.verify import verify as verify_folder
 
     set_quiet(quiet)
     result = verify_folder(folder)
@@ -254,12 +236,12 @@ def verify(
     if result.unlisted:
         shown = ", ".join(str(path.relative_to(folder)) for path in result.unlisted[:3])
         more = f" and {len(result.unlisted) - 3} more" if len(result.unlisted) > 3 else ""
-        say(f"{folder}: not checked, because no digest was written: {shown}{more}")
+        say(f"{folder}: not checked, because they have no stored digest: {shown}{more}")
     checked = f"{result.files:,} files, {result.bytes / 1e6:,.1f} MB"
     if result.problems:
         print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")
         raise typer.Exit(1)
-    say(f"{folder}: {checked}, all as they were written")
+    say(f"{folder}: {checked}, all undamaged")
 
 
 @corpus_app.command("stats")
@@ -268,27 +250,24 @@ def corpus_stats(
     alpha: Annotated[
         float, typer.Option(min=0, max=1, help="Exponent of the rebalanced distribution.")
     ] = 0.7,
-    unit: Annotated[SizeUnitName, typer.Option(help="What N_i counts.")] = SizeUnitName.BYTES,
+    unit: Annotated[
+        Literal["bytes", "characters", "tokens"], typer.Option(help="Unit of the sizes N_i.")
+    ] = "bytes",
     output: Annotated[
-        Path | None, typer.Option(help="Folder for the table (md) and the figure (svg, pdf).")
+        Path | None, typer.Option(help="Write the table (md) and the figure (svg, pdf) here.")
     ] = None,
 ) -> None:
-    """Show size, documents, sentences, tokens and sampling probability of each language."""
-    from metaxlm.cli.summary import print_table
+    """Print size, documents, sentences, tokens and sampling probability of each language."""
+    from metaxlm.data import statistics_report
     from metaxlm.data.statistics import collect_losses, collect_statistics
-    from metaxlm.data.statistics_report import (
-        describe_losses,
-        statistics_table,
-        write_statistics,
-    )
 
-    rows = collect_statistics(folder, alpha, unit.value)
+    rows = collect_statistics(folder, alpha, unit)
     losses = collect_losses(folder)
-    print_table(statistics_table(rows, alpha))
-    for line in describe_losses(losses) if losses else ():
+    print_table(statistics_report.statistics_table(rows, alpha))
+    for line in statistics_report.describe_losses(losses) if losses else ():
         say(line)
     if output is not None:
-        write_statistics(output, rows, alpha, losses)
+        statistics_report.write_statistics(output, rows, alpha, losses)
         say(f"table and figure: {output}")
 
 
@@ -297,7 +276,7 @@ def data_check(
     folder: Annotated[Path, typer.Argument(help="Folder with the data sets, in any layout.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say for every data set what is there, what is missing, and where its home is."""
+    """Print which files of every data set are available or missing, and where to get them."""
     import json
 
     from metaxlm.finetune.data_folder import check_data, render
@@ -310,7 +289,7 @@ def data_check(
 
 
 def run_command() -> None:
-    """Run the command line; `endings` has the exit codes."""
+    """Run the command line and exit; `exit_codes` maps exceptions to exit codes."""
     prepare_streams()
     try:
         with explaining_threads():

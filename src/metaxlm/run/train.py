@@ -1,10 +1,10 @@
-"""The stages that make models: meta-pretraining, initialization, cross-lingual pretraining."""
+"""The stages that train models: meta-pretraining, initialization, cross-lingual pretraining."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,26 +32,21 @@ from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.code_switching import Switching
 from metaxlm.pretrain.distill import Distillation, make_teacher
 from metaxlm.pretrain.distributed import DistributedContext
-from metaxlm.pretrain.log import LOG_NAME, Trackers, open_trackers
+from metaxlm.pretrain.log import LOG_NAME, open_trackers
 from metaxlm.pretrain.loop import STEPS, train
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import PartsRecipe, Recipe, TrainingRecipe, VariantRecipe
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.preparation import (
-    MONOLINGUAL,
-    MULTILINGUAL,
-    load_vocabulary,
-    open_shards,
-)
+from metaxlm.run.prepare import MONOLINGUAL, MULTILINGUAL, load_vocabulary, open_shards
 from metaxlm.run.switch_table import build_switch_table
 
 TRAINING_LOG = "training_log.jsonl"
-"""The log of a finished training, kept in the model's folder."""
+"""Log of a finished training run, stored in the model's folder."""
 
 
 def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderConfig:
-    """Return the recipe's encoder shape for a vocabulary."""
+    """Return the shape of the recipe's encoder for a vocabulary."""
     return EncoderConfig(
         vocab_size=vocab_size,
         pad_id=pad_id,
@@ -69,7 +64,7 @@ def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderC
 def meta_pretrain(
     recipe: Recipe, layout: RunLayout, world: DistributedContext, folder: Path
 ) -> None:
-    """Phase (a): train the monolingual encoder, or import the one the recipe names."""
+    """Phase (a): train the monolingual encoder, or import the one that the recipe names."""
     if recipe.meta.model is not None:
         if world.is_main:
             _import_encoder(recipe, folder)
@@ -80,25 +75,31 @@ def meta_pretrain(
     torch.manual_seed(seed)
     model = MaskedLM(encoder_config(recipe, len(tokenizer)))
     batches = BatchSource({recipe.source_language: shard}, tokenizer, recipe.meta, seed)
-    language = language_name(recipe.source_language)
-    what = f"{language} encoder after meta-pretraining"
-    card = _intermediate_card(recipe, what)
-    training = _Training(recipe, recipe.meta, "meta-pretraining", tokenizer, layout.meta, what)
-    training.run(model, batches, seed, world, folder, card)
+    what = f"{language_name(recipe.source_language)} encoder after meta-pretraining"
+    phase = _Phase(recipe, recipe.meta, "meta-pretraining", tokenizer, layout.meta, what)
+    phase.run(model, batches, seed, world, folder, _intermediate_card(recipe, what))
 
 
 def load_imported(recipe: Recipe) -> Pretrained:
-    """Load the encoder that the recipe names; refuse one of another shape than the recipe's."""
+    """Load the encoder that the recipe names; reject one of another shape."""
     assert recipe.meta.model is not None
     imported = load_pretrained(recipe.meta.model)
-    _check_shape(recipe, imported.model.config)
+    expected = encoder_config(recipe, imported.model.config.vocab_size)
+    names = {"num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads"}
+    for attribute, key in {**names, "ffn_size": "ffn"}.items():
+        found, needed = (getattr(c, attribute) for c in (imported.model.config, expected))
+        if found != needed:
+            raise MetaXLMError(
+                f"{recipe.meta.model}: has {found} {key}, the recipe's model.{key} is {needed}; "
+                "set it to the encoder's"
+            )
     return imported
 
 
 def _import_encoder(recipe: Recipe, folder: Path) -> None:
     imported = load_imported(recipe)
     if imported.missing:
-        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; freshly initialized")
+        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
     card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
     save_pretrained(imported.model, imported.tokenizer, folder, card)
 
@@ -106,19 +107,17 @@ def _import_encoder(recipe: Recipe, folder: Path) -> None:
 def initialize_variant(
     recipe: Recipe, layout: RunLayout, variant: VariantRecipe, folder: Path
 ) -> None:
-    """Match the vocabularies, write the ledger, and make the model that pretraining starts from."""
+    """Match the vocabularies, write the ledger, and save the initialized model."""
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
     config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
-    # One seed for all variants: they differ in what is copied, not in what is drawn.
+    # All variants share the seed: they differ in what is copied, not in random values.
     seed = derive_seed(recipe.seed, "initialization")
     if variant.needs_source:
         source = load_pretrained(layout.meta / "model")
         matching = recipe.find_matching(variant)
-        dictionaries = (
-            find_dictionaries(recipe, layout, matching.dictionaries)
-            if variant.dictionaries
-            else None
-        )
+        dictionaries = None
+        if variant.dictionaries:
+            dictionaries = _load_dictionaries(recipe, layout, matching.dictionaries)
         counts = _count_tokens(open_shards(recipe, layout), tokenizer)
         plan = make_plan(
             tokenizer,
@@ -129,25 +128,29 @@ def initialize_variant(
         )
         save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
-        # The body was trained with its own epsilon: BERT's is far smaller than RoBERTa's.
+        # Keep the epsilon that the body was trained with: BERT's is far smaller than RoBERTa's.
         config = replace(config, norm_eps=source.model.config.norm_eps)
-        model = initialize(config, source.model, plan, _parts(variant), seed)
+        parts = variant.initialize
+        copied = (
+            Parts(**parts.model_dump()) if isinstance(parts, PartsRecipe) else Parts.preset(parts)
+        )
+        model = initialize(config, source.model, plan, copied, seed)
     else:
         model = initialize(config, None, None, Parts.preset("none"), seed)
-    card = _intermediate_card(recipe, "the start of cross-lingual pretraining")
+    card = _intermediate_card(recipe, "the initialization of cross-lingual pretraining")
     save_pretrained(model.eval(), tokenizer, folder / "model", card)
 
 
 def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None:
-    """Count the tokens of the source language, if its own vocabulary was trained here."""
+    """Count the source language's tokens if its own vocabulary was trained in this run."""
     if recipe.meta.model is not None:
         return None
     size = len(load_vocabulary(layout, MONOLINGUAL))
     return open_shard(layout.shards / MONOLINGUAL / recipe.source_language).count_tokens(size)
 
 
-def find_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -> Dictionaries:
-    """Load the dictionaries of a folder, or those of the built-in corpus."""
+def _load_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -> Dictionaries:
+    """Load the dictionaries of a folder or of the built-in corpus."""
     folder = folder or layout.tasks / "muse"
     languages = [language for language in recipe.languages if language != recipe.source_language]
     return load_dictionaries(folder, languages, recipe.source_language)
@@ -156,13 +159,18 @@ def find_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) ->
 def pretrain_variant(
     recipe: Recipe, layout: RunLayout, name: str, world: DistributedContext, folder: Path
 ) -> None:
-    """Phase (b): cross-lingual pretraining of one variant; all see the same blocks."""
+    """Phase (b): cross-lingual pretraining of a variant; all variants see the same blocks."""
     variant, place = recipe.variants[name], layout.variant(name)
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
     model = load_pretrained(place / "initialization" / "model").model
     if variant.freeze == "body":
         model.encoder.layers.requires_grad_(False)
-    teacher = _find_teacher(recipe, layout, variant, model, tokenizer, world)
+    teacher = None
+    if variant.distill is not None:
+        source = load_pretrained(layout.meta / "model")
+        teacher = make_teacher(
+            source, tokenizer, model.config, variant.distill, recipe.source_language, world.device
+        )
     shards = open_shards(recipe, layout)
     seed = derive_seed(recipe.seed, "pretraining")
     batches = BatchSource(
@@ -171,27 +179,26 @@ def pretrain_variant(
         recipe.pretraining,
         seed,
         None if teacher is None else teacher.prepare,
-        _find_switching(recipe, layout, name, tokenizer, shards, world),
+        _make_switching(recipe, layout, name, tokenizer, shards, world),
     )
     card = model_card(recipe.model_dump(mode="json"), name)
-    training = _Training(
-        recipe, recipe.pretraining, f"pretraining {name}", tokenizer, place, f"{name} under way"
-    )
-    training.run(model, batches, seed, world, folder, card, teacher)
+    what = f"{name} during pretraining"
+    phase = _Phase(recipe, recipe.pretraining, f"pretraining {name}", tokenizer, place, what)
+    phase.run(model, batches, seed, world, folder, card, teacher)
 
 
 @dataclass(frozen=True)
-class _Training:
-    """What a training of either phase is called, and where its files stand."""
+class _Phase:
+    """The settings of one training run."""
 
     recipe: Recipe
     settings: TrainingRecipe
     title: str
     tokenizer: PreTrainedTokenizerBase
     place: Path
-    """Holds `checkpoints/` and, for the recipe's `keep_steps`, `steps/`."""
+    """Folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`."""
     what: str
-    """What its model is, for the card of one that is exported on the way."""
+    """Description of the model in the card of an intermediate checkpoint."""
 
     def run(
         self,
@@ -203,11 +210,16 @@ class _Training:
         card: str,
         teacher: Distillation | None = None,
     ) -> None:
-        """Train, and fill the folder with the finished model and the log of its training."""
+        """Train; save the finished model and the training log in the folder."""
         work_dir = self.place / "checkpoints"
         if world.is_main and not list_checkpoints(work_dir):
             remove(self.place / STEPS)  # of an earlier recipe
-        with self._open_trackers(world, work_dir) as trackers:
+        with ExitStack() as stack:
+            trackers = None
+            if world.is_main:
+                names, values = self.recipe.execution.trackers, self.recipe.model_dump(mode="json")
+                trackers = open_trackers(names, work_dir, self.title, values)
+                stack.callback(trackers.close)
             state = train(
                 model,
                 batches,
@@ -236,47 +248,8 @@ class _Training:
         card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
         save_pretrained(model, self.tokenizer, folder, card)
 
-    @contextmanager
-    def _open_trackers(
-        self, world: DistributedContext, work_dir: Path
-    ) -> Iterator[Trackers | None]:
-        if not world.is_main:
-            yield None
-            return
-        trackers = open_trackers(
-            self.recipe.execution.trackers,
-            work_dir,
-            self.title,
-            self.recipe.model_dump(mode="json"),
-        )
-        try:
-            yield trackers
-        finally:
-            trackers.close()
 
-
-def _find_teacher(
-    recipe: Recipe,
-    layout: RunLayout,
-    variant: VariantRecipe,
-    model: MaskedLM,
-    tokenizer: PreTrainedTokenizerBase,
-    world: DistributedContext,
-) -> Distillation | None:
-    """Return what a variant learns from beside its text: the meta-pretrained model, or nothing."""
-    if variant.distill is None:
-        return None
-    return make_teacher(
-        load_pretrained(layout.meta / "model"),
-        tokenizer,
-        model.config,
-        variant.distill,
-        recipe.source_language,
-        world.device,
-    )
-
-
-def _find_switching(
+def _make_switching(
     recipe: Recipe,
     layout: RunLayout,
     name: str,
@@ -284,55 +257,31 @@ def _find_switching(
     shards: Mapping[str, Shard],
     world: DistributedContext,
 ) -> Switching | None:
-    """Return what puts dictionary translations into a variant's text, if it asks for them."""
+    """Return the code switching of a variant's text by dictionary, if it has any."""
     variant = recipe.variants[name]
     if variant.switch is None:
         return None
-    if variant.distill is not None:
-        raise MetaXLMError(
-            f"variants.{name}: `switch` and `distill` do not go together, because the teacher "
-            "reads the source language only; leave one of them out"
-        )
-    dictionaries = find_dictionaries(recipe, layout, recipe.find_matching(variant).dictionaries)
+    dictionaries = _load_dictionaries(recipe, layout, recipe.find_matching(variant).dictionaries)
     table = build_switch_table(dictionaries, tokenizer, _count_tokens(shards, tokenizer))
     counts = table.count_pieces()
     if not any(counts.values()):
         raise MetaXLMError(
-            f"variants.{name}.switch: no word of the dictionaries is one piece of the vocabulary "
-            "together with its translation; take a larger vocabulary, or leave `switch` out"
+            f"variants.{name}.switch: no dictionary entry has a word and a translation that are "
+            "single tokens of the vocabulary; use a larger vocabulary, or remove `switch`"
         )
     if world.is_main:
         found = ", ".join(f"{language} {count:,}" for language, count in counts.items())
-        say(f"pieces that may switch into another language: {found}")
+        say(f"tokens that may switch into another language: {found}")
     return Switching(table, tokenizer, variant.switch.probability)
 
 
 def _count_tokens(
     shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, NDArray[np.int64]]:
-    """Count how often the text of each language uses each piece."""
+    """Count each token in the text of each language."""
     return {name: shard.count_tokens(len(tokenizer)) for name, shard in shards.items()}
 
 
 def _intermediate_card(recipe: Recipe, what: str) -> str:
-    """Say what a model is that stands between two phases and is not meant to be published."""
-    return f"# {recipe.name}: {what}\n\nMade by metaxlm; `recipe.yaml` of the run tells how.\n"
-
-
-def _parts(variant: VariantRecipe) -> Parts:
-    if isinstance(variant.initialize, PartsRecipe):
-        return Parts(**variant.initialize.model_dump())
-    return Parts.preset(variant.initialize)
-
-
-def _check_shape(recipe: Recipe, found: EncoderConfig) -> None:
-    """Refuse a monolingual model whose shape is not that of the cross-lingual one."""
-    wanted = encoder_config(recipe, found.vocab_size)
-    names = {"num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads"}
-    names |= {"ffn_size": "ffn"}
-    for attribute, key in names.items():
-        if getattr(found, attribute) != getattr(wanted, attribute):
-            raise MetaXLMError(
-                f"{recipe.meta.model}: has {getattr(found, attribute)} {key}, the recipe's "
-                f"model.{key} is {getattr(wanted, attribute)}; set it to the encoder's"
-            )
+    """Return the card of a model between two phases, which is not meant to be published."""
+    return f"# {recipe.name}: {what}\n\nMade by metaxlm from the run's `recipe.yaml`.\n"

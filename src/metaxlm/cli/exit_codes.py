@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EXIT_BUG = 1
 EXIT_USER_ERROR = 2
 
-# Newer typers bring their own click, older ones import it: take the class from where it is used.
+# Newer versions of typer vendor click: take the class from typer's own hierarchy.
 _UsageError: type[typer.BadParameter] = next(
     ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
 )
@@ -52,7 +52,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
 
 
 def prepare_streams() -> None:
-    """Let every text print in any encoding, and keep files off the numbers of closed streams."""
+    """Print any text in any encoding, and reserve the descriptors of closed streams."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -83,7 +83,7 @@ def explaining_threads() -> Iterator[None]:
 
 
 def flush_output() -> None:
-    """Write what is left for the standard output; if that fails, drop it and raise."""
+    """Flush standard output; if that fails, discard the rest and raise."""
     if sys.stdout is None:
         return
     try:
@@ -96,7 +96,7 @@ def flush_output() -> None:
 
 
 def end(error: BaseException) -> int:
-    """Print what an exception means, one line or the traceback of a bug; return the exit code."""
+    """Print one line for an exception, or the traceback of a bug; return the exit code."""
     error = _undo_wrapping(error)
     if isinstance(error, SystemExit):
         raise error
@@ -117,7 +117,7 @@ def end(error: BaseException) -> int:
 
 
 def _undo_wrapping(error: BaseException) -> BaseException:
-    """Undo what rich and typer make of a closed pipe and of a file that ends too early."""
+    """Return the original error if rich or typer replaced a broken pipe or an early end of file."""
     pipe = error.__context__
     if isinstance(error, SystemExit) and not error.__cause__ and isinstance(pipe, BrokenPipeError):
         pipe.filename = pipe.filename or "standard output"
@@ -174,14 +174,14 @@ def _ignore_launcher() -> None:
 
 
 def _find_cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """Return the exception of a kind that an error is or was raised from, if there is one."""
+    """Return the first exception of a kind in the chain of an error, if any."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
 
 
 def print_error(message: str) -> None:
-    """Print one line where errors go."""
+    """Print one line on standard error."""
     one_line = " ".join(message.split())
     Console(stderr=True, highlight=False).print(
         f"metaxlm: {one_line}", markup=False, soft_wrap=True

@@ -1,4 +1,4 @@
-"""The stages before any training: corpus, vocabulary, shards."""
+"""The stages before training: corpus, vocabulary, shards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
         for language in recipe.languages:
             seal_text(folder / "text" / language)
         return
-    # Imported here: a machine that gets finished shards does not need what reads raw text.
+    # Imported here: a machine with finished shards does not need the readers of raw text.
     from metaxlm.data.pipeline import prepare_text
 
     for line in explain_unknown(recipe.languages):
@@ -45,18 +45,19 @@ def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
 
 def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
     """Train or load the shared vocabulary; train the monolingual one unless one is imported."""
-    if recipe.vocabulary.model is None:
+    settings = recipe.vocabulary
+    if settings.model is None:
         tokenizer = _train_shared(recipe, layout)
     else:
-        tokenizer = load_tokenizer(recipe.vocabulary.model)
-        if recipe.vocabulary.min_count:
-            tokenizer = _trim(tokenizer, recipe, layout)
+        tokenizer = load_tokenizer(settings.model)
+    if settings.min_count:
+        tokenizer = _trim(tokenizer, recipe, layout)
     _save(tokenizer, folder / MULTILINGUAL)
     if recipe.meta.model is None:
         text = layout.text(recipe.source_language)
         total = read_counts(text).text.sentences
-        size = recipe.vocabulary.monolingual_size
-        _save(train_byte_bpe(read_sentences(text), size, total), folder / MONOLINGUAL)
+        monolingual = train_byte_bpe(read_sentences(text), settings.monolingual_size, total)
+        _save(monolingual, folder / MONOLINGUAL)
 
 
 def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
@@ -73,13 +74,13 @@ def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
 def _trim(
     tokenizer: PreTrainedTokenizerBase, recipe: Recipe, layout: RunLayout
 ) -> PreTrainedTokenizerBase:
-    """Keep the pieces that the recipe's languages use; say what that costs."""
+    """Keep the tokens that the recipe's languages use; log the effect on held-out sentences."""
     trimmed = trim(tokenizer, layout.corpus, recipe.languages, recipe.vocabulary.min_count)
-    say(f"vocabulary: {len(trimmed.rows):,} of {len(tokenizer):,} pieces stay")
     worst = min(trimmed.losses, key=lambda language: trimmed.losses[language].same_share)
+    say(f"vocabulary: keeping {len(trimmed.rows):,} of {len(tokenizer):,} tokens")
     say(
-        f"vocabulary: sentences held out are cut as before, at least "
-        f"{trimmed.losses[worst].same_share:.2%} of them ({worst})"
+        f"vocabulary: at least {trimmed.losses[worst].same_share:.2%} of the held-out sentences "
+        f"keep their tokenization ({worst} has the fewest)"
     )
     return trimmed.tokenizer
 
@@ -90,15 +91,15 @@ def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 
 def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
-    """Load one of the run's tokenizers, as it was written."""
+    """Load one of the run's tokenizers."""
     folder = layout.vocabulary / name
     if not folder.is_dir():
-        raise MetaXLMError(f"{folder}: no such vocabulary; run the recipe, which makes it")
+        raise MetaXLMError(f"{folder}: no such vocabulary; run the recipe to create it")
     return load_tokenizer(str(folder))
 
 
 def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
-    """Tokenize every language with the shared vocabulary, the source also with its own."""
+    """Tokenize every language with the shared vocabulary, and the source also with its own."""
     from metaxlm.data.pipeline import tokenize_text
 
     work = [(MULTILINGUAL, language) for language in recipe.languages]

@@ -1,7 +1,7 @@
 """`metaxlm plan`: the cost of the training runs of a recipe, before anything exists.
 
 Print parameters, tokens, FLOPs, memory, disk space and hours of meta-pretraining and of every
-variant. Hours come from ten timed steps on this device; `--on` adds an estimate for another device
+variant. Hours are from ten timed steps on this device; `--on` adds an estimate for another device
 from its datasheet. Nothing is written.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metaxlm.cli.options import Device, Overrides, Quiet
+from metaxlm.cli.options import Device, Overrides, Quiet, RecipeFile
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, set_quiet
 
@@ -41,7 +40,7 @@ ACCELERATORS: dict[str, tuple[int, int]] = {
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingRun:
     """One training run of a recipe."""
 
     name: str
@@ -58,26 +57,26 @@ class Training:
         return (self.config, sizes, str(recipe.mask_probability), self.frozen_body)
 
 
-def list_trainings(recipe: Recipe) -> list[Training]:
+def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
     """Return the training runs of a recipe in order; an imported encoder needs none."""
-    from metaxlm.run.training import encoder_config
+    from metaxlm.run.train import encoder_config
     from metaxlm.vocab.loading import load_tokenizer
 
-    trainings = []
+    runs = []
     if recipe.meta.model is None:
         config = encoder_config(recipe, recipe.vocabulary.monolingual_size)
-        trainings.append(Training("meta", config, recipe.meta))
+        runs.append(TrainingRun("meta", config, recipe.meta))
     vocabulary = recipe.vocabulary
     size = vocabulary.size if vocabulary.model is None else len(load_tokenizer(vocabulary.model))
     config = encoder_config(recipe, size)
     for name, variant in recipe.variants.items():
         frozen, taught = variant.freeze == "body", variant.distill is not None
-        trainings.append(Training(name, config, recipe.pretraining, frozen, taught))
-    return trainings
+        runs.append(TrainingRun(name, config, recipe.pretraining, frozen, taught))
+    return runs
 
 
 def plan_command(
-    recipe: Annotated[Path, typer.Argument(help="The experiment, a YAML file.")],
+    recipe: RecipeFile,
     overrides: Overrides = None,
     on: Annotated[
         str | None,
@@ -96,7 +95,7 @@ def plan_command(
     from metaxlm.recipe.load import load_recipe
 
     set_quiet(quiet)
-    named = None if on is None else find_accelerator(on)
+    named = None if on is None else _find_accelerator(on)
     plan = make_plan(load_recipe(recipe, overrides or []), choose_device(device), named, measure)
     if as_json:
         typer.echo(dump_json(plan), nl=False)
@@ -106,24 +105,26 @@ def plan_command(
         console.print(note, soft_wrap=not console.is_terminal, markup=False)
 
 
-def find_accelerator(name: str) -> str:
+def _find_accelerator(name: str) -> str:
     """Return the name of a known device; ignore case, spaces and hyphens."""
 
     def simplify(text: str) -> str:
         return "".join(c for c in text.lower() if c.isalnum())
 
-    found = [known for known in ACCELERATORS if simplify(known) == simplify(name)]
-    if not found:
-        raise MetaXLMError(f"--on {name}: unknown device; known are {', '.join(ACCELERATORS)}")
-    return found[0]
+    for known in ACCELERATORS:
+        if simplify(known) == simplify(name):
+            return known
+    raise MetaXLMError(f"--on {name}: unknown device; known are {', '.join(ACCELERATORS)}")
 
 
 def make_plan(
     recipe: Recipe, device: torch.device, named: str | None, measure: bool
 ) -> dict[str, Any]:
     """Return everything that `metaxlm plan` prints, as JSON values."""
+    from metaxlm.pretrain import cost
     from metaxlm.pretrain.distributed import describe_device
-    from metaxlm.run.pipeline import check_models, check_recipe
+    from metaxlm.run.evaluate import check_recipe
+    from metaxlm.run.stages import check_models
 
     check_recipe(recipe, [])
     try:
@@ -133,12 +134,18 @@ def make_plan(
             f"{error}; to plan without it: --set meta.model=null, or --set vocabulary.model=null "
             "--set vocabulary.size=ROWS"
         ) from error
-    trainings = list_trainings(recipe)
+    runs = list_training_runs(recipe)
     measured: dict[tuple[Any, ...], Measurement | str] = {}
-    for training in trainings if measure else ():
-        if training.recipe.steps and training.shape not in measured:
-            measured[training.shape] = _measure(training, device)
-    rows = [_plan_training(t, device, measured.get(t.shape), named) for t in trainings]
+    for run in (run for run in runs if measure and run.recipe.steps):
+        if run.shape not in measured:
+            with console.status(f"measuring steps of {run.name} ..."):
+                try:
+                    measured[run.shape] = cost.measure_step(
+                        run.config, run.recipe, device, frozen_body=run.frozen_body
+                    )
+                except cost.DoesNotFit as error:
+                    measured[run.shape] = str(error)
+    rows = [_plan_run(run, device, measured.get(run.shape), named) for run in runs]
     return {
         "recipe": recipe.name,
         "device": describe_device(device),
@@ -148,29 +155,13 @@ def make_plan(
     }
 
 
-def _measure(training: Training, device: torch.device) -> Measurement | str:
-    """Time a few steps; return an error message if they do not fit into memory."""
-    from metaxlm.pretrain import cost
-
-    with console.status(f"measuring steps of {training.name} ..."):
-        try:
-            return cost.measure_step(
-                training.config, training.recipe, device, frozen_body=training.frozen_body
-            )
-        except cost.DoesNotFit as error:
-            return str(error)
-
-
-def _plan_training(
-    training: Training,
-    device: torch.device,
-    measured: Measurement | str | None,
-    named: str | None,
+def _plan_run(
+    run: TrainingRun, device: torch.device, measured: Measurement | str | None, named: str | None
 ) -> dict[str, Any]:
     from metaxlm.pretrain import cost
     from metaxlm.pretrain.step import uses_bfloat16
 
-    config, recipe, frozen = training.config, training.recipe, training.frozen_body
+    config, recipe, frozen = run.config, run.recipe, run.frozen_body
     is_gpu, bfloat16 = device.type == "cuda", uses_bfloat16(recipe, device)
 
     def estimate_memory(bfloat16: bool, flash: bool) -> dict[str, int]:
@@ -183,7 +174,7 @@ def _plan_training(
     memory = estimate_memory(bfloat16, is_gpu or not config.attention_dropout)
     flops = cost.step_flops(config, recipe, frozen_body=frozen)
     row: dict[str, Any] = {
-        "name": training.name,
+        "name": run.name,
         "parameters": cost.count_parameters(config),
         "trainable": cost.count_trainable(config, frozen),
         "steps": recipe.steps,
@@ -192,7 +183,7 @@ def _plan_training(
         "memory_bytes": sum(memory.values()),
         "memory_parts": memory,
         "disk_bytes": cost.estimate_disk(config, recipe, frozen_body=frozen),
-        "has_teacher": training.has_teacher,
+        "has_teacher": run.has_teacher,
         "measured": None,
         "problem": measured if isinstance(measured, str) else None,
         "hours": 0.0 if not recipe.steps else None,
@@ -237,24 +228,24 @@ def _make_table(plan: dict[str, Any]) -> Table:
         show_footer=True,
     )
     rows = plan["trainings"]
-    total = {key: sum(row[key] for row in rows) for key in ("tokens", "flops", "disk_bytes")}
+    for row in rows:
+        row["memory"] = (row["measured"] or {}).get("memory_bytes") or row["memory_bytes"]
     columns = [
-        ("params", ""),
-        ("tokens", _count(total["tokens"])),
-        ("FLOP", _power(total["flops"])),
-        ("memory", ""),
-        ("disk", _size(total["disk_bytes"])),
-        ("here", _total_hours(rows, "hours")),
-        *([(plan["on"], _total_hours(rows, "hours_on"))] if plan["on"] else []),
+        ("params", "parameters", _count, False),
+        ("tokens", "tokens", _count, True),
+        ("FLOP", "flops", _power, True),
+        ("memory", "memory", _binary_size, False),
+        ("disk", "disk_bytes", _size, True),
+        ("here", "hours", _duration, True),
+        *([(plan["on"], "hours_on", _duration, True)] if plan["on"] else []),
     ]
     table.add_column("training", "total", overflow="fold")
-    for heading, footer in columns:
+    for heading, key, show, has_total in columns:
+        values = [row[key] for row in rows]
+        footer = show(sum(values)) if has_total and None not in values else ""
         table.add_column(heading, footer, justify="right", no_wrap=True)
     for row in rows:
-        memory = (row["measured"] or {}).get("memory_bytes") or row["memory_bytes"]
-        cells = [_count(row["parameters"]), _count(row["tokens"]), _power(row["flops"])]
-        cells += [_size(memory, binary=True), _size(row["disk_bytes"]), _duration(row["hours"])]
-        table.add_row(row["name"], *cells, *([_duration(row["hours_on"])] if plan["on"] else []))
+        table.add_row(row["name"], *(show(row[key]) for _, key, show, _ in columns))
     return table
 
 
@@ -269,11 +260,8 @@ def _explain(
             shown.add(row["measured"]["seconds_per_step"])
             notes.append(f"{row['name']}: {_describe_measured(row['measured'])}")
     largest = max(rows, key=lambda row: float(row["memory_bytes"]))
-    parts = ", ".join(
-        f"{name} {_size(size, binary=True)}"
-        for name, size in largest["memory_parts"].items()
-        if size
-    )
+    sizes = largest["memory_parts"].items()
+    parts = ", ".join(f"{name} {_binary_size(size)}" for name, size in sizes if size)
     notes.append(f"memory of {largest['name']}, estimated for plain torch: {parts}")
     if named is not None:
         tera, giga = ACCELERATORS[named]
@@ -284,7 +272,7 @@ def _explain(
             f"{named}: an estimate from its datasheet ({tera:,} TFLOP/s), of which large products "
             f"reach {REACHED_OF_DATASHEET:.0%} and a step {share:.0%} of those "
             f"({'measured here' if is_measured else 'assumed'}); needs about "
-            f"{_size(needed, binary=True)} of its {_size(giga * 1e9, binary=True)}"
+            f"{_binary_size(needed)} of its {_binary_size(giga * 1e9)}"
             + ("; increase micro_batches" if needed > giga * 1e9 else "")
         )
     if recipe.meta.model is not None:
@@ -312,22 +300,17 @@ def _describe_measured(measured: dict[str, Any]) -> str:
     )
 
 
-def _total_hours(rows: Sequence[dict[str, Any]], key: str) -> str:
-    values = [row[key] for row in rows]
-    return "" if None in values else _duration(sum(values))
-
-
 def _duration(hours: float | None) -> str:
     if hours is None:
         return "–"
-    if hours >= 2 * 365 * 24:
-        return f"{hours / 24 / 365:,.0f} years"
-    if hours >= 100:
-        return f"{hours / 24:,.0f} days"
-    if hours >= 1:
-        return f"{hours:.1f} h"
-    if hours >= 1 / 40:
-        return f"{hours * 60:.0f} min"
+    for least, factor, unit, digits in (
+        (2 * 365 * 24, 1 / 24 / 365, "years", ",.0f"),
+        (100, 1 / 24, "days", ",.0f"),
+        (1, 1, "h", ".1f"),
+        (1 / 40, 60, "min", ".0f"),
+    ):
+        if hours >= least:
+            return f"{hours * factor:{digits}} {unit}"
     seconds = hours * 3600
     return f"{seconds:.0f} s" if seconds >= 1 or not seconds else "< 1 s"
 
@@ -344,7 +327,10 @@ def _count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def _size(num_bytes: float, *, binary: bool = False) -> str:
-    base, units = (1024, ("MiB", "GiB")) if binary else (1000, ("MB", "GB"))
+def _size(num_bytes: float, base: int = 1000, units: Sequence[str] = ("MB", "GB")) -> str:
     number = num_bytes / base**2
     return f"{number:,.0f} {units[0]}" if number < base else f"{number / base:,.1f} {units[1]}"
+
+
+def _binary_size(num_bytes: float) -> str:
+    return _size(num_bytes, 1024, ("MiB", "GiB"))

@@ -1,8 +1,8 @@
-"""Check that a folder still holds what metaxlm wrote: a run, shards, checkpoints, or part of them.
+"""Check that a run, shards, checkpoints, or part of them are as metaxlm wrote them.
 
-Every file that a sealed list below the folder names is read and compared: the lists are those of
-`digests.py`. Files that are missing, truncated, changed or extra are problems. A file that is in no
-listed folder, such as notes beside a run, is named as not checked.
+Every file that a sealed list (`digests.py`) below the folder names is read and compared. Missing,
+truncated, changed and extra files are problems. Files that are in no listed folder, such as notes
+next to a run, are reported as not checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metaxlm.progress import track
 
 @dataclass
 class Verification:
-    """What was checked, and what is wrong."""
+    """Number of checked files, and problems."""
 
     files: int = 0
     """Files whose every byte was compared with a digest."""
@@ -35,11 +35,11 @@ def verify(root: Path) -> Verification:
     if not root.is_dir():
         raise MetaXLMError(f"{root}: no such folder")
     present = [path for path in sorted(root.rglob("*")) if _is_kept(path, root)]
-    # Of files below a manifest a marker has only the sizes, so manifests come after markers.
+    # A marker has only the sizes of files below a manifest, so manifests are read after markers.
     lists = [path for name in (MARKER, MANIFEST, DIGESTS) for path in present if path.name == name]
     result = Verification()
     listed: Listed = {}
-    full, unread = set(), set()
+    complete, unread = set(), set()
     for path in lists:
         try:
             files = read_list(path)
@@ -49,9 +49,15 @@ def verify(root: Path) -> Verification:
             continue
         listed |= {p: facts for p, facts in files.items() if "sha256" not in listed.get(p, {})}
         if files and path.name != DIGESTS:
-            full.add(path.parent)
+            complete.add(path.parent)
     for path in set(present) - set(listed) - set(lists):
-        _note_other(path, full, unread, result)
+        in_unread = not unread.isdisjoint(path.parents)
+        if path.name == "tokens.bin":
+            result.problems[path.with_name(MANIFEST)] = "missing, so the shard cannot be checked"
+        elif not complete.isdisjoint(path.parents) and not in_unread and path.name != CARD:
+            result.problems[path] = EXTRA
+        else:
+            result.unlisted.append(path)
     if not lists and not result.problems:
         raise MetaXLMError(
             f"{root}: nothing to verify, there is no {MANIFEST}, {MARKER} or {DIGESTS} in it or "
@@ -61,19 +67,8 @@ def verify(root: Path) -> Verification:
     return result
 
 
-def _note_other(path: Path, full: set[Path], unread: set[Path], result: Verification) -> None:
-    """Note a file that no list names: a problem in a folder whose list names all files."""
-    in_full, in_unread = (not folders.isdisjoint(path.parents) for folders in (full, unread))
-    if path.name == "tokens.bin":
-        result.problems[path.with_name(MANIFEST)] = "missing, so the shard cannot be checked"
-    elif in_full and not in_unread and path.name != CARD:
-        result.problems[path] = EXTRA
-    else:
-        result.unlisted.append(path)
-
-
 def _check_files(listed: Listed, result: Verification) -> None:
-    """Compare files with what is listed, in as many threads as there are cores."""
+    """Compare files with their listed sizes and digests, in parallel."""
     total = sum(facts["bytes"] for facts in listed.values())
     with track("verify", max(1, total // 1_000_000), "MB") as advance, ThreadPoolExecutor() as pool:
         problems = pool.map(check_listed, listed, listed.values())
@@ -88,7 +83,7 @@ def _check_files(listed: Listed, result: Verification) -> None:
 
 
 def _is_kept(path: Path, root: Path) -> bool:
-    """Say whether a file should stay as it is; locks and unfinished files should not."""
+    """Return whether a path is a file other than a lock or a temporary file."""
     parts = path.relative_to(root).parts
     is_temporary = any(part.startswith(TEMPORARY_PREFIX) for part in parts)
     return path.is_file() and not is_temporary and not path.name.startswith(".lock")
