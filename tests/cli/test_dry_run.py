@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from metaxlm.cli.dry_run import name_cells
 from metaxlm.run.cells import Cell, CellKey
+
 from tests.commands import Command
 
 RECIPE = """

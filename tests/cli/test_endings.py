@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from metaxlm.cli.endings import explain
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from metaxlm.cli import application
-from metaxlm.cli.endings import explain
 from metaxlm.errors import naming
 from metaxlm.init.ledger import save_ledger
 from metaxlm.init.plan import make_plan

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from metaxlm.cli.planning import ASSUMED_SHARE, REACHED_OF_DATASHEET
+
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain import cost
 from tests.commands import Command

@@ -479,7 +479,7 @@ def _write_manifest(folder: Path) -> None:
 @_reader("manifests", _write_manifest)
 def _read_manifest(folder: Path) -> None:
     from metaxlm.manifest import MANIFEST, find_damage, read_sealed
-    from metaxlm.run.verification import verify
+    from metaxlm.run.verify import verify
 
     find_damage(folder)
     verify(folder)
@@ -518,7 +518,7 @@ def _read_run(folder: Path) -> None:
 
 
 def _write_addition(folder: Path) -> None:
-    from tests.run.test_addition import make_run
+    from tests.run.test_publish import make_run
 
     make_run(folder / "published", [("xlm", "xnli", 0), ("metaxlm", "xnli", 0)])
     cells = [("xlm", "xnli", 0), ("xlm", "xnli", 1), ("metaxlm", "xnli", 1)]
@@ -527,24 +527,24 @@ def _write_addition(folder: Path) -> None:
 
 @_reader("additions", _write_addition)
 def _read_addition(folder: Path) -> None:
-    from metaxlm.run.addition import add_run
+    from metaxlm.run.publish import add_run
 
     add_run(folder / "published", folder / "run")
 
 
 def _write_cells(folder: Path) -> None:
-    from tests.run.test_cells import CONTENT, make_cell
+    from tests.run.test_jobs import RESULT, make_job
 
     for seed in range(2):
-        make_cell(folder, seed).write(CONTENT)
+        make_job(folder, seed).write(*RESULT)
 
 
 @_reader("cells", _write_cells)
 def _read_cells(folder: Path) -> None:
-    from metaxlm.run.cells import list_cells
+    from metaxlm.run.jobs import list_jobs
 
-    for cell in list_cells(folder)[0]:
-        cell.read_tallies()
+    for job in list_jobs(folder)[0]:
+        job.read_tallies()
 
 
 # Vocabularies and models

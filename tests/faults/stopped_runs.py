@@ -184,7 +184,7 @@ def main() -> None:
     if isinstance(moments, dict):
         run(recipe, folder, Moment(**moments))
         return
-    for name in ("cli.execution", "cli.summary", "data.pipeline", "experiments.publication"):
+    for name in ("cli.run", "cli.options", "data.pipeline", "run.publish"):
         importlib.import_module(f"metaxlm.{name}")
     chosen = [*(Moment(**fields) for fields in moments), None]
     print(json.dumps([asdict(start(recipe, folder, moment)) for moment in chosen]))

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from metaxlm.run.evaluation_plan import choose_tasks
+from metaxlm.run.grid import list_blocks
+from metaxlm.run.pipeline import build_stages
+from metaxlm.run.stage import Stage
 from tests.recipes.paper_tables import FEATURES, IDEAS, OTHERS, TABLES, XTREME
 
 from metaxlm.languages import LANGUAGES
@@ -13,11 +17,7 @@ from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import learning_rate
 from metaxlm.recipe import Recipe, Section
 from metaxlm.recipe.load import load_recipe
-from metaxlm.run.evaluation_plan import choose_tasks
-from metaxlm.run.grid import list_blocks
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.pipeline import build_stages
-from metaxlm.run.stage import Stage
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FOLDERS = ("paper", "twin")

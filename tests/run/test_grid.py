@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metaxlm.run.grid import list_blocks, list_measured
 from tests.commands import Command
 from tests.toy_runs import run, start
 
@@ -20,7 +21,6 @@ from metaxlm.analysis.stats import read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
 from metaxlm.recipe.load import load_recipe
-from metaxlm.run.grid import list_blocks, list_measured
 
 RECIPE = """\
 name: toy

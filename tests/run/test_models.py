@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from metaxlm.run.stage import Stage
 from tests.model.conftest import make_unigram_tokenizer
 from tests.model.encoder_kinds import ALL, write_folder
 from transformers import GPT2Config
@@ -18,7 +19,6 @@ from metaxlm.model.hugging_face import save_pretrained
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from metaxlm.progress import console
 from metaxlm.run.models import NamedModel, find_all_models, find_models, open_model
-from metaxlm.run.stage import Stage
 
 TOKENIZER = make_unigram_tokenizer()
 RECIPE = """\

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from metaxlm.run.publication import publish
 from tests.analysis.fake_run import make_coverage
 from tests.analysis.paper_rows import make_comparison, make_folder, make_layer_rows, make_paper_rows
 
 from metaxlm.analysis.report import write_report
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import find_packed, pack, read_text, write_json
-from metaxlm.run.publication import publish
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from metaxlm.run.cells import Cell, CellContent, CellKey, list_cells
+from metaxlm.run.comparison import compare_models, link_predictions
 
 from metaxlm import __version__
 from metaxlm.analysis.evaluation import make_tables
 from metaxlm.analysis.results import list_rows
 from metaxlm.finetune.registry import TASKS
 from metaxlm.run import collection, comparison
-from metaxlm.run.cells import Cell, CellContent, CellKey, list_cells
-from metaxlm.run.comparison import compare_models, link_predictions
 
 Right = dict[str, npt.NDArray[np.bool_]]
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
+from metaxlm.run.addition import add_run
+from metaxlm.run.publication import publish, publish_more
 from tests.analysis.paper_rows import make_comparison, make_row
 
 from metaxlm.analysis.results import read_rows
 from metaxlm.analysis.run_folder import read_run
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import find_packed, read_json, write_json
-from metaxlm.run.addition import add_run
-from metaxlm.run.publication import publish, publish_more
 
 RECIPE: dict[str, Any] = {
     "name": "tiny",

@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-
-from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.registry import GROUPS, TASKS
-from metaxlm.finetune.task import DataFile, Split, Task
 from metaxlm.run.evaluation_plan import (
     TaskPlan,
     Wishes,
@@ -20,6 +16,10 @@ from metaxlm.run.evaluation_plan import (
     plan_task,
     read_overrides,
 )
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.registry import GROUPS, TASKS
+from metaxlm.finetune.task import DataFile, Split, Task
 
 
 class Listed:

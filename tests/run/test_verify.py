@@ -1,4 +1,4 @@
-"""`metaxlm verify` names everything that is not as it was written, and nothing else."""
+"""`metaxlm verify` names every changed file and no other."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import MANIFEST, MARKER, write_manifest
-from metaxlm.run.stage import Stage
-from metaxlm.run.verification import verify
+from metaxlm.run.stages import Stage
+from metaxlm.run.verify import verify
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run with one stage whose output has a shard in it and a file beside."""
+    """A run with one stage, whose output has a shard and another file."""
 
     def fill(folder: Path) -> None:
         (folder / "multilingual" / "en").mkdir(parents=True)
@@ -32,7 +32,7 @@ def run_dir(tmp_path: Path) -> Path:
     return root
 
 
-def test_an_untouched_run_is_whole(run_dir: Path) -> None:
+def test_an_unchanged_run_has_no_problems(run_dir: Path) -> None:
     manifest = (run_dir / "shards/multilingual/en" / MANIFEST).stat().st_size
     result = verify(run_dir)
     assert result.problems == {}
@@ -41,7 +41,7 @@ def test_an_untouched_run_is_whole(run_dir: Path) -> None:
     assert result.unlisted == [run_dir / "recipe.yaml"]
 
 
-def test_a_file_may_be_written_again_with_its_digest(run_dir: Path) -> None:
+def test_a_file_may_be_rewritten_with_its_digest(run_dir: Path) -> None:
     before = (run_dir / "shards" / "README.md").read_text()
     write_listed(run_dir / "shards", "README.md", "other words")
     write_listed(run_dir, "recipe.yaml", "name: other\n")
@@ -81,7 +81,7 @@ def test_a_missing_or_truncated_file_is_named(run_dir: Path, name: str) -> None:
     assert len(problems) == 1
 
 
-def test_a_whole_language_that_is_gone_is_noticed(run_dir: Path) -> None:
+def test_a_missing_language_is_detected(run_dir: Path) -> None:
     shutil.rmtree(run_dir / "shards" / "multilingual" / "en")
     assert set(verify(run_dir).problems.values()) == {"missing"}
 
@@ -92,7 +92,7 @@ def test_an_extra_file_is_named(run_dir: Path, folder: str) -> None:
     assert verify(run_dir).problems == {run_dir / folder / "stray": "extra, nothing lists it"}
 
 
-def test_a_bare_shard_can_be_checked(run_dir: Path, tmp_path: Path) -> None:
+def test_a_single_shard_can_be_checked(run_dir: Path, tmp_path: Path) -> None:
     copied = tmp_path / "copied"
     shutil.copytree(run_dir / "shards" / "multilingual", copied)
     assert verify(copied).files == 2
@@ -100,7 +100,7 @@ def test_a_bare_shard_can_be_checked(run_dir: Path, tmp_path: Path) -> None:
     assert list(verify(copied).problems) == [copied / "en" / MANIFEST]
 
 
-def test_there_must_be_something_to_verify(tmp_path: Path) -> None:
+def test_a_folder_without_digests_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match="nothing to verify"):
         verify(tmp_path)
     with pytest.raises(MetaXLMError, match="no such folder"):

@@ -1,4 +1,4 @@
-"""Stages: they run when something changed, say what, and leave nothing half-done."""
+"""Stages run when an input changed, name the change, and write atomically."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from metaxlm.run.pipeline import select_stages
-from metaxlm.run.stage import Stage
+from metaxlm.run.stages import Stage, select_stages
 
 
 class Counter:
-    """Fills folders and counts how often."""
+    """Fills folders and counts the calls."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -50,7 +49,7 @@ def test_a_changed_key_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "corpus: running again, changed: a.b: 1 -> 7" in capsys.readouterr().out
 
 
-def test_a_change_upstream_reaches_all_below(
+def test_a_change_affects_all_later_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counter = Counter()
@@ -63,7 +62,7 @@ def test_a_change_upstream_reaches_all_below(
     assert "shards: running again, an earlier stage changed" in capsys.readouterr().out
 
 
-def test_a_missing_or_cut_file_is_noticed(
+def test_a_missing_or_changed_file_is_detected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counter = Counter()
@@ -71,10 +70,9 @@ def test_a_missing_or_cut_file_is_noticed(
     stage.run()
     (stage.output / "README.md").write_text("a longer card", encoding="utf-8")
     assert stage.is_complete()
-    (stage.output / "a.txt").write_text("cut", encoding="utf-8")
-    stage.run()
-    (stage.output / "a.txt").write_text("contenT", encoding="utf-8")
-    stage.run()
+    for text in ("cut", "contenT"):
+        (stage.output / "a.txt").write_text(text, encoding="utf-8")
+        stage.run()
     (stage.output / "a.txt").unlink()
     stage.run()
     assert counter.runs == 4
@@ -84,7 +82,7 @@ def test_a_missing_or_cut_file_is_noticed(
         assert f"{again}{what})" in printed
 
 
-def test_what_a_stage_reads_is_made_again_if_damaged(tmp_path: Path) -> None:
+def test_a_damaged_input_is_made_again(tmp_path: Path) -> None:
     counter = Counter()
     corpus = make(tmp_path, counter, {}, (), "corpus")
     shards = make(tmp_path, counter, {}, (corpus,), "shards")
@@ -98,7 +96,7 @@ def test_what_a_stage_reads_is_made_again_if_damaged(tmp_path: Path) -> None:
     assert select_stages([corpus, shards, does_not], None, []) == [shards, does_not]
 
 
-def test_a_failed_stage_leaves_the_earlier_output(tmp_path: Path) -> None:
+def test_a_failed_stage_keeps_the_earlier_output(tmp_path: Path) -> None:
     make(tmp_path, Counter(), {"a": 1}).run()
 
     def fail(folder: Path) -> None:
@@ -130,7 +128,7 @@ def test_unfinished_work_is_kept_for_the_same_inputs_only(tmp_path: Path) -> Non
     assert seen == [False, True, False, True, False]
 
 
-def test_selection_takes_what_is_needed_in_order(tmp_path: Path) -> None:
+def test_selection_includes_needed_stages_in_order(tmp_path: Path) -> None:
     counter = Counter()
     corpus = make(tmp_path, counter, {}, (), "corpus")
     meta = make(tmp_path, counter, {}, (corpus,), "meta")
@@ -147,7 +145,7 @@ def test_selection_takes_what_is_needed_in_order(tmp_path: Path) -> None:
     assert select_stages(stages, "report", ["xlm"]) == [corpus, meta, xlm]
 
 
-def test_the_marker_tells_how_the_output_was_made(tmp_path: Path) -> None:
+def test_the_marker_has_inputs_and_digests(tmp_path: Path) -> None:
     stage = make(tmp_path, Counter(), {"a": 1})
     stage.run()
     marker = json.loads((stage.output / ".stage.json").read_text(encoding="utf-8"))
