@@ -1,4 +1,4 @@
-"""The table of dictionary switching: which pieces are words, and which spelling is taken."""
+"""The lookup table of code switching: which tokens are words, and which spelling is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`metaxlm evaluate` is stopped, killed, and started twice at once."""
+"""`metaxlm evaluate` when it is stopped, killed, or started twice at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.evaluations import cell_times, model_options, read_rows, run
+from tests.cli.evaluations import job_times, model_options, read_rows, run
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
@@ -29,11 +29,11 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def check_continuation(arguments: Sequence[str | Path], folder: Path) -> None:
-    """After a stop: nothing is made twice, and scores are those of an undisturbed evaluation."""
+    """Check that no job runs twice, and that scores equal those of an undisturbed evaluation."""
     output, undisturbed = folder / "out", folder / "undisturbed"
-    before = cell_times(output)
+    before = job_times(output)
     assert run(*arguments, "--seeds", str(len(before) + 1)) == 0
-    after = cell_times(output)
+    after = job_times(output)
     assert len(after) == len(before) + 1
     assert {place: after[place] for place in before} == before
     assert run(*arguments, "--seeds", "2", "--output", undisturbed) == 0
@@ -52,7 +52,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
-def test_killed_it_continues(small: list[str | Path], tmp_path: Path) -> None:
+def test_a_killed_evaluation_resumes(small: list[str | Path], tmp_path: Path) -> None:
     arguments = [*small, "--task", "udpos", "--set", "epochs=3"]
     process = start(*arguments, "--seeds", "2000")
     wait_for(tmp_path / "out/cells/one/udpos/en-1/manifest.json")
@@ -63,7 +63,7 @@ def test_killed_it_continues(small: list[str | Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_it_says_so_and_continues(
+def test_a_stopped_evaluation_resumes(
     small: list[str | Path],
     tmp_path: Path,
     number: signal.Signals,
@@ -89,7 +89,7 @@ def test_stopped_it_says_so_and_continues(
 def test_two_processes_share_a_folder(
     small: list[str | Path], models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both are asked for the same cells: each is made once, and both end well."""
+    """Both have the same jobs: each job runs once, and both processes succeed."""
     arguments = [*small, *model_options(models, ["two"]), "--task", "xnli,udpos"]
     arguments += ["--set", "epochs=8", "--seeds", "4"]
     process = start(*arguments)
@@ -99,7 +99,7 @@ def test_two_processes_share_a_folder(
     assert process.returncode == 0, shown
     both = [shown, capsys.readouterr().out]
     output = tmp_path / "out"
-    assert len(cell_times(output)) == 16
+    assert len(job_times(output)) == 16
     made = [[line for line in text.splitlines() if "test files" in line] for text in both]
     assert all(made)
     assert len(made[0] + made[1]) == len({*made[0], *made[1]}) == 16

@@ -1,4 +1,4 @@
-"""`metaxlm run --dry`: all work and its state, the checks of a run, and nothing written."""
+"""`metaxlm run --dry` lists all work and its state, and writes nothing."""
 
 from __future__ import annotations
 
@@ -7,38 +7,25 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from metaxlm.cli.dry_run import name_cells
-from metaxlm.run.cells import Cell, CellKey
 
+from metaxlm.cli.run import name_jobs
+from metaxlm.run.jobs import EvalJob, JobKey
 from tests.commands import Command
+from tests.toy_runs import run, write_toy
 
-RECIPE = """
-name: toy
-languages: [en, de]
-corpus:
-  phrasebook:
-    {source_sentences: 300, sentences: 150, test_pairs: 10, aligned_pairs: 5,
-     train_examples: 30, test_examples: 8}
-vocabulary: {size: 400, monolingual_size: 400}
-model: {layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 64}
-meta: &training
-  {steps: 6, batch_size: 4, length: 32, warmup_steps: 1, checkpoint_every: 2, log_every: 2}
-pretraining: {<<: *training, keep_steps: [2]}
-variants:
-  xlm: {initialize: none}
-  metaxlm: {initialize: both}
-evaluation:
-  alignment: null
-  finetune:
-    udpos: {epochs: 1, length: 64}
-"""
+CHANGES: dict[str, Any] = {
+    "pretraining": {"keep_steps": [2]},
+    "evaluation": {"alignment": None, "finetune": {"udpos": {"epochs": 1, "length": 64}}},
+}
+TRAINING = {"steps": 6, "checkpoint_every": 2}
 KEPT = "evaluation.grid=[{tasks: [udpos], steps: kept, languages: [en, de], sources: [en]}]"
 VARIANTS = ("xlm", "metaxlm")
 STAGES = ["corpus", "vocabulary", "shards", "meta"]
 STAGES += [f"{stage} {name}" for name in VARIANTS for stage in ("initialize", "pretrain")]
-CELLS = [f"{name} {task}" for name in VARIANTS for task in ("tatoeba", "udpos")]
+JOBS = [f"{name} {task}" for name in VARIANTS for task in ("tatoeba", "udpos")]
 
 
 Dry = Callable[..., tuple[dict[str, list[str]], str]]
@@ -52,10 +39,10 @@ def read_table(printed: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def dry(metaxlm: Command, tmp_path: Path) -> Dry:
-    """Do a dry run in a run's folder; the folder must be as before."""
+    """Do a dry run, which must not change its output folder."""
 
-    def run(output: Path, *more: str) -> tuple[dict[str, list[str]], str]:
-        (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    def start(output: Path, *more: str) -> tuple[dict[str, list[str]], str]:
+        write_toy(tmp_path, TRAINING, **CHANGES)
         before = list_tree(output.parent)
         options: list[str | Path] = ["--output", output, "--device", "cpu", "--dry"]
         code, printed, errors = metaxlm("run", tmp_path / "toy.yaml", *options, *more)
@@ -63,7 +50,7 @@ def dry(metaxlm: Command, tmp_path: Path) -> Dry:
         assert list_tree(output.parent) == before
         return read_table(printed), printed
 
-    return run
+    return start
 
 
 def list_tree(folder: Path) -> dict[str, tuple[int, int]]:
@@ -75,11 +62,9 @@ def list_tree(folder: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that is complete."""
-    from tests.run.test_run import run, write_recipe
-
+    """The output folder of a complete run."""
     folder = tmp_path_factory.mktemp("finished")
-    write_recipe(folder, RECIPE)
+    write_toy(folder, TRAINING, **CHANGES)
     assert run(folder, "--quiet") == 0
     return folder / "runs"
 
@@ -94,17 +79,15 @@ def test_everything_is_listed_before_anything_exists(
     assert not (tmp_path / "new").exists()
     assert not list(temporary.iterdir())
     assert max(len(line.rstrip()) for line in printed.splitlines()) <= 80
-    assert [name for name in work if name != "work"] == STAGES + CELLS
+    assert [name for name in work if name != "work"] == STAGES + JOBS
     assert {name: work[name] for name in STAGES} == {key: ["to do"] for key in STAGES}
-    assert {name: work[name] for name in CELLS} == {key: ["en-0", "to do"] for key in CELLS}
+    assert {name: work[name] for name in JOBS} == {key: ["en-0", "to do"] for key in JOBS}
     assert "0 of 4 evaluation jobs done" in printed
 
 
 def test_a_finished_run_has_nothing_left(dry: Dry, finished: Path) -> None:
     work, printed = dry(finished)
-    assert {name: work[name][-1] for name in STAGES + CELLS} == dict.fromkeys(
-        STAGES + CELLS, "done"
-    )
+    assert {name: work[name][-1] for name in STAGES + JOBS} == dict.fromkeys(STAGES + JOBS, "done")
     assert "4 of 4 evaluation jobs done" in printed
 
 
@@ -122,7 +105,7 @@ def test_a_damaged_vocabulary_is_made_again_if_it_is_read(
     assert f"vocabulary: again, its files are damaged or missing ({damage})" in printed
 
 
-def test_a_change_tells_what_is_done_again_and_why(dry: Dry, finished: Path) -> None:
+def test_repeated_work_is_listed_with_its_reason(dry: Dry, finished: Path) -> None:
     more_epochs = ("--set", "evaluation.finetune.udpos.epochs=40")
     work, printed = dry(finished, *more_epochs)
     assert {work[name][-1] for name in STAGES} == {"done"}
@@ -147,7 +130,7 @@ def test_missing_seeds_and_checkpoints_are_named(dry: Dry, finished: Path) -> No
     assert work["metaxlm-step-2 udpos"][:2] == ["en-0", "to do"]
 
 
-def test_only_what_is_asked_for_is_listed(dry: Dry, tmp_path: Path) -> None:
+def test_only_requested_stages_are_listed(dry: Dry, tmp_path: Path) -> None:
     work, _ = dry(tmp_path / "new", "--stage", "initialize", "--variant", "xlm")
     assert [name for name in work if name != "work"] == [
         "corpus",
@@ -183,11 +166,10 @@ def test_an_interrupted_training_shows_its_checkpoint(
         ("matching.dictionaries=nowhere", "nowhere: no such folder"),
     ],
 )
-def test_a_dry_run_refuses_what_a_run_refuses(
+def test_a_dry_run_rejects_what_a_run_rejects(
     metaxlm: Command, tmp_path: Path, change: str, expected: str
 ) -> None:
-    recipe = RECIPE.replace("xlm: {initialize: none}", "xlm: {dictionaries: true}")
-    (tmp_path / "toy.yaml").write_text(recipe, encoding="utf-8")
+    write_toy(tmp_path, TRAINING, **CHANGES, variants={"xlm": {"dictionaries": True}})
     arguments: list[str | Path] = ["run", tmp_path / "toy.yaml", "--device", "cpu", "--set", change]
     if change.startswith("corpus"):
         arguments += ["--set", "evaluation.data=.", "--set", "matching.dictionaries=."]
@@ -197,30 +179,20 @@ def test_a_dry_run_refuses_what_a_run_refuses(
     assert metaxlm.complaint(*arguments) == complaint
 
 
-def test_data_that_a_built_in_corpus_will_not_have_are_refused(
+def test_missing_data_of_the_built_in_corpus_is_reported_before_it_exists(
     metaxlm: Command, finished: Path, tmp_path: Path
 ) -> None:
-    """Before the corpus is there, in the words that a run has when it is."""
-    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    write_toy(tmp_path, TRAINING, **CHANGES)
     block = "evaluation.grid=[{tasks: [udpos], sources: [de]}]"
-    arguments: list[str | Path] = [
-        "run",
-        tmp_path / "toy.yaml",
-        "--device",
-        "cpu",
-        "--set",
-        block,
-        "--output",
-    ]
-    early = metaxlm.complaint(*arguments, tmp_path / "new", "--dry")
-    late = metaxlm.complaint(*arguments, finished, "--dry")
+    arguments = ("run", "toy.yaml", "--device", "cpu", "--set", block, "--dry", "--output")
+    early = metaxlm.complaint(*arguments, tmp_path / "new")
+    late = metaxlm.complaint(*arguments, finished)
     assert "no training file of udpos for de" in early
     assert early.replace(str(tmp_path / "new"), str(finished)) == late
     assert not (tmp_path / "new").exists()
 
 
 def test_jobs_are_named_by_source_language_and_seeds() -> None:
-    keys = [CellKey("xlm", "udpos", "en", seed) for seed in (4, 0, 2, 1)]
-    keys.append(CellKey("xlm", "udpos", "de", 0))
-    cells = [Cell(key, Path(key.title), {}) for key in keys]
-    assert name_cells(cells) == "en-0..2 en-4 de-0"
+    keys = [JobKey("xlm", "udpos", "en", seed) for seed in (4, 0, 2, 1)]
+    keys.append(JobKey("xlm", "udpos", "de", 0))
+    assert name_jobs([EvalJob(key, Path(), {}) for key in keys]) == "en-0..2 en-4 de-0"

@@ -1,4 +1,4 @@
-"""How commands end when the disk, the memory or the terminal fails: one line and exit code 2."""
+"""Failures of disk, memory or terminal: one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from metaxlm.cli.endings import explain
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from metaxlm.cli import application
+from metaxlm.cli import app
+from metaxlm.cli.exit_codes import explain
 from metaxlm.errors import naming
 from metaxlm.init.ledger import save_ledger
 from metaxlm.init.plan import make_plan
@@ -45,7 +45,7 @@ def save_tensors(path: Path) -> None:
 
 
 def write_too_much(write: Callable[[Path], object], path: Path) -> None:
-    """Write a file that the system cuts off after 1,000 bytes."""
+    """Write a file that the system truncates after 1,000 bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     path.parent.mkdir(exist_ok=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -97,20 +97,20 @@ def test_an_error_names_the_final_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught, naming(final, temporary):
         temporary.rename(final)
     assert explain(caught.value) == (2, f"{final}: No such file or directory")
-    # Removing a folder names an entry of it only.
+    # Removing a folder reports only the name of an entry.
     with pytest.raises(OSError) as caught, naming(final, temporary):
         raise PermissionError(errno.EACCES, "Permission denied", "config.json")
     assert explain(caught.value) == (2, f"{final}: Permission denied")
-    # Inputs keep their names, those in the current folder too.
+    # Inputs keep their names, also in the current folder.
     with pytest.raises(FileNotFoundError) as caught, naming(final, temporary):
         Path("absent.txt").read_bytes()
     assert explain(caught.value) == (2, "absent.txt: No such file or directory")
 
 
-def test_a_bug_has_its_traceback_and_says_that_it_is_one(
+def test_a_bug_is_reported_with_its_traceback(
     metaxlm: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "_check_run", lambda folder: 1 / 0)
+    monkeypatch.setattr(app, "_check_run", lambda folder: 1 / 0)
     code, _, errors = metaxlm("report", "runs/demo")
     assert code == 1
     *trace, last = errors.splitlines()
@@ -188,7 +188,7 @@ def test_results_on_the_standard_output_are_utf_8(
 def test_an_output_that_cannot_be_written(
     tmp_path: Path, redirection: str, code: int, complaint: str
 ) -> None:
-    """In a process of its own: Python writes once more when it exits."""
+    """Use another process, because Python flushes again when it exits."""
     (tmp_path / "xnli").mkdir()
     command = f'sleep 0.2; "{sys.executable}" -m metaxlm data check . '
     command = f"set -o pipefail; ( {command} ) {redirection}"
@@ -199,7 +199,7 @@ def test_an_output_that_cannot_be_written(
     assert done.stderr.startswith(complaint)
 
 
-def test_an_npz_file_named_npy_is_refused(metaxlm: Command, tmp_path: Path, models: Path) -> None:
+def test_an_npz_file_named_npy_is_rejected(metaxlm: Command, tmp_path: Path, models: Path) -> None:
     np.savez(tmp_path / "a.npz", a=np.ones((2, 3)))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
     complaint = metaxlm.complaint("retrieve", "--queries", "a.npy", "--keys", "a.npy")

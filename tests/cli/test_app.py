@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, exit codes, one line for each mistake."""
+"""The command line: real processes, exit codes, one line per error."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_version_and_help(metaxlm: Command) -> None:
     assert "--variant" in metaxlm("run", "--help")[1]
 
 
-def test_a_mistake_ends_the_process_with_one_line_and_code_2(tmp_path: Path) -> None:
+def test_an_error_is_one_line_with_exit_code_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "metaxlm", "run", "absent.yaml"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == "metaxlm: absent.yaml: no such file\n"
 
 
-def test_a_stop_that_a_library_turns_into_an_error_is_a_stop(
+def test_a_stop_wrapped_in_an_import_error_is_a_stop(
     metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*_: object) -> None:
@@ -63,18 +63,12 @@ def test_completion_offers_the_recipes_variants(tmp_path: Path, recipe: Path) ->
         "COMP_WORDS": f"metaxlm run {recipe.name} --variant ",
         "COMP_CWORD": "4",
     }
-    result = subprocess.run(
-        [SCRIPT],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    result = subprocess.run([SCRIPT], check=False, **options)
     assert result.stdout.split() == ["xlm"]
 
 
-def test_mistakes_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Path) -> None:
+def test_errors_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Path) -> None:
     assert "No such option: --stge" in metaxlm.complaint("run", recipe, "--stge", "x")
     assert "no such file" in metaxlm.complaint("run", "absent.yaml")
     assert "'trian' is not one of" in metaxlm.complaint("run", recipe, "--stage", "trian")
@@ -88,7 +82,7 @@ def test_mistakes_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: 
     assert re.search(r"--device cuda:99: found \d+ CUDA devices", message)
 
 
-def test_mistakes_in_the_recipe_are_found_before_any_work(
+def test_errors_in_the_recipe_are_reported_before_any_work(
     metaxlm: Command, tmp_path: Path, recipe: Path
 ) -> None:
     text = ["--set", "corpus.source=text", "--set"]
@@ -112,20 +106,28 @@ def test_mistakes_in_the_recipe_are_found_before_any_work(
     assert not list(tmp_path.glob("runs/*/corpus"))
 
 
-def test_an_output_folder_in_use_is_refused(metaxlm: Command, tmp_path: Path, recipe: Path) -> None:
+def test_an_unusable_output_folder_is_rejected(
+    metaxlm: Command, tmp_path: Path, recipe: Path
+) -> None:
     run_dir = tmp_path / "runs" / "toy"
     run_dir.mkdir(parents=True)
     with (run_dir / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write("4242")
         lock.flush()
-        message = metaxlm.complaint("run", recipe)
-    assert "in use by process 4242" in message
+        assert "in use by process 4242" in metaxlm.complaint("run", recipe)
+    (tmp_path / "file").write_text("a file", encoding="utf-8")
+    assert "file" in metaxlm.complaint("run", recipe, "--output", "file")
 
 
-def test_an_output_folder_that_cannot_be_written(
-    metaxlm: Command, tmp_path: Path, recipe: Path
-) -> None:
-    (tmp_path / "runs").write_text("a file", encoding="utf-8")
-    message = metaxlm.complaint("run", recipe)
-    assert "runs" in message
+def test_help_does_not_import_heavy_libraries() -> None:
+    code = (
+        "import sys; sys.argv = ['metaxlm', '--help']\n"
+        "from metaxlm.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(sorted({'torch', 'transformers', 'pandas'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"

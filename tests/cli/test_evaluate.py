@@ -1,4 +1,4 @@
-"""`metaxlm evaluate` as a user meets it: all tasks on the built-in corpus, two tiny models."""
+"""`metaxlm evaluate` with all tasks of the built-in corpus and two tiny models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from metaxlm.files import digest_file
 from metaxlm.finetune.registry import TASKS
-from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, cell_times, model_options, read_rows, run
+from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, job_times, model_options, read_rows, run
 from tests.commands import Command
 
 
@@ -30,7 +30,7 @@ def everything(models: Path, data: Path, tmp_path_factory: pytest.TempPathFactor
     return output
 
 
-def test_all_tasks_have_their_cells_rows_and_predictions(everything: Path, data: Path) -> None:
+def test_all_tasks_have_jobs_rows_and_predictions(everything: Path, data: Path) -> None:
     rows = read_rows(everything)
     tasks = [name for name in TASKS if name not in ("amazon-dvd", "amazon-music")]
     for model in ("one", "two"):
@@ -59,7 +59,7 @@ def test_all_tasks_have_their_cells_rows_and_predictions(everything: Path, data:
     assert {path.name for path in folder.glob("test-*")} == {"test-de.tsv", "test-en.tsv"}
 
 
-def test_predictions_answer_every_example_in_its_order(everything: Path, data: Path) -> None:
+def test_predictions_have_the_order_of_examples(everything: Path, data: Path) -> None:
     folder = everything / "predictions" / "one" / "seed-0-first-12"
     labels = (folder / "xnli" / "test-de.tsv").read_text("utf-8").splitlines()
     assert len(labels) == 12
@@ -78,7 +78,7 @@ def test_predictions_answer_every_example_in_its_order(everything: Path, data: P
     assert list(answers) == ids[:12]
 
 
-def test_rows_cells_and_tables_say_the_same(everything: Path) -> None:
+def test_rows_jobs_and_tables_agree(everything: Path) -> None:
     cell = json.loads((everything / "cells/two/xnli/en-1/cell.json").read_text("utf-8"))
     [file] = [f for f in cell["files"] if (f["split"], f["language"]) == ("test", "de")]
     rows = read_rows(everything)
@@ -109,7 +109,7 @@ def test_rows_cells_and_tables_say_the_same(everything: Path) -> None:
     assert (everything / "tables" / "tasks.tex").read_text("utf-8").count(r"\midrule") == 2
 
 
-def test_questions_share_one_training(everything: Path) -> None:
+def test_questions_share_one_finetuned_model(everything: Path) -> None:
     epochs = [
         json.loads((everything / f"cells/one/{task}/en-0/cell.json").read_text("utf-8"))["epochs"]
         for task in ("xquad", "mlqa")
@@ -117,25 +117,25 @@ def test_questions_share_one_training(everything: Path) -> None:
     assert epochs[0] == epochs[1]
 
 
-def test_only_what_is_missing_changed_or_damaged_is_made(
+def test_only_missing_changed_or_damaged_jobs_run(
     small: list[str | Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
     both = [*small, "--task", "xnli,pawsx"]
     assert run(*both) == 0
-    first = cell_times(output)
+    first = job_times(output)
     results = digest_file(output / "results.jsonl")
     capsys.readouterr()
     assert run(*both) == 0
-    assert "2 cells were complete already" in capsys.readouterr().out
+    assert "2 jobs are already complete" in capsys.readouterr().out
     shutil.copytree(data, tmp_path / "copy", copy_function=shutil.copyfile)  # with other times
     assert run(*both, "--data", tmp_path / "copy") == 0
-    assert "2 cells were complete already" in capsys.readouterr().out
-    assert cell_times(output) == first
+    assert "2 jobs are already complete" in capsys.readouterr().out
+    assert job_times(output) == first
     assert digest_file(output / "results.jsonl") == results
 
     assert run(*both, "--seeds", "2") == 0
-    second = cell_times(output)
+    second = job_times(output)
     assert set(second) - set(first) == {"cells/one/xnli/en-1", "cells/one/pawsx/en-1"}
     assert all(second[place] == first[place] for place in first)
 
@@ -143,8 +143,8 @@ def test_only_what_is_missing_changed_or_damaged_is_made(
     assert run(*both, "--set", "pawsx.epochs=2") == 0
     shown = capsys.readouterr().out
     assert "one pawsx en-0: again, changed: settings.epochs: 1 -> 2" in shown
-    assert "one pawsx en: seeds 1 were made from other settings or files" in shown
-    third = cell_times(output)
+    assert "one pawsx en: skipped seeds 1, which used other settings or files" in shown
+    third = job_times(output)
     assert [place for place in second if third[place] != second[place]] == ["cells/one/pawsx/en-0"]
     assert {row["seed"] for row in read_rows(output) if row["task"] == "pawsx"} == {0}
 
@@ -152,7 +152,7 @@ def test_only_what_is_missing_changed_or_damaged_is_made(
     content = path.read_bytes()
     path.write_bytes(content.replace(b"n", b"m", 1))
     assert run(*both, "--set", "pawsx.epochs=2") == 0
-    assert "one xnli en-0: again, predictions/test-de.tsv is damaged" in capsys.readouterr().out
+    assert "one xnli en-0: again, damaged: predictions/test-de.tsv" in capsys.readouterr().out
     assert path.read_bytes() == content
     assert digest_file(output / "results.jsonl") != results
 
@@ -169,10 +169,10 @@ def test_kept_models_serve_later(
     assert kept.labels == TASKS["xnli"].labels
     assert kept.length == 64
     assert run(*small, "--task", "xnli", "--keep-models") == 0
-    assert "1 cells were complete already" in capsys.readouterr().out
+    assert "1 jobs are already complete" in capsys.readouterr().out
 
 
-def test_blanked_labels_are_predicted_and_said(
+def test_examples_without_labels_are_predicted(
     models: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blanked = tmp_path / "data"
@@ -193,7 +193,7 @@ def test_blanked_labels_are_predicted_and_said(
     assert "no example has a label" in capsys.readouterr().out
 
 
-def test_own_tasks_stand_beside_the_others(
+def test_an_own_task_is_evaluated(
     models: Path, data: Path, tmp_path: Path, metaxlm: Command
 ) -> None:
     (tmp_path / "mine.yaml").write_text(
@@ -208,18 +208,18 @@ def test_own_tasks_stand_beside_the_others(
     assert {(r["source"], r["language"]) for r in read_rows(tmp_path / "out")} == {("de", "ru")}
 
 
-def test_a_finetuning_that_learns_nothing_is_told_at_once(
+def test_a_collapsed_finetuning_is_reported(
     models: Path, data: Path, tmp_path: Path, metaxlm: Command
 ) -> None:
     options = ["evaluate", *model_options(models, ["one"]), "--data", data, "--task", "udpos"]
     code, shown, _ = metaxlm(*options, *QUICK, "--set", "learning_rate=1e-9", "--output", "idle")
     assert code == 0 and "one udpos en-0: learned nothing: f1" in shown
-    assert "in en itself, where the most frequent answer or guessing has" in shown
+    assert "in the training language en, baseline" in shown
     code, shown, _ = metaxlm(*options, *QUICK, "--set", "epochs=20", "--output", "busy")
     assert code == 0 and "learned nothing" not in shown
 
 
-def test_mistakes_are_told_before_anything_is_trained(
+def test_errors_are_reported_before_any_training(
     metaxlm: Command, models: Path, data: Path, tmp_path: Path
 ) -> None:
     def complain(*more: str | Path, task: str = "xnli", model: Path = models / "one") -> str:
@@ -243,7 +243,7 @@ def test_mistakes_are_told_before_anything_is_trained(
     message = complain(*here)
     assert "has 64 positions, but xnli needs 256; add --set xnli.length=64" in message
     message = complain(*here, "--select", "source", task="amazon-books")
-    assert "amazon-books has no dev file for en, which must pick the epoch" in message
+    assert "amazon-books has no dev file for en to select the epoch" in message
     assert "absent" in complain(*here, model=tmp_path / "absent")
     assert "no dev or test file of xnli" in complain("--data", models)
     assert not (tmp_path / "out").exists()

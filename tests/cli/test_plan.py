@@ -1,4 +1,4 @@
-"""`metaxlm plan` as a user meets it: numbers before anything exists, and nothing written."""
+"""`metaxlm plan` prints the cost of a recipe and writes nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metaxlm.cli.planning import ASSUMED_SHARE, REACHED_OF_DATASHEET
 
+from metaxlm.cli.plan import ASSUMED_SHARE, REACHED_OF_DATASHEET
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.pretrain import cost
 from tests.commands import Command
@@ -51,7 +51,7 @@ def test_the_table_fits_a_terminal_and_nothing_is_written(
     table = [line.rstrip() for line in lines[:notes]]
     assert max(map(len, table)) <= 80
     assert table[0].startswith("toy on cpu")
-    # Title, headings, and a line for each training.
+    # Title, headings, and one line per training run.
     first_words = [line.split()[0] for line in table if line.strip(" ─")]
     assert first_words == ["toy", "training", "meta", "xlm", "metaxlm+dict", "frozen", "total"]
     assert "tokens/s" in lines[notes]
@@ -103,8 +103,8 @@ def test_without_measuring(metaxlm: Command, recipe: Path) -> None:
     assert "–" in metaxlm("plan", recipe, "--no-measure")[1]
 
 
-def test_what_exists_already(metaxlm: Command, recipe: Path, encoder: Path) -> None:
-    """An imported encoder is not trained; an imported vocabulary is counted."""
+def test_imported_models_are_not_trained(metaxlm: Command, recipe: Path, encoder: Path) -> None:
+    """The tokens of an imported vocabulary are counted."""
     shape = "model={layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 32}"
     existing = (f"vocabulary.model={encoder}", f"meta.model={encoder}")
     settings = (*existing, shape, "pretraining.steps=0")
@@ -127,7 +127,7 @@ def test_what_exists_already(metaxlm: Command, recipe: Path, encoder: Path) -> N
         ("vocabulary.model=./absent", "./absent: no such folder"),
     ],
 )
-def test_every_command_refuses_the_models_that_a_run_refuses(
+def test_every_command_rejects_the_models_that_a_run_rejects(
     metaxlm: Command, recipe: Path, encoder: Path, command: str, change: str, expected: str
 ) -> None:
     change, expected = (text.format(encoder=encoder) for text in (change, expected))
@@ -137,13 +137,13 @@ def test_every_command_refuses_the_models_that_a_run_refuses(
     assert list(metaxlm.folder.iterdir()) == [recipe]
 
 
-def test_mistakes(metaxlm: Command, recipe: Path) -> None:
+def test_errors(metaxlm: Command, recipe: Path) -> None:
     assert "unknown device; known are" in metaxlm.complaint("plan", recipe, "--on", "H900")
     message = metaxlm.complaint("plan", recipe, "--set", "vocabulary.model=./absent")
     assert "--set vocabulary.size=ROWS" in message
 
 
-def test_what_does_not_fit_is_said(metaxlm: Command, recipe: Path) -> None:
+def test_a_model_that_does_not_fit_is_reported(metaxlm: Command, recipe: Path) -> None:
     settings = ("model.hidden=65536", "model.layers=96", "model.ffn=262144")
     code, printed, _ = metaxlm(
         "plan", recipe, "--on", "L4", *(word for value in settings for word in ("--set", value))
