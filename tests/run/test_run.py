@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import PARTS, sentences
-from tests.toy_runs import run, run_main, start, write_toy
+from tests.toy_runs import SIZES, run, run_main, start, write_toy
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from metaxlm.data.shards import open_shard
@@ -26,6 +26,8 @@ from metaxlm.pretrain.batches.source import MicroBatch
 
 CHANGES: dict[str, Any] = {
     "languages": ["en", "de", "zh"],
+    "corpus": {"phrasebook": SIZES | {"source_sentences": 1200, "sentences": 400}},
+    "vocabulary": {"size": 700, "monolingual_size": 500},
     "variants": {"xlm": {"initialize": "none"}, "metaxlm+dict": {"dictionaries": True}},
 }
 TRAINING = {"steps": 60, "checkpoint_every": 20, "log_every": 10}
