@@ -209,7 +209,9 @@ def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     source, both = pair.source, Parts.preset("both")
     languages = sorted(path.name for path in options.text.iterdir() if path.is_dir())
     recipe, filled = MatchingRecipe(), MatchingRecipe(filler="subwords")
-    by_use = MatchingRecipe(precedence="use", one_to_many="order", split_words="all", segments=True)
+    by_use = MatchingRecipe(
+        precedence="frequency_weighted", one_to_many="order", split_words="all", segments=True
+    )
     variants: list[tuple[str, list[str], MatchingRecipe]] = [
         ("rules", [], recipe),
         ("rules, dictionary", [options.language], recipe),

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
-from metaxlm.cli.application import app
+from metaxlm.cli.app import app
 from metaxlm.languages import LANGUAGES
 from metaxlm.recipe import Recipe, Section
 

@@ -1,17 +1,16 @@
-"""The command line in this process, as a user meets it."""
+"""The command line in this process."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from metaxlm.cli import main
+from tests.toy_runs import run_main
 
 
 class Command:
-    """Runs the command line in this process, in a folder of its own."""
+    """Runs the command line in this process, in its own folder."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.capsys = folder, capsys
@@ -19,11 +18,9 @@ class Command:
     def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
-            patch.setattr(sys, "argv", ["metaxlm", *map(str, arguments)])
-            with pytest.raises(SystemExit) as ended:
-                main()
+            code = run_main(*arguments)
         printed = self.capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
+        return code, printed.out, printed.err
 
     def complaint(self, *arguments: str | Path) -> str:
         """Run a command that must fail with one line on standard error and exit code 2."""

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from metaxlm.cli.endings import ending_together, explain, is_heard, print_error
+from metaxlm.cli.exit_codes import ending_together, explain, is_heard, print_error
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.pretrain.batches.masking import Masking

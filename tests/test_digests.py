@@ -12,7 +12,7 @@ from metaxlm import digests
 from metaxlm.digests import DIGESTS, find_damaged, read_list, require_whole, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import MANIFEST, check_file, write_manifest
-from metaxlm.run.verification import verify
+from metaxlm.run.verify import verify
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metaxlm.analysis.results import load_results
-from metaxlm.cli.one_model import open_one_model
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.start import match
 from metaxlm.model.any_encoder import AnyEncoder
@@ -21,7 +20,8 @@ from metaxlm.probe.alignment import align_words
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
 from metaxlm.probe.retrieval import Margin, mine_pairs
-from metaxlm.run.evaluate import evaluate_models
+from metaxlm.run.models import open_one_model
+from metaxlm.run.standalone import evaluate_models
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,17 +1,14 @@
-"""An evaluation at toy size: the options, the command in this process, and what it leaves."""
+"""Evaluations at toy size: options, command, and results."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from metaxlm.cli import main
 from metaxlm.recipe import PhrasebookRecipe
+from tests.toy_runs import run_main
 
 LANGUAGES = ("en", "de", "ru")
 SIZES = PhrasebookRecipe(
@@ -27,20 +24,17 @@ QUICK += ("--device", "cpu")
 
 
 def run(*arguments: str | Path) -> int:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr(sys, "argv", ["metaxlm", "evaluate", *map(str, arguments)])
-        main()
-    return int(ended.value.code or 0)
+    return run_main("evaluate", *arguments)
 
 
 def read_rows(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / "results.jsonl").read_text("utf-8").splitlines()]
 
 
-def cell_times(output: Path) -> dict[str, int]:
-    """When each cell was written, by its place."""
-    cells = sorted((output / "cells").glob("*/*/*/manifest.json"))
-    return {str(path.parent.relative_to(output)): path.stat().st_mtime_ns for path in cells}
+def job_times(output: Path) -> dict[str, int]:
+    """Return the modification time of each job by its place."""
+    jobs = sorted((output / "cells").glob("*/*/*/manifest.json"))
+    return {str(path.parent.relative_to(output)): path.stat().st_mtime_ns for path in jobs}
 
 
 def model_options(models: Path, names: Sequence[str] = ("one", "two")) -> list[str | Path]:

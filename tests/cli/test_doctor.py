@@ -1,4 +1,4 @@
-"""`metaxlm doctor` as a user meets it: everything is tried, and what fails is found."""
+"""`metaxlm doctor` runs every check and reports failures."""
 
 from __future__ import annotations
 
@@ -17,28 +17,21 @@ from metaxlm.model.encoder import MaskedLM
 from metaxlm.pretrain import checkpoint
 from tests.commands import Command
 from tests.conftest import sentences
+from tests.toy_runs import write_toy
 
 MACHINE = [
     "python", "torch", "transformers", "device", "bfloat16", "kernels", "matmul", "output folder",
 ]  # fmt: skip
-RECIPE = """
-name: toy
-languages: [en, de]
-vocabulary: {size: 300, monolingual_size: 280}
-model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 32}
-meta: {steps: 40, batch_size: 8, length: 16, warmup_steps: 4}
-pretraining: {steps: 20, batch_size: 8, length: 32, warmup_steps: 2}
-variants:
-  xlm: {initialize: none}
-  metaxlm: {initialize: both}
-"""
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "toy.yaml"
-    path.write_text(RECIPE, encoding="utf-8")
-    return path
+    return write_toy(
+        tmp_path,
+        vocabulary={"size": 300, "monolingual_size": 280},
+        meta={"length": 16},
+        model={"layers": 2, "hidden": 32, "ffn": 64},
+    )
 
 
 def examine(metaxlm: Command, *arguments: str | Path) -> tuple[int, dict[str, str]]:
@@ -58,7 +51,7 @@ def test_the_machine_alone(metaxlm: Command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_versions_are_those_of_the_package() -> None:
+def test_minimum_versions_are_those_of_the_package() -> None:
     path = Path(__file__).parents[2] / "pyproject.toml"
     wanted = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["dependencies"]
     for package, numbers in LEAST_VERSIONS.items():
@@ -116,7 +109,7 @@ def test_an_output_that_is_a_file(metaxlm: Command, tmp_path: Path) -> None:
     assert checks["output folder"] == "FAILED runs: is a file; choose another --output"
 
 
-def test_a_disk_that_changes_what_it_holds(
+def test_a_disk_that_changes_data(
     metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = checkpoint.load_newest
@@ -147,7 +140,7 @@ def test_a_step_that_is_not_finite(
     assert checks["step of xlm"] == "FAILED 8 x 32 tokens: the loss is nan"
 
 
-def test_what_takes_too_long_is_skipped(metaxlm: Command, recipe: Path) -> None:
+def test_a_step_that_takes_too_long_is_skipped(metaxlm: Command, recipe: Path) -> None:
     sizes = ("pretraining.batch_size=10000000", "pretraining.length=32")
     code, checks = examine(metaxlm, recipe, *(w for value in sizes for w in ("--set", value)))
     assert code == 0

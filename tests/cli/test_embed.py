@@ -21,7 +21,7 @@ from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.probe.embedding import embed_stream, embed_texts
 from metaxlm.probe.retrieval_io import read_vectors
-from metaxlm.run.stage import Stage
+from metaxlm.run.stages import Stage
 from tests.commands import Command
 from tests.conftest import sentences
 

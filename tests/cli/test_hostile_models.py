@@ -1,4 +1,4 @@
-"""Model folders with code of their own: every command refuses them and runs none of it."""
+"""Every command rejects model folders with code, and does not run it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from metaxlm.init.ledger import LEDGER
 from tests.commands import Command
 from tests.conftest import sentences
+from tests.toy_runs import write_toy
 
 CODE = """
 from pathlib import Path
@@ -23,21 +24,8 @@ from transformers import BertTokenizerFast as OwnTokenizer
 
 Path({sentinel!r}).touch()
 """
-RECIPE = """
-name: toy
-languages: [en, de]
-corpus:
-  phrasebook: {source_sentences: 100, sentences: 50, test_pairs: 5, aligned_pairs: 5,
-               train_examples: 10, test_examples: 4}
-vocabulary: {size: 300, monolingual_size: 300}
-model: {layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 64}
-meta: {steps: 2, batch_size: 2, length: 16, warmup_steps: 0}
-pretraining: {steps: 2, batch_size: 2, length: 16, warmup_steps: 0}
-variants: {metaxlm: {initialize: both}}
-evaluation: {alignment: null}
-"""
 ANSWERS = "y\n1\nyes\n"
-"""What runs the code if anything asks on standard input."""
+"""Answers that would run the code if a prompt read standard input."""
 HOSTILE, GOOD = "hostile", "good"
 
 COMMANDS = {
@@ -68,7 +56,7 @@ def edit(path: Path, **changes: Any) -> None:
 
 
 def map_tokenizer(folder: Path) -> None:
-    """Map a tokenizer of a family that has none of its own: transformers asks whether to run it."""
+    """Map the tokenizer of a family without one: transformers would ask whether to run it."""
     edit(folder / "config.json", model_type="eurobert")
     edit(
         folder / "tokenizer_config.json",
@@ -82,7 +70,7 @@ def map_config(folder: Path) -> None:
 
 
 def map_list(folder: Path) -> None:
-    """The older form of a tokenizer's auto_map, beside a known model."""
+    """Use the older form of a tokenizer's auto_map with a known model."""
     edit(folder / "tokenizer_config.json", auto_map=["own.OwnTokenizer", None])
 
 
@@ -130,7 +118,7 @@ class Place:
             (folder / f"text/{language}.txt").write_text(text)
             (folder / f"data/tatoeba/tatoeba.deu-eng.{code}").write_text(text)
         (folder / "pairs.txt").write_text("the cat ||| die Katze\n")
-        (folder / "toy.yaml").write_text(RECIPE)
+        write_toy(folder, variants={"metaxlm": {"initialize": "both"}})
 
 
 @pytest.fixture
@@ -138,7 +126,7 @@ def place(tmp_path: Path, encoder: Path) -> Place:
     return Place(tmp_path, encoder)
 
 
-def check_refusal(
+def check_rejection(
     metaxlm: Command, place: Place, patch: pytest.MonkeyPatch, words: list[str], expected: str
 ) -> None:
     before = set(metaxlm.folder.rglob("*"))
@@ -152,7 +140,7 @@ def check_refusal(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_refuses_code(
+def test_every_command_rejects_code(
     metaxlm: Command, place: Place, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     if command == "match explain":
@@ -160,15 +148,15 @@ def test_every_command_refuses_code(
         shutil.copy(metaxlm.folder / "start" / LEDGER, place.hostile)
     map_tokenizer(place.hostile)
     expected = "hostile/tokenizer_config.json: `tokenizer_class` asks for code"
-    check_refusal(metaxlm, place, monkeypatch, COMMANDS[command].split(), expected)
+    check_rejection(metaxlm, place, monkeypatch, COMMANDS[command].split(), expected)
 
 
 @pytest.mark.parametrize("role", ["encoder", "tokenizer"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_way_to_name_code_is_refused(
+def test_every_reference_to_code_is_rejected(
     metaxlm: Command, place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, role: str
 ) -> None:
     change, expected = KINDS[kind]
     change(place.hostile)
     command = COMMANDS["export" if role == "encoder" else "match --to"]
-    check_refusal(metaxlm, place, monkeypatch, command.split(), expected)
+    check_rejection(metaxlm, place, monkeypatch, command.split(), expected)

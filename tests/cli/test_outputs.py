@@ -1,4 +1,4 @@
-"""No command deletes a user's files: outputs that are something else, inputs inside outputs."""
+"""No command deletes or overwrites files of the user."""
 
 from __future__ import annotations
 
@@ -97,16 +97,16 @@ def test_a_run_keeps_raw_text_in_its_own_folder(
 ) -> None:
     shutil.copytree(experiment / "myexp" / "corpus", experiment / "elsewhere")
     before = snapshot(experiment)
-    said = metaxlm.complaint("run", "recipe.yaml", "--output", ".", "--set", f"corpus.path={path}")
-    assert "myexp/corpus: " in said
+    error = metaxlm.complaint("run", "recipe.yaml", "--output", ".", "--set", f"corpus.path={path}")
+    assert "myexp/corpus: " in error
     assert snapshot(experiment) == before
 
 
 def test_a_run_keeps_a_recipe_in_its_own_folder(metaxlm: Command, experiment: Path) -> None:
     (experiment / "recipe.yaml").rename(experiment / "myexp" / "recipe.yaml")
     before = snapshot(experiment)
-    said = metaxlm.complaint("run", "myexp/recipe.yaml", "--output", ".")
-    assert "saves its resolved recipe under this name" in said
+    error = metaxlm.complaint("run", "myexp/recipe.yaml", "--output", ".")
+    assert "saves its resolved recipe under this name" in error
     assert snapshot(experiment) == before
 
 

@@ -35,35 +35,22 @@ import yaml
 from safetensors import safe_open
 from tests.conftest import make_encoder, sentences
 from tests.faults.programs import fork, import_modules, wait
+from tests.toy_runs import make_toy
 
 import metaxlm
 from metaxlm.cli import main as metaxlm_main
 from metaxlm.files import digest_file
 from metaxlm.progress import set_quiet
-from metaxlm.run.verification import verify
+from metaxlm.run.verify import verify
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
 LIBRARY = ctypes.CDLL(None)
 LIBRARY.faulty_log.restype = ctypes.c_char_p
-RECIPE = """\
-name: toy
-languages: [en, de]
-corpus:
-  phrasebook:
-    {source_sentences: 300, sentences: 200, test_pairs: 20, aligned_pairs: 10,
-     train_examples: 20, test_examples: 10}
-vocabulary: {size: 400, monolingual_size: 350}
-model: {layers: 2, hidden: 16, heads: 2, ffn: 32, max_positions: 64}
-meta: &training
-  {steps: 4, batch_size: 4, length: 32, learning_rate: 3e-3, warmup_steps: 2,
-   checkpoint_every: 2, log_every: 1}
-pretraining: {<<: *training}
-variants:
-  metaxlm: {initialize: both}
-evaluation:
-  finetune:
-    xnli: {epochs: 1, length: 32, seeds: 1}
-"""
+RECIPE = make_toy(
+    {"steps": 4, "batch_size": 4, "checkpoint_every": 2, "log_every": 1},
+    variants={"metaxlm": {"initialize": "both"}},
+    evaluation={"finetune": {"xnli": {"epochs": 1, "length": 32, "seeds": 1}}},
+)
 TIMED = (
     "provenance.json", "cell.json", "manifest.json", "digests.json", ".stage.json",
     "metaxlm_task.json", "README.md",

@@ -334,7 +334,7 @@ def _write_manifest(folder: Path) -> None:
 
 def _read_manifest(folder: Path) -> None:
     use("manifest:find_damage")(folder)
-    use("run.verification:verify")(folder)
+    use("run.verify:verify")(folder)
     use("manifest:read_sealed")(folder / "manifest.json")
 
 
@@ -367,7 +367,7 @@ def _read_run(folder: Path) -> None:
 
 
 def _write_addition(folder: Path) -> None:
-    make_run = use("tests.run.test_addition:make_run")
+    make_run = use("tests.run.test_publish:make_run")
     make_run(folder / "published", [("xlm", "xnli", 0), ("metaxlm", "xnli", 0)])
     cells = [("xlm", "xnli", 0), ("xlm", "xnli", 1), ("metaxlm", "xnli", 1)]
     make_run(folder / "run", cells, mark="b")
@@ -375,13 +375,12 @@ def _write_addition(folder: Path) -> None:
 
 def _write_cells(folder: Path) -> None:
     for seed in range(2):
-        cell = use("tests.run.test_cells:make_cell")(folder, seed)
-        cell.write(use("tests.run.test_cells:CONTENT"))
+        use("tests.run.test_jobs:make_job")(folder, seed).write(*use("tests.run.test_jobs:RESULT"))
 
 
 def _read_cells(folder: Path) -> None:
-    for cell in use("run.cells:list_cells")(folder)[0]:
-        cell.read_tallies()
+    for job in use("run.jobs:list_jobs")(folder)[0]:
+        job.read_tallies()
 
 
 # Vocabularies and models
@@ -529,7 +528,7 @@ READERS |= {
     "manifests": Reader(_write_manifest, _read_manifest),
     "published runs": Reader(_write_run, _read_run, 2),
     "additions": Reader(
-        _write_addition, lambda f: use("run.addition:add_run")(f / "published", f / "run")
+        _write_addition, lambda f: use("run.publish:add_run")(f / "published", f / "run")
     ),
     "cells": Reader(_write_cells, _read_cells),
     "tokenizers": Reader(_write_tokenizers, _read_tokenizers, 1.5),

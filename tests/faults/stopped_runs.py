@@ -26,7 +26,7 @@ from typing import Any
 from metaxlm.cli import main as run_metaxlm
 
 LIMIT_S = 120.0
-IMPORTED = ("cli.execution", "cli.summary", "data.pipeline", "run.publication")
+IMPORTED = ("cli.run", "cli.options", "data.pipeline", "run.publish")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from metaxlm.data.shards import Shard
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 from metaxlm.progress import set_quiet
-from metaxlm.run.verification import verify
+from metaxlm.run.verify import verify
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.faults)])

@@ -50,8 +50,8 @@ TASKS = "metaxlm.data.executors:_collect_errors"
 PIECES = "metaxlm.vocab.unigram"
 LOOP = "metaxlm.pretrain.loop"
 BATCHES = "metaxlm.pretrain.batches.source"
-TRAINING = "metaxlm.run.training"
-CELLS = "metaxlm.run.evaluation"
+TRAINING = "metaxlm.run.train"
+CELLS = "metaxlm.run.evaluate"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
 TIMES = {"seconds", "tokens_per_second", "peak_share", "log", "files", "sha256", "seal"}
 """Keys of JSON objects that hold times, or digests of files with times in them."""
@@ -66,36 +66,36 @@ MOMENTS = [
     Moment("within torch's import", "torch.nn"),
     Moment("import transformers", "transformers", number=SIGINT),
     Moment("recipe is read", "metaxlm.recipe.load:load_recipe", after=True),
-    Moment("run is planned", "metaxlm.cli.execution:Work.plan", after=True),
-    Moment("corpus: start", "metaxlm.run.pipeline:prepare_corpus", number=SIGINT),
+    Moment("run is planned", "metaxlm.cli.run:Work.plan", after=True),
+    Moment("corpus: start", "metaxlm.run.stages:prepare_corpus", number=SIGINT),
     Moment("corpus: workers, whole group", TASKS, group=True),
     Moment("corpus: between rounds", "metaxlm.data.pipeline:_deduplicate"),
     Moment("corpus: before the last round", "metaxlm.data.pipeline:_split", number=SIGINT),
     Moment("corpus: assembly", "metaxlm.data.pipeline:_assemble"),
-    Moment("between stages", "metaxlm.run.stage:Stage.run", call=2),
+    Moment("between stages", "metaxlm.run.stages:Stage.run", call=2),
     Moment("vocabulary: SentencePiece reads", f"{PIECES}:_feed", group=True),
     Moment("vocabulary: SentencePiece trains", f"{PIECES}:_wait_for_seeds", number=SIGINT),
     Moment("vocabulary: rounds, whole group", f"{PIECES}:_show_rounds", group=True),
-    Moment("vocabulary: byte-level BPE", "metaxlm.run.preparation:train_byte_bpe"),
+    Moment("vocabulary: byte-level BPE", "metaxlm.run.prepare:train_byte_bpe"),
     Moment("shards: workers, whole group", TASKS, call=5, number=SIGINT, group=True),
-    Moment("shards: almost complete", "metaxlm.run.stage:Stage._marker"),
+    Moment("shards: almost complete", "metaxlm.run.stages:Stage._marker"),
     Moment("meta: before the loop", f"{LOOP}:_resume", number=SIGINT),
     Moment("meta: in the loop", f"{BATCHES}:Prefetcher.get", step=2),
     Moment("meta: checkpoint is written", "metaxlm.pretrain.checkpoint:save_checkpoint"),
     Moment("meta: last step", f"{BATCHES}:Prefetcher.get", step=STEPS - 1),
     Moment("meta: model is written", f"{TRAINING}:save_pretrained", number=SIGINT),
-    Moment("initialize: start", "metaxlm.run.pipeline:initialize_variant"),
+    Moment("initialize: start", "metaxlm.run.stages:initialize_variant"),
     Moment("initialize: rows are copied", f"{TRAINING}:initialize", number=SIGINT),
     Moment("pretrain: in the loop", f"{BATCHES}:Prefetcher.get", step=3, number=SIGINT),
     Moment("pretrain: after the last save", f"{LOOP}:_save", step=STEPS, after=True),
-    Moment("pretrain: almost complete", "metaxlm.run.stage:Stage._marker"),
+    Moment("pretrain: almost complete", "metaxlm.run.stages:Stage._marker"),
     Moment("evaluation: retrieval", f"{CELLS}:measure_features", number=SIGINT),
-    Moment("evaluation: a cell is complete", "metaxlm.run.cells:Cell.write", after=True),
+    Moment("evaluation: a cell is complete", "metaxlm.run.jobs:EvalJob.write", after=True),
     Moment("evaluation: finetuning", "metaxlm.finetune.train:FinetuneStep.take", call=2),
     Moment("evaluation: scoring", f"{CELLS}:judge", call=2, number=SIGINT),
-    Moment("results are collected", "metaxlm.cli.execution:collect_results"),
+    Moment("results are collected", "metaxlm.cli.run:collect_results"),
     Moment("report: figures", "metaxlm.analysis.style:render_svg", number=SIGINT),
-    Moment("report: complete", "metaxlm.cli.summary:show_summary"),
+    Moment("report: complete", "metaxlm.cli.run:show_summary"),
 ]
 
 

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tests.rank_jobs import ranks, torchrun
+from tests.toy_runs import SIZES, write_toy
 from tests.trainings import rows
 
 from metaxlm.files import digest_file
@@ -21,26 +23,23 @@ from metaxlm.pretrain.checkpoint import list_checkpoints
 
 pytestmark = pytest.mark.faults
 
-RECIPE = """\
-name: toy
-languages: [en, de]
-corpus:
-  phrasebook:
-    {source_sentences: 600, sentences: 300, test_pairs: 20, aligned_pairs: 10,
-     train_examples: 20, test_examples: 10}
-vocabulary: {size: 500, monolingual_size: 400}
-model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 64}
-meta: &training
-  {steps: 400, batch_size: 8, length: 32, learning_rate: 3e-3, warmup_steps: 6,
-   checkpoint_every: 20, log_every: 10, micro_batches: 2}
-pretraining: {<<: *training, steps: 40}
-variants:
-  metaxlm: {initialize: both}
-evaluation:
-  alignment: null
-  finetune:
-    xnli: {epochs: 1, length: 32, seeds: 6}
-"""
+
+def write_recipe(folder: Path, variants: dict[str, Any] | None = None, steps: int = 400) -> None:
+    """Write a recipe with two micro-batches and six seeds."""
+    training = {"steps": steps, "checkpoint_every": 20, "log_every": 10, "micro_batches": 2}
+    write_toy(
+        folder,
+        training,
+        model={"layers": 2, "hidden": 32, "ffn": 64},
+        pretraining={"steps": 40},
+        variants=variants or {"metaxlm": {"initialize": "both"}},
+        evaluation={
+            "alignment": None,
+            "finetune": {"xnli": {"epochs": 1, "length": 32, "seeds": 6}},
+        },
+    )
+
+
 MODELS = ("meta/model", "variants/metaxlm/model")
 
 
@@ -62,7 +61,7 @@ def copy(source: Path, target: Path) -> Path:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that is ready for its first training."""
     folder = tmp_path_factory.mktemp("prepared")
-    (folder / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    write_recipe(folder)
     run_alone(folder, "--stage", "shards")
     return folder
 
@@ -124,8 +123,7 @@ def find_makers(folder: Path) -> set[str]:
 
 def test_processes_of_torchrun_share_the_work(prepared: Path, tmp_path: Path) -> None:
     copy(prepared, tmp_path)
-    text = RECIPE.replace("metaxlm: {initialize: both}", "one: {}\n  two: {initialize: none}")
-    (tmp_path / "toy.yaml").write_text(text.replace("steps: 400", "steps: 30"), encoding="utf-8")
+    write_recipe(tmp_path, {"one": {}, "two": {"initialize": "none"}}, steps=30)
     process = torchrun(2, ["-m", "metaxlm", *command(tmp_path, "--shared")])
     output = finish(process)
     assert process.returncode == 0, output
@@ -187,9 +185,7 @@ def test_a_process_that_waits_stops_the_run_at_the_next_stage(
     prepared: Path, tmp_path: Path
 ) -> None:
     """Rank 0 prepares the text; rank 1, which only waits, gets a signal."""
-    (tmp_path / "toy.yaml").write_text(
-        RECIPE.replace("source_sentences: 600", "source_sentences: 20000"), encoding="utf-8"
-    )
+    write_toy(tmp_path, corpus={"phrasebook": SIZES | {"source_sentences": 20_000}})
     with ranks(2, ["-m", "metaxlm", *command(tmp_path)]) as processes:
         corpus = tmp_path / "runs/toy"
         while not corpus.is_dir():

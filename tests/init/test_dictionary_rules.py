@@ -244,7 +244,7 @@ def _count(pieces: PreTrainedTokenizerBase, **counts: dict[str, int]) -> Counts:
         ("dictionary", ("dictionary", {"Ġhouse": 1}), ("dictionary", {"Ġcity": 1})),
         # Relative frequencies 1 / 100 and 99 / 100; no share is zero.
         (
-            "use",
+            "frequency_weighted",
             ("dictionary_blend", {"Ġhouse": 0.9901 / 1.0002, "Ġhotel": 0.0101 / 1.0002}),
             ("direct", {"ĠLondon": 1}),
         ),
@@ -264,7 +264,7 @@ def test_precedence(
     plan = make({"de": "house hotel\ncity london\n"}, counts, precedence=precedence)
     for token, (rule, weights) in (("▁Hotel", hotel), ("▁London", london)):
         assert describe(plan, token) == (rule, pytest.approx(weights))
-    if precedence == "use":
+    if precedence == "frequency_weighted":
         entries = plan.origin(plan.tokens.index("▁Hotel")).entries
         assert entries == (("de", "house"), ("en", "hotel"))
 
@@ -275,7 +275,7 @@ def test_frequency_weighting_needs_text_of_the_source_language(
 ) -> None:
     expected = "`frequency_weighted` needs text of the source language en"
     with pytest.raises(MetaXLMError, match=expected):
-        make(DICTIONARIES, Counts(target=target), precedence="use")
+        make(DICTIONARIES, Counts(target=target), precedence="frequency_weighted")
 
 
 def test_a_doubtful_match_tries_the_words_that_contain_it(
@@ -286,7 +286,7 @@ def test_a_doubtful_match_tries_the_words_that_contain_it(
     assert pieces.tokenize("chp") == ["▁ch", "p"]
     text = make({"de": "river chp\n"}, split_words="all")
     assert describe(text, "p")[0] == "direct"
-    plan = make({"de": "river chp\n"}, counts, precedence="use", split_words="all")
+    plan = make({"de": "river chp\n"}, counts, precedence="frequency_weighted", split_words="all")
     assert describe(plan, "p") == ("dictionary_part", {"Ġriver": 1})
     # Without such words it keeps its match.
     assert describe(plan, "m") == describe(text, "m") == ("direct", {"m": 1})
@@ -299,7 +299,9 @@ def test_parts_weight_languages_by_their_shares(
     other = pieces.convert_ids_to_tokens(pieces.convert_tokens_to_ids("▁ко") + 1)
     counts = _count(pieces, en={"▁London": 1}, ru={"▁ко": 3, other: 1}, bg={"▁ко": 1, other: 3})
     texts = {"ru": "river коби\n", "bg": "city кодо\n"}
-    rule, weights = describe(make(texts, counts, precedence="use", split_words="all"), "▁ко")
+    rule, weights = describe(
+        make(texts, counts, precedence="frequency_weighted", split_words="all"), "▁ко"
+    )
     assert rule == "dictionary_part"
     assert weights == pytest.approx({"Ġriver": 0.75, "Ġcity": 0.25}, abs=1e-3)
 

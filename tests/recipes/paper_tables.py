@@ -1,7 +1,7 @@
-"""What each table and figure of the paper shows, written down from its text: models and tasks.
+"""Models and tasks of each table and figure of the paper.
 
-The words are the recipes' (`udpos` is POS, `panx` NER, `body` the initialization table's Body). The
-numbers of the tables are in `metaxlm.analysis.paper`.
+Names are those of the recipes (`udpos` is POS, `panx` NER, `body` the initialization table's Body).
+The numbers of the tables are in `metaxlm.analysis.paper`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Table:
     variants: tuple[str, ...]
     tasks: tuple[str, ...]
     along_steps: bool = False
-    """Whether the models of the kept steps are measured too."""
+    """Whether kept checkpoints are evaluated too."""
 
 
 PAPER_TABLES = {
@@ -34,17 +34,17 @@ PAPER_TABLES = {
     "distillation": Table(("xlm", "xlm+kd", "metaxlm"), FIVE),  # table 3
     "freezing": Table(("xlm", "metaxlm", "freeze"), FIVE),  # table 4
     "initialization": Table(("xlm", "body", "embeddings", "metaxlm"), FIVE),  # table 5
-    # Of figures 3 and 4 the text tells XLM and MetaXLM; +Dict beside them is ours.
+    # Figures 3 and 4 have XLM and MetaXLM; +Dict is ours.
     "retrieval": Table(THREE, ("tatoeba",)),
     "alignment": Table(THREE, ("alignment",)),
     "curves": Table(("xlm", "metaxlm"), ("mlqa",), along_steps=True),  # figure 5
     "directions": Table(("xlm", "metaxlm"), AMAZON),  # figure 6
 }
-"""Recipe by recipe, as in the paper."""
+"""Tables by recipe, as in the paper."""
 TWIN_TABLES = PAPER_TABLES | {
     "curves": Table(("xlm", "metaxlm"), ("mlqa", *FEATURES), along_steps=True),
 }
-"""The twin's curves also have what needs no finetuning."""
+"""The twin's curves also have tasks without finetuning."""
 TABLES = {"paper": PAPER_TABLES, "twin": TWIN_TABLES}
 IDEAS = ("dict+use", "dict+switch")
 """The variants of ours that the twin compares with the paper's +Dict."""

@@ -1,4 +1,4 @@
-"""The shipped recipes load, and say what the paper says: its hyperparameters, tables, figures."""
+"""The shipped recipes have the hyperparameters, tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import learning_rate
 from metaxlm.recipe import Recipe, Section
 from metaxlm.recipe.load import load_recipe
-from metaxlm.run.evaluation_plan import choose_tasks
-from metaxlm.run.grid import list_blocks
+from metaxlm.run.evaluate import list_blocks
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.pipeline import build_stages
-from metaxlm.run.stage import Stage
+from metaxlm.run.stages import Stage, build_stages
+from metaxlm.run.task_plans import choose_tasks
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FOLDERS = ("paper", "twin")
@@ -26,9 +25,9 @@ BUILT_IN = (
     *("corpus.source=phrasebook", "corpus.path=null"),
     *("matching.dictionaries=null", "evaluation.data=null"),
 )
-"""No file of the user is needed to tell what depends on what."""
+"""Settings that need no files of the user."""
 
-# Table 7, as printed. The schedule has no key: the linear one is all there is.
+# Table 7. The linear schedule has no key.
 PRETRAINING = {
     "steps": 200_000,
     "batch_size": 64,
@@ -40,7 +39,7 @@ PRETRAINING = {
     "weight_decay": 0.01,
 }
 MODEL = {"layers": 12, "hidden": 768, "ffn": 3072, "heads": 12, "dropout": 0.1}
-# Table 8, as printed: a column for each task. All warm up in 10 % of the steps.
+# Table 8, one column per task. All warm up in 10 % of the steps.
 FINETUNING = {
     "udpos": (32, 1e-5, 0.0, 10),
     "panx": (8, 7e-6, 0.0, 10),
@@ -60,7 +59,7 @@ PAPER_LANGUAGES = """\
     pa pl ps pt ro ru sa sd si sk sl sq sr sv sw ta te tg th tl tr tt ug uk ur uz vi yi zh
 """
 
-GridCell = tuple[str, str, int, int]
+GridJob = tuple[str, str, int, int]
 """Variant, task, step, number of the seed."""
 
 
@@ -68,9 +67,9 @@ def load(folder: str, name: str, *overrides: str) -> Recipe:
     return load_recipe(RECIPES / folder / f"{name}.yaml", overrides)
 
 
-def list_grid(recipe: Recipe) -> set[GridCell]:
-    """List what a recipe measures, training languages aside."""
-    found: set[GridCell] = set()
+def list_grid(recipe: Recipe) -> set[GridJob]:
+    """List the jobs of a recipe, without training languages."""
+    found: set[GridJob] = set()
     for block in list_blocks(recipe):
         assert block.languages is None and block.sources is None  # all that a task's data has
         tasks, features = choose_tasks(block.tasks)
@@ -89,7 +88,7 @@ def list_grid(recipe: Recipe) -> set[GridCell]:
 
 
 def explicit(section: Section) -> dict[str, object]:
-    """Return what the recipe itself says of a section, defaults left out."""
+    """Return the values of a section that the recipe sets."""
     return {name: getattr(section, name) for name in section.model_fields_set}
 
 
@@ -119,9 +118,6 @@ def test_wikipedia_has_the_papers_languages() -> None:
         RECIPES / "paper" / "base.yaml", ["engine.name=slurm", "engine.slurm.partition=cpu"]
     )
     assert on_slurm.engine.slurm.partition == "cpu"
-
-
-def test_an_engine_may_be_a_word() -> None:
     assert load_recipe(RECIPES / "demo.yaml", ["engine=ray"]).engine.name == "ray"
 
 
@@ -207,7 +203,7 @@ def test_base_is_all_tables_together(folder: str) -> None:
     tables = set().union(*(list_grid(load(folder, name)) for name in TABLES[folder]))
     rest = list_grid(load(folder, "base")) - tables
     assert not tables - list_grid(load(folder, "base"))
-    # The twin also aligns the variants of tables 3 to 5, which costs little.
+    # The twin also aligns the variants of tables 3 to 5, which is fast.
     others = OTHERS if folder == "twin" else ()
     assert {(v, t) for v, t, _, _ in rest} == {(v, t) for v in others for t in FEATURES}
 
@@ -231,19 +227,19 @@ def test_no_model_of_a_folder_is_trained_twice(folder: str) -> None:
     assert not set(other.values()) & set(base.values())
 
 
-def test_the_ideas_are_measured_like_the_dictionaries() -> None:
+def test_the_ideas_are_evaluated_like_the_dictionaries() -> None:
     recipe, base = load("twin", "ideas"), list_grid(load("twin", "base"))
-    assert {cell for cell in list_grid(recipe) if cell[0] not in IDEAS} == base
+    assert {job for job in list_grid(recipe) if job[0] not in IDEAS} == base
     dictionaries = {
-        cell[1:] for cell in base if cell[0] == "metaxlm+dict" and cell[1] in {*XTREME, *FEATURES}
+        job[1:] for job in base if job[0] == "metaxlm+dict" and job[1] in {*XTREME, *FEATURES}
     }
     for name in IDEAS:
-        assert {cell[1:] for cell in list_grid(recipe) if cell[0] == name} == dictionaries
+        assert {job[1:] for job in list_grid(recipe) if job[0] == name} == dictionaries
         assert recipe.variants[name].dictionaries
         assert (recipe.variants[name].switch is not None) == name.endswith("+switch")
 
 
-def test_an_encoder_at_hand_differs_in_nothing_else() -> None:
+def test_the_recipe_of_an_imported_encoder_differs_in_nothing_else() -> None:
     recipe, base, ideas = (load("twin", name) for name in ("minilm", "base", "ideas"))
     assert recipe.meta.model is not None
     assert recipe.variants == {**base.variants, "dict+use": ideas.variants["dict+use"]}
@@ -253,7 +249,7 @@ def test_an_encoder_at_hand_differs_in_nothing_else() -> None:
     # all-MiniLM-L6-v2
     shape = recipe.model
     assert (shape.layers, shape.hidden, shape.heads, shape.ffn) == (6, 384, 12, 1536)
-    wanted = {cell for cell in list_grid(ideas) if cell[0] in recipe.variants}
+    wanted = {job for job in list_grid(ideas) if job[0] in recipe.variants}
     more = set(list_grid(recipe)) - wanted
     assert set(list_grid(recipe)) >= wanted
     assert {(variant, task) for variant, task, _, _ in more} == {

@@ -1,13 +1,12 @@
-"""The recipes of the paper and its twin really run, at toy size, on the built-in corpus.
+"""The recipes of the paper and its twin run at toy size on the built-in corpus.
 
-Recipe by recipe into one run folder, as a user would fill it table by table: each must make the
-cells of its table that are not there yet, touch no other, and its rows must be in the results.
+All recipes share one run folder, as when a user fills it table by table: each must run the missing
+jobs of its table and no others, and its rows must be in the results.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +28,14 @@ from tests.recipes.paper_tables import (
     XTREME,
     Table,
 )
+from tests.toy_runs import run_main
 from transformers import PreTrainedTokenizerBase, RobertaConfig, RobertaForMaskedLM
 
-from metaxlm.cli import main
 from metaxlm.files import digest_file
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 LANGUAGES = {"en", "de", "fr"}
-"""What the built-in corpus shares with the reviews."""
+"""Languages of both the built-in corpus and the reviews."""
 STEPS, KEPT = 3, (1, 2)
 SEEDS = dict.fromkeys((*XTREME, *AMAZON, *FEATURES), 1) | {"xquad": 2, "mlqa": 2}
 TOY = [
@@ -65,29 +64,25 @@ TOY = [
 NO_REPORT = ("--stage", "evaluate")
 OWN_VOCABULARY = ["vocabulary={size: 400, monolingual_size: 400}"]
 
-CellPlace = tuple[str, int, str, str, int]
+JobPlace = tuple[str, int, str, str, int]
 """Variant, step, task, training language, seed."""
 
 
 @dataclass(frozen=True)
 class ToyRun:
-    """A run folder that recipes fill one after another."""
+    """A run folder that several recipes fill."""
 
     root: Path
     overrides: list[str]
 
     def start(self, recipe: str, *more: str) -> None:
-        """Run a recipe to its end."""
+        """Run a recipe."""
         settings = [part for text in (*TOY, *self.overrides) for part in ("--set", text)]
-        place = ["--output", str(self.root.parent), "--device", "cpu", "--quiet"]
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-            path = str(RECIPES / f"{recipe}.yaml")
-            patch.setattr(sys, "argv", ["metaxlm", "run", path, *place, *settings, *more])
-            main()
-        assert not ended.value.code, recipe
+        place = ("--output", self.root.parent, "--device", "cpu", "--quiet")
+        assert run_main("run", RECIPES / f"{recipe}.yaml", *place, *settings, *more) == 0, recipe
 
-    def list_cells(self) -> set[CellPlace]:
-        """List the finished cells."""
+    def list_jobs(self) -> set[JobPlace]:
+        """List the finished jobs."""
         found = set()
         for path in (self.root / "cells").glob("*/*/[!.]*/cell.json"):
             model, task, place = path.relative_to(self.root / "cells").parts[:3]
@@ -96,9 +91,9 @@ class ToyRun:
             found.add((variant, int(step or STEPS), task, source, int(seed)))
         return found
 
-    def read_rows(self) -> dict[CellPlace, list[dict[str, Any]]]:
-        """Return the results by the cell that they are from; levels such as chance left out."""
-        found: dict[CellPlace, list[dict[str, Any]]] = {}
+    def read_rows(self) -> dict[JobPlace, list[dict[str, Any]]]:
+        """Return the results of each job, without baselines such as chance."""
+        found: dict[JobPlace, list[dict[str, Any]]] = {}
         for line in (self.root / "results.jsonl").read_text("utf-8").splitlines():
             row = json.loads(line)
             if row["variant"] is not None:
@@ -111,25 +106,25 @@ class ToyRun:
         return digest_file(self.root.joinpath(*parts) / "model.safetensors")
 
     def stamp(self) -> dict[Path, int]:
-        """Return when each model and cell was written."""
+        """Return the modification time of each model and job."""
         models = (self.root / "variants").glob("*/model/model.safetensors")
-        cells = (self.root / "cells").glob("*/*/[!.]*/cell.json")
-        return {path: path.stat().st_mtime_ns for path in (*models, *cells)}
+        jobs = (self.root / "cells").glob("*/*/[!.]*/cell.json")
+        return {path: path.stat().st_mtime_ns for path in (*models, *jobs)}
 
-    def take(self, recipe: str, expected: set[CellPlace], *more: str) -> None:
-        """Run a recipe and check that it made its cells, no others, and rows for all of them."""
-        before, stamps = self.list_cells(), self.stamp()
+    def take(self, recipe: str, expected: set[JobPlace], *more: str) -> None:
+        """Run a recipe; check that it ran its jobs and no others, and wrote their rows."""
+        before, stamps = self.list_jobs(), self.stamp()
         self.start(recipe, *more)
-        after, rows = self.list_cells(), self.read_rows()
+        after, rows = self.list_jobs(), self.read_rows()
         assert after - before == expected - before, recipe
         assert self.stamp().items() >= stamps.items(), recipe
-        assert set(rows) == after  # those of the other recipes stay
+        assert set(rows) == after  # including those of other recipes
         for place in expected:
             check_rows(place, rows[place])
 
 
-def check_rows(place: CellPlace, rows: list[dict[str, Any]]) -> None:
-    """Check that a cell's rows tell their scenario, and have all languages and layers."""
+def check_rows(place: JobPlace, rows: list[dict[str, Any]]) -> None:
+    """Check scenario, languages and layers of a job's rows."""
     _, _, task, source, _ = place
     assert all(0 <= row["value"] <= 1 for row in rows), place
     if task in FEATURES:
@@ -144,10 +139,10 @@ def check_rows(place: CellPlace, rows: list[dict[str, Any]]) -> None:
         assert {"en"} < {row["language"] for row in rows} | {"fr"} <= LANGUAGES, place
 
 
-def expand(table: Table) -> set[CellPlace]:
-    """List the cells of a table at toy size."""
+def expand(table: Table) -> set[JobPlace]:
+    """List the jobs of a table at toy size."""
 
-    def each() -> Iterator[CellPlace]:
+    def each() -> Iterator[JobPlace]:
         for task in table.tasks:
             for step in (*(KEPT if table.along_steps else ()), STEPS):
                 for source in sorted(LANGUAGES) if task in AMAZON else ["en"]:
@@ -164,7 +159,7 @@ def test_the_twin_table_by_table(tmp_path: Path) -> None:
         run.take(f"twin/{name}", expand(table), *NO_REPORT)
     check_directions(run)
     check_variants(run)
-    done = run.list_cells() | expand(Table(OTHERS, FEATURES))
+    done = run.list_jobs() | expand(Table(OTHERS, FEATURES))
     run.take("twin/base", done, *NO_REPORT)
     ideas = expand(Table(IDEAS, (*XTREME, *FEATURES)))
     run.take("twin/ideas", done | ideas, *NO_REPORT)
@@ -172,7 +167,7 @@ def test_the_twin_table_by_table(tmp_path: Path) -> None:
 
 
 def check_directions(run: ToyRun) -> None:
-    """Figure 6 has three of its four languages here: nine directions for each domain."""
+    """Check the nine directions per domain of three of the languages of figure 6."""
     rows = [row for found in run.read_rows().values() for row in found]
     for variant in ("xlm", "metaxlm"):
         for task in AMAZON:
@@ -182,7 +177,7 @@ def check_directions(run: ToyRun) -> None:
 
 
 def check_variants(run: ToyRun) -> None:
-    """What tables 3 to 5 compare has really been done to the models."""
+    """Check that the models of tables 3 to 5 differ as they should."""
     starts = {name: run.digest("variants", name, "initialization/model") for name in (
         "xlm", "xlm+kd", "metaxlm", "metaxlm+dict", "freeze", "body", "embeddings"
     )}  # fmt: skip
@@ -201,7 +196,7 @@ def check_variants(run: ToyRun) -> None:
 
 
 def check_ideas(run: ToyRun) -> None:
-    """Other matchings begin elsewhere; switching begins alike and learns from other text."""
+    """Check that matching changes the initialization, and switching the training text."""
 
     def start(name: str) -> str:
         return run.digest("variants", name, "initialization/model")
@@ -213,7 +208,7 @@ def check_ideas(run: ToyRun) -> None:
     assert len({end(name) for name in ("metaxlm+dict", *IDEAS)}) == 3
 
 
-def test_the_twin_with_an_encoder_at_hand(tmp_path: Path, encoder: Path) -> None:
+def test_the_twin_with_an_imported_encoder(tmp_path: Path, encoder: Path) -> None:
     run = ToyRun(tmp_path / "twin_minilm", [*OWN_VOCABULARY, f"meta.model={encoder}"])
     expected = expand(Table((*THREE, "dict+use"), (*XTREME, *FEATURES))) | expand(
         Table(THREE, AMAZON)
@@ -228,7 +223,7 @@ def test_the_twin_with_an_encoder_at_hand(tmp_path: Path, encoder: Path) -> None
     name = "encoder.layer.0.output.dense.weight"
     [mine] = [tensor for key, tensor in taken.items() if key.endswith(name)]
     assert torch.equal(mine, source[name])
-    coverage = run.root / "variants/metaxlm/init/coverage.json"
+    coverage = run.root / "variants/metaxlm/initialization/coverage.json"
     assert json.loads(coverage.read_text("utf-8"))["by_rule"]["direct"] > 5
 
 
@@ -238,7 +233,7 @@ def loaded_models(
     multilingual_tokenizer: PreTrainedTokenizerBase,
     monolingual_tokenizer: PreTrainedTokenizerBase,
 ) -> list[str]:
-    """A RoBERTa and a shared vocabulary that exist, as the paper has them."""
+    """Overrides that import a RoBERTa and a shared vocabulary, as in the paper."""
     multilingual_tokenizer.save_pretrained(tmp_path / "shared")
     monolingual_tokenizer.save_pretrained(tmp_path / "roberta")
     torch.manual_seed(1)
@@ -261,7 +256,7 @@ def test_the_paper_table_by_table(tmp_path: Path, loaded_models: list[str]) -> N
         run.take(f"paper/{name}", expand(table), *NO_REPORT)
     check_directions(run)
     check_variants(run)
-    run.take("paper/base", run.list_cells(), *NO_REPORT)
+    run.take("paper/base", run.list_jobs(), *NO_REPORT)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A flipped bit in any file of a run is found by `verify`, and by what reads the file."""
+"""A flipped bit in any file of a run is detected by `verify` and by commands that read it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(root: Path, tmp_path: Path) -> Path:
-    """A copy of the run, in the place where its recipe looks for it."""
+    """A copy of the run in the folder of its recipe."""
     shutil.copytree(root.parent.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "runs" / "toy"
 
 
-def test_the_kinds_are_all_files_of_a_run(root: Path) -> None:
+def test_all_files_of_a_run_are_listed(root: Path) -> None:
     found = {path for kind in KINDS for path in root.glob(kind) if path.is_file()}
     assert found == set(list_files(root))
 
@@ -72,14 +72,14 @@ def test_a_flipped_bit_is_named(kind: str, root: Path, metaxlm: Command) -> None
     assert f"{root}: 1 damaged or missing of" in errors
 
 
-def test_a_whole_run_is_whole_and_other_files_are_named(copied: Path, metaxlm: Command) -> None:
+def test_an_undamaged_run_passes_and_other_files_are_named(copied: Path, metaxlm: Command) -> None:
     code, printed, errors = metaxlm("verify", copied)
     assert (code, errors) == (0, "")
     assert "not checked" not in printed
     (copied / "data_notes.txt").touch()
     code, printed, _ = metaxlm("verify", copied)
     assert code == 0
-    assert "not checked, because no digest was written: data_notes.txt" in printed
+    assert "not checked, because they have no stored digest: data_notes.txt" in printed
 
 
 EMBED = ["embed", "--input", "sentences.txt", "--output", "vectors.npy", "--model"]
@@ -112,7 +112,7 @@ READERS = [
 
 
 @pytest.mark.parametrize(("name", "arguments"), READERS)
-def test_what_reads_a_damaged_file_says_so(
+def test_commands_reject_a_damaged_file(
     name: str, arguments: list[str], root: Path, tmp_path: Path, metaxlm: Command
 ) -> None:
     (tmp_path / "sentences.txt").write_text("the cat\n", encoding="utf-8")
@@ -120,39 +120,34 @@ def test_what_reads_a_damaged_file_says_so(
     more = ["--output", str(root.parent)] if arguments == RUN else []
     before = sorted(tmp_path.iterdir())
     with flipped(root / name):
-        said = metaxlm.complaint(*(word.replace("RUN", str(root)) for word in arguments), *more)
-    assert f"{root / name}" in said
-    assert "run again" in said
+        error = metaxlm.complaint(*(word.replace("RUN", str(root)) for word in arguments), *more)
+    assert f"{root / name}" in error
+    assert "run again" in error
     assert sorted(tmp_path.iterdir()) == before
 
 
-def again(printed: str) -> list[str]:
-    return re.findall(r"^(.+): running again, its files are damaged", printed, re.MULTILINE)
-
-
-def test_a_damaged_stage_is_made_again_before_its_output_is_read(
-    copied: Path, metaxlm: Command
+@pytest.mark.parametrize(
+    ("damaged", "variant", "removed", "stage"),
+    [
+        ("meta/model/model.safetensors", "metaxlm+dict", ["initialization"], "initialize"),
+        ("shards/multilingual/de/tokens.bin", "xlm", ["model", "checkpoints"], "pretrain"),
+    ],
+)
+def test_a_damaged_stage_is_made_again_before_another_reads_it(
+    copied: Path, metaxlm: Command, damaged: str, variant: str, removed: list[str], stage: str
 ) -> None:
-    weights = [copied / name / "model.safetensors" for name in ("meta/model", f"{START}/model")]
-    before = [digest_file(path) for path in weights]
-    flip(weights[0])
-    shutil.rmtree(copied / START)
-    code, printed, errors = metaxlm(*RUN, "--stage", "initialize", "--variant", "metaxlm+dict")
+    folder = copied / "variants" / variant
+    place = "initialization/model" if stage == "initialize" else "model"
+    files = [copied / damaged, folder / place / "model.safetensors"]
+    before = [digest_file(path) for path in files]
+    flip(files[0])
+    for name in removed:
+        shutil.rmtree(folder / name)
+    code, printed, errors = metaxlm(*RUN, "--stage", stage, "--variant", variant)
     assert code == 0, errors
-    assert again(printed) == ["meta"]
-    assert [digest_file(path) for path in weights] == before
-
-
-def test_damaged_shards_are_made_again_for_a_training(copied: Path, metaxlm: Command) -> None:
-    weights = copied / XLM / "model" / "model.safetensors"
-    before = digest_file(weights)
-    flip(copied / "shards/multilingual/de/tokens.bin")
-    for name in ("model", "checkpoints"):
-        shutil.rmtree(copied / XLM / name)
-    code, printed, errors = metaxlm(*RUN, "--stage", "pretrain", "--variant", "xlm")
-    assert code == 0, errors
-    assert again(printed) == ["shards"]
-    assert digest_file(weights) == before
+    again = re.findall(r"^(.+): running again, its files are damaged", printed, re.MULTILINE)
+    assert again == [damaged.partition("/")[0]]
+    assert [digest_file(path) for path in files] == before
 
 
 def test_a_damaged_kept_model_is_written_again_from_its_checkpoint(
@@ -186,8 +181,8 @@ def test_a_damaged_marker_does_not_cost_the_checkpoints(copied: Path, metaxlm: C
     flip(checkpoints / ".stage.json")
     shutil.rmtree(copied / XLM / "model")
     before = list_files(checkpoints)
-    said = metaxlm.complaint(*RUN, "--stage", "pretrain", "--variant", "xlm")
-    assert ".stage.json: damaged" in said
+    error = metaxlm.complaint(*RUN, "--stage", "pretrain", "--variant", "xlm")
+    assert ".stage.json: damaged" in error
     assert list_files(checkpoints) == before
 
 

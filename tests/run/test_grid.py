@@ -1,4 +1,4 @@
-"""The grid of a run: which cells there are, who makes them, and what counts as a result."""
+"""The evaluation jobs of a run: which ones there are, who runs them, and their results."""
 
 from __future__ import annotations
 
@@ -12,47 +12,37 @@ from typing import Any
 
 import pytest
 from tests.commands import Command
-from tests.toy_runs import run, start
+from tests.toy_runs import run, start, write_toy
 
 from metaxlm import __version__
 from metaxlm.analysis import results as results_file
+from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
 from metaxlm.recipe.load import load_recipe
-from metaxlm.run.grid import list_blocks, list_measured
+from metaxlm.run.evaluate import list_blocks, list_evaluated
 
-RECIPE = """\
-name: toy
-languages: [en, de]
-corpus:
-  phrasebook:
-    {source_sentences: 600, sentences: 300, test_pairs: 12, aligned_pairs: 8,
-     train_examples: 48, test_examples: 8}
-vocabulary: {size: 500, monolingual_size: 400}
-model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 64}
-meta: &training
-  {steps: 12, batch_size: 8, length: 32, learning_rate: 3e-3, warmup_steps: 2}
-pretraining:
-  <<: *training
-  keep_steps: [4, 8, 20]
-variants:
-  xlm: {initialize: none}
-  metaxlm: {initialize: both}
-  body: {initialize: body}
-evaluation:
-  finetune:
-    xnli: {epochs: 1, length: 48, seeds: 2}
-    xquad: &squad {epochs: 1, length: 48}
-    mlqa: *squad
-  grid:
-    - {tasks: [xnli, tatoeba], variants: [xlm, metaxlm], languages: [de]}
-    - {tasks: [xquad, mlqa], variants: [metaxlm]}
-    - {tasks: [mlqa, alignment], variants: [metaxlm], steps: kept}
-"""
-CELLS_ONLY = ("--stage", "evaluate")
-"""No report, which takes longer than all cells."""
-CELLS = {
+SQUAD = {"epochs": 1, "length": 48}
+FINETUNE = {"xnli": {"epochs": 1, "length": 48, "seeds": 2}, "xquad": SQUAD, "mlqa": dict(SQUAD)}
+GRID = [
+    {"tasks": ["xnli", "tatoeba"], "variants": ["xlm", "metaxlm"], "languages": ["de"]},
+    {"tasks": ["xquad", "mlqa"], "variants": ["metaxlm"]},
+    {"tasks": ["mlqa", "alignment"], "variants": ["metaxlm"], "steps": "kept"},
+]
+CHANGES: dict[str, Any] = {
+    "model": {"layers": 2},
+    "pretraining": {"keep_steps": [4, 8, 20]},
+    "variants": {
+        "xlm": {"initialize": "none"},
+        "metaxlm": {"initialize": "both"},
+        "body": {"initialize": "body"},
+    },
+    "evaluation": {"finetune": FINETUNE, "grid": GRID},
+}
+JOBS_ONLY = ("--stage", "evaluate")
+"""No report, which takes longer than all jobs."""
+JOBS = {
     *(f"{v}/xnli/en-{seed}" for v in ("xlm", "metaxlm") for seed in range(2)),
     *(f"{v}/tatoeba/en-0" for v in ("xlm", "metaxlm")),
     "metaxlm/xquad/en-0",
@@ -60,7 +50,7 @@ CELLS = {
 }
 
 
-def list_cells(folder: Path) -> set[str]:
+def find_jobs(folder: Path) -> set[str]:
     root = folder / "runs" / "toy" / "cells"
     return {str(path.parent.relative_to(root)) for path in root.glob("*/*/[!.]*/cell.json")}
 
@@ -72,34 +62,34 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One process has done it all."""
+    """A run by one process."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    write_toy(folder, **CHANGES)
     assert run(folder, "--quiet") == 0
     return folder
 
 
-def test_the_blocks_become_cells_and_nothing_else_is_trained(finished: Path) -> None:
-    assert list_cells(finished) == CELLS
+def test_blocks_become_jobs_and_nothing_else_is_trained(finished: Path) -> None:
+    assert find_jobs(finished) == JOBS
     variants = {path.name for path in (finished / "runs/toy/variants").iterdir()}
     assert variants == {"xlm", "metaxlm"}  # no block names `body`
 
 
-def test_what_two_blocks_lack_is_told_once(
+def test_missing_files_of_two_blocks_are_logged_once(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(finished, *CELLS_ONLY) == 0
+    assert run(finished, *JOBS_ONLY) == 0
     assert capsys.readouterr().out.count("mlqa: no dev or test file for") == 1
 
 
-def test_every_row_tells_its_step_and_its_cell(finished: Path) -> None:
+def test_rows_have_their_step_and_job(finished: Path) -> None:
     rows = [row for row in read_rows(finished) if row["variant"]]
     assert {row["step"] for row in rows if row["task"] == "mlqa"} == {4, 8, 12}
     assert {row["step"] for row in rows if row["task"] == "xnli"} == {12}
     assert {row["language"] for row in rows if row["task"] == "xnli"} == {"de"}
     provenance = json.loads((finished / "runs/toy/provenance.json").read_text("utf-8"))
     origins = {cell["origin"][:12]: cell for cell in provenance["cells"]}
-    assert len(origins) == len(CELLS)
+    assert len(origins) == len(JOBS)
     for row in rows:
         cell = origins[row["origin"]]
         assert (cell["task"], cell["seed"]) == (row["task"], row["seed"])
@@ -116,47 +106,42 @@ def test_every_row_tells_its_step_and_its_cell(finished: Path) -> None:
     assert "weights" not in titles["shards"]
 
 
-def test_variants_are_compared_at_their_last_step_only(finished: Path) -> None:
-    store = json.loads((finished / "runs/toy/comparisons.json").read_text("utf-8"))
+def test_tests_and_report_use_the_last_step(finished: Path) -> None:
+    root = finished / "runs" / "toy"
+    store = json.loads((root / "comparisons.json").read_text("utf-8"))
     pairs = {(c["task"], p["first"], p["second"]) for c in store.values() for p in c["pairs"]}
     assert pairs == {(task, "xlm", "metaxlm") for task in ("xnli", "tatoeba")}
     layers = [c["layer"] for c in store.values() if c["task"] == "tatoeba"]
     assert sorted(layers) == [0, 1, 2]
-
-
-def test_the_report_shows_the_last_step(finished: Path) -> None:
-    from metaxlm.analysis.run_folder import read_run
-
-    report = finished / "runs" / "toy" / "report"
-    assert "Table 1. Cross-lingual understanding" in (report / "index.html").read_text("utf-8")
-    results = read_run(finished / "runs" / "toy").results
-    assert set(results.final_steps.values()) == {12}
+    page = (root / "report" / "index.html").read_text("utf-8")
+    assert "Table 1. Cross-lingual understanding" in page
+    assert set(read_run(root).results.final_steps.values()) == {12}
 
 
 def test_processes_share_a_run_and_one_may_be_killed(finished: Path, tmp_path: Path) -> None:
-    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
-    options = ("--shared", *CELLS_ONLY)
+    write_toy(tmp_path, **CHANGES)
+    options = ("--shared", *JOBS_ONLY)
     killed, left = (start(tmp_path, *options, SLURM_ARRAY_TASK_ID=number) for number in "05")
     deadline = time.monotonic() + 120
-    while len(list_cells(tmp_path)) < 3 and time.monotonic() < deadline:
+    while len(find_jobs(tmp_path)) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
-    before = list_cells(tmp_path)
+    before = find_jobs(tmp_path)
     stamps = {name: _stamp(tmp_path, name) for name in before}
     outputs = [killed.communicate()[0].decode(), left.communicate()[0].decode()]
     assert (killed.returncode, left.returncode) == (-signal.SIGKILL, 0), outputs
-    assert 3 <= len(before) < len(CELLS)
-    assert list_cells(tmp_path) == CELLS
+    assert 3 <= len(before) < len(JOBS)
+    assert find_jobs(tmp_path) == JOBS
     assert {name: _stamp(tmp_path, name) for name in before} == stamps
-    begun = [title for title in CELLS if f"{title.replace('/', ' ')}\n" in "".join(outputs)]
-    assert sorted(begun) == sorted(CELLS)
+    begun = [title for title in JOBS if f"{title.replace('/', ' ')}\n" in "".join(outputs)]
+    assert sorted(begun) == sorted(JOBS)
 
     def values(folder: Path) -> dict[str, float]:
         rows = read_rows(folder)
         return {json.dumps({**row, "value": 0, "origin": ""}): row["value"] for row in rows}
 
     assert values(tmp_path) == values(finished)
-    assert run(tmp_path, "--quiet", *options) == 0  # the first to come sweeps what the killed left
+    assert run(tmp_path, "--quiet", *options) == 0  # removes temporary files of the killed one
     assert not list((tmp_path / "runs").rglob(".tmp-*"))
 
 
@@ -164,25 +149,23 @@ def _stamp(folder: Path, name: str) -> int:
     return (folder / "runs/toy/cells" / name / "cell.json").stat().st_mtime_ns
 
 
-def test_what_is_there_so_far_is_collected_and_nothing_is_made(
+def test_finished_results_are_collected_and_nothing_is_run(
     finished: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also while another process is at the run, by a later metaxlm, and without the models."""
+    """Collect while another process runs, with a later metaxlm, and without the models."""
     from metaxlm.files import exclusive_folder
-    from metaxlm.run import cells, publication
-
-    read_run = publication.read_run
+    from metaxlm.run import jobs, publish
 
     def read_alone(run_dir: Path) -> Any:
         with (run_dir / ".lock-tables").open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return read_run(run_dir)
 
-    monkeypatch.setattr(publication, "read_run", read_alone)
-    monkeypatch.setattr(cells, "__version__", "99.0")
+    monkeypatch.setattr(publish, "read_run", read_alone)
+    monkeypatch.setattr(jobs, "__version__", "99.0")
 
     root = tmp_path / "part" / "runs" / "toy"
     shutil.copytree(finished, tmp_path / "part", symlinks=True)
@@ -197,10 +180,10 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
         assert run(tmp_path / "part", "--collect") == 0
     recipes = [folder / "runs/toy/recipe.yaml" for folder in (tmp_path / "part", finished)]
     assert recipes[0].read_text("utf-8") == recipes[1].read_text("utf-8")
-    assert f"so far {len(CELLS) - 3} of {len(CELLS)} cells; to come: xnli 2, xquad 1\n" in (
+    assert f"{len(JOBS) - 3} of {len(JOBS)} jobs are complete; missing: xnli 2, xquad 1\n" in (
         capsys.readouterr().out
     )
-    assert list_cells(tmp_path / "part") == CELLS - set(gone)
+    assert find_jobs(tmp_path / "part") == JOBS - set(gone)
     found = {(row["task"], row["seed"]) for row in read_rows(tmp_path / "part") if row["variant"]}
     assert ("xnli", 0) in found and ("xnli", 1) not in found and ("xquad", 0) not in found
     provenance, whole = (
@@ -214,7 +197,7 @@ def test_what_is_there_so_far_is_collected_and_nothing_is_made(
     assert (root / "report" / "claims.json").is_file()
 
 
-def test_a_run_made_elsewhere_adds_what_a_publication_lacks(
+def test_another_run_adds_missing_jobs_to_a_publication(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(finished, tmp_path / "early")
@@ -226,19 +209,19 @@ def test_a_run_made_elsewhere_adds_what_a_publication_lacks(
     publish = Command(tmp_path, capsys)
     assert publish("publish", "early/runs/toy", published)[0] == 0
 
-    # Everything from the start, but only a part is measured.
+    # Another run from scratch evaluates only a part.
     (tmp_path / "later").mkdir()
-    (tmp_path / "later/toy.yaml").write_text(RECIPE, encoding="utf-8")
+    write_toy(tmp_path / "later", **CHANGES)
     tasks = "[{tasks: [xnli], variants: [xlm, metaxlm], languages: [de]}, "
     tasks += "{tasks: [mlqa], variants: [metaxlm], steps: kept}]"
-    place = ("--set", f"evaluation.grid={tasks}", "--quiet", *CELLS_ONLY)
+    place = ("--set", f"evaluation.grid={tasks}", "--quiet", *JOBS_ONLY)
     assert run(tmp_path / "later", *place) == 0
-    code, told, _ = publish("publish", "later/runs/toy", published, "--add")
+    code, printed, _ = publish("publish", "later/runs/toy", published, "--add")
     assert code == 0
-    told = told.splitlines()[0]
-    assert told == "added 2 cells; 5 stay as published (none had other scores this time)"
+    summary = "added 2 jobs; kept 5 as published (none had other scores this time)"
+    assert printed.splitlines()[0] == summary
 
-    # Files of another time have other fingerprints; the scores are the same.
+    # Fingerprints depend on the times of files; the scores are the same.
     found, whole = (
         sorted(str({**row, "origin": ""}) for row in rows)
         for rows in (results_file.read_rows(published / "results.jsonl.xz"), read_rows(finished))
@@ -249,10 +232,10 @@ def test_a_run_made_elsewhere_adds_what_a_publication_lacks(
     assert sorted(tests, key=str) == sorted(expected, key=str)
 
 
-def test_there_must_be_something_to_collect(
+def test_collecting_needs_finished_jobs(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    write_toy(tmp_path, **CHANGES)
 
     def complain(*options: str) -> str:
         assert run(tmp_path, "--collect", *options) == 2
@@ -261,42 +244,42 @@ def test_there_must_be_something_to_collect(
     assert "toy: no run to collect from" in complain()
     assert not (tmp_path / "runs").exists()
     shutil.copytree(finished / "runs", tmp_path / "runs", symlinks=True)
-    assert "--collect makes no stage, so --stage evaluate has no meaning" in complain(*CELLS_ONLY)
+    assert "--collect runs no stage; leave out --stage evaluate" in complain(*JOBS_ONLY)
     shutil.rmtree(tmp_path / "runs" / "toy" / "cells")
-    assert "toy: no cell of this recipe is complete yet" in complain()
+    assert "toy: no job of this recipe is complete yet" in complain()
 
 
-def test_a_moved_run_keeps_its_cells(
+def test_a_copied_run_keeps_its_jobs(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A copy without the times of files has new ones for the data of its tasks."""
+    """The task data of the copy has new modification times."""
     copy_bytes = shutil.copyfile
     shutil.copytree(finished, tmp_path / "moved", symlinks=True, copy_function=copy_bytes)
-    assert run(tmp_path / "moved", *CELLS_ONLY) == 0
+    assert run(tmp_path / "moved", *JOBS_ONLY) == 0
     assert "again" not in capsys.readouterr().out
 
 
-def test_a_changed_setting_repeats_its_cells_alone(
+def test_a_changed_setting_repeats_only_its_jobs(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stamps = {name: _stamp(finished, name) for name in CELLS}
-    assert run(finished, *CELLS_ONLY, "--set", "evaluation.finetune.xnli.learning_rate=0.001") == 0
-    changed = {name for name in CELLS if _stamp(finished, name) != stamps[name]}
-    assert changed == {name for name in CELLS if "/xnli/" in name}
+    stamps = {name: _stamp(finished, name) for name in JOBS}
+    assert run(finished, *JOBS_ONLY, "--set", "evaluation.finetune.xnli.learning_rate=0.001") == 0
+    changed = {name for name in JOBS if _stamp(finished, name) != stamps[name]}
+    assert changed == {name for name in JOBS if "/xnli/" in name}
     assert "again, changed: settings.learning_rate" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", [(), ("--shared",)], ids=["alone", "shared"])
-def test_a_training_that_diverges_leaves_the_others_alone(
+def test_a_diverged_finetuning_does_not_stop_the_others(
     mode: tuple[str, ...],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from metaxlm.errors import Diverged
-    from metaxlm.run import evaluation
+    from metaxlm.run import evaluate
 
-    train_model = evaluation.train_model
+    train_model = evaluate.train_model
     tried: list[str] = []
 
     def fail_at_squad(task: Any, *arguments: Any) -> Any:
@@ -305,25 +288,25 @@ def test_a_training_that_diverges_leaves_the_others_alone(
             raise Diverged("xquad: the loss was not finite; lower the learning rate")
         return train_model(task, *arguments)
 
-    (tmp_path / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    write_toy(tmp_path, **CHANGES)
     grid = "evaluation.grid=[{tasks: [xquad, mlqa, xnli], variants: [metaxlm]}]"
-    monkeypatch.setattr(evaluation, "train_model", fail_at_squad)
-    assert run(tmp_path, "--set", grid, *CELLS_ONLY, *mode) == 2
+    monkeypatch.setattr(evaluate, "train_model", fail_at_squad)
+    assert run(tmp_path, "--set", grid, *JOBS_ONLY, *mode) == 2
     assert tried.count("xquad") == 1
-    assert list_cells(tmp_path) == {"metaxlm/xnli/en-0", "metaxlm/xnli/en-1"}
+    assert find_jobs(tmp_path) == {"metaxlm/xnli/en-0", "metaxlm/xnli/en-1"}
     streams = capsys.readouterr()
-    assert "metaxlm xquad en-0: not made (and 1 more): xquad: the loss was not" in streams.err
+    assert "metaxlm xquad en-0: failed (and 1 more): xquad: the loss was not" in streams.err
     monkeypatch.undo()
-    assert run(tmp_path, "--set", grid, "--quiet", *CELLS_ONLY) == 0
-    assert "metaxlm/mlqa/en-0" in list_cells(tmp_path)
+    assert run(tmp_path, "--set", grid, "--quiet", *JOBS_ONLY) == 0
+    assert "metaxlm/mlqa/en-0" in find_jobs(tmp_path)
 
 
-def test_a_smaller_recipe_of_the_same_run_loses_no_rows(finished: Path) -> None:
+def test_a_smaller_recipe_of_the_run_keeps_all_rows(finished: Path) -> None:
     before = {row["task"] for row in read_rows(finished)}
     (finished / "less.yaml").write_text(
         "extends: toy.yaml\nvariants: [xlm]\nevaluation: {grid: [{tasks: [tatoeba]}]}\n", "utf-8"
     )
-    assert run(finished, "--quiet", *CELLS_ONLY, recipe="less.yaml") == 0
+    assert run(finished, "--quiet", *JOBS_ONLY, recipe="less.yaml") == 0
     assert {row["task"] for row in read_rows(finished)} == before
     provenance = json.loads((finished / "runs/toy/provenance.json").read_text("utf-8"))
     titles = [stage["title"] for stage in provenance["stages"]]
@@ -331,54 +314,52 @@ def test_a_smaller_recipe_of_the_same_run_loses_no_rows(finished: Path) -> None:
     assert provenance["stages"][-1]["steps"] == 12
 
 
-def test_cells_of_a_model_that_is_gone_do_not_count(finished: Path) -> None:
+def test_jobs_of_a_replaced_model_are_ignored(finished: Path) -> None:
     assert any(row["variant"] == "metaxlm" for row in read_rows(finished))
     other = ["--set", "pretraining.learning_rate=0.001", "--stage", "pretrain", "--quiet"]
     assert run(finished, "--variant", "metaxlm", *other) == 0
-    assert run(finished, "--variant", "xlm", "--quiet", *CELLS_ONLY) == 0
+    assert run(finished, "--variant", "xlm", "--quiet", *JOBS_ONLY) == 0
     assert {row["variant"] for row in read_rows(finished) if row["variant"]} == {"xlm"}
 
 
-def test_blocks_that_contradict_each_other_are_refused(
+def test_contradicting_blocks_are_rejected(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = RECIPE + "    - {tasks: [mlqa], variants: [metaxlm], languages: [de]}\n"
-    (finished / "toy.yaml").write_text(text, encoding="utf-8")
-    try:
-        assert run(finished) == 2
-        assert "two blocks name metaxlm mlqa en-0" in capsys.readouterr().err
-    finally:
-        (finished / "toy.yaml").write_text(RECIPE, encoding="utf-8")
+    block = {"tasks": ["mlqa"], "variants": ["metaxlm"], "languages": ["de"]}
+    assert run(finished, "--set", f"evaluation.grid={json.dumps([*GRID, block])}") == 2
+    assert "two blocks name metaxlm mlqa en-0" in capsys.readouterr().err
 
 
-def test_unknown_names_are_told_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for line, complaint in (
+@pytest.mark.parametrize(
+    ("block", "complaint"),
+    [
         ("{tasks: [xnil]}", "unknown task 'xnil'"),
         ("{tasks: [xnli], variants: [metaxml]}", "no variant 'metaxml'"),
         ("{tasks: [xnli], steps: [4]}", "steps"),
-    ):
-        (tmp_path / "toy.yaml").write_text(f"{RECIPE}    - {line}\n", encoding="utf-8")
-        assert run(tmp_path) == 2
-        assert complaint in capsys.readouterr().err
-        assert not (tmp_path / "runs").exists()
+    ],
+)
+def test_unknown_names_are_rejected_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], block: str, complaint: str
+) -> None:
+    write_toy(tmp_path)
+    assert run(tmp_path, "--set", f"evaluation.grid=[{block}]") == 2
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
-def test_without_a_grid_everything_is_measured_on_every_variant(tmp_path: Path) -> None:
-    path = tmp_path / "toy.yaml"
-    path.write_text(RECIPE[: RECIPE.index("  grid:")], encoding="utf-8")
-    recipe = load_recipe(path)
+def test_without_a_grid_all_tasks_are_evaluated_on_every_variant(tmp_path: Path) -> None:
+    path = write_toy(tmp_path, **CHANGES)
+    recipe = load_recipe(path, ["evaluation.grid=[]"])
     [block] = list_blocks(recipe)
     assert block.tasks == ["tatoeba", "alignment", "xnli", "xquad", "mlqa"]
     assert (block.languages, block.sources) == (["en", "de"], ["en"])
-    assert list_measured(recipe) == ["xlm", "metaxlm", "body"]
     nothing = load_recipe(path, ["evaluation={retrieval: null, alignment: null}"])
     assert list_blocks(nothing) == []
-    assert list_measured(nothing) == ["xlm", "metaxlm", "body"]
+    for each in (recipe, nothing):
+        assert list_evaluated(each) == ["xlm", "metaxlm", "body"]
 
 
-def test_a_run_that_is_not_shared_stays_alone(finished: Path) -> None:
+def test_a_shared_folder_excludes_other_runs(finished: Path) -> None:
     from metaxlm.files import exclusive_folder, shared_folder
 
     root = finished / "runs" / "toy"

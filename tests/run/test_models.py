@@ -1,4 +1,4 @@
-"""Paths to models: runs, variants, phases, checkpoints, folders of others; and what is refused."""
+"""Paths of models: runs, variants, phases, checkpoints, other encoders; and rejected paths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaxlm.model.huggingface import save_pretrained
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from metaxlm.progress import console
 from metaxlm.run.models import NamedModel, find_all_models, find_models, open_model
-from metaxlm.run.stage import Stage
+from metaxlm.run.stages import Stage
 
 TOKENIZER = make_unigram_tokenizer()
 RECIPE = """\
@@ -47,7 +47,7 @@ def make_model(seed: int, norm_eps: float = 1e-5) -> MaskedLM:
 
 
 def write_result(folder: Path, seed: int) -> None:
-    """Write a model as its stage does, with the marker of a finished one."""
+    """Write a model with the marker of a finished stage."""
 
     def fill(temporary: Path) -> None:
         save_pretrained(make_model(seed), TOKENIZER, temporary, "card")
@@ -61,7 +61,7 @@ def write_checkpoint(folder: Path, step: int, model: MaskedLM) -> Path:
 
 
 def write_run(root: Path) -> Path:
-    """Write what a run leaves: two of three variants finished, one half done, and meta."""
+    """Write a run with two finished variants, one in progress, and meta."""
     root.mkdir(parents=True)
     (root / "recipe.yaml").write_text(RECIPE)
     for seed, name in enumerate(("metaxlm", "xlm", "metaxlm+dict")):
@@ -84,7 +84,7 @@ def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(_finished: Path, tmp_path: Path) -> Path:
-    """Return a run that the test may break."""
+    """Return a run that the test may change."""
     return Path(shutil.copytree(_finished, tmp_path / "small"))
 
 
@@ -101,7 +101,7 @@ def assert_same_vectors(model: NamedModel, wanted: MaskedLM) -> None:
     assert not opened.encoder.training
 
 
-def test_a_run_is_its_finished_variants(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_names_its_finished_variants(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "quiet", False)
     with console.capture() as capture:
         found = find_models(str(run))
@@ -109,16 +109,16 @@ def test_a_run_is_its_finished_variants(run: Path, monkeypatch: pytest.MonkeyPat
         ("small-xlm", "xlm", None),
         ("small-metaxlm", "metaxlm", None),
     ]
-    assert capture.get().strip().endswith("left out, not pretrained yet: metaxlm+dict")
+    assert (
+        capture.get()
+        .strip()
+        .endswith("skipping variants that are not pretrained yet: metaxlm+dict")
+    )
     assert_same_vectors(found[0], make_model(1))
     assert_same_vectors(found[1], make_model(0))
     assert names(run / "variants") == ["small-xlm", "small-metaxlm"]
-
-
-@pytest.mark.parametrize("place", ["variants/xlm", "variants/xlm/model"])
-def test_a_variant_is_itself(place: str, run: Path) -> None:
-    [found] = find_models(str(run / place))
-    assert found == find_models(str(run))[0]
+    for place in ("variants/xlm", "variants/xlm/model"):
+        assert find_models(str(run / place)) == found[:1]
 
 
 def test_a_model_without_all_its_files_is_not_finished(run: Path) -> None:
@@ -158,7 +158,7 @@ def test_phase_a_may_be_unfinished(run: Path) -> None:
     assert_same_vectors(found, make_model(3))
 
 
-def test_the_start_of_a_variant_can_be_named(run: Path) -> None:
+def test_the_initialization_of_a_variant_can_be_named(run: Path) -> None:
     for place in ("variants/xlm/initialization/model", "variants/xlm/initialization"):
         [found] = find_models(str(run / place))
         assert found.name == "small-xlm-initialization"
@@ -166,7 +166,7 @@ def test_the_start_of_a_variant_can_be_named(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
-def test_a_damaged_checkpoint_is_refused(name: str, run: Path) -> None:
+def test_a_damaged_checkpoint_is_rejected(name: str, run: Path) -> None:
     folder = run / "variants" / "xlm" / "checkpoints" / "step-00000010"
     content = bytearray((folder / name).read_bytes())
     content[-1] ^= 1
@@ -175,26 +175,23 @@ def test_a_damaged_checkpoint_is_refused(name: str, run: Path) -> None:
     with pytest.raises(MetaXLMError, match=rf"{name}: changed, its digest does not fit; choose"):
         open_model(found)
     (folder / "manifest.json").unlink()
-    with pytest.raises(MetaXLMError, match="no whole checkpoint"):
+    with pytest.raises(MetaXLMError, match="incomplete checkpoint"):
         find_models(str(folder))
 
 
-def test_a_checkpoint_of_other_sizes_is_refused(run: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_its_run_is_rejected(run: Path, tmp_path: Path) -> None:
     (run / "recipe.yaml").write_text(RECIPE.replace("layers: 2", "layers: 3"))
     [found] = find_models(str(run / "meta" / "checkpoints"))
     with pytest.raises(MetaXLMError, match="does not fit the sizes of its run") as raised:
         open_model(found)
     assert "\n" not in str(raised.value)
-
-
-def test_a_checkpoint_without_its_run_is_refused(run: Path, tmp_path: Path) -> None:
     folder = run / "variants" / "xlm" / "checkpoints" / "step-00000010"
     moved = Path(shutil.copytree(folder, tmp_path / "step-00000010"))
-    with pytest.raises(MetaXLMError, match="a checkpoint without its run"):
+    with pytest.raises(MetaXLMError, match="a checkpoint outside its run"):
         find_models(str(moved))
 
 
-def test_folders_of_others_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
+def test_other_folders_are_named_by_their_last_descriptive_part(tmp_path: Path) -> None:
     folder = write_folder(ALL["electra"], tmp_path / "Electra (tiny)" / "model")
     [found] = find_models(str(folder))
     assert (found.name, found.step, found.variant) == ("Electra-tiny", None, None)
@@ -207,7 +204,7 @@ def test_folders_of_others_are_named_by_what_tells_them_apart(tmp_path: Path) ->
     assert touched.fingerprint != found.fingerprint
 
 
-def test_a_recipe_above_a_model_makes_no_run(tmp_path: Path) -> None:
+def test_a_recipe_above_a_model_does_not_make_a_run(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     write_folder(ALL["electra"], tmp_path / "models" / "tiny")
     assert names(tmp_path / "models" / "tiny") == ["tiny"]
@@ -215,14 +212,14 @@ def test_a_recipe_above_a_model_makes_no_run(tmp_path: Path) -> None:
         find_models(str(tmp_path))
 
 
-def test_finished_models_are_known_by_their_bytes(run: Path, tmp_path: Path) -> None:
+def test_fingerprints_of_finished_models_depend_on_their_bytes(run: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(run, tmp_path / "copy", copy_function=shutil.copyfile))
     first, second = find_models(str(run))[0], find_models(str(copied))[0]
     assert first.fingerprint == second.fingerprint
     assert first.fingerprint != find_models(str(run))[1].fingerprint
 
 
-def test_names_differ(run: Path, tmp_path: Path) -> None:
+def test_names_are_unique(run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run, tmp_path / "other" / "small"))
     third = Path(shutil.copytree(run, tmp_path / "more" / "other" / "small"))
     paths = [run, other, run / "variants" / "xlm", third]
@@ -240,7 +237,7 @@ def test_names_differ(run: Path, tmp_path: Path) -> None:
     assert find_all_models([str(run)]) == find_models(str(run))
 
 
-def test_what_is_no_encoder_is_refused(run: Path, tmp_path: Path) -> None:
+def test_other_models_are_rejected(run: Path, tmp_path: Path) -> None:
     GPT2Config().save_pretrained(tmp_path / "gpt2")
     cases = {
         tmp_path / "gpt2": "'gpt2', which reads from left to right",

@@ -7,49 +7,60 @@ import os
 import re
 import shutil
 import signal
-import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.conftest import PARTS, sentences
-from tests.toy_runs import run, start
+from tests.toy_runs import SIZES, run, run_main, start, write_toy
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
-from metaxlm.cli import main
 from metaxlm.data.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.huggingface import load_pretrained
 from metaxlm.pretrain.batches.source import MicroBatch, Prefetcher
 
-RECIPE = """\
-name: toy
-languages: [en, de, zh]
-corpus:
-  phrasebook:
-    {source_sentences: 1200, sentences: 400, test_pairs: 30, aligned_pairs: 20,
-     train_examples: 100, test_examples: 20}
-vocabulary: {size: 700, monolingual_size: 500}
-model: {layers: 2, hidden: 32, heads: 2, ffn: 64, max_positions: 64}
-meta: &training
-  {steps: 60, batch_size: 8, length: 32, learning_rate: 3e-3, warmup_steps: 6,
-   checkpoint_every: 20, log_every: 10}
-pretraining: *training
-variants:
-  xlm: {initialize: none}
-  metaxlm+dict: {initialize: both, dictionaries: true}
-evaluation:
-  finetune:
-    udpos: {epochs: 1, learning_rate: 1e-3, length: 32}
-"""
+CHANGES: dict[str, Any] = {
+    "languages": ["en", "de", "zh"],
+    "corpus": {"phrasebook": SIZES | {"source_sentences": 1200, "sentences": 400}},
+    "vocabulary": {"size": 700, "monolingual_size": 500},
+    "variants": {"xlm": {"initialize": "none"}, "metaxlm+dict": {"dictionaries": True}},
+}
+TRAINING = {"steps": 60, "checkpoint_every": 20, "log_every": 10}
 VARIANTS = ("xlm", "metaxlm+dict")
 
 
-def write_recipe(folder: Path, text: str = RECIPE) -> Path:
-    path = folder / "toy.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
+def write_recipe(folder: Path, **training: Any) -> Path:
+    return write_toy(folder, TRAINING | training, **CHANGES)
+
+
+def write_text(folder: Path) -> Path:
+    """Write the sentences of three languages; return their folder."""
+    folder.mkdir()
+    for language in PARTS:
+        (folder / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
+    return folder
+
+
+def write_vocabulary(path: Path, languages: Iterable[str]) -> int:
+    """Write the vocabulary of a BERT with all words of some languages; return its size."""
+    lines = (line for language in languages for line in sentences(language))
+    words = sorted({word.strip(".") for line in lines for word in line.split()})
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]
+    path.write_text("\n".join(words), encoding="utf-8")
+    return len(words)
+
+
+def list_settings(*settings: str) -> list[str]:
+    settings = (
+        *settings,
+        "languages=[en, de, ru]",
+        "evaluation={retrieval: null, alignment: null}",
+    )
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 def model_digests(folder: Path) -> dict[str, str]:
@@ -60,14 +71,14 @@ def model_digests(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One undisturbed run that the tests below look at."""
+    """One undisturbed run."""
     folder = tmp_path_factory.mktemp("finished")
     write_recipe(folder)
     assert run(folder) == 0
     return folder
 
 
-def test_a_run_leaves_everything_in_its_place(finished: Path) -> None:
+def test_a_run_writes_all_folders_and_files(finished: Path) -> None:
     root = finished / "runs" / "toy"
     names = {path.name for path in root.iterdir()} - {".lock"}
     folders = {"corpus", "vocabulary", "shards", "meta", "variants", "cells", "report"}
@@ -86,13 +97,13 @@ def test_every_score_is_a_row(finished: Path) -> None:
     found = {(row["variant"], row["task"], row["language"], row["layer"]) for row in rows}
     for variant in VARIANTS:
         for language in ("de", "zh"):
-            for layer in range(3):
+            for layer in range(2):
                 assert (variant, "tatoeba", language, layer) in found
                 assert (variant, "alignment", language, layer) in found
         for language in ("en", "de", "zh"):
             assert (variant, "udpos", language, None) in found
     assert all(0 <= row["value"] <= 1 for row in rows)
-    assert {row["examples"] for row in rows if row["task"] == "tatoeba"} == {30}
+    assert {row["examples"] for row in rows if row["task"] == "tatoeba"} == {12}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -112,7 +123,7 @@ def test_models_load_in_transformers_and_give_the_same_vectors(finished: Path) -
         assert torch.allclose(ours[mask], theirs[mask], atol=1e-5)
 
 
-def test_what_only_finished_stages_need_may_be_deleted(
+def test_inputs_of_finished_stages_may_be_deleted(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
@@ -142,7 +153,7 @@ def test_a_second_start_does_nothing(finished: Path, capsys: pytest.CaptureFixtu
     assert model_digests(finished) == before
 
 
-def test_a_change_repeats_what_depends_on_it_and_undoes_itself(
+def test_a_change_repeats_dependent_stages_and_can_be_undone(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = model_digests(finished)
@@ -172,7 +183,7 @@ def test_a_killed_run_ends_with_the_same_models(finished: Path, tmp_path: Path) 
 
 
 def test_ctrl_c_saves_and_exits_75(finished: Path, tmp_path: Path) -> None:
-    write_recipe(tmp_path, RECIPE.replace("steps: 60", "steps: 4000"))
+    write_recipe(tmp_path, steps=4000)
     assert run(tmp_path, "--stage", "shards", "--quiet") == 0
     process = start(tmp_path)
     assert process.stdout is not None
@@ -193,7 +204,7 @@ def test_ctrl_c_saves_and_exits_75(finished: Path, tmp_path: Path) -> None:
     assert digest_file(tmp_path / "runs/toy/meta/model/model.safetensors") == expected
 
 
-def test_a_stop_in_the_last_step_ends_the_run_which_continues_after_the_training(
+def test_a_stop_in_the_last_step_keeps_the_trained_model(
     finished: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -222,107 +233,72 @@ def test_a_stop_in_the_last_step_ends_the_run_which_continues_after_the_training
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_own_text_with_an_imported_encoder_both_may_move(
+def test_text_and_an_imported_encoder_may_be_moved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text, encoder = tmp_path / "text", tmp_path / "bert"
-    text.mkdir()
-    for language in PARTS:
-        (text / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
-    words = sorted({word.strip(".") for line in sentences("en") for word in line.split()})
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=len(vocabulary), intermediate_size=64, **sizes)
+    text, encoder = write_text(tmp_path / "text"), tmp_path / "bert"
+    size = write_vocabulary(tmp_path / "vocab.txt", ["en"])
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=size, intermediate_size=32, **sizes)
     BertForMaskedLM(config).save_pretrained(encoder)
     BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(encoder)
-    write_recipe(tmp_path, RECIPE.replace("languages: [en, de, zh]", "languages: [en, de, ru]"))
+    write_recipe(tmp_path)
 
-    def choose(text: Path, encoder: Path) -> list[str]:
-        return [
-            *("--set", "corpus={source: text, path: " + str(text) + "}"),
-            *("--set", f"meta={{model: {encoder}, length: 32}}"),
-            *("--set", "variants={metaxlm: {initialize: both}}", "--set", "vocabulary.size=110"),
-            *("--set", "evaluation={retrieval: null, alignment: null}"),
-        ]
+    def start_with(text: Path, encoder: Path, *more: str) -> tuple[int, str]:
+        corpus, meta = f"{{source: text, path: {text}}}", f"{{model: {encoder}, length: 32}}"
+        variants = "variants={metaxlm: {initialize: both}}"
+        settings = (f"corpus={corpus}", f"meta={meta}", variants, "vocabulary.size=110")
+        return run(tmp_path, *list_settings(*settings), *more), capsys.readouterr().out
 
-    own = choose(text, encoder)
-    assert run(tmp_path, *own) == 0
-    ledger = json.loads(
-        (tmp_path / "runs/toy/variants/metaxlm/init/coverage.json").read_text("utf-8")
-    )
-    assert ledger["by_rule"]["direct"] > 5
-    assert (tmp_path / "runs/toy/variants/metaxlm/model/model.safetensors").is_file()
-    wrong = [*own, "--set", "model.hidden=64"]
-    assert run(tmp_path, *wrong) == 2
-    capsys.readouterr()
+    assert start_with(text, encoder)[0] == 0
+    variant = tmp_path / "runs/toy/variants/metaxlm"
+    coverage = json.loads((variant / "initialization/coverage.json").read_text("utf-8"))
+    assert coverage["by_rule"]["direct"] > 5
+    assert (variant / "model/model.safetensors").is_file()
+    assert start_with(text, encoder, "--set", "model.hidden=64")[0] == 2
     (tmp_path / "elsewhere").mkdir()
-    moved_text, moved_encoder = (
+    moved, moved_encoder = (
         path.rename(tmp_path / "elsewhere" / path.name) for path in (text, encoder)
     )
-    for path in (*moved_text.iterdir(), *moved_encoder.iterdir()):
-        os.utime(path)  # as a download or a plain copy has it
-    assert run(tmp_path, *choose(moved_text, moved_encoder)) == 0
-    assert "running" not in capsys.readouterr().out
+    for path in (*moved.iterdir(), *moved_encoder.iterdir()):
+        os.utime(path)  # as after a download or a plain copy
+    code, output = start_with(moved, moved_encoder)
+    assert code == 0 and "running" not in output
     shutil.rmtree(tmp_path / "runs/toy/corpus/text")
-    assert run(tmp_path, *choose(text, moved_encoder)) == 0  # no raw text, as on another machine
-    output = capsys.readouterr().out
-    assert f"corpus: {text} is not there; going by what" in output
-    assert "running" not in output
-    with (moved_text / "de.txt").open("a", encoding="utf-8") as file:
-        file.write("\nein Satz mehr.")
-    assert run(tmp_path, *choose(moved_text, moved_encoder), "--stage", "corpus") == 0
-    assert "corpus: running again, changed: files: " in capsys.readouterr().out
-    before = (moved_text / "de.txt").read_text("utf-8")
-    (moved_text / "de.txt").write_text(before.replace("ein Satz", "kein Fug"), "utf-8")
-    assert run(tmp_path, *choose(moved_text, moved_encoder), "--stage", "corpus") == 0
-    assert "corpus: running again, changed: files: " in capsys.readouterr().out
+    code, output = start_with(text, moved_encoder)  # no raw text, as on another machine
+    assert code == 0 and "running" not in output
+    assert f"corpus: {text} does not exist; using the inputs recorded in" in output
+    before = (moved / "de.txt").read_text("utf-8")
+    for content in (f"{before}\nein Satz mehr.", f"{before}\nkein Fug mehr."):
+        (moved / "de.txt").write_text(content, "utf-8")
+        code, output = start_with(moved, moved_encoder, "--stage", "corpus")
+        assert code == 0 and "corpus: running again, changed: files: " in output
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_loaded_vocabulary_serves_as_the_shared_one(finished: Path, tmp_path: Path) -> None:
-    """The words of three languages as BERT has them: other special tokens, no `<s>`."""
-    words = sorted(
-        {w.strip(".") for name in PARTS for line in sentences(name) for w in line.split()}
-    )
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizerFast(str(tmp_path / "vocab.txt"), do_lower_case=False).save_pretrained(
-        tmp_path / "tokenizer"
-    )
-    text = tmp_path / "text"
-    text.mkdir()
-    for language in PARTS:
-        (text / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
-    write_recipe(tmp_path, RECIPE.replace("languages: [en, de, zh]", "languages: [en, de, ru]"))
-    own = [
-        *("--set", "corpus={source: text, path: " + str(text) + "}"),
-        *("--set", f"vocabulary.model={tmp_path / 'tokenizer'}"),
-        *(
-            "--set",
-            "vocabulary.monolingual_size=300",
-            "--set",
-            "variants={xlm: {initialize: none}}",
-        ),
-        *("--set", "evaluation={retrieval: null, alignment: null}"),
-    ]
-    assert run(tmp_path, *own) == 0
+def test_a_loaded_vocabulary_is_the_shared_one(tmp_path: Path) -> None:
+    """Load a vocabulary of words as BERT has it: other special tokens, no `<s>`."""
+    size = write_vocabulary(tmp_path / "vocab.txt", PARTS)
+    tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt"), do_lower_case=False)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    write_recipe(tmp_path)
+    corpus = f"corpus={{source: text, path: {write_text(tmp_path / 'text')}}}"
+    vocabulary = f"vocabulary={{model: {tmp_path / 'tokenizer'}, monolingual_size: 300}}"
+    settings = list_settings(corpus, vocabulary, "variants={xlm: {initialize: none}}")
+    assert run(tmp_path, *settings) == 0
     shard = open_shard(tmp_path / "runs/toy/shards/multilingual/de")
     loaded = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
     assert loaded.decode(shard.sentence(0)) == "die Katze sieht ein Haus."
     assert shard.counts.unknown == 0
     model = AutoModel.from_pretrained(tmp_path / "runs/toy/variants/xlm/model")
-    assert model.config.vocab_size >= len(vocabulary)
+    assert model.config.vocab_size >= size
 
 
-def test_the_corpus_of_a_run_in_numbers(
+def test_corpus_statistics_of_a_run(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["metaxlm", "corpus", "stats", str(finished / "runs" / "toy"), "--alpha", "0.3"]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr(sys, "argv", [*arguments, "--output", str(tmp_path / "out")])
-        main()
-    assert not ended.value.code
+    folder, output = finished / "runs" / "toy", tmp_path / "out"
+    assert run_main("corpus", "stats", folder, "--alpha", "0.3", "--output", output) == 0
     shown = capsys.readouterr().out
     assert "en English" in shown
     table = (tmp_path / "out" / "corpus.md").read_text("utf-8")

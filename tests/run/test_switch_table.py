@@ -1,4 +1,4 @@
-"""The table of dictionary switching: which pieces are words, and which spelling is taken."""
+"""The lookup table of code switching: which tokens are words, and which spelling is used."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from tests.commands import Command
-from tests.conftest import PARTS, sentences
 from tests.pretrain.code_switching_cases import list_tokenizer
 
 from metaxlm.init.dictionaries import load_dictionaries
-from metaxlm.model.huggingface import load_pretrained
 from metaxlm.run.switch_table import build_switch_table
 
 TEXT = {
@@ -41,7 +37,7 @@ def muse(tmp_path: Path) -> Path:
 
 
 def build(muse: Path, text: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, list[str]]]:
-    """Return what each piece may become in text of each language."""
+    """Return the translations of each token by language."""
     pieces = dict.fromkeys([piece for counts in text.values() for piece in counts] + UNUSED)
     tokenizer = list_tokenizer(list(pieces))
     ids = tokenizer.get_vocab()
@@ -63,7 +59,7 @@ def build(muse: Path, text: Mapping[str, Mapping[str, int]]) -> dict[str, dict[s
     }
 
 
-def test_words_go_both_ways_in_the_spelling_that_the_text_uses(muse: Path) -> None:
+def test_words_switch_both_ways_in_the_most_frequent_spelling(muse: Path) -> None:
     found = build(muse, TEXT)
     assert found["en"] == {
         "▁the": ["▁die ▁der"],
@@ -92,7 +88,7 @@ def test_words_go_both_ways_in_the_spelling_that_the_text_uses(muse: Path) -> No
     assert found["sw"] == {}
 
 
-def test_the_text_decides_which_spelling_is_usual(muse: Path) -> None:
+def test_the_most_frequent_spelling_depends_on_the_text(muse: Path) -> None:
     text = {**TEXT, "de": {**TEXT["de"], "▁haus": 7}, "zh": {**TEXT["zh"], "▁我们": 9}}
     found = build(muse, text)
     assert found["en"]["▁house"] == ["▁haus"]
@@ -100,69 +96,14 @@ def test_the_text_decides_which_spelling_is_usual(muse: Path) -> None:
     assert found["en"]["▁we"] == ["▁我们"]
 
 
-def test_languages_without_text_are_left_out(muse: Path) -> None:
+def test_languages_without_text_are_skipped(muse: Path) -> None:
     found = build(muse, {"de": TEXT["de"], "en": TEXT["en"]})
     assert found["en"]["▁cat"] == ["▁Katze"]
     assert found["de"]["▁Katze"] == ["▁cat"]
     assert build(muse, {"de": TEXT["de"], "zh": TEXT["zh"]}) == {"de": {}, "zh": {}}
 
 
-def test_pieces_are_compared_in_compatibility_form(muse: Path) -> None:
+def test_tokens_are_compared_in_nfkc(muse: Path) -> None:
     found = build(muse, {**TEXT, "en": {"▁ＣＡＴ": 2}})
     assert found["en"] == {"▁ＣＡＴ": ["▁Katze", "猫"]}
     assert found["de"] == {"▁Katze": ["▁ＣＡＴ"]}
-
-
-RECIPE = """\
-name: switched
-languages: [en, de, ru]
-corpus: {{source: text, path: {text}, cleaning: {{deduplicate: false}}}}
-vocabulary: {{size: 110}}
-meta: {{model: {encoder}}}
-model: {{layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 64}}
-matching: {{dictionaries: {muse}}}
-pretraining: {{steps: 6, length: 32, batch_size: 4, warmup_steps: 2, learning_rate: 1e-2}}
-variants:
-  xlm: {{initialize: none}}
-  switched: {{initialize: none, switch: {{probability: 0.5}}}}
-evaluation: {{retrieval: null, alignment: null}}
-"""
-
-
-@pytest.fixture
-def run_folder(tmp_path: Path, encoder: Path, muse: Path) -> Path:
-    text = tmp_path / "text"
-    text.mkdir()
-    for language in PARTS:
-        (text / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
-    recipe = RECIPE.format(text=text, encoder=encoder, muse=muse)
-    (tmp_path / "switched.yaml").write_text(recipe, encoding="utf-8")
-    return tmp_path / "runs" / "switched"
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_variant_with_switching_sees_other_text(metaxlm: Command, run_folder: Path) -> None:
-    command = ("run", "switched.yaml", "--device", "cpu", "--stage", "pretrain")
-    code, printed, errors = metaxlm(*command, "--variant", "xlm", "--variant", "switched")
-    assert code == 0, errors
-    assert "pieces that may switch into another language: en 3, de 4, ru 0" in printed
-    places = [run_folder / "variants" / name for name in ("xlm", "switched")]
-    starts, ends = (
-        [load_pretrained(place / part).model.state_dict() for place in places]
-        for part in ("initialization/model", "model")
-    )
-    assert all(torch.equal(starts[0][key], starts[1][key]) for key in starts[0])
-    key = "encoder.layers.0.ffn_in.weight"
-    assert not torch.equal(ends[0][key], ends[1][key])
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_what_cannot_be_switched_is_refused(metaxlm: Command, run_folder: Path, muse: Path) -> None:
-    command = ("run", "switched.yaml", "--device", "cpu", "--stage", "pretrain")
-    told = metaxlm.complaint(*command, "--set", "variants.switched.distill={pooled: 1.0}")
-    assert "variants.switched: switch and distill do not go together" in told
-    for path in muse.iterdir():
-        path.unlink()
-    (muse / "en-de.txt").write_text("unheard nie\n")
-    told = metaxlm.complaint(*command, "--variant", "switched")
-    assert "no word of the dictionaries is one piece of the vocabulary" in told

@@ -1,49 +1,66 @@
-"""Variants that differ in how they are trained: frozen bodies, teachers, models kept on the way."""
+"""Variants: initialization, matching, frozen bodies, teachers, code switching, kept models."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 from tests.commands import Command
 from tests.conftest import PARTS, sentences
 from transformers import AutoModel, AutoTokenizer
 
+from metaxlm.init.ledger import load_ledger
 from metaxlm.model.huggingface import load_pretrained
 
-RECIPE = """\
-name: trained
-languages: [en, de, ru]
-corpus: {{source: text, path: {text}, cleaning: {{deduplicate: false}}}}
-vocabulary: {{size: 110}}
-meta: {{model: {encoder}}}
-model: {{layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 64}}
-pretraining: {{steps: 6, length: 32, batch_size: 4, warmup_steps: 2, checkpoint_every: 3,
-  learning_rate: 1e-2, keep_steps: [2, 4]}}
-variants:
-  metaxlm: {{initialize: both}}
-  frozen: {{initialize: both, freeze: body}}
-  kd: {{initialize: none, distill: {{pooled: 1.0}}}}
-  xlm: {{initialize: none}}
-evaluation: {{retrieval: null, alignment: null}}
-"""
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+VARIANTS = {
+    "metaxlm": {"initialize": "both"},
+    "frozen": {"initialize": "both", "freeze": "body"},
+    "kd": {"initialize": "none", "distill": {"pooled": 1.0}},
+    "switched": {"initialize": "none", "switch": {"probability": 0.5}},
+    "xlm": {"initialize": "none"},
+}
+MODEL = {"layers": 1, "hidden": 16, "heads": 2, "ffn": 32, "max_positions": 64}
 
 
 @pytest.fixture
 def place(tmp_path: Path, encoder: Path) -> Path:
-    text = tmp_path / "text"
-    text.mkdir()
+    """The run folder of a recipe on text, with an imported encoder."""
+    (tmp_path / "text").mkdir()
     for language in PARTS:
-        (text / f"{language}.txt").write_text("\n".join(sentences(language)), encoding="utf-8")
-    recipe = RECIPE.format(text=text, encoder=encoder)
-    (tmp_path / "trained.yaml").write_text(recipe, encoding="utf-8")
+        text = "\n".join(sentences(language))
+        (tmp_path / "text" / f"{language}.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "muse").mkdir()
+    (tmp_path / "muse" / "en-de.txt").write_text("the die\nthe der\nhouse haus\ncat katze\na ein\n")
+    recipe = {
+        "name": "trained",
+        "languages": ["en", "de", "ru"],
+        "corpus": {"source": "text", "path": "text", "cleaning": {"deduplicate": False}},
+        "vocabulary": {"size": 110},
+        "meta": {"model": str(encoder)},
+        "model": MODEL,
+        "matching": {"dictionaries": "muse"},
+        "pretraining": {
+            "steps": 6, "length": 32, "batch_size": 4, "warmup_steps": 2, "checkpoint_every": 3,
+            "learning_rate": 1e-2, "keep_steps": [2, 4],
+        },
+        "variants": VARIANTS,
+        "evaluation": {"retrieval": None, "alignment": None},
+    }  # fmt: skip
+    (tmp_path / "trained.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     return tmp_path / "runs" / "trained"
 
 
+COMMAND = ("run", "trained.yaml", "--device", "cpu", "--stage", "pretrain")
+
+
 def run(metaxlm: Command, *more: str) -> str:
-    command = ("run", "trained.yaml", "--device", "cpu", "--stage", "pretrain")
-    code, printed, errors = metaxlm(*command, *more)
+    code, printed, errors = metaxlm(*COMMAND, *more)
     assert code == 0, errors
     return printed
 
@@ -52,18 +69,18 @@ def load(folder: Path) -> dict[str, torch.Tensor]:
     return load_pretrained(folder).model.state_dict()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_frozen_body_and_models_kept_on_the_way(metaxlm: Command, place: Path) -> None:
+def list_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:
+    return {key for key in one if torch.equal(one[key], other[key])}
+
+
+def test_a_frozen_body_and_kept_models(metaxlm: Command, place: Path) -> None:
     run(metaxlm, "--variant", "frozen", "--variant", "metaxlm")
     folders = {name: place / "variants" / name for name in ("frozen", "metaxlm")}
-    starts, ends = (
-        {name: load(folder / part) for name, folder in folders.items()}
-        for part in ("initialization/model", "model")
-    )
-    for name in folders:
-        kept = {key for key in ends[name] if torch.equal(ends[name][key], starts[name][key])}
-        body = {key for key in ends[name] if key.startswith("encoder.layers.")}
-        assert kept == (body if name == "frozen" else set())
+    for name, folder in folders.items():
+        end = load(folder / "model")
+        body = {key for key in end if key.startswith("encoder.layers.")}
+        unchanged = list_equal(load(folder / "initialization/model"), end)
+        assert unchanged == (body if name == "frozen" else set())
     steps = folders["frozen"] / "steps"
     assert sorted(path.name for path in steps.iterdir()) == ["step-00000002", "step-00000004"]
     models = [AutoModel.from_pretrained(path) for path in sorted(steps.iterdir())]
@@ -71,31 +88,119 @@ def test_a_frozen_body_and_models_kept_on_the_way(metaxlm: Command, place: Path)
     assert not torch.equal(words[0], words[1])
     assert len(AutoTokenizer.from_pretrained(steps / "step-00000002")) == len(words[0])
 
-    # What is frozen decides the training, and not what it starts from.
+    # Freezing affects training, not the initialization.
     before = load(folders["metaxlm"] / "initialization/model")
     change = ("--set", "variants.metaxlm.freeze=body", "--set", "pretraining.keep_steps=[3]")
     printed = run(metaxlm, "--variant", "metaxlm", *change)
     assert "initialize metaxlm: up to date" in printed
     assert "freeze: none -> body" in printed
-    after = load(folders["metaxlm"] / "initialization/model")
-    assert all(torch.equal(before[key], after[key]) for key in before)
-    # Models of the earlier recipe are gone.
+    assert list_equal(before, load(folders["metaxlm"] / "initialization/model")) == set(before)
+    # Models of the earlier recipe are removed.
     assert [path.name for path in (folders["metaxlm"] / "steps").iterdir()] == ["step-00000003"]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_teacher_needs_the_meta_model_and_changes_what_is_learned(
-    metaxlm: Command, place: Path
-) -> None:
+def test_teachers_and_switching_change_training_only(metaxlm: Command, place: Path) -> None:
     run(metaxlm, "--variant", "xlm")
     assert not (place / "meta").exists()
-    run(metaxlm, "--variant", "kd")
+    printed = run(metaxlm, "--variant", "kd", "--variant", "switched")
     assert (place / "meta" / "model").is_dir()
-    variants = place / "variants"
-    starts = [load(variants / name / "initialization/model") for name in ("xlm", "kd")]
-    assert all(torch.equal(starts[0][key], starts[1][key]) for key in starts[0])
-    ends = [load(variants / name / "model") for name in ("xlm", "kd")]
-    assert not torch.equal(*(end["encoder.layers.0.ffn_in.weight"] for end in ends))
+    assert "tokens that may switch into another language: en 3, de 4, ru 0" in printed
+    starts, ends = (
+        {name: load(place / "variants" / name / part) for name in ("xlm", "kd", "switched")}
+        for part in ("initialization/model", "model")
+    )
+    for name in ("kd", "switched"):
+        assert list_equal(starts["xlm"], starts[name]) == set(starts["xlm"])
+        assert "encoder.layers.0.ffn_in.weight" not in list_equal(ends["xlm"], ends[name])
     printed = run(metaxlm, "--variant", "kd", "--set", "variants.kd.distill.pooled=2.0")
     assert "initialize kd: up to date" in printed
     assert "distill.pooled: 1.0 -> 2.0" in printed
+
+
+def test_switching_that_cannot_work_is_rejected(metaxlm: Command, place: Path) -> None:
+    error = metaxlm.complaint(*COMMAND, "--set", "variants.switched.distill={pooled: 1.0}")
+    assert "variants.switched: switch and distill exclude each other" in error
+    (metaxlm.folder / "muse" / "en-de.txt").write_text("unheard nie\n")
+    error = metaxlm.complaint(*COMMAND, "--variant", "switched")
+    assert "no dictionary entry has a word and a translation that are single tokens" in error
+
+
+def write_starts(folder: Path, encoder: Path, vocabulary: dict[str, Any]) -> None:
+    """Write a recipe without training steps, whose variants differ in their matching."""
+    weighted = {"one_to_many": "order", "split_words": "all", "segments": True}
+    recipe = {
+        "name": "starts",
+        "languages": ["en", "de", "zh"],
+        "corpus": {"phrasebook": {
+            "source_sentences": 300, "sentences": 300, "test_pairs": 20, "aligned_pairs": 10,
+            "train_examples": 20, "test_examples": 10,
+        }},
+        "vocabulary": vocabulary,
+        "meta": {"model": str(encoder)},
+        "model": MODEL,
+        "matching": {"dictionaries": str(folder / "muse")},
+        "pretraining": {"steps": 0, "length": 32},
+        "variants": {
+            "none": {"initialize": "none"},
+            "dict": {"dictionaries": True},
+            "use": {"dictionaries": True, "matching": {"precedence": "use", **weighted}},
+        },
+        "evaluation": {"alignment": None},
+    }  # fmt: skip
+    (folder / "muse").mkdir(exist_ok=True)
+    (folder / "muse" / "en-de.txt").write_text("man der\nold die\nred das\nbook ein\nhouse ist\n")
+    (folder / "starts.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+
+
+def test_initializations_are_evaluated_without_training(
+    metaxlm: Command, tmp_path: Path, encoder: Path
+) -> None:
+    write_starts(tmp_path, encoder, {"size": 700})
+    assert metaxlm("run", "starts.yaml", "--device", "cpu")[0] == 0
+    root = tmp_path / "runs" / "starts"
+    rows = [json.loads(line) for line in (root / "results.jsonl").read_text().splitlines()]
+    assert {row["variant"] for row in rows} == {"none", "dict", "use"}
+    plans = []
+    for name in ("dict", "use"):
+        folder = root / "variants" / name
+        start = load(folder / "initialization/model")
+        assert list_equal(start, load(folder / "model")) == set(start)
+        # BERT's own epsilon, not RoBERTa's.
+        assert load_pretrained(folder / "model").model.config.norm_eps == 1e-12
+        plans.append(load_ledger(folder / "initialization/ledger.parquet"))
+    # Each variant has its own matching, with the recipe's dictionaries.
+    assert [plan.recipe.precedence for plan in plans] == ["text", "frequency_weighted"]
+    for plan in plans:
+        entries = zip(plan.languages, plan.translations, strict=True)
+        german = {translation for language, translation in entries if language == "de"}
+        assert german and german <= {"man", "old", "red", "book", "house"}
+    assert not (root / "variants" / "none" / "initialization" / "ledger.parquet").exists()
+
+    # A loaded vocabulary is trimmed to the text.
+    vocabulary = root / "vocabulary" / "multilingual"
+    AutoTokenizer.from_pretrained(vocabulary).save_pretrained(tmp_path / "big")
+    write_starts(tmp_path, encoder, {"model": str(tmp_path / "big"), "min_count": 40})
+    code, printed, _ = metaxlm("run", "starts.yaml", "--device", "cpu")
+    assert code == 0
+    assert "of 700 tokens" in printed
+    small = len(AutoTokenizer.from_pretrained(vocabulary))
+    assert small < 700
+    config = load_pretrained(root / "variants/use/model").model.config
+    assert config.vocab_size == small
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("model.layers=2", "layers, the recipe's model.layers is 2; set it to the encoder's"),
+        ("model.hidden=32", "hidden, the recipe's model.hidden is 32"),
+        ("model.heads=4", "heads, the recipe's model.heads is 4"),
+        ("model.ffn=64", "ffn, the recipe's model.ffn is 64"),
+        ("vocabulary.min_count=2", "min_count trims an existing vocabulary; name one with `model`"),
+    ],
+)
+def test_settings_that_do_not_fit_the_encoder_are_rejected(
+    metaxlm: Command, tmp_path: Path, encoder: Path, change: str, expected: str
+) -> None:
+    write_starts(tmp_path, encoder, {"size": 700})
+    assert expected in metaxlm.complaint("run", "starts.yaml", "--set", change)

@@ -1,4 +1,4 @@
-"""The command line: `application` has the commands of a run, the other modules one topic each."""
+"""The command line: `app` registers all commands, the other modules have one topic each."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from metaxlm.stopping import CONTINUES, EXIT_INTERRUPTED, stoppable
 
 __all__ = ["describe_stop", "is_first_process", "main"]
 
-_RESUMABLE = ("demo", "evaluate", "run")
-
 
 def describe_stop(reason: str = "stopped") -> str:
-    """Say that the command was stopped, and what another start does."""
-    if sys.argv[1:2] and sys.argv[1] in _RESUMABLE:
+    """Return the message of a stopped command, with what a restart does."""
+    if sys.argv[1:2] and sys.argv[1] in ("demo", "evaluate", "run"):
         return f"{reason}{CONTINUES}"
     return f"{reason}; no incomplete file was written, and the same command starts over"
 
 
 def is_first_process() -> bool:
-    """Say whether this process speaks for all that were started together."""
+    """Return whether this process has rank 0 or is alone."""
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
 def main() -> None:
-    """Run the command line; answer Ctrl-C and SIGTERM from here on, also while it is loaded."""
+    """Run the command line; handle Ctrl-C and SIGTERM, also while modules are imported."""
     line = f"metaxlm: {describe_stop()}" if is_first_process() else ""
     with stoppable(line):
         try:
-            from metaxlm.cli.application import run_command
+            from metaxlm.cli.app import run_command
 
             run_command()
         except Interrupted:

@@ -16,9 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from metaxlm.cli.embed import LayerOption
-from metaxlm.cli.one_model import ModelOption, open_one_model
-from metaxlm.cli.options import Device, Quiet
-from metaxlm.cli.standard_output import keep_output_clean
+from metaxlm.cli.options import Device, ModelOption, Quiet, keep_output_clean
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, check_file_output, write_text
 from metaxlm.progress import console, say, set_quiet
@@ -136,6 +134,7 @@ def align_command(
     from metaxlm.probe.alignment_io import PairFiles, align_stream, read_gold
     from metaxlm.probe.alignment_page import AlignmentPage, collect_views, render_alignment_page
     from metaxlm.probe.pool import default_layer, every_layer, parse_layers
+    from metaxlm.run.models import open_one_model
 
     num_shown = show
     if num_shown is None:

@@ -1,7 +1,7 @@
 """`metaxlm doctor`: check a machine, and a recipe on it, before a long run.
 
-Print one line per check. Nothing is looked up that can be tried: products are timed, a checkpoint
-is saved and loaded, and a step of the largest batch is taken. Temporary files are removed again.
+Print one line per check. Checks run the real operation where possible: a large product is timed, a
+checkpoint is saved and loaded, and the largest batch is run. Temporary files are removed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from metaxlm.progress import console, set_quiet
 if TYPE_CHECKING:
     import torch
 
-    from metaxlm.cli.planning import Training
-    from metaxlm.model.encoder import EncoderConfig
-    from metaxlm.pretrain.checkpoint import Checkpoint
+    from metaxlm.cli.plan import TrainingRun
     from metaxlm.recipe import Recipe
     from metaxlm.run.layout import RunLayout
 
@@ -38,7 +36,6 @@ LEAST_VERSIONS = {"torch": (2, 11), "transformers": (5, 0)}
 """Minimum versions, as in pyproject.toml."""
 STEP_LIMIT_S = 60.0
 """A step that would take longer is not tried."""
-_LEAST_FREE = 1 << 30
 _LARGEST_TRIAL = 8e9
 _NAME_WIDTH = 16
 OK, SKIPPED, WARNING, FAILED = "ok", "skipped", "warning", "FAILED"
@@ -46,12 +43,11 @@ _COLORS = {OK: "green", SKIPPED: "dim", WARNING: "yellow", FAILED: "bold red"}
 
 Result = tuple[str, str]
 """Status and detail."""
-Checks = dict[str, Callable[[], Result]]
 
 
 def doctor_command(
     recipe: Annotated[
-        Path | None, typer.Argument(help="The experiment; without it, check the machine only.")
+        Path | None, typer.Argument(help="YAML file of the recipe (default: check the machine).")
     ] = None,
     overrides: Overrides = None,
     output: Output = Path("runs"),
@@ -59,14 +55,24 @@ def doctor_command(
     quiet: Quiet = False,
 ) -> None:
     """Check GPU, disk space and shards; save and load a checkpoint; run the largest batch."""
+    from rich.text import Text
+
     from metaxlm.pretrain.distributed import choose_device
     from metaxlm.recipe.load import load_recipe
 
     set_quiet(quiet)
     chosen = choose_device(device)
-    checks = list_machine_checks(chosen, output)
+    checks: dict[str, Callable[[], Result]] = {
+        "python": lambda: (OK, f"{platform.python_version()}, {sys.executable}"),
+        **{package: partial(_check_version, package) for package in LEAST_VERSIONS},
+        "device": partial(_check_device, chosen),
+        "bfloat16": partial(_check_bfloat16, chosen),
+        "kernels": partial(_check_kernels, chosen),
+        "matmul": partial(_check_matmul, chosen),
+        "output folder": partial(_check_output, output),
+    }
     if recipe is not None:
-        checks |= list_recipe_checks(load_recipe(recipe, overrides or []), output, chosen)
+        checks |= _list_recipe_checks(load_recipe(recipe, overrides or []), output, chosen)
     statuses = []
     for name, check in checks.items():
         try:
@@ -76,61 +82,35 @@ def doctor_command(
         except OSError as error:
             status, detail = FAILED, f"{error.filename or 'disk'}: {error.strerror or error}"
         statuses.append(status)
-        _show(status, name, detail)
+        line = Text.assemble((f"{status:<8}", _COLORS[status]), f" {name:<{_NAME_WIDTH}} {detail}")
+        console.print(line, soft_wrap=True)
     if FAILED in statuses:
         raise typer.Exit(1)
 
 
-def _show(status: str, name: str, detail: str) -> None:
-    """Print one line; on a terminal in color, with long details wrapped in their column."""
-    if not console.is_terminal:
-        console.print(f"{status:<8} {name:<{_NAME_WIDTH}} {detail}", soft_wrap=True, markup=False)
-        return
-    from rich.table import Table
-    from rich.text import Text
-
-    line = Table.grid(padding=(0, 1))
-    for width in (8, _NAME_WIDTH, None):
-        line.add_column(width=width)
-    line.add_row(Text(status, _COLORS[status]), Text(name), Text(detail))
-    console.print(line)
-
-
-def list_machine_checks(device: torch.device, output: Path) -> Checks:
-    """Return the checks that need no recipe."""
-    return {
-        "python": lambda: (OK, f"{platform.python_version()}, {sys.executable}"),
-        **{package: partial(_check_version, package) for package in LEAST_VERSIONS},
-        "device": partial(_check_device, device),
-        "bfloat16": partial(_check_bfloat16, device),
-        "kernels": partial(_check_kernels, device),
-        "matmul": partial(_check_matmul, device),
-        "output folder": partial(_check_output, output),
-    }
-
-
-def list_recipe_checks(recipe: Recipe, output: Path, device: torch.device) -> Checks:
-    """Return the checks of a recipe: disk space, shards, a checkpoint, the largest batches."""
-    from metaxlm.cli.planning import list_trainings
+def _list_recipe_checks(
+    recipe: Recipe, output: Path, device: torch.device
+) -> dict[str, Callable[[], Result]]:
+    from metaxlm.cli.plan import list_training_runs
+    from metaxlm.run.evaluate import check_recipe
     from metaxlm.run.layout import RunLayout
-    from metaxlm.run.pipeline import check_models, check_recipe
+    from metaxlm.run.stages import check_models
 
     check_recipe(recipe, [])
     check_models(recipe)
     layout = RunLayout(output / recipe.name)
-    trainings = [training for training in list_trainings(recipe) if training.recipe.steps]
-    checks: Checks = {
-        "disk space": partial(_check_disk, trainings, layout),
+    runs = [run for run in list_training_runs(recipe) if run.recipe.steps]
+    checks: dict[str, Callable[[], Result]] = {
+        "disk space": partial(_check_disk, runs, layout),
         "shards": partial(_check_shards, recipe, layout),
     }
-    if trainings:
-        checks["save and load"] = partial(_check_checkpoint, trainings, output)
-    shapes = set()
-    for training in trainings:
-        if training.shape not in shapes:
-            shapes.add(training.shape)
-            name = f"step of {training.name}"[:_NAME_WIDTH]
-            checks[name] = partial(_check_step, training, device)
+    if runs:
+        checks["save and load"] = partial(_check_checkpoint, runs, output)
+    shapes: dict[object, TrainingRun] = {}
+    for run in runs:
+        shapes.setdefault(run.shape, run)
+    for run in shapes.values():
+        checks[f"step of {run.name}"[:_NAME_WIDTH]] = partial(_check_step, run, device)
     return checks
 
 
@@ -150,7 +130,7 @@ def _check_device(device: torch.device) -> Result:
     if free is None:
         return OK, name
     detail = f"{name}; {free / 2**30:,.1f} GiB of memory free"
-    return (OK, detail) if free >= _LEAST_FREE else (WARNING, f"{detail}; end other processes")
+    return (OK, detail) if free >= 1 << 30 else (WARNING, f"{detail}; end other processes")
 
 
 def _check_bfloat16(device: torch.device) -> Result:
@@ -178,7 +158,7 @@ def _check_matmul(device: torch.device) -> Result:
     from metaxlm.pretrain.cost import measure_peak
 
     rate = measure_peak(device) / 1e12
-    return OK, f"{rate:,.2f} TFLOP/s for a large product in the training's precision"
+    return OK, f"{rate:,.2f} TFLOP/s for a large product in the precision of training"
 
 
 def _check_output(output: Path) -> Result:
@@ -195,15 +175,15 @@ def _check_output(output: Path) -> Result:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or its nearest existing parent."""
+    """Return the folder or its nearest existing parent."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 
 
-def _check_disk(trainings: list[Training], layout: RunLayout) -> Result:
+def _check_disk(runs: list[TrainingRun], layout: RunLayout) -> Result:
     from metaxlm.pretrain.cost import estimate_disk
 
-    needed = sum(estimate_disk(t.config, t.recipe, frozen_body=t.frozen_body) for t in trainings)
-    folders = [layout.meta, *(layout.variant(training.name) for training in trainings)]
+    needed = sum(estimate_disk(r.config, r.recipe, frozen_body=r.frozen_body) for r in runs)
+    folders = [layout.meta, *(layout.variant(run.name) for run in runs)]
     there = sum(p.stat().st_size for folder in folders for p in folder.rglob("*") if p.is_file())
     free = shutil.disk_usage(_existing(layout.root)).free
     detail = f"checkpoints and models need {needed / 1e9:,.1f} GB"
@@ -215,79 +195,67 @@ def _check_disk(trainings: list[Training], layout: RunLayout) -> Result:
 
 
 def _check_shards(recipe: Recipe, layout: RunLayout) -> Result:
-    from metaxlm.run.preparation import MONOLINGUAL, MULTILINGUAL
-    from metaxlm.run.verification import verify
+    from metaxlm.run.prepare import MONOLINGUAL, MULTILINGUAL
+    from metaxlm.run.verify import verify
 
     if not layout.shards.is_dir():
-        return SKIPPED, f"none yet; `metaxlm run` makes them in {layout.shards}"
-    wanted = [layout.shards / MULTILINGUAL / language for language in recipe.languages]
+        return SKIPPED, f"none yet; `metaxlm run` writes them to {layout.shards}"
+    folders = [layout.shards / MULTILINGUAL / language for language in recipe.languages]
     if recipe.meta.model is None:
-        wanted.append(layout.shards / MONOLINGUAL / recipe.source_language)
-    problems = {folder: "missing" for folder in wanted if not folder.is_dir()}
-    size = 0
-    if not problems:
-        result = verify(layout.shards)
-        size = result.bytes
-        problems = {Path(path): problem for path, problem in sorted(result.problems.items())}
+        folders.append(layout.shards / MONOLINGUAL / recipe.source_language)
+    problems = {folder: "missing" for folder in folders if not folder.is_dir()}
+    result = None if problems else verify(layout.shards)
+    problems |= {} if result is None else result.problems
     if problems:
-        path, problem = next(iter(problems.items()))
+        path, problem = min(problems.items())
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return FAILED, f"{path}: {problem}{more}; run the stage `shards` again"
-    return OK, f"{len(wanted)}, {size / 1e6:,.1f} MB, all digests match"
+    size = 0 if result is None else result.bytes
+    return OK, f"{len(folders)}, {size / 1e6:,.1f} MB, all digests match"
 
 
-def _check_checkpoint(trainings: list[Training], output: Path) -> Result:
+def _check_checkpoint(runs: list[TrainingRun], output: Path) -> Result:
     """Save and load a checkpoint of the recipe's size, or a small one if it is too large."""
-    from metaxlm.pretrain.checkpoint import load_newest, save_checkpoint
-    from metaxlm.pretrain.cost import estimate_checkpoint
+    import torch
 
-    sizes = [estimate_checkpoint(t.config, frozen_body=t.frozen_body) for t in trainings]
-    place, config = _existing(output), trainings[sizes.index(max(sizes))].config
+    from metaxlm.model.encoder import MaskedLM
+    from metaxlm.pretrain import checkpoint
+    from metaxlm.pretrain.cost import estimate_checkpoint
+    from metaxlm.pretrain.optimizer import MOMENTS
+
+    sizes = [estimate_checkpoint(run.config, frozen_body=run.frozen_body) for run in runs]
+    place, config = _existing(output), runs[sizes.index(max(sizes))].config
     is_whole = 2 * max(sizes) < min(_LARGEST_TRIAL, shutil.disk_usage(place).free)
     if not is_whole:
         config = replace(config, vocab_size=min(config.vocab_size, 1_000), num_layers=1)
-    saved = _make_checkpoint(config)
+    with torch.random.fork_rng(devices=[]):
+        model = MaskedLM(config).state_dict()
+    moments = {
+        f"{moment}.{name}": tensor * (number + 1)
+        for number, moment in enumerate(MOMENTS)
+        for name, tensor in model.items()
+    }
+    saved = checkpoint.Checkpoint(model, moments, checkpoint.TrainingState(step=1))
     with TemporaryDirectory(prefix=".tmp-doctor-", dir=place) as folder:
         start = time.perf_counter()
-        save_checkpoint(Path(folder), saved)
+        checkpoint.save_checkpoint(Path(folder), saved)
         middle = time.perf_counter()
-        loaded = load_newest(Path(folder))
+        loaded = checkpoint.load_newest(Path(folder))
         end = time.perf_counter()
-    tensors = saved.model | saved.moments
+    tensors = model | moments
     found = {} if loaded is None else loaded.model | loaded.moments
-    if found.keys() != tensors.keys() or any(
-        not tensors[name].equal(found[name]) for name in tensors
-    ):
+    if found.keys() != tensors.keys() or any(not tensors[n].equal(found[n]) for n in tensors):
         return FAILED, f"{place}: loaded values differ from saved values; check the disk"
     num_bytes = sum(tensor.nbytes for tensor in tensors.values())
     what = f"{num_bytes / 1e6:,.1f} MB" + ("" if is_whole else ", smaller than the recipe's")
     return OK, f"{what}: saved in {middle - start:.1f} s, loaded in {end - middle:.1f} s"
 
 
-def _make_checkpoint(config: EncoderConfig) -> Checkpoint:
-    """Make a checkpoint of a random model."""
-    import torch
-
-    from metaxlm.model.encoder import MaskedLM
-    from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
-    from metaxlm.pretrain.optimizer import MOMENTS
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = MaskedLM(config).state_dict()
-    moments = {
-        f"{moment}.{name}": tensor * scale
-        for moment, scale in zip(MOMENTS, (0.5, 0.25), strict=True)
-        for name, tensor in model.items()
-    }
-    return Checkpoint(model, moments, TrainingState(step=1))
-
-
-def _check_step(training: Training, device: torch.device) -> Result:
-    """Take a step of the largest batch: full rows, and the maximum number of predictions."""
+def _check_step(run: TrainingRun, device: torch.device) -> Result:
+    """Run a step of the largest batch: full rows, and the maximum number of predictions."""
     from metaxlm.pretrain.cost import affordable_rows, measure_step
 
-    config, recipe = training.config, training.recipe
+    config, recipe = run.config, run.recipe
     batch = f"{recipe.batch_size} x {recipe.length} tokens"
     affordable = affordable_rows(config, recipe, device, STEP_LIMIT_S)
     if affordable < recipe.batch_size:
@@ -295,9 +263,8 @@ def _check_step(training: Training, device: torch.device) -> Result:
             f"{batch} take more than {STEP_LIMIT_S:.0f} s on this device; "
             f"about {affordable} rows would fit that time"
         )
-    measured = measure_step(
-        config, recipe, device, steps=1, limit_s=STEP_LIMIT_S * 4, frozen_body=training.frozen_body
-    )
+    limit_s, frozen = STEP_LIMIT_S * 4, run.frozen_body
+    measured = measure_step(config, recipe, device, steps=1, limit_s=limit_s, frozen_body=frozen)
     if not math.isfinite(measured.loss):
         return FAILED, f"{batch}: the loss is {measured.loss}"
     memory = f", {measured.peak_bytes / 2**30:,.1f} GiB" if measured.peak_bytes else ""

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from metaxlm.cli.one_model import ModelOption, open_one_model
-from metaxlm.cli.options import Device, Quiet
+from metaxlm.cli.options import Device, ModelOption, Quiet
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import say, set_quiet, track
 
@@ -66,6 +65,7 @@ def embed_command(
     from metaxlm.probe.embedding import embed_stream
     from metaxlm.probe.pool import parse_layers
     from metaxlm.probe.retrieval_io import check_ending, open_sentences, write_vectors
+    from metaxlm.run.models import open_one_model
 
     check_ending(output)
     check_file_output(output, source)
@@ -112,6 +112,7 @@ def export_command(
     from metaxlm.init.start import check_output
     from metaxlm.probe.pool import parse_layers
     from metaxlm.probe.sentence_folder import export_sentence_transformers
+    from metaxlm.run.models import open_one_model
 
     check_output(output)
     encoder = open_one_model(model)

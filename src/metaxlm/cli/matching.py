@@ -86,7 +86,7 @@ def match_command(
         raise MetaXLMError(
             "match: needs --from MODEL, --to TOKENIZER and --output DIR; see `metaxlm match --help`"
         )
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.data.statistics import count_corpus
     from metaxlm.init.ledger import coverage_tables, write_coverage
     from metaxlm.init.plan import FREQUENCY_WEIGHTED
@@ -99,7 +99,7 @@ def match_command(
     if frequency_weighted or by_use:
         if corpus is None:
             raise MetaXLMError("match: --frequency-weighted needs --corpus to count tokens in")
-        weighted = [f"precedence={FREQUENCY_WEIGHTED[0]}", "one_to_many=order"]
+        weighted = [f"precedence={FREQUENCY_WEIGHTED}", "one_to_many=order"]
         weighted += ["split_words=all", "segments=true"]
     matching = load_matching([*weighted, *(settings or ())])
     tokenizer = load_tokenizer(target)
@@ -144,7 +144,7 @@ def explain(
 @app.command()
 def show(ledger: Ledger = None) -> None:
     """Print the coverage of a plan by rule, script and dictionary."""
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.digests import require_whole
     from metaxlm.files import read_json
     from metaxlm.init.ledger import COVERAGE, coverage, coverage_tables, load_ledger
@@ -250,7 +250,7 @@ def trim_command(
         raise MetaXLMError("trim: needs either --model or --tokenizer")
     import torch
 
-    from metaxlm.cli.summary import print_table
+    from metaxlm.cli.options import print_table
     from metaxlm.init.start import check_output, match, trim
     from metaxlm.manifest import atomic_folder
     from metaxlm.model.any_encoder import AnyEncoder

@@ -1,26 +1,88 @@
-"""Options that several commands share."""
+"""Options and output that several commands share."""
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.progress import console, say
+
+if TYPE_CHECKING:
+    from metaxlm.analysis.results import Results
+    from metaxlm.analysis.tables import Table
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key (repeatable)."),
 ]
-Output = Annotated[
-    Path, typer.Option("--output", help="Folder in which the run folder NAME is made.")
-]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Output = Annotated[Path, typer.Option("--output", help="Parent folder of the run folder NAME.")]
+Device = Annotated[str, typer.Option("--device", help="Use auto, cpu, cuda or cuda:N.")]
 LanguageList = Annotated[
-    str | None, typer.Option("--languages", help="Codes separated by commas; all without it.")
+    str | None,
+    typer.Option("--languages", help="Use these languages, separated by commas (default: all)."),
+]
+RecipeFile = Annotated[Path, typer.Argument(help="YAML file of the recipe.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, such as runs/demo.")]
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        help="Use this encoder: a variant or checkpoint of a run, a Hugging Face folder or a hub "
+        "id.",
+    ),
 ]
 
 
 def split_list(text: str | None) -> list[str] | None:
-    """Read values separated by commas; None stays None."""
+    """Split values separated by commas; return None for None."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+@contextmanager
+def keep_output_clean(target: str | None) -> Iterator[None]:
+    """Print messages to standard error while results are written to standard output (`-`).
+
+    Results are UTF-8 in every locale, as in a file.
+    """
+    if target != "-":
+        yield
+        return
+    stream = sys.stdout
+    if stream is None:
+        raise MetaXLMError("standard output: closed; name a file with --output")
+    before, encoding = console.stderr, stream.encoding
+    console.stderr = True
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="strict")
+    try:
+        yield
+    finally:
+        console.stderr = before
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+def print_table(table: Table) -> None:
+    """Print a table."""
+    from metaxlm.analysis.tables import render_terminal
+
+    console.print(render_terminal(table))
+
+
+def show_summary(run_dir: Path, results: Results | None = None) -> None:
+    """Print the headline numbers of a run and the path of its report."""
+    from metaxlm.analysis.results import Results, load_results
+    from metaxlm.analysis.score_tables import make_summary_table
+    from metaxlm.analysis.tables import drop_deviations
+
+    results = results or Results(load_results(run_dir))
+    print_table(drop_deviations(make_summary_table(results)))
+    say(f"report: {run_dir / 'report' / 'index.html'}")

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from metaxlm.cli.embed import BatchTokens, LayerOption, Specials
-from metaxlm.cli.one_model import open_one_model
-from metaxlm.cli.options import Device, Quiet
-from metaxlm.cli.standard_output import keep_output_clean
+from metaxlm.cli.options import Device, Quiet, keep_output_clean
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, check_file_output, open_output
 from metaxlm.progress import console, say, set_quiet
@@ -215,7 +213,11 @@ def mine_command(
 
 
 def _opener(model: str | None) -> Callable[[], AnyEncoder] | None:
-    return None if model is None else lambda: open_one_model(model)
+    if model is None:
+        return None
+    from metaxlm.run.models import open_one_model
+
+    return lambda: open_one_model(model)
 
 
 def _make_index(factory: str | None, search: str) -> FaissIndex | None:

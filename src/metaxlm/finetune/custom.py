@@ -27,8 +27,8 @@ from metaxlm.finetune.tagging import TaggingTask
 from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, SelectBy, Split
 from metaxlm.languages import explain_unknown
 from metaxlm.progress import say
+from metaxlm.recipe.evaluation_schema import OwnKind, OwnTaskRecipe
 from metaxlm.recipe.load import Lines, load_section
-from metaxlm.recipe.own_task import OwnKind, OwnTaskRecipe
 
 DEFAULTS: dict[OwnKind, FinetuneSettings] = {
     "classification": FinetuneSettings(epochs=5, learning_rate=2e-5, weight_decay=0.01, length=256),

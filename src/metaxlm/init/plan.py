@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from metaxlm.init.dictionaries import Dictionaries
 
-FREQUENCY_WEIGHTED = ("use", "frequency_weighted")
-"""Values of `matching.precedence` that weight languages by their use of a token."""
+FREQUENCY_WEIGHTED = "frequency_weighted"
+"""The value of `matching.precedence` that weights languages by their use of a token."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _translate(
         frequencies,
     )
     shares = None
-    if matching.precedence in FREQUENCY_WEIGHTED:
+    if matching.precedence == FREQUENCY_WEIGHTED:
         shares = measure_shares(counts.target, dictionaries.source_language)
     words = _list_words(target, matches, matching, shares)
     found = translator.find(words.values())

@@ -1,10 +1,11 @@
-"""The recipe: one YAML file is one experiment, and nothing is hidden.
+"""Recipes: one YAML file describes one experiment.
 
-Every key has its meaning below it; `docs/recipe.md` is made from here. Checking is strict: no
-unknown keys, no converted types. `recipe_file.py` reads the YAML and words the complaints.
+The docstring below each key is its documentation; `docs/recipe.md` is generated from it.
+Validation is strict: unknown keys and values of another type are errors. `load.py` reads the YAML
+and reports errors with file and line.
 """
 
-from metaxlm.recipe.data import (
+from metaxlm.recipe.corpus_schema import (
     CleaningRecipe,
     CorpusRecipe,
     EngineRecipe,
@@ -12,14 +13,14 @@ from metaxlm.recipe.data import (
     SlurmRecipe,
     VocabularyRecipe,
 )
-from metaxlm.recipe.evaluation import (
+from metaxlm.recipe.evaluation_schema import (
     AlignmentRecipe,
     EvaluationRecipe,
     FinetuneRecipe,
     GridRecipe,
     RetrievalRecipe,
 )
-from metaxlm.recipe.models import (
+from metaxlm.recipe.model_schema import (
     DistillationRecipe,
     ExecutionRecipe,
     MatchingRecipe,
@@ -30,34 +31,12 @@ from metaxlm.recipe.models import (
     TrainingRecipe,
     VariantRecipe,
 )
-from metaxlm.recipe.schema import (
-    Recipe,
-)
-from metaxlm.recipe.values import (
-    Section,
-)
+from metaxlm.recipe.schema import Recipe
+from metaxlm.recipe.values import Section
 
 __all__ = [
-    "AlignmentRecipe",
-    "CleaningRecipe",
-    "CorpusRecipe",
-    "DistillationRecipe",
-    "EngineRecipe",
-    "EvaluationRecipe",
-    "ExecutionRecipe",
-    "FinetuneRecipe",
-    "GridRecipe",
-    "MatchingRecipe",
-    "MetaRecipe",
-    "ModelRecipe",
-    "PartsRecipe",
-    "PhrasebookRecipe",
-    "Recipe",
-    "RetrievalRecipe",
-    "Section",
-    "SlurmRecipe",
-    "SwitchRecipe",
-    "TrainingRecipe",
-    "VariantRecipe",
-    "VocabularyRecipe",
-]
+    "AlignmentRecipe", "CleaningRecipe", "CorpusRecipe", "DistillationRecipe", "EngineRecipe",
+    "EvaluationRecipe", "ExecutionRecipe", "FinetuneRecipe", "GridRecipe", "MatchingRecipe",
+    "MetaRecipe", "ModelRecipe", "PartsRecipe", "PhrasebookRecipe", "Recipe", "RetrievalRecipe",
+    "Section", "SlurmRecipe", "SwitchRecipe", "TrainingRecipe", "VariantRecipe", "VocabularyRecipe",
+]  # fmt: skip

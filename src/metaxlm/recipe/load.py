@@ -1,9 +1,9 @@
-"""Reading a recipe: YAML and `--set a.b=c` overrides come in, a checked `Recipe` goes out.
+"""Read a recipe from YAML, apply `--set a.b=c` overrides, and validate it.
 
-A mistake is told in one line with file, line and key; an unknown key comes with the nearest known
-one. A recipe may extend another one: `extends: base.yaml` takes all of that, and says below what
-differs. Keys of sections are merged, a list of names in place of a section keeps those of it
-(`variants: [xlm, metaxlm]`), everything else is replaced.
+Errors are one line with file, line and key, and suggest the nearest known key. A recipe may extend
+another: with `extends: base.yaml` it inherits all values and overrides some. Sections are merged
+key by key, a list of names in place of a section selects entries of it
+(`variants: [xlm, metaxlm]`), and all other values are replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metaxlm.reading import reading, tell_reason
 from metaxlm.recipe import MatchingRecipe, Recipe, Section
 
 Lines = dict[tuple[str, ...], int | str]
-"""The line of each key of a YAML file, by the keys on the way to it; `file:line` in another."""
+"""The line of each key of a YAML file, by its path of keys; `file:line` in another file."""
 EXTENDS = "extends"
 _MAX_CHARACTERS = 1 << 20
 _MAX_VALUES = 100_000
@@ -32,41 +32,37 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe, apply `a.b=c` overrides, check everything."""
+    """Read and validate a recipe with `a.b=c` overrides."""
     lines: Lines = {}
     values = _read_extended(path, lines)
     for override in overrides:
         _apply_override(values, override)
-    try:
-        return Recipe.model_validate(values)
-    except ValidationError as error:
-        raise MetaXLMError(_explain(error, path, lines)) from None
+    return _validate(Recipe, values, path, lines)
 
 
 def load_matching(overrides: Sequence[str]) -> MatchingRecipe:
-    """Make the matching part of a recipe of `key=value` pairs alone."""
+    """Build the matching section of a recipe from `key=value` pairs."""
     values: dict[str, Any] = {}
     for override in overrides:
         _apply_override(values, override.removeprefix("matching."))
-    try:
-        return MatchingRecipe.model_validate(values)
-    except ValidationError as error:
-        raise MetaXLMError(_explain(error, Path("--set"), {}, ("matching",))) from None
+    return _validate(MatchingRecipe, values, Path("--set"), {}, ("matching",))
 
 
 def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lines]:
-    """Read the YAML file of a task, with the lines of its keys for later complaints."""
+    """Read the YAML file of a task; also return the line of each key."""
     lines: Lines = {}
     values = _read_yaml(path, lines, "task")
-    try:
-        return section.model_validate(values), lines
-    except ValidationError as error:
-        raise MetaXLMError(_explain(error, path, lines, model=section)) from None
+    return _validate(section, values, path, lines), lines
 
 
 def save_recipe(recipe: Recipe) -> str:
-    """Return the resolved recipe as YAML, every default spelled out."""
+    """Return the resolved recipe as YAML, including all defaults."""
     return save_values(recipe.model_dump(mode="json"))
+
+
+def save_values(values: Mapping[str, Any]) -> str:
+    """Return the plain values of a recipe as YAML, in their order."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
 def check_recipe_file(path: Path, saved: Path) -> None:
@@ -80,13 +76,8 @@ def check_recipe_file(path: Path, saved: Path) -> None:
         )
 
 
-def save_values(values: Mapping[str, Any]) -> str:
-    """Return a recipe's plain values as YAML, in their order."""
-    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
-
-
 def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a recipe's YAML and all that it extends."""
+    """Read the YAML of a recipe and of all recipes that it extends."""
     own_lines: Lines = {}
     values = _read_yaml(path, own_lines)
     if EXTENDS not in values:
@@ -98,12 +89,10 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
         raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
     other = path.parent / name
     with reading(where, ValueError, RuntimeError, fix="extends names the file of a recipe"):
-        is_file, is_cycle = (
-            other.is_file(),
-            other.resolve() in {file.resolve() for file in (path, *below)},
-        )
+        is_file = other.is_file()
+        is_cycle = other.resolve() in {file.resolve() for file in (path, *below)}
     if is_cycle:
-        raise MetaXLMError(f"{where}: {name} extends this recipe in turn; one must stand alone")
+        raise MetaXLMError(f"{where}: {name} extends this recipe in turn; remove one `extends`")
     if not is_file:
         raise MetaXLMError(f"{where}: extends {name}, but there is no {other}")
     other_lines: Lines = {}
@@ -118,18 +107,17 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
 def _merge(
     base: dict[str, Any], own: dict[str, Any], place: tuple[str, ...], path: Path, lines: Lines
 ) -> None:
-    """Put a recipe's own values over those that it extends."""
+    """Override the values of the extended recipe, in place."""
     for key, value in own.items():
         section = base.get(key)
         if isinstance(section, dict) and isinstance(value, dict):
             _merge(section, value, (*place, key), path, lines)
         elif isinstance(section, dict) and isinstance(value, list):
             if lost := [name for name in value if name not in list(section)]:
-                known = ", ".join(map(str, section))
-                line = lines.get((*place, key))
                 raise MetaXLMError(
-                    f"{path}:{line}: {'.'.join((*place, key))} keeps {lost[0]!r}, which the "
-                    f"extended recipe has not; it has {known}"
+                    f"{path}:{lines.get((*place, key))}: {'.'.join((*place, key))} keeps "
+                    f"{lost[0]!r}, which the extended recipe has not; it has "
+                    f"{', '.join(map(str, section))}"
                 )
             base[key] = {name: section[name] for name in value}
         else:
@@ -137,16 +125,16 @@ def _merge(
 
 
 def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]:
-    """Parse YAML into a dict and note the line of every key."""
+    """Parse a YAML mapping and record the line of every key."""
     node, values = parse_yaml(read_text(path), str(path))
     if not isinstance(values, dict):
         raise MetaXLMError(f"{path}: a {what} is a mapping of keys, found {type(values).__name__}")
-    _note_lines(node, (), lines, path)
+    _record_lines(node, (), lines, path)
     return cast(dict[str, Any], values)
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with a limit on how deeply values are nested."""
+    """The safe loader with a limit on the nesting depth."""
 
     _depth = 0
 
@@ -161,7 +149,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
-    """Parse YAML; return its node, which knows the lines, and its value."""
+    """Parse YAML; return its node, which has line numbers, and its value."""
     if len(text) > _MAX_CHARACTERS:
         raise MetaXLMError(
             f"{where}: {len(text):,} characters of YAML, the limit is {_MAX_CHARACTERS:,}"
@@ -176,15 +164,14 @@ def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
         problem = getattr(error, "problem", None) or "unreadable"
         raise MetaXLMError(f"{where}{line}: not valid YAML ({problem})") from error
     except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
-        # What the library raises for a tag such as !!bool before something else, or for a date
-        # without such a day.
+        # Raised by the library for a misplaced tag such as !!bool, or for an invalid date.
         raise MetaXLMError(
             f"{where}: a value that YAML cannot read ({tell_reason(error)}); quote it"
         ) from error
 
 
 def _check_size(node: yaml.Node | None, where: str) -> None:
-    """Refuse aliases that make a short file large, or endless."""
+    """Reject aliases that expand a short file to a huge or infinite value."""
     stack = [] if node is None else [(node, 0)]
     num_values = 0
     while stack:
@@ -201,22 +188,22 @@ def _check_size(node: yaml.Node | None, where: str) -> None:
             stack += [(part, depth + 1) for part in one.value]
 
 
-def _note_lines(node: yaml.Node | None, prefix: tuple[str, ...], lines: Lines, path: Path) -> None:
-    if not isinstance(node, yaml.MappingNode):
-        return
-    for key, value in node.value:
+def _record_lines(
+    node: yaml.Node | None, prefix: tuple[str, ...], lines: Lines, path: Path
+) -> None:
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         place = (*prefix, str(key.value))
         if place in lines:
             raise MetaXLMError(
-                f"{path}:{key.start_mark.line + 1}: key {'.'.join(place)!r} stands twice "
+                f"{path}:{key.start_mark.line + 1}: duplicate key {'.'.join(place)!r} "
                 f"(first on line {lines[place]}); delete one"
             )
         lines[place] = key.start_mark.line + 1
-        _note_lines(value, place, lines, path)
+        _record_lines(value, place, lines, path)
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `a.b=c`, where c is read as YAML; sections on the way are created."""
+    """Set one `a.b=c`, where c is YAML; missing sections are created."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise MetaXLMError(f"--set {override!r}: expected KEY=VALUE, such as pretraining.steps=100")
@@ -231,39 +218,47 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     target[last] = parse_yaml(text, f"--set {override!r}")[1]
 
 
-def _explain(
-    error: ValidationError,
+def _validate(
+    model: type[AnySection],
+    values: Mapping[str, Any],
     path: Path,
     lines: Lines,
     section: tuple[str, ...] = (),
-    model: type[Section] = Recipe,
-) -> str:
-    """Tell the first problem in one line, with file, line and the nearest known key."""
-    problems = error.errors()
+) -> AnySection:
+    """Validate values; report the first problem in one line with file, line and nearest key."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = error.errors()
     first = problems[0]
-    # Union branches add their own labels to the place; they are no keys of the recipe.
-    place = tuple(str(part) for part in first["loc"] if not str(part).startswith(("literal[", "<")))
-    place = (*section, *(part for part in place if part != "PartsRecipe"))
+    # Branches of unions add labels that are not keys of the recipe.
+    parts = [str(part) for part in first["loc"] if not str(part).startswith(("literal[", "<"))]
+    keys = [part for part in parts if part != "PartsRecipe"]
+    place = (*section, *keys)
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     where = line if isinstance(line, str) else f"{path}:{line}" if line else str(path)
     name = ".".join(place) or "recipe"
     if first["type"] == "extra_forbidden":
-        known = _known_keys(place[:-1], model)
-        near = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
-        message = f"{where}: unknown key {name!r}; {hint}"
+        known = _list_keys(keys[:-1], model)
+        message = f"unknown key {name!r}; {suggest(place[-1], known)}"
     elif first["type"] == "missing":
-        message = f"{where}: key {name!r} is missing"
+        message = f"key {name!r} is missing"
     else:
         found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
         reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        message = f"{where}: {name}: {reason}{found}"
-    more = len(problems) - 1
-    return message + (f" (and {more} more)" if more else "")
+        message = f"{name}: {reason}{found}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise MetaXLMError(f"{where}: {message}{more}")
 
 
-def _known_keys(place: tuple[str, ...], model: Any) -> list[str]:
-    """List the keys that a section at this place of the recipe has."""
+def suggest(name: str, known: Sequence[str]) -> str:
+    """Return a hint with the known name nearest to an unknown one, or with all of them."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
+
+
+def _list_keys(place: Sequence[str], model: Any) -> list[str]:
+    """List the keys of the section at a place of the recipe."""
     for key in place:
         field = model.model_fields.get(key) if hasattr(model, "model_fields") else None
         annotation = field.annotation if field else model

@@ -1,4 +1,4 @@
-"""What values of a recipe are made of: numbers in ranges, paths, language codes, and sections."""
+"""Types of recipe values: numbers in ranges, paths, language codes, and the base of sections."""
 
 from __future__ import annotations
 
@@ -24,24 +24,12 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def _parse_path(value: object) -> object:
-    """Strict mode wants Path objects; YAML has only strings."""
+    """Convert text to a path, which strict mode does not do."""
     if not isinstance(value, str):
         return value
     if "\0" in value or any(len(part.encode()) > 255 for part in value.split("/")):
         raise ValueError("is not the name of a file")
     return Path(value)
-
-
-Location = Annotated[Path, BeforeValidator(_parse_path)]
-
-
-# YAML 1.1 reads an unquoted `no`, which is Norwegian, as false.
-LanguageCode = Annotated[
-    str,
-    BeforeValidator(lambda v: "no" if v is False else v),
-    AfterValidator(lambda v: _check(v, "language")),
-]
-VariantName = Annotated[str, AfterValidator(lambda v: _check(v, "variant"))]
 
 
 def _check(name: str, what: str) -> str:
@@ -52,23 +40,29 @@ def _check(name: str, what: str) -> str:
 
 
 def _parse_exponent(value: object) -> object:
-    """YAML 1.1 reads `1e-4` as text because it wants `1.0e-4`; people write the former."""
+    """Convert `1e-4`, which YAML 1.1 reads as text (it requires `1.0e-4`)."""
     try:
         return float(value) if isinstance(value, str) and "e" in value.lower() else value
     except ValueError:
         return value
 
 
+Location = Annotated[Path, BeforeValidator(_parse_path)]
+LanguageCode = Annotated[
+    str,
+    BeforeValidator(lambda v: "no" if v is False else v),  # YAML 1.1 reads Norwegian as false
+    AfterValidator(lambda v: _check(v, "language")),
+]
+VariantName = Annotated[str, AfterValidator(lambda v: _check(v, "variant"))]
 Real = Annotated[float, BeforeValidator(_parse_exponent), Field(ge=0)]
 
-
-# The tags keep a complaint to the kind that was written; `recipe_file` leaves them out.
+# The tags limit an error to the form that was written; `load.py` removes them from messages.
 Scheduled = Annotated[
     Annotated[Fraction, Tag("<number>")]
     | Annotated[dict[Count, Fraction], Field(min_length=1), Tag("<steps>")],
     Discriminator(lambda value: "<steps>" if isinstance(value, dict) else "<number>"),
 ]
-"""One value for the whole training, or values at steps with straight lines between them."""
+"""One value for the whole training run, or values at steps with linear interpolation."""
 
 
 class Section(BaseModel):

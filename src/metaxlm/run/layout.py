@@ -1,4 +1,4 @@
-"""Where everything stands in a run folder, said once.
+"""Paths of a run folder.
 
 `runs/NAME/{recipe.yaml, inputs.json, corpus/, vocabulary/, shards/, meta/, variants/V/, cells/,
 results.jsonl, comparisons.json, provenance.json, report/}`
@@ -6,59 +6,38 @@ results.jsonl, comparisons.json, provenance.json, report/}`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
 class RunLayout:
     """Paths of one run."""
 
-    root: Path
-
-    @property
-    def recipe(self) -> Path:
-        """The resolved recipe, every default spelled out."""
-        return self.root / "recipe.yaml"
-
-    @property
-    def corpus(self) -> Path:
-        """Sentences by language under `text/`; the built-in corpus adds `tasks/`."""
-        return self.root / "corpus"
+    def __init__(self, root: Path) -> None:
+        """Name all parts of the run folder `root`."""
+        self.root = root
+        self.recipe = root / "recipe.yaml"
+        """The resolved recipe, including all defaults."""
+        self.corpus = root / "corpus"
+        """Sentences by language in `text/`; the built-in corpus also has `tasks/`."""
+        self.tasks = self.corpus / "tasks"
+        """Task data and dictionaries of the built-in corpus."""
+        self.vocabulary = root / "vocabulary"
+        """The tokenizers `multilingual/` and `monolingual/`."""
+        self.shards = root / "shards"
+        """Token shards in `multilingual/XX` and `monolingual/XX`."""
+        self.meta = root / "meta"
+        """Phase (a): `checkpoints/` and `model/`."""
+        self.report = root / "report"
+        """The report page, tables and figures."""
 
     def text(self, language: str) -> Path:
-        """The prepared sentences of a language, in parts."""
+        """Return the folder of the prepared sentences of a language."""
         return self.corpus / "text" / language
 
     def work(self, stage: str) -> Path:
-        """What a stage has done so far; gone when it is complete."""
+        """Return the work folder of a stage, which is removed when the stage is complete."""
         return self.root / f"work-{stage}"
 
-    @property
-    def tasks(self) -> Path:
-        """Task data and dictionaries of the built-in corpus."""
-        return self.corpus / "tasks"
-
-    @property
-    def vocabulary(self) -> Path:
-        """Both tokenizers, `multilingual/` and `monolingual/`."""
-        return self.root / "vocabulary"
-
-    @property
-    def shards(self) -> Path:
-        """Token shards under `multilingual/XX` and `monolingual/XX`."""
-        return self.root / "shards"
-
-    @property
-    def meta(self) -> Path:
-        """Phase (a): `checkpoints/` and `model/`."""
-        return self.root / "meta"
-
     def variant(self, name: str) -> Path:
-        """One variant's `initialization/`, `checkpoints/`, `steps/`, `model/`."""
+        """Return a variant's folder with `initialization/`, `checkpoints/`, `steps/`, `model/`."""
         return self.root / "variants" / name
-
-    @property
-    def report(self) -> Path:
-        """The page, tables and figures."""
-        return self.root / "report"

@@ -1,14 +1,14 @@
-"""Which models the user means: a path or hub id comes in, named models that can be opened go out.
+"""Find the models that a path or hub id names, and open them.
 
-`metaxlm evaluate` (the comparison of the paper's Section 4) takes a run and evaluates every
-finished variant of it, or one variant, one phase, one checkpoint, or any encoder of another origin.
-What cannot be evaluated is refused here, before anything is trained.
+A run names all its finished variants, `variants/V` one of them, `meta` the encoder of phase (a),
+`.../checkpoints` all checkpoints in it, and `.../checkpoints/step-N` one. Any other folder or hub
+id names the encoder in it. Models that cannot be evaluated are rejected before anything is trained.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,10 +36,10 @@ from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.recipe.load import load_recipe
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.preparation import MONOLINGUAL, load_vocabulary
-from metaxlm.run.training import encoder_config
+from metaxlm.run.prepare import MONOLINGUAL, load_vocabulary
+from metaxlm.run.train import encoder_config
 
-# Folders whose name tells nothing about the model in them.
+# Folder names that do not describe a model.
 _GENERIC_NAMES = {"model", "models", "checkpoint", "final", "best", "output", "0_Transformer"}
 
 
@@ -48,22 +48,22 @@ class NamedModel:
     """A model that can be opened."""
 
     name: str
-    """For tables and folders: readable, and safe in a file name."""
+    """Name in tables and folders; safe as a file name."""
     source: Path | str
     """A model folder, a checkpoint, or a hub id."""
     step: int | None = None
-    """Of a checkpoint, or of a run's model."""
+    """Step of a checkpoint or of a run's model."""
     variant: str | None = None
-    """Of a run."""
+    """Variant of a run."""
     fingerprint: str = ""
     """Changes when the model's files do."""
 
 
 def find_all_models(paths: Sequence[str]) -> list[NamedModel]:
-    """Return the models of several paths in order, each once, with names that differ.
+    """Return the models of several paths in order, each once, with unique names.
 
-    The first keeps a name that several would have, so that one more model on the command line
-    leaves the folders of the others where they are.
+    The first model keeps a name that several would have, so that adding a model to the command
+    line does not rename the folders of others.
     """
     found: dict[str, NamedModel] = {}
     taken: set[str] = set()
@@ -76,22 +76,15 @@ def find_all_models(paths: Sequence[str]) -> list[NamedModel]:
 
 
 def _list_names(model: NamedModel) -> Iterator[str]:
-    """Yield a model's names: its own, with the folder above, with a mark of its whole path."""
+    """Yield possible names: plain, with the parent folder, with a digest of the path."""
     yield model.name
     path = Path(model.source)
-    run = _find_run(path) or path
-    above = run.parent.name
-    yield _make_safe(f"{above}-{model.name}")
+    yield _make_safe(f"{(_find_run(path) or path).parent.name}-{model.name}")
     yield f"{model.name}-{digest_value(str(path))[:8]}"
 
 
 def find_models(path: str) -> list[NamedModel]:
-    """Return what a path or hub id stands for.
-
-    A run stands for its finished variants, `variants/V` for one of them, `meta` for the encoder of
-    phase (a), `.../checkpoints` for all checkpoints in it, `.../checkpoints/step-N` for one; any
-    other folder, or a hub id, for the encoder in it.
-    """
+    """Return the models that a path or hub id names; see the module's docstring."""
     local = find_local(path)
     if local is None:
         return [_describe_folder(path)]
@@ -100,8 +93,8 @@ def find_models(path: str) -> list[NamedModel]:
     if run is None:
         if folder.name.startswith("step-") and (folder / "optimizer.safetensors").exists():
             raise MetaXLMError(
-                f"{path}: a checkpoint without its run, which knows the sizes and the tokenizer; "
-                "name it where it stands, below the run's folder"
+                f"{path}: a checkpoint outside its run, which has the sizes and the tokenizer; "
+                "name the checkpoint inside the run folder"
             )
         return [_describe_folder(path)]
     parts = folder.relative_to(run).parts
@@ -110,14 +103,27 @@ def find_models(path: str) -> list[NamedModel]:
     place = run / "meta" if parts[0] == "meta" else run.joinpath(*parts[:2])
     inner = folder.relative_to(place).parts if folder.is_relative_to(place) else ()
     if parts[0] in ("meta", "variants") and inner[:1] == ("checkpoints",):
-        return _list_checkpoints(run, place, inner[1:])
+        checkpoints = [folder] if inner[1:] else list_checkpoints(folder)
+        if not checkpoints:
+            raise MetaXLMError(f"{folder}: has no checkpoint; run the recipe first")
+        return [_describe_checkpoint(run, place, checkpoint) for checkpoint in checkpoints]
     if parts[0] in ("meta", "variants") and inner in ((), ("model",)):
         return [_describe_result(run, place)]
-    return [_describe_folder(path, name_beside(run, folder))]
+    return [_describe_folder(path, _name_inside(run, folder))]
+
+
+def open_one_model(path: str) -> AnyEncoder:
+    """Load the encoder that a path or hub id names; reject a path with several models."""
+    found = find_models(path)
+    if len(found) > 1:
+        sources = ", ".join(str(model.source).removesuffix("/model") for model in found[:3])
+        more = ", ..." if len(found) > 3 else ""
+        raise MetaXLMError(f"{path}: has {len(found)} models; name one: {sources}{more}")
+    return open_model(found[0])
 
 
 def open_model(model: NamedModel) -> AnyEncoder:
-    """Load a model; a checkpoint with the sizes and the tokenizer of its run."""
+    """Load a model; a checkpoint is loaded with the sizes and the tokenizer of its run."""
     folder = Path(model.source)
     if folder.parent.name == STEPS:
         finished = folder.parent.parent / "model"
@@ -129,19 +135,19 @@ def open_model(model: NamedModel) -> AnyEncoder:
         raise MetaXLMError(f"{damage[0]}; choose another checkpoint of this run")
     config, tokenizer = _describe_training(folder.parent.parent)
     try:
-        # The moments are twice as large, and nothing here needs them.
+        # Leave out the optimizer's moments, which are twice as large.
         checkpoint = Checkpoint(load_file(folder / "model.safetensors"), {}, TrainingState())
         masked = rebuild_model(config, checkpoint)
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
         raise MetaXLMError(
-            f"{folder}: does not fit the sizes of its run ({reason}); was the run begun anew?"
+            f"{folder}: does not fit the sizes of its run ({reason}); was the run started again?"
         ) from error
     return AnyEncoder(str(folder), tokenizer, masked.encoder)
 
 
-def name_beside(run: Path, folder: Path) -> str:
-    """Name a folder below a run by the way to it: `demo-xlm-initialization`."""
+def _name_inside(run: Path, folder: Path) -> str:
+    """Name a folder inside a run by its path: `demo-xlm-initialization`."""
     parts = [part for part in folder.relative_to(run).parts if part not in ("variants", "model")]
     return _make_safe("-".join([run.name, *parts]))
 
@@ -150,18 +156,18 @@ def _find_run(folder: Path) -> Path | None:
     """Return the run that a folder is or belongs to."""
     for parent in (folder, *folder.parents):
         has_parts = any((parent / name).is_dir() for name in ("variants", "meta", "vocabulary"))
-        # A project may keep its recipes above folders of models that belong to no run.
+        # A project may have a recipe above folders of models that belong to no run.
         if (parent / "recipe.yaml").is_file() and (has_parts or parent == folder):
             return parent
     return None
 
 
 def _list_variants(run: Path) -> list[NamedModel]:
-    """Return the finished variants of a run in the recipe's order; say which are not."""
-    there = {path.name for path in (run / "variants").glob("*") if path.is_dir()}
+    """Return the finished variants of a run in the recipe's order; log the others."""
+    present = {path.name for path in (run / "variants").glob("*") if path.is_dir()}
     require_whole(run / "recipe.yaml")
     listed = list(load_recipe(run / "recipe.yaml").variants)
-    variants = [*listed, *sorted(there - set(listed))]
+    variants = [*listed, *sorted(present - set(listed))]
     finished = [name for name in variants if _read_files(run / "variants" / name / "model")]
     missing = ", ".join(name for name in variants if name not in finished)
     if not finished:
@@ -170,24 +176,27 @@ def _list_variants(run: Path) -> list[NamedModel]:
             "a checkpoint of it, such as variants/V/checkpoints/step-00000100"
         )
     if missing:
-        say(f"{run}: left out, not pretrained yet: {missing}")
+        say(f"{run}: skipping variants that are not pretrained yet: {missing}")
     return [_describe_result(run, run / "variants" / name) for name in finished]
 
 
 def _describe_result(run: Path, place: Path) -> NamedModel:
-    """Return the finished model of a variant, or of meta-pretraining."""
+    """Return the finished model of a variant or of meta-pretraining."""
     folder = place / "model"
     files = _read_files(folder)
     if not files:
         checkpoints = [path.name for path in list_checkpoints(place / "checkpoints")]
         hint = f", or name checkpoints/{checkpoints[-1]}" if checkpoints else ""
         raise MetaXLMError(f"{folder}: not finished; run the recipe to the end{hint}")
-    variant = None if place.name == "meta" else place.name
-    return NamedModel(name_beside(run, place), folder, None, variant, digest_value(files))
+    return NamedModel(_name_inside(run, place), folder, None, _variant(place), digest_value(files))
+
+
+def _variant(place: Path) -> str | None:
+    return None if place.name == "meta" else place.name
 
 
 def _read_files(folder: Path) -> dict[str, object]:
-    """Return sizes and digests of a finished stage's files; nothing if they are not all there."""
+    """Return sizes and digests of a finished stage's files; empty if any is missing."""
     try:
         files: dict[str, dict[str, int]] = read_sealed(folder / MARKER).get("files", {})
     except MetaXLMError:
@@ -199,48 +208,35 @@ def _read_files(folder: Path) -> dict[str, object]:
     return {name: facts for name, facts in files.items() if name != CARD} if whole else {}
 
 
-def _list_checkpoints(run: Path, place: Path, inner: tuple[str, ...]) -> list[NamedModel]:
-    """Return one checkpoint, or all of a folder, oldest first."""
-    folder = place / "checkpoints"
-    paths = [folder / inner[0]] if inner else list_checkpoints(folder)
-    if not paths:
-        raise MetaXLMError(f"{folder}: no checkpoint in it; run the recipe first")
-    return [_describe_checkpoint(run, place, path) for path in paths]
-
-
 def _describe_checkpoint(run: Path, place: Path, path: Path) -> NamedModel:
     try:
         manifest = read_manifest(path)
         step = int(manifest["step"])
     except (MetaXLMError, KeyError) as error:
-        raise MetaXLMError(f"{path}: no whole checkpoint ({error}); choose another") from error
-    variant = None if place.name == "meta" else place.name
-    name = f"{name_beside(run, place)}-step-{step}"
-    return NamedModel(name, path, step, variant, digest_value(manifest))
+        raise MetaXLMError(f"{path}: incomplete checkpoint ({error}); choose another") from error
+    name = f"{_name_inside(run, place)}-step-{step}"
+    return NamedModel(name, path, step, _variant(place), digest_value(manifest))
 
 
 def _describe_folder(source: str, name: str | None = None) -> NamedModel:
-    """Return the encoder of a folder or hub name; refuse what is none."""
+    """Return the encoder of a folder or hub id; reject other models."""
     local = find_local(source)
     has_inner = local is not None and (local / "model" / CONFIG).is_file()
     folder = find_folder(local / "model" if local and has_inner else source)
     check_encoder(folder)
-    files = (CONFIG, *TOKENIZER_FILES, TOKENIZER_CONFIG)
-    present = [*folder.glob("*.safetensors"), *(folder / name for name in files)]
+    names = (CONFIG, *TOKENIZER_FILES, TOKENIZER_CONFIG)
+    files = {*folder.glob("*.safetensors"), *(folder / name for name in names)}
     known = [
         (path.name, path.stat().st_size, path.stat().st_mtime_ns)
-        for path in sorted(set(present))
+        for path in sorted(files)
         if path.is_file()
     ]
     place = source if local is None else folder.absolute()
-    shown = _name_path(Path(str(place).removeprefix(HUB)).parts)
-    return NamedModel(name or shown, place, None, None, digest_value(known))
-
-
-def _name_path(parts: Iterable[str]) -> str:
-    """Return the last part of a path that says something, such as the folder above `model`."""
-    telling = [part for part in parts if part.strip("/") and part not in _GENERIC_NAMES]
-    return _make_safe(telling[-1] if telling else "model")
+    if name is None:  # the last part that describes the model, such as the folder above `model`
+        parts = Path(str(place).removeprefix(HUB)).parts
+        named = [part for part in parts if part.strip("/") and part not in _GENERIC_NAMES]
+        name = _make_safe(named[-1] if named else "model")
+    return NamedModel(name, place, None, None, digest_value(known))
 
 
 def _make_safe(name: str) -> str:
@@ -249,15 +245,15 @@ def _make_safe(name: str) -> str:
 
 
 def _describe_training(place: Path) -> tuple[EncoderConfig, PreTrainedTokenizerBase]:
-    """Return sizes and tokenizer of what is trained in a variant's folder or in `meta`."""
+    """Return sizes and tokenizer of the model that is trained in a variant's folder or `meta`."""
     for folder in (place / "initialization" / "model", place / "model"):
         if (folder / CONFIG).is_file():
             require_whole(folder)
             config, _ = translate_config(read_config(folder / CONFIG), folder / CONFIG)
             return config, load_tokenizer(folder, config.vocab_size, config.pad_id)
-    layout = RunLayout(place.parent if place.name == "meta" else place.parent.parent)
     if place.name != "meta":
-        raise MetaXLMError(f"{place}: has no initialization/model, which knows the sizes")
+        raise MetaXLMError(f"{place}: has no initialization/model with the sizes of the model")
+    layout = RunLayout(place.parent)
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     require_whole(layout.recipe)
     return encoder_config(load_recipe(layout.recipe), len(tokenizer)), tokenizer

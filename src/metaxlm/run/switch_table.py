@@ -1,17 +1,15 @@
-"""The table that dictionary switching looks words up in.
+"""Build the lookup table of code switching by dictionary.
 
-Comes in: the dictionaries of +Dict, the shared vocabulary, how often each language's text uses each
-piece. Goes out: a `SwitchTable`. Text in the source language may switch into every language that
-has a dictionary, text in such a language into the source language. From one of those into another
-it would be two lookups, both of them ambiguous; their words meet in the source language's text.
+Text in the source language may switch into every language with a dictionary, and text in such a
+language into the source language. Other pairs would need two ambiguous lookups.
 
-Both sides of a pair must be one piece: one that starts a word or, in scripts without spaces, any.
-A single character of such a script is a translation but never a word to be switched, because most
-are parts of words (Chinese `面` is noodles in the dictionary and hardly ever in a text). They are
-compared in Unicode's compatibility form and in lower case, as vocabulary matching does. Which of
-the spellings of a translation is taken (`haus`, `Haus`, `HAUS`, or with and without the mark of a
-word start) the text decides: the usual one of its language. Only for an unusual spelling, such as
-`The` at the start of a sentence, one in the same case is taken if there is one.
+Both sides of a dictionary entry must be single tokens that start a word or, in scripts without
+spaces, any tokens. A single character of such a script can be a translation but is never replaced,
+because most are parts of words (Chinese `面` is noodles in the dictionary and rarely in a text).
+Words are compared in NFKC and lower case, as in vocabulary matching. Of several spellings of a
+translation (`haus`, `Haus`, `HAUS`, or with and without the word-start mark), the most frequent one
+in its language is used. A word in a less frequent spelling, such as `The` at the start of a
+sentence, is replaced by a translation in the same case if there is one.
 """
 
 from __future__ import annotations
@@ -34,17 +32,17 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Words:
-    """The pieces that are words in the text of one language."""
+    """Tokens that are words in the text of one language."""
 
     rows_of: Mapping[str, Sequence[int]]
-    """The spellings of each word, the usual one first."""
+    """The spellings of each word, the most frequent first."""
     texts: Mapping[int, str]
-    """What each of them says."""
+    """The text of each token."""
     short: Set[int]
     """Single characters of scripts without spaces."""
 
     def choose(self, rows: Sequence[int], source: int, is_usual: bool) -> int:
-        """Return one of a word's spellings: in the source's case if that is not the usual one."""
+        """Return a spelling: the most frequent one, or the source's case if that is unusual."""
         case = None if is_usual else _find_case(self.texts[source])
         if case is None:
             return rows[0]
@@ -56,7 +54,7 @@ def build_switch_table(
     tokenizer: PreTrainedTokenizerBase,
     counts: Mapping[str, Counts],
 ) -> SwitchTable:
-    """Find the translations of pieces; `counts` tell the languages of the text in their order."""
+    """Find translations of tokens; `counts` has the token counts of each language, in order."""
     source = dictionaries.source_language
     words = _list_words(tokenizer, counts)
     translations: dict[str, dict[int, list[list[int]]]] = {name: {} for name in counts}
@@ -75,11 +73,11 @@ def build_switch_table(
 def _translate(
     entries: Sequence[tuple[str, str]], here: _Words, there: _Words
 ) -> dict[int, list[int]]:
-    """Return the pieces of one language that have translations in another, in their order."""
+    """Return the tokens of one language with their translations in another, in order."""
     found: dict[int, dict[int, None]] = {}
     for word, translation in entries:
         targets = there.rows_of.get(translation)
-        # Dictionaries hold many words that are their own translation: they would change nothing.
+        # Many dictionary words are their own translation.
         if targets is None or word not in here.rows_of or word == translation:
             continue
         for place, piece in enumerate(here.rows_of[word]):
@@ -92,7 +90,7 @@ def _translate(
 def _list_words(
     tokenizer: PreTrainedTokenizerBase, counts: Mapping[str, Counts]
 ) -> dict[str, _Words]:
-    """List the pieces that are words and occur in the text, by language."""
+    """List the tokens that are words and occur in the text, by language."""
     vocabulary = read_vocabulary(tokenizer)
     starts = starts_words(tokenizer)
     forms = {
@@ -101,14 +99,14 @@ def _list_words(
         if form is not None and starts[row] and any(map(str.isalpha, form[0]))
     }
     spelled = {row: spell_word(text) for row, (text, _) in forms.items()}
-    # What begins a word without the mark of one is in a script without spaces.
+    # Word starts without the mark are in a script without spaces.
     unspaced = {text for text, is_marked in forms.values() if not is_marked}
     short = {row for row, (text, _) in forms.items() if len(text) == 1 and text in unspaced}
     texts = {row: text for row, (text, _) in forms.items()}
     words = {}
     for language, count in counts.items():
         rows_of: dict[str, list[int]] = {}
-        # Sorting is stable: of equally frequent spellings the first row is the usual one.
+        # Sorting is stable: of equally frequent spellings, the lowest row is first.
         for row in sorted((row for row in spelled if count[row]), key=lambda row: -count[row]):
             rows_of.setdefault(spelled[row], []).append(row)
         words[language] = _Words(rows_of, texts, short)
@@ -116,7 +114,7 @@ def _list_words(
 
 
 def _find_case(text: str) -> str | None:
-    """Tell lower case, capitals and capitalized words apart; None for letters without case."""
+    """Return `lower`, `upper` or `capitalized`; None for letters without case."""
     if text.islower():
         return "lower"
     if text.isupper():

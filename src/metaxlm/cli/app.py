@@ -1,0 +1,292 @@
+"""All commands. Heavy imports are inside the commands, so that `--help` is fast."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from metaxlm import __version__
+from metaxlm.cli import align, doctor, embed, evaluate, matching, plan, retrieve
+from metaxlm.cli.exit_codes import (
+    end,
+    explaining_threads,
+    flush_output,
+    prepare_streams,
+    print_error,
+)
+from metaxlm.cli.options import (
+    Device,
+    Output,
+    Overrides,
+    Quiet,
+    RecipeFile,
+    RunFolder,
+    print_table,
+    show_summary,
+)
+from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.files import restore_replaced
+from metaxlm.progress import console, say, set_quiet
+from metaxlm.stopping import check_stop
+
+# Spinning threads slow torch down many times when other processes use the machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Our message names a process that died; torch would add its stack traces.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+app = typer.Typer(
+    help="Turn a strong monolingual encoder into a cross-lingual one, and measure the gain.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+corpus_app = typer.Typer(help="Inspect a prepared corpus.", no_args_is_help=True)
+data_app = typer.Typer(help="Inspect folders of task data.", no_args_is_help=True)
+app.add_typer(corpus_app, name="corpus")
+app.add_typer(data_app, name="data")
+app.add_typer(matching.app, name="match")
+app.command("trim")(matching.trim_command)
+app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
+app.command("embed", epilog=embed.EXAMPLES)(embed.embed_command)
+app.command("export")(embed.export_command)
+app.command("retrieve", epilog=retrieve.RETRIEVE_EXAMPLES)(retrieve.retrieve_command)
+app.command("mine", epilog=retrieve.MINE_EXAMPLES)(retrieve.mine_command)
+app.command("align", epilog=align.EXAMPLES)(align.align_command)
+app.command("plan")(plan.plan_command)
+app.command("doctor")(doctor.doctor_command)
+
+StageName = Literal[
+    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report"
+]
+
+
+def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the variants of the recipe on the command line."""
+    from metaxlm.recipe.load import load_recipe
+
+    # While an option waits for its value, the parser leaves the arguments before it in `args`.
+    words = [context.params.get("recipe"), *context.args]
+    try:
+        recipe = load_recipe(Path(next(word for word in words if word)))
+    except (MetaXLMError, StopIteration):
+        return []
+    return [name for name in recipe.variants if name.startswith(incomplete)]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"metaxlm {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def run(
+    recipe: RecipeFile,
+    stage: Annotated[
+        StageName | None,
+        typer.Option("--stage", help="Run only this stage and the stages it needs."),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            help="Run only this variant (repeatable).",
+            autocompletion=_complete_variant,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    output: Output = Path("runs"),
+    device: Device = "auto",
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Share the work with other --shared processes (one per GPU, or a Slurm array): "
+            "each takes the next free job.",
+        ),
+    ] = False,
+    collect: Annotated[
+        bool,
+        typer.Option(
+            "--collect",
+            help="Do not train or evaluate; write the report from finished results.",
+        ),
+    ] = False,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry", help="List all stages and jobs and their states; write nothing."),
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a recipe: do missing work, resume interrupted work, and write the report."""
+    from metaxlm.recipe.load import check_recipe_file, load_recipe
+
+    set_quiet(quiet)
+    loaded = load_recipe(recipe, overrides or [])
+    if not dry:
+        check_recipe_file(recipe, output / loaded.name / "recipe.yaml")
+    # Imported here: errors in a recipe are reported before torch is loaded.
+    from metaxlm.cli import run as runs
+
+    request = runs.Request(loaded, output, stage, variant or [], device)
+    if dry:
+        runs.list_work(request)
+    elif collect:
+        runs.collect(request)
+    elif shared:
+        runs.execute_shared(request)
+    else:
+        runs.execute(request)
+
+
+@app.command()
+def demo(
+    overrides: Overrides = None,
+    output: Output = Path("runs"),
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Run all three phases on the built-in corpus and print the results."""
+    from metaxlm.cli.run import Request, execute
+    from metaxlm.recipe.load import load_recipe
+
+    set_quiet(quiet)
+    with as_file(files("metaxlm") / "recipes" / "demo.yaml") as path:
+        recipe = load_recipe(path, overrides or [])
+    execute(Request(recipe, output, device=device))
+
+
+def _check_run(folder: Path) -> None:
+    restore_replaced(folder)
+    if not (folder / "recipe.yaml").is_file():
+        raise MetaXLMError(f"{folder}: not a run folder, it has no recipe.yaml")
+
+
+@app.command()
+def report(run_dir: RunFolder, quiet: Quiet = False) -> None:
+    """Write the report of a run again from its results."""
+    set_quiet(quiet)
+    _check_run(run_dir)
+    from metaxlm.analysis.report import write_report
+    from metaxlm.analysis.run_folder import read_run
+    from metaxlm.files import exclusive_folder
+
+    with exclusive_folder(run_dir):
+        run = read_run(run_dir)
+        write_report(run_dir, run)
+        show_summary(run_dir, run.results)
+
+
+@app.command()
+def publish(
+    run_dir: RunFolder,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the publication.")],
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep published results; add the jobs that are missing.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Copy a run's results, recipe and logs into a small folder, and write its report there."""
+    set_quiet(quiet)
+    _check_run(run_dir)
+    from metaxlm.files import exclusive_folder
+    from metaxlm.run import publish as publishing
+
+    with exclusive_folder(run_dir):
+        if add:
+            say(publishing.publish_more(run_dir, folder).describe())
+        else:
+            publishing.publish(run_dir, folder)
+    say(f"published: {folder}; `metaxlm report {folder}` writes its report again")
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A run, shards, checkpoints, or part of them.")],
+    quiet: Quiet = False,
+) -> None:
+    """Compare every file with its stored digest; name each damaged file."""
+    from metaxlm.run.verify import verify as verify_folder
+
+    set_quiet(quiet)
+    result = verify_folder(folder)
+    for path, problem in sorted(result.problems.items()):
+        print_error(f"{path}: {problem}")
+    if result.unlisted:
+        shown = ", ".join(str(path.relative_to(folder)) for path in result.unlisted[:3])
+        more = f" and {len(result.unlisted) - 3} more" if len(result.unlisted) > 3 else ""
+        say(f"{folder}: not checked, because they have no stored digest: {shown}{more}")
+    checked = f"{result.files:,} files, {result.bytes / 1e6:,.1f} MB"
+    if result.problems:
+        print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")
+        raise typer.Exit(1)
+    say(f"{folder}: {checked}, all undamaged")
+
+
+@corpus_app.command("stats")
+def corpus_stats(
+    folder: Annotated[Path, typer.Argument(help="A run, a folder of shards, or prepared text.")],
+    alpha: Annotated[
+        float, typer.Option(min=0, max=1, help="Exponent of the rebalanced distribution.")
+    ] = 0.7,
+    unit: Annotated[
+        Literal["bytes", "characters", "tokens"], typer.Option(help="Unit of the sizes N_i.")
+    ] = "bytes",
+    output: Annotated[
+        Path | None, typer.Option(help="Write the table (md) and the figure (svg, pdf) here.")
+    ] = None,
+) -> None:
+    """Print size, documents, sentences, tokens and sampling probability of each language."""
+    from metaxlm.data import statistics_report
+    from metaxlm.data.statistics import collect_losses, collect_statistics
+
+    rows = collect_statistics(folder, alpha, unit)
+    losses = collect_losses(folder)
+    print_table(statistics_report.statistics_table(rows, alpha))
+    for line in statistics_report.describe_losses(losses) if losses else ():
+        say(line)
+    if output is not None:
+        statistics_report.write_statistics(output, rows, alpha, losses)
+        say(f"table and figure: {output}")
+
+
+@data_app.command("check")
+def data_check(
+    folder: Annotated[Path, typer.Argument(help="Folder with the data sets, in any layout.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the data sets in a folder, what is missing or broken, and where to get it."""
+    import json
+
+    from metaxlm.cli.options import keep_output_clean
+    from metaxlm.finetune.check import check_data, render
+
+    with keep_output_clean("-" if as_json else None):
+        found = check_data(folder)
+    if as_json:
+        typer.echo(json.dumps(found.describe(), indent=2, ensure_ascii=False))
+    else:
+        console.print(render(found))
+
+
+def run_command() -> None:
+    """Run the command line and exit; `exit_codes` maps exceptions to exit codes."""
+    prepare_streams()
+    try:
+        with explaining_threads():
+            code = app(standalone_mode=False)
+            check_stop()
+        flush_output()
+    except (Exception, Interrupted, KeyboardInterrupt, SystemExit) as error:
+        code = end(error)
+    sys.exit(code)

@@ -1,0 +1,121 @@
+"""`metaxlm evaluate`: finetune and test any encoders on any tasks, and compare them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from metaxlm.cli.options import Device, Quiet, print_table, split_list
+from metaxlm.progress import console, say, set_quiet
+
+if TYPE_CHECKING:
+    pass
+
+EXAMPLES = """
+\b
+Examples:
+  metaxlm evaluate --model runs/demo --task udpos,xnli --data runs/demo/corpus/tasks
+  metaxlm evaluate --model runs/small --model FacebookAI/xlm-roberta-base \\
+      --task xtreme --data xtreme_data --seeds 5
+  metaxlm evaluate --model runs/small/variants/xlm/checkpoints/step-00020000 \\
+      --task tatoeba,alignment --data eval
+  metaxlm evaluate --model bert-base-multilingual-cased --task reviews.yaml --languages de,fr
+  metaxlm evaluate --model A --task xnli --data eval --limit 64 --set epochs=1
+
+The same command resumes an interrupted evaluation and runs only missing jobs. Several processes
+may share one --output, for example one per task.
+"""
+
+
+def evaluate_command(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            help="Evaluate this model: a run, a variant or checkpoint of it, an encoder's folder, "
+            "or a hub id (repeatable).",
+        ),
+    ],
+    task: Annotated[
+        list[str],
+        typer.Option(
+            "--task",
+            help="Evaluate on these tasks, separated by commas: names, xtreme (seven), amazon "
+            "(three), tatoeba, alignment, or your own YAML files.",
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder with the data sets, in any layout of `data check`."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds.")] = 1,
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            "--languages", help="Test languages (default: the paper's, where data is available)."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", help="Training languages (default: the task's, mostly en)."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", help="Write jobs, predictions, results and tables here.")
+    ] = Path("evaluation"),
+    select: Annotated[
+        Literal["source", "all", "last"] | None,
+        typer.Option(
+            "--select",
+            help="Select the epoch by the source language's dev set or by all dev sets, or use "
+            "the last.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="[TASK.]KEY=VALUE",
+            help="Set a hyperparameter, such as xnli.epochs=3, or epochs=1 for all (repeatable).",
+        ),
+    ] = None,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the finetuned models.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="Use only the first N examples of each file."),
+    ] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Finetune and test encoders on tasks; write scores, predictions and comparison tables.
+
+    Hyperparameters default to the paper's. Tables also show chance, majority and the paper's
+    scores; two or more models are tested against each other on the same examples.
+    """
+    set_quiet(quiet)
+    from metaxlm.analysis.evaluation import fit_terminal
+    from metaxlm.pretrain.distributed import choose_device
+    from metaxlm.run.standalone import evaluate_models
+
+    tables = evaluate_models(
+        model,
+        task,
+        data,
+        output,
+        choose_device(device),
+        seeds=seeds,
+        languages=split_list(languages),
+        sources=split_list(source),
+        select=select,
+        settings=settings or (),
+        keep_models=keep_models,
+        limit=limit,
+    )
+    for table in tables:
+        print_table(fit_terminal(table))
+        console.print()
+    if tables:
+        say(f"results, predictions and tables: {output}")

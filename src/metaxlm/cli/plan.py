@@ -1,0 +1,336 @@
+"""`metaxlm plan`: the cost of the training runs of a recipe, before anything exists.
+
+Print parameters, tokens, FLOPs, memory, disk space and hours of meta-pretraining and of every
+variant. Hours are from ten timed steps on this device; `--on` adds an estimate for another device
+from its datasheet. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metaxlm.cli.options import Device, Overrides, Quiet, RecipeFile
+from metaxlm.errors import MetaXLMError
+from metaxlm.progress import console, set_quiet
+
+if TYPE_CHECKING:
+    import torch
+    from rich.table import Table
+
+    from metaxlm.model.encoder import EncoderConfig
+    from metaxlm.pretrain.cost import Measurement
+    from metaxlm.recipe import Recipe, TrainingRecipe
+
+ASSUMED_SHARE = 0.4
+"""Assumed share of the matmul rate of a GPU in a step, if none was measured."""
+REACHED_OF_DATASHEET = 0.79
+"""Share of a datasheet's rate that a large product reaches: 782 of 989 TFLOP/s on an H200."""
+
+# Dense bfloat16 TFLOP/s without sparsity, and GB of memory, from public datasheets.
+ACCELERATORS: dict[str, tuple[int, int]] = {
+    "A10": (125, 24), "A100": (312, 80), "A100-40GB": (312, 40), "B200": (2_250, 180),
+    "H100": (989, 80), "H100-PCIe": (756, 80), "H200": (989, 141), "L4": (121, 24),
+    "L40S": (362, 48), "MI250X": (383, 128), "MI300X": (1_307, 192), "RTX-3090": (71, 24),
+    "RTX-4090": (165, 24), "RTX-5090": (209, 32), "RTX-A6000": (155, 48),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One training run of a recipe."""
+
+    name: str
+    config: EncoderConfig
+    recipe: TrainingRecipe
+    frozen_body: bool = False
+    has_teacher: bool = False
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Everything that decides the time of a step; each shape is measured once."""
+        recipe = self.recipe
+        sizes = (recipe.batch_size, recipe.micro_batches, recipe.length, recipe.precision)
+        return (self.config, sizes, str(recipe.mask_probability), self.frozen_body)
+
+
+def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
+    """Return the training runs of a recipe in order; an imported encoder needs none."""
+    from metaxlm.run.train import encoder_config
+    from metaxlm.vocab.load import load_tokenizer
+
+    runs = []
+    if recipe.meta.model is None:
+        config = encoder_config(recipe, recipe.vocabulary.monolingual_size)
+        runs.append(TrainingRun("meta", config, recipe.meta))
+    vocabulary = recipe.vocabulary
+    size = vocabulary.size if vocabulary.model is None else len(load_tokenizer(vocabulary.model))
+    config = encoder_config(recipe, size)
+    for name, variant in recipe.variants.items():
+        frozen, taught = variant.freeze == "body", variant.distill is not None
+        runs.append(TrainingRun(name, config, recipe.pretraining, frozen, taught))
+    return runs
+
+
+def plan_command(
+    recipe: RecipeFile,
+    overrides: Overrides = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="Also estimate for this device, such as A100 or RTX-4090."),
+    ] = None,
+    device: Device = "auto",
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Time ten steps on this device.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print parameters, memory, FLOPs, tokens and hours of a recipe's training runs."""
+    from metaxlm.files import dump_json
+    from metaxlm.pretrain.distributed import choose_device
+    from metaxlm.recipe.load import load_recipe
+
+    set_quiet(quiet)
+    named = None if on is None else _find_accelerator(on)
+    plan = make_plan(load_recipe(recipe, overrides or []), choose_device(device), named, measure)
+    if as_json:
+        typer.echo(dump_json(plan), nl=False)
+        return
+    console.print(_make_table(plan))
+    for note in plan["notes"]:
+        console.print(note, soft_wrap=not console.is_terminal, markup=False)
+
+
+def _find_accelerator(name: str) -> str:
+    """Return the name of a known device; ignore case, spaces and hyphens."""
+
+    def simplify(text: str) -> str:
+        return "".join(c for c in text.lower() if c.isalnum())
+
+    for known in ACCELERATORS:
+        if simplify(known) == simplify(name):
+            return known
+    raise MetaXLMError(f"--on {name}: unknown device; known are {', '.join(ACCELERATORS)}")
+
+
+def make_plan(
+    recipe: Recipe, device: torch.device, named: str | None, measure: bool
+) -> dict[str, Any]:
+    """Return everything that `metaxlm plan` prints, as JSON values."""
+    from metaxlm.pretrain import cost
+    from metaxlm.pretrain.distributed import describe_device
+    from metaxlm.run.evaluate import check_recipe
+    from metaxlm.run.stages import check_models
+
+    check_recipe(recipe, [])
+    try:
+        check_models(recipe)
+    except MetaXLMError as error:
+        raise MetaXLMError(
+            f"{error}; to plan without it: --set meta.model=null, or --set vocabulary.model=null "
+            "--set vocabulary.size=ROWS"
+        ) from error
+    runs = list_training_runs(recipe)
+    measured: dict[tuple[Any, ...], Measurement | str] = {}
+    for run in (run for run in runs if measure and run.recipe.steps):
+        if run.shape not in measured:
+            with console.status(f"measuring steps of {run.name} ..."):
+                try:
+                    measured[run.shape] = cost.measure_step(
+                        run.config, run.recipe, device, frozen_body=run.frozen_body
+                    )
+                except cost.DoesNotFit as error:
+                    measured[run.shape] = str(error)
+    rows = [_plan_run(run, device, measured.get(run.shape), named) for run in runs]
+    return {
+        "recipe": recipe.name,
+        "device": describe_device(device),
+        "on": named,
+        "trainings": rows,
+        "notes": _explain(recipe, rows, device, named),
+    }
+
+
+def _plan_run(
+    run: TrainingRun, device: torch.device, measured: Measurement | str | None, named: str | None
+) -> dict[str, Any]:
+    from metaxlm.pretrain import cost
+    from metaxlm.pretrain.step import uses_bfloat16
+
+    config, recipe, frozen = run.config, run.recipe, run.frozen_body
+    is_gpu, bfloat16 = device.type == "cuda", uses_bfloat16(recipe, device)
+
+    def estimate_memory(bfloat16: bool, flash: bool) -> dict[str, int]:
+        num_rows = -(-recipe.batch_size // recipe.micro_batches)
+        slots = cost.count_slots(recipe, num_rows)
+        return cost.estimate_memory(
+            config, num_rows, recipe.length, slots, bfloat16, frozen_body=frozen, flash=flash
+        )
+
+    memory = estimate_memory(bfloat16, is_gpu or not config.attention_dropout)
+    flops = cost.step_flops(config, recipe, frozen_body=frozen)
+    row: dict[str, Any] = {
+        "name": run.name,
+        "parameters": cost.count_parameters(config),
+        "trainable": cost.count_trainable(config, frozen),
+        "steps": recipe.steps,
+        "tokens": recipe.steps * recipe.batch_size * recipe.length,
+        "flops": recipe.steps * flops,
+        "memory_bytes": sum(memory.values()),
+        "memory_parts": memory,
+        "disk_bytes": cost.estimate_disk(config, recipe, frozen_body=frozen),
+        "has_teacher": run.has_teacher,
+        "measured": None,
+        "problem": measured if isinstance(measured, str) else None,
+        "hours": 0.0 if not recipe.steps else None,
+        "hours_on": None,
+    }
+    share = ASSUMED_SHARE
+    if measured is not None and not isinstance(measured, str):
+        peak = cost.measure_peak(device, bfloat16)
+        row["measured"] = {
+            "seconds_per_step": measured.seconds,
+            "steps": measured.num_steps,
+            "rows": measured.num_rows,
+            "batch_size": recipe.batch_size,
+            "length": recipe.length,
+            "tokens_per_second": recipe.batch_size * recipe.length / measured.seconds,
+            "matmul_flops": peak,
+            "peak_share": flops / measured.seconds / peak,
+            "memory_bytes": measured.peak_bytes,
+        }
+        row["hours"] = recipe.steps * measured.seconds / 3600
+        # A share measured on a CPU does not apply to a GPU.
+        share = row["measured"]["peak_share"] if is_gpu else share
+    if named is not None:
+        rate = share * REACHED_OF_DATASHEET * ACCELERATORS[named][0] * 1e12
+        row["assumed_share"] = share
+        row["hours_on"] = recipe.steps * flops / rate / 3600
+        row["memory_bytes_on"] = sum(estimate_memory(recipe.precision != "float32", True).values())
+    return row
+
+
+def _make_table(plan: dict[str, Any]) -> Table:
+    """Return a table that fits 80 columns."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=f"{plan['recipe']} on {plan['device']}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+        show_footer=True,
+    )
+    rows = plan["trainings"]
+    for row in rows:
+        row["memory"] = (row["measured"] or {}).get("memory_bytes") or row["memory_bytes"]
+    columns = [
+        ("params", "parameters", _count, False),
+        ("tokens", "tokens", _count, True),
+        ("FLOP", "flops", _power, True),
+        ("memory", "memory", _binary_size, False),
+        ("disk", "disk_bytes", _size, True),
+        ("here", "hours", _duration, True),
+        *([(plan["on"], "hours_on", _duration, True)] if plan["on"] else []),
+    ]
+    table.add_column("training", "total", overflow="fold")
+    for heading, key, show, has_total in columns:
+        values = [row[key] for row in rows]
+        footer = show(sum(values)) if has_total and None not in values else ""
+        table.add_column(heading, footer, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(row["name"], *(show(row[key]) for _, key, show, _ in columns))
+    return table
+
+
+def _explain(
+    recipe: Recipe, rows: Sequence[dict[str, Any]], device: torch.device, named: str | None
+) -> list[str]:
+    """Describe the basis of the numbers, and what they do not include."""
+    notes = [f"{row['name']}: not measured, {row['problem']}" for row in rows if row["problem"]]
+    shown: set[float] = set()
+    for row in rows:
+        if row["measured"] and row["measured"]["seconds_per_step"] not in shown:
+            shown.add(row["measured"]["seconds_per_step"])
+            notes.append(f"{row['name']}: {_describe_measured(row['measured'])}")
+    largest = max(rows, key=lambda row: float(row["memory_bytes"]))
+    sizes = largest["memory_parts"].items()
+    parts = ", ".join(f"{name} {_binary_size(size)}" for name, size in sizes if size)
+    notes.append(f"memory of {largest['name']}, estimated for plain torch: {parts}")
+    if named is not None:
+        tera, giga = ACCELERATORS[named]
+        share = max(row["assumed_share"] for row in rows)
+        is_measured = device.type == "cuda" and any(row["measured"] for row in rows)
+        needed = max(row["memory_bytes_on"] for row in rows)
+        notes.append(
+            f"{named}: an estimate from its datasheet ({tera:,} TFLOP/s), of which large products "
+            f"reach {REACHED_OF_DATASHEET:.0%} and a step {share:.0%} of those "
+            f"({'measured here' if is_measured else 'assumed'}); needs about "
+            f"{_binary_size(needed)} of its {_binary_size(giga * 1e9)}"
+            + ("; increase micro_batches" if needed > giga * 1e9 else "")
+        )
+    if recipe.meta.model is not None:
+        notes.append(f"meta: {recipe.meta.model} is imported, nothing is trained")
+    if recipe.vocabulary.min_count:
+        notes.append("vocabulary.min_count will leave fewer tokens than are counted here")
+    if any(row["has_teacher"] for row in rows):
+        notes.append("the forward passes of the teacher (distill) are not counted")
+    return notes
+
+
+def _describe_measured(measured: dict[str, Any]) -> str:
+    seconds = measured["seconds_per_step"]
+    pace = f"{seconds * 1e3:,.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+    text = (
+        f"{pace} per step of {measured['batch_size']} x {measured['length']} tokens, "
+        f"{measured['tokens_per_second']:,.0f} tokens/s, {measured['peak_share']:.0%} of the "
+        f"{measured['matmul_flops'] / 1e12:,.2f} TFLOP/s of a large product; "
+    )
+    if measured["rows"] == measured["batch_size"]:
+        return text + f"{measured['steps']} steps measured"
+    return text + (
+        f"extrapolated from steps of {measured['rows']} of the {measured['batch_size']} rows, "
+        "because whole steps take too long here"
+    )
+
+
+def _duration(hours: float | None) -> str:
+    if hours is None:
+        return "–"
+    for least, factor, unit, digits in (
+        (2 * 365 * 24, 1 / 24 / 365, "years", ",.0f"),
+        (100, 1 / 24, "days", ",.0f"),
+        (1, 1, "h", ".1f"),
+        (1 / 40, 60, "min", ".0f"),
+    ):
+        if hours >= least:
+            return f"{hours * factor:{digits}} {unit}"
+    seconds = hours * 3600
+    return f"{seconds:.0f} s" if seconds >= 1 or not seconds else "< 1 s"
+
+
+def _power(number: float) -> str:
+    return f"{number:.1e}".replace("e+", "e") if number else "0"
+
+
+def _count(number: float) -> str:
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= size:
+            digits = ".3g" if number < 1000 * size else ",.0f"
+            return f"{number / size:{digits}}{unit}"
+    return f"{number:.0f}"
+
+
+def _size(num_bytes: float, base: int = 1000, units: Sequence[str] = ("MB", "GB")) -> str:
+    number = num_bytes / base**2
+    return f"{number:,.0f} {units[0]}" if number < base else f"{number / base:,.1f} {units[1]}"
+
+
+def _binary_size(num_bytes: float) -> str:
+    return _size(num_bytes, 1024, ("MiB", "GiB"))

@@ -1,0 +1,563 @@
+"""Phase (c): finetune and evaluate models, for `metaxlm run` and `metaxlm evaluate`.
+
+`Evaluation` runs the missing jobs (`jobs.py`) of some models and one plan (`task_plans.py`). Data
+is read and encoded once for all seeds and for all models with equal tokenizers. Tasks that share a
+training set (XQuAD and MLQA) share the finetuned model.
+
+`Grid` has all jobs of a recipe (its variants, kept steps and `evaluation.grid`), which any number
+of processes may run. The jobs of a model wait until its pretraining is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metaxlm.analysis.results import has_learned
+from metaxlm.errors import Diverged, MetaXLMError
+from metaxlm.files import digest_value
+from metaxlm.finetune.catalog import TASKS
+from metaxlm.finetune.evaluate import FileScores, evaluate
+from metaxlm.finetune.task import DataFile, Dataset, TaskData, load_data
+from metaxlm.finetune.train import Finetuned, train_model
+from metaxlm.manifest import MARKER, read_sealed
+from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
+from metaxlm.pretrain.checkpoint import step_name
+from metaxlm.pretrain.distributed import describe_device
+from metaxlm.pretrain.loop import STEPS
+from metaxlm.progress import say
+from metaxlm.randomness import derive_seed
+from metaxlm.recipe import FinetuneRecipe, GridRecipe, Recipe
+from metaxlm.run.fingerprints import FileFingerprints
+from metaxlm.run.jobs import EvalJob, FinishedJob, JobKey, claim, keep_current, list_jobs
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.models import NamedModel, open_model
+from metaxlm.run.stages import Stage
+from metaxlm.run.task_plans import (
+    ALIGNMENT,
+    FEATURE_TASKS,
+    PIVOT,
+    RETRIEVAL,
+    EvaluationPlan,
+    FeaturePlan,
+    TaskOverrides,
+    TaskPlan,
+    choose_tasks,
+    group_tasks,
+    measure_features,
+    plan_features,
+    plan_task,
+)
+from metaxlm.stopping import check_stop
+
+Loaded = dict[str, tuple[dict[DataFile, Dataset], dict[tuple[str, str], TaskData]]]
+"""By tokenizer: the encoded files of a group of tasks, and the data sets made of them."""
+Part = Callable[[], int]
+"""A part of the work that returns the number of jobs it ran."""
+
+MODELS_IN_MEMORY = 4
+POLL_S = 2.0
+"""Seconds between two checks for work that other processes have finished."""
+_NUM_STARTS = 8
+"""Number of positions in the list of parts at which processes start."""
+
+
+@dataclass
+class Evaluation:
+    """Run the jobs of some models and one plan."""
+
+    models: Sequence[NamedModel]
+    plan: EvaluationPlan
+    output: Path
+    device: torch.device
+    files: FileFingerprints = field(default_factory=FileFingerprints)
+    keeps_models: bool = False
+    is_ready: Callable[[NamedModel], bool] = lambda _: True
+    """Returns whether a model exists; the jobs of others wait."""
+    check_stop: Callable[[], None] = check_stop
+    """Called before each job; raises an exception to end the evaluation."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Error messages of failed jobs by title; they are not tried again."""
+    _complete: set[Path] = field(default_factory=set)
+    """Folders of jobs that were complete when last checked."""
+    _reported: set[Path] = field(default_factory=set)
+    """Folders of jobs that were reported as running in another process."""
+    _checked: set[NamedModel] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Keep a few opened models in memory."""
+        self._open = lru_cache(MODELS_IN_MEMORY)(open_model)
+
+    @cached_property
+    def jobs(self) -> dict[JobKey, EvalJob]:
+        """All jobs by key; computed once, because it checks all input files."""
+        inputs: dict[JobKey, dict[str, Any]] = {}
+        limit = {"limit": self.plan.limit}
+        for model in self.models:
+            for feature in self.plan.features:
+                key = JobKey(model.name, feature.name, PIVOT, 0)
+                facts = feature.list_inputs(self.files)
+                inputs[key] = {"model": model.fingerprint, **facts, **limit}
+        for model in self.models:
+            for plan in self.plan.tasks:
+                for source in plan.sources:
+                    facts = plan.list_inputs(source, self.files)
+                    for seed in range(self.plan.num_seeds):
+                        key = JobKey(model.name, plan.name, source, seed)
+                        seeds = {"seed": [self.plan.seed, seed]}
+                        inputs[key] = {"model": model.fingerprint, **facts, **limit, **seeds}
+        return {key: EvalJob(key, key.place(self.output), facts) for key, facts in inputs.items()}
+
+    def run(self) -> None:
+        """Run every job that is missing, damaged, or made from other inputs."""
+        for part in self.list_parts():
+            part()
+
+    def list_parts(self) -> list[Part]:
+        """Return the work in parts that several processes may run in any order."""
+        self.check_models()
+        parts: list[Part] = [
+            partial(self._measure, model, feature)
+            for feature in self.plan.features
+            for model in self.models
+        ]
+        for group in group_tasks(self.plan.tasks):
+            loaded: Loaded = {}
+            parts += [
+                partial(self._finetune_group, group, source, loaded) for source in group[0].sources
+            ]
+        return parts
+
+    def list_missing(self) -> list[EvalJob]:
+        """Return the jobs that are not complete."""
+        return [job for job in self.jobs.values() if self._is_missing(job)]
+
+    def check_models(self) -> None:
+        """Reject models with too few positions for a missing job, before anything is trained."""
+        unchecked = [model for model in self.models if model not in self._checked]
+        for model in filter(self.is_ready, unchecked):
+            self._checked.add(model)
+            for plan in self.plan.tasks:
+                mine = (model.name, plan.name)
+                jobs = [job for key, job in self.jobs.items() if (key.model, key.task) == mine]
+                if not any(map(self._is_missing, jobs)):
+                    continue
+                positions = self._open(model).encoder.config.max_positions
+                if plan.settings.length > positions:
+                    raise MetaXLMError(
+                        f"{model.name}: has {positions} positions, but {plan.name} needs "
+                        f"{plan.settings.length}; add --set {plan.name}.length={positions}"
+                    )
+
+    def _is_missing(self, job: EvalJob) -> bool:
+        if job.folder in self._complete or job.key.title in self.failures:
+            return False
+        if job.find_reason(needs_model=self._needs_model(job)) is not None:
+            return True
+        self._complete.add(job.folder)
+        return False
+
+    def _needs_model(self, job: EvalJob) -> bool:
+        return self.keeps_models and job.key.task not in FEATURE_TASKS
+
+    @contextmanager
+    def _claim_missing(self, jobs: Sequence[EvalJob]) -> Iterator[list[EvalJob]]:
+        """Lock jobs and yield the missing ones; none if another process has locked one."""
+        self.check_stop()
+        if not any(map(self._is_missing, jobs)):
+            yield []
+            return
+        with claim([job.folder for job in jobs]) as owner:
+            missing = []
+            for job in jobs:
+                # Another process may have finished the job in the meantime.
+                reason = job.find_reason(needs_model=self._needs_model(job))
+                if reason is None:
+                    continue
+                if owner is None:
+                    say(f"{job.key.title}: {reason}" if reason else job.key.title)
+                    missing.append(job)
+                elif job.folder not in self._reported:
+                    self._reported.add(job.folder)
+                    say(f"{job.key.title}: already running in process {owner}; skipping")
+            yield missing
+
+    def _measure(self, model: NamedModel, plan: FeaturePlan) -> int:
+        """Evaluate a model on a task without finetuning."""
+        if not self.is_ready(model):
+            return 0
+        job = self.jobs[JobKey(model.name, plan.name, PIVOT, 0)]
+        with self._claim_missing([job]) as missing:
+            if missing:
+                encoder, start = self._open(model), time.monotonic()
+                record, tallies = measure_features(encoder, plan, self.device, self.plan.limit)
+                encoder.encoder.to("cpu")
+                about = self._describe(model, job, time.monotonic() - start)
+                job.write({**about, **record}, tallies)
+        return len(missing)
+
+    def _finetune_group(self, group: Sequence[TaskPlan], source: str, loaded: Loaded) -> int:
+        """Finetune every model with every seed on one training set."""
+        num_made = 0
+        for model in filter(self.is_ready, self.models):
+            for seed in range(self.plan.num_seeds):
+                keys = [JobKey(model.name, plan.name, source, seed) for plan in group]
+                plans = {self.jobs[key].folder: plan for key, plan in zip(keys, group, strict=True)}
+                with self._claim_missing([self.jobs[key] for key in keys]) as missing:
+                    if not missing:
+                        continue
+                    chosen = [(plans[job.folder], job) for job in missing]
+                    try:
+                        self._finetune(model, chosen, loaded)
+                        num_made += len(missing)
+                    except Diverged as error:  # other jobs go on
+                        for job in missing:
+                            self.failures[job.key.title] = str(error)
+                            say(f"{job.key.title}: failed, {error}")
+        return num_made
+
+    def _finetune(
+        self, model: NamedModel, missing: Sequence[tuple[TaskPlan, EvalJob]], loaded: Loaded
+    ) -> None:
+        """Finetune once, and evaluate on each of the tasks that share the training set."""
+        encoder, start = self._open(model), time.monotonic()
+        first, key = missing[0][0], missing[0][1].key
+        seed = derive_seed(self.plan.seed, f"finetune-{first.task.training}", key.seed)
+        data = [self._load(plan, encoder, key.source, loaded) for plan, _ in missing]
+        trained = train_model(first.task, encoder, data[0], first.settings, seed, self.device)
+        for (plan, job), its_data in zip(missing, data, strict=True):
+            config = encoder.encoder.config
+            scores = evaluate(plan.task, trained.model, its_data, config, self.device)
+            about = self._describe(model, job, time.monotonic() - start)
+            record = about | _describe_result(plan, key.source, trained, scores)
+            places = [(f"{found.file.split}-{found.file.language}", found) for found in scores]
+            suffix = plan.task.submission_suffix
+            job.write(
+                record,
+                {place: found.tally for place, found in places if found.num_examples},
+                {f"{place}{suffix}": found.submission for place, found in places},
+                partial(_save_model, plan, trained, encoder, about) if self.keeps_models else None,
+            )
+            _log_scores(job, record)
+
+    def _load(self, plan: TaskPlan, encoder: AnyEncoder, source: str, loaded: Loaded) -> TaskData:
+        """Read and encode data; each file once for all seeds, tasks and equal tokenizers."""
+        config = encoder.encoder.config
+        shape = (config.max_positions, config.vocab_size, config.pad_id, config.num_token_types)
+        tokenizer = digest_value([_digest_tokenizer(encoder), *shape])
+        files, sets = loaded.setdefault(tokenizer, ({}, {}))
+        key = (plan.name, source)
+        if key not in sets:
+            sets[key] = load_data(
+                plan.task,
+                encoder.tokenizer,
+                plan.data_dir,
+                source=source,
+                languages=plan.languages,
+                settings=plan.settings,
+                config=config,
+                limit=self.plan.limit,
+                loaded=files,
+            )
+        return sets[key]
+
+    def _describe(self, model: NamedModel, job: EvalJob, seconds: float) -> dict[str, Any]:
+        return {
+            "model": model.name,
+            "model_source": str(model.source),
+            "variant": model.variant,
+            "step": model.step,
+            "seed": job.key.seed,
+            "limit": self.plan.limit,
+            "seconds": round(seconds, 1),
+            "device": describe_device(self.device),
+        }
+
+
+def raise_failures(evaluations: Iterable[Evaluation]) -> None:
+    """Raise an error that names the failed jobs, if there are any."""
+    failures = {title: why for each in evaluations for title, why in each.failures.items()}
+    if failures:
+        first, why = next(iter(failures.items()))
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise MetaXLMError(f"{first}: failed{more}: {why}; all other jobs are complete")
+
+
+def _digest_tokenizer(encoder: AnyEncoder) -> str:
+    """Return a digest that is equal for tokenizers that return equal ids."""
+    tokenizer = encoder.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = str(id(tokenizer)) if backend is None else backend.to_str()
+    specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
+    return digest_value([rules, specials, tokenizer.pad_token_id])
+
+
+def _save_model(
+    plan: TaskPlan, trained: Finetuned, encoder: AnyEncoder, about: dict[str, Any], folder: Path
+) -> None:
+    save_finetuned(
+        trained.model,
+        encoder,
+        folder,
+        kind=plan.task.kind,
+        labels=plan.task.labels,
+        length=plan.settings.length,
+        stride=plan.settings.stride,
+        facts={"task": plan.name, **about},
+    )
+
+
+def _describe_result(
+    plan: TaskPlan, source: str, trained: Finetuned, scores: Sequence[FileScores]
+) -> dict[str, Any]:
+    """Return the scores of a finetuned model and all settings, as JSON values."""
+    task = plan.task
+    counts = ("num_examples", "num_unlabeled", "values", "majority", "chance")
+    return {
+        "task": task.name,
+        **{name: getattr(task, name) for name in ("title", "kind", "metric")},
+        "source": source,
+        "trained_in_each": len(task.sources) > 1,
+        "settings": asdict(plan.settings),
+        "best_epoch": trained.best_epoch,
+        "epochs": [asdict(epoch) for epoch in trained.epochs],
+        "files": [
+            {
+                **{name: getattr(found.file, name) for name in ("language", "split", "name")},
+                "path": str(found.file.path),
+                **{name: getattr(found, name) for name in counts},
+            }
+            for found in scores
+        ],
+    }
+
+
+def _log_scores(job: EvalJob, record: Mapping[str, Any]) -> None:
+    """Log the mean score over languages; warn if the model did not learn the task."""
+    title, metric, files = job.key.title, record["metric"], record["files"]
+    scored = [file for file in files if metric in file["values"]]
+    for file in scored:
+        baselines = [file[name][metric] for name in ("majority", "chance") if metric in file[name]]
+        value = file["values"][metric]
+        if file["language"] == record["source"] and not has_learned(value, *baselines):
+            say(
+                f"{title}: learned nothing: {metric} {100 * value:.1f} in the training language "
+                f"{record['source']}, baseline {100 * max(baselines, default=0.0):.1f}; if other "
+                "seeds learn the task, this one collapsed: lower learning_rate or increase warmup"
+            )
+            break
+    for split in ("test", "dev"):
+        if values := [file["values"][metric] for file in scored if file["split"] == split]:
+            mean = f"{100 * sum(values) / len(values):.1f}"
+            say(f"{title}: {metric} {mean}, mean over {len(values)} {split} files")
+            return
+    say(f"{title}: no file has labels; predictions are written, but not scored")
+
+
+@dataclass
+class Grid:
+    """All evaluation jobs of a recipe."""
+
+    recipe: Recipe
+    layout: RunLayout
+    stages: Mapping[str, Stage]
+    """The pretraining stage of each variant to evaluate."""
+    device: torch.device
+    files: FileFingerprints = field(default_factory=FileFingerprints)
+    check_stop: Callable[[], None] = check_stop
+    _planned: dict[tuple[str, str], TaskPlan] = field(default_factory=dict)
+    """Plans by task and settings, so that blocks with equal settings log missing files once."""
+
+    @cached_property
+    def evaluations(self) -> list[Evaluation]:
+        """One evaluation per block and number of seeds; needs the task data, not the models."""
+        evaluations = [
+            Evaluation(
+                self._list_models(block),
+                plan,
+                self.layout.root,
+                self.device,
+                self.files,
+                is_ready=lambda model: self.stages[str(model.variant)].is_complete(),
+                check_stop=self.check_stop,
+            )
+            for block in list_blocks(self.recipe)
+            for plan in self._plan(block)
+            if self._list_models(block)
+        ]
+        fingerprints: dict[Path, str] = {}
+        for job in (job for evaluation in evaluations for job in evaluation.jobs.values()):
+            if fingerprints.setdefault(job.folder, job.fingerprint) != job.fingerprint:
+                raise MetaXLMError(
+                    f"evaluation.grid: two blocks name {job.key.title} with other languages or "
+                    f"settings; remove it from one of them"
+                )
+        return evaluations
+
+    def check_data(self) -> None:
+        """Plan all evaluations; raise an error if task data is missing."""
+        self.list_jobs()
+
+    def work(self, should_stop: Callable[[], bool] = lambda: False) -> int:
+        """Run missing jobs that are not locked and whose model exists; return their number."""
+        parts = [part for evaluation in self.evaluations for part in evaluation.list_parts()]
+        # Processes start at different parts, so that few read the same data at the same time.
+        first = _find_worker_number() * len(parts) // _NUM_STARTS % max(1, len(parts))
+        num_made = 0
+        for part in [*parts[first:], *parts[:first]]:
+            if should_stop():
+                break
+            num_made += part()
+        return num_made
+
+    def finish(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Work until all jobs are complete, including those of other processes."""
+        while self.list_missing() and not should_stop():
+            if not self.work(should_stop):
+                time.sleep(POLL_S)
+
+    def list_missing(self) -> list[EvalJob]:
+        """Return the jobs that are not complete, each once."""
+        jobs = (job for evaluation in self.evaluations for job in evaluation.list_missing())
+        return list({job.folder: job for job in jobs}.values())
+
+    def list_jobs(self) -> list[EvalJob]:
+        """Return all jobs of the recipe, each once."""
+        jobs = (job for evaluation in self.evaluations for job in evaluation.jobs.values())
+        return list({job.folder: job for job in jobs}.values())
+
+    def read_jobs(self) -> list[FinishedJob]:
+        """Return the finished jobs of this recipe and of others that share the run folder.
+
+        Jobs that evaluated an earlier model of a variant are left out.
+        """
+        jobs = {job.folder: job for job in self.list_jobs()}
+        found, problems = list_jobs(self.layout.root)
+        current = [
+            finished
+            for finished in found
+            if (job := jobs.get(finished.folder)) is None
+            or job.has_fingerprint(finished.origin, finished.metaxlm)
+            if finished.inputs["model"] == self._read_fingerprint(finished.record)
+        ]
+        kept, notes = keep_current(current, jobs.values())
+        for line in [*problems, *notes]:
+            say(line)
+        place = {name: number for number, name in enumerate(self.recipe.variants)}
+        return sorted(kept, key=lambda job: place.get(job.record["variant"], len(place)))
+
+    def _read_fingerprint(self, record: Mapping[str, Any]) -> str:
+        """Return the current fingerprint of a job's model; empty if the model is gone."""
+        marker = self.layout.variant(str(record["variant"])) / "model" / MARKER
+        if not marker.is_file():
+            return ""
+        return digest_value([read_sealed(marker)["fingerprint"], record["step"]])
+
+    def _list_models(self, block: GridRecipe) -> list[NamedModel]:
+        """Return the models of a block, which need not exist yet."""
+        training = self.recipe.pretraining
+        steps = [*(training.list_kept() if block.steps == "kept" else []), training.steps]
+        variants = self.recipe.variants if block.variants is None else block.variants
+        models = []
+        for variant in (name for name in variants if name in self.stages):
+            for step in steps:
+                place = self.layout.variant(variant)
+                name, folder = variant, place / "model"
+                if step != training.steps:
+                    name, folder = f"{variant}-step-{step}", place / STEPS / step_name(step)
+                fingerprint = digest_value([self.stages[variant].fingerprint, step])
+                models.append(NamedModel(name, folder, step, variant, fingerprint))
+        return models
+
+    def _plan(self, block: GridRecipe) -> list[EvaluationPlan]:
+        """Plan a block: one plan per number of seeds that its tasks have."""
+        measures, seed = self.recipe.evaluation, self.recipe.seed
+        data_dir = measures.data or self.layout.tasks
+        languages, sources = (codes and tuple(codes) for codes in (block.languages, block.sources))
+        tasks, features = choose_tasks(block.tasks)
+        by_seeds: dict[int, list[TaskPlan]] = {}
+        for task in tasks:
+            settings = measures.finetune.get(task.name, FinetuneRecipe())
+            values = settings.model_dump(exclude={"seeds"}, exclude_none=True)
+            overrides = TaskOverrides(languages, sources, {task.name: values})
+            key = (task.name, repr(overrides))
+            if key not in self._planned:
+                self._planned[key] = plan_task(task, data_dir, overrides)
+            by_seeds.setdefault(block.seeds or settings.seeds, []).append(self._planned[key])
+        feature_settings = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
+        measured = tuple(
+            plan_features(name, data_dir, TaskOverrides(languages), feature_settings[name])
+            for name in features
+        )
+        plans = [EvaluationPlan((), measured, seed=seed)] if measured else []
+        return plans + [
+            EvaluationPlan(tuple(found), num_seeds=num_seeds, seed=seed)
+            for num_seeds, found in by_seeds.items()
+        ]
+
+
+def _find_worker_number() -> int:
+    """Return this process's number among those that were started together; 0 if it is alone."""
+    for name in ("RANK", "SLURM_ARRAY_TASK_ID", "SLURM_PROCID"):
+        if (number := os.environ.get(name, "")).isdecimal():
+            return int(number)
+    return 0
+
+
+def list_blocks(recipe: Recipe) -> Sequence[GridRecipe]:
+    """Return the recipe's blocks; by default one with all tasks on every variant."""
+    measures = recipe.evaluation
+    if measures.grid:
+        return measures.grid
+    tasks = [
+        *([RETRIEVAL] if measures.retrieval else []),
+        *([ALIGNMENT] if measures.alignment else []),
+        *measures.finetune,
+    ]
+    if not tasks:
+        return []
+    sources = [recipe.source_language]
+    return [GridRecipe(tasks=tasks, languages=recipe.languages, sources=sources)]
+
+
+def list_evaluated(recipe: Recipe) -> list[str]:
+    """Return the variants that some block names, in the recipe's order; all without blocks."""
+    blocks = list_blocks(recipe)
+    named = {name for block in blocks for name in block.variants or recipe.variants}
+    return [name for name in recipe.variants if name in named or not blocks]
+
+
+def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
+    """Reject unknown variants and tasks and missing folders before any work."""
+    for name in variants:
+        if name not in recipe.variants:
+            known = ", ".join(recipe.variants)
+            raise MetaXLMError(f"--variant {name}: not in the recipe, which has {known}")
+    for name in recipe.evaluation.finetune:
+        if name not in TASKS:
+            known = ", ".join(TASKS)
+            raise MetaXLMError(f"evaluation.finetune.{name}: unknown task; known: {known}")
+    for block in list_blocks(recipe):
+        choose_tasks(block.tasks)
+    if recipe.corpus.source == "phrasebook":
+        return
+    if recipe.evaluation.data is None and recipe.measures_anything:
+        raise MetaXLMError(
+            "evaluation.data is not set; name the folder with tatoeba/, wordalign/, xnli/ and so "
+            "on, or set retrieval and alignment to null"
+        )
+    for variant in recipe.variants.values():
+        uses_dictionaries = variant.dictionaries or variant.switch
+        if uses_dictionaries and recipe.find_matching(variant).dictionaries is None:
+            raise MetaXLMError(
+                "a variant has `dictionaries: true` or `switch`, but matching.dictionaries names "
+                "no folder; set it to a folder of MUSE files such as en-de.txt"
+            )

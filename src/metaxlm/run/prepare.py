@@ -1,0 +1,120 @@
+"""The stages before training: corpus, vocabulary, shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm import __version__
+from metaxlm.data.demo import write_phrasebook
+from metaxlm.data.shards import Shard, open_shard
+from metaxlm.data.text import read_counts, read_sentences, seal_text
+from metaxlm.errors import MetaXLMError
+from metaxlm.init.start import trim
+from metaxlm.languages import explain_unknown
+from metaxlm.manifest import write_manifest
+from metaxlm.progress import say
+from metaxlm.recipe import Recipe
+from metaxlm.run.layout import RunLayout
+from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.unigram import sample_counts, sample_sentences, train_unigram
+
+MULTILINGUAL = "multilingual"
+MONOLINGUAL = "monolingual"
+
+
+def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
+    """Write `text/XX/` with one sentence per line for each language of the recipe."""
+    if recipe.corpus.source == "phrasebook":
+        write_phrasebook(folder, recipe.languages, recipe.seed, recipe.corpus.phrasebook)
+        for language in recipe.languages:
+            seal_text(folder / "text" / language)
+        return
+    # Imported here: a machine with finished shards does not need the readers of raw text.
+    from metaxlm.data.pipeline import prepare_text
+
+    for line in explain_unknown(recipe.languages):
+        say(line)
+    work_dir = layout.work("corpus")
+    prepare_text(recipe.corpus, recipe.languages, recipe.engine, folder / "text", work_dir)
+
+
+def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
+    """Train or load the shared vocabulary; train the monolingual one unless one is imported."""
+    settings = recipe.vocabulary
+    if settings.model is None:
+        tokenizer = _train_shared(recipe, layout)
+    else:
+        tokenizer = load_tokenizer(settings.model)
+    if settings.min_count:
+        tokenizer = _trim(tokenizer, recipe, layout)
+    _save(tokenizer, folder / MULTILINGUAL)
+    if recipe.meta.model is None:
+        text = layout.text(recipe.source_language)
+        total = read_counts(text).text.sentences
+        monolingual = train_byte_bpe(read_sentences(text), settings.monolingual_size, total)
+        _save(monolingual, folder / MONOLINGUAL)
+
+
+def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
+    settings = recipe.vocabulary
+    folders = {language: layout.text(language) for language in recipe.languages}
+    counts = {name: read_counts(folder).text.sentences for name, folder in folders.items()}
+    wanted = sample_counts(counts, settings.alpha, settings.sample_sentences)
+    texts = {language: read_sentences(folder) for language, folder in folders.items()}
+    sample = sample_sentences(texts, counts, wanted, recipe.seed)
+    total = sum(wanted.values())
+    return train_unigram(sample, settings.size, total, coverage=settings.character_coverage)
+
+
+def _trim(
+    tokenizer: PreTrainedTokenizerBase, recipe: Recipe, layout: RunLayout
+) -> PreTrainedTokenizerBase:
+    """Keep the tokens that the recipe's languages use; log the effect on held-out sentences."""
+    trimmed = trim(tokenizer, layout.corpus, recipe.languages, recipe.vocabulary.min_count)
+    worst = min(trimmed.losses, key=lambda language: trimmed.losses[language].same_share)
+    say(f"vocabulary: keeping {len(trimmed.rows):,} of {len(tokenizer):,} tokens")
+    say(
+        f"vocabulary: at least {trimmed.losses[worst].same_share:.2%} of the held-out sentences "
+        f"keep their tokenization ({worst} has the fewest)"
+    )
+    return trimmed.tokenizer
+
+
+def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    tokenizer.save_pretrained(folder)
+    write_manifest(folder, {"metaxlm": __version__, "rows": len(tokenizer)})
+
+
+def load_vocabulary(layout: RunLayout, name: str) -> PreTrainedTokenizerBase:
+    """Load one of the run's tokenizers."""
+    folder = layout.vocabulary / name
+    if not folder.is_dir():
+        raise MetaXLMError(f"{folder}: no such vocabulary; run the recipe to create it")
+    return load_tokenizer(str(folder))
+
+
+def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
+    """Tokenize every language with the shared vocabulary, and the source also with its own."""
+    from metaxlm.data.pipeline import tokenize_text
+
+    work = [(MULTILINGUAL, language) for language in recipe.languages]
+    if recipe.meta.model is None:
+        work.append((MONOLINGUAL, recipe.source_language))
+    shards = {
+        f"{vocabulary}/{language}": (
+            layout.vocabulary / vocabulary / "tokenizer.json",
+            layout.text(language),
+        )
+        for vocabulary, language in work
+    }
+    tokenize_text(shards, recipe.engine, folder, layout.work("shards"))
+
+
+def open_shards(recipe: Recipe, layout: RunLayout) -> Mapping[str, Shard]:
+    """Open the shards of cross-lingual pretraining."""
+    folder = layout.shards / MULTILINGUAL
+    return {language: open_shard(folder / language) for language in recipe.languages}

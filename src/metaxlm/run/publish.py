@@ -1,0 +1,384 @@
+"""Publish a run: copy the inputs of its report into a folder small enough for a repository.
+
+The folder has results and tests between variants (compressed), recipe, provenance, training logs
+and coverage, and the report made from these files; `metaxlm report FOLDER` makes it again. It has
+no weights and no predictions.
+
+`publish --add` adds the jobs that a publication lacks, from another run of the same recipe.
+Published scores are kept. A run with other settings, training runs or test sets is rejected,
+because its scores are not comparable. Training runs are equal if all values of their logs are.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metaxlm.analysis.report import fill_report, write_report
+from metaxlm.analysis.results import FILE_NAME as RESULTS
+from metaxlm.analysis.results import (
+    IDENTITY,
+    ORIGIN_DIGITS,
+    Row,
+    dump_lines,
+    read_rows,
+    read_scores,
+)
+from metaxlm.analysis.run_folder import (
+    COVERAGE,
+    DATA_NOTES,
+    LOG,
+    PROVENANCE,
+    RECIPE,
+    find_log,
+    read_recipe,
+    read_run,
+)
+from metaxlm.analysis.stats import COMPARISONS, read_comparisons
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import (
+    PACKED,
+    check_output,
+    digest_file,
+    digest_value,
+    dump_json,
+    find_packed,
+    pack,
+    read_json,
+    read_text,
+    write_json,
+    write_text,
+)
+from metaxlm.manifest import atomic_folder, list_foreign_files
+from metaxlm.recipe.load import save_values
+from metaxlm.recipe.model_schema import rename_precedence
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.stages import Stage, list_changes
+
+_JOB = ("model", "task", "source", "seed")
+_SPEED = frozenset({"tokens_per_second", "peak_share", "seconds"})
+"""Columns of a log that depend on the machine."""
+_MAY_DIFFER = {
+    "corpus": ("path",),
+    "matching": ("dictionaries",),
+    "meta": ("model",),
+    "evaluation": ("data", "grid"),
+}
+"""Recipe keys with paths, or that only select jobs."""
+_NOT_COMPARED = ("engine", "execution", "variants")
+"""Sections that do not decide scores, or that are compared by name."""
+
+Facts = dict[str, Any]
+
+
+def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
+    """Return the last stage of a run, which makes the report when a score or the recipe changed."""
+
+    def fill(folder: Path) -> None:
+        fill_report(read_run(layout.root), folder)
+
+    finished = tuple(stage for stage in stages if stage.is_complete())
+    inputs = {
+        "recipe": digest_file(layout.recipe),
+        "results": digest_file(layout.root / RESULTS),
+    }
+    return Stage("report", layout.report, inputs, finished, fill, version=3)
+
+
+def publish(run_dir: Path, folder: Path) -> None:
+    """Write the folder atomically; an earlier publication of the run is replaced."""
+    run = read_run(run_dir, judge=False)
+    _check_place(run.name, run_dir, folder)
+    with atomic_folder(folder) as target:
+        for name in (RESULTS, COMPARISONS):
+            if (run_dir / name).is_file():
+                pack(read_text(run_dir / name), target / f"{name}{PACKED}")
+        for name in (RECIPE, PROVENANCE):
+            _copy(run_dir / name, target / name)
+        _copy_logs(run_dir, target, run.variants)
+        for notes in (run_dir / DATA_NOTES, folder / DATA_NOTES):
+            _copy(notes, target / DATA_NOTES)
+        write_report(target)
+
+
+def publish_more(run_dir: Path, folder: Path) -> Addition:
+    """Add the run's jobs that the publication lacks."""
+    run = read_run(run_dir, judge=False)
+    _check_place(run.name, run_dir, folder)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        raise MetaXLMError(f"{folder}: nothing is published there yet; leave out --add")
+    addition = add_run(folder, run_dir)
+    if not addition.num_added:
+        raise MetaXLMError(f"{run_dir}: has no job that {folder} lacks; nothing was changed")
+    with atomic_folder(folder) as target:
+        pack(dump_lines(addition.rows), target / f"{RESULTS}{PACKED}")
+        pack(dump_json(addition.comparisons), target / f"{COMPARISONS}{PACKED}")
+        write_text(target / RECIPE, save_values(addition.recipe))
+        write_json(target / PROVENANCE, addition.provenance)
+        for source in (run_dir, folder):  # published files replace those of the run
+            _copy_logs(source, target, [*addition.recipe["variants"]])
+            _copy(source / DATA_NOTES, target / DATA_NOTES)
+        write_report(target)
+    return addition
+
+
+def _copy_logs(source: Path, target: Path, variants: Iterable[str]) -> None:
+    """Copy the logs and the coverage of all training runs."""
+    for training in ("meta", *(f"variants/{name}" for name in variants)):
+        if (log := find_log(source / training)) is not None:
+            _copy(log, target / training / LOG)
+        _copy(source / training / COVERAGE, target / training / COVERAGE)
+
+
+def _check_place(name: str, run_dir: Path, folder: Path) -> None:
+    """Reject a folder that contains anything but an earlier publication of the run."""
+    check_output(folder, [run_dir])
+    if folder.resolve().is_relative_to(run_dir.resolve()):
+        raise MetaXLMError(f"{folder}: is inside the run; name a folder elsewhere")
+    list_foreign_files(folder)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    is_published = (folder / f"{RESULTS}{PACKED}").is_file()
+    if not is_published or read_run(folder, judge=False).name != name:
+        raise MetaXLMError(
+            f"{folder}: exists and is not a publication of {name}; name another folder"
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A publication joined with a run."""
+
+    rows: list[Row]
+    comparisons: dict[str, Facts]
+    provenance: Facts
+    recipe: Facts
+    num_added: int
+    """Number of new jobs."""
+    num_again: int
+    """Number of jobs that both have; the published ones are kept."""
+    num_changed: int
+    """Number of those with other scores in the run."""
+
+    def describe(self) -> str:
+        """Return a summary for the user."""
+        added = f"added {self.num_added} {'job' if self.num_added == 1 else 'jobs'}"
+        if not self.num_again:
+            return added
+        changed = self.num_changed or "none"
+        return f"{added}; kept {self.num_again} as published ({changed} had other scores this time)"
+
+
+def add_run(published: Path, run_dir: Path) -> Addition:
+    """Join a publication and a run of the same recipe, or raise an error that says how they differ.
+
+    Tests between variants are added if the run's scores are the published ones.
+    """
+    recipe = _join_recipes(published, run_dir)
+    _check_logs(published, run_dir)
+    # Baselines have a row for each evaluation.
+    identity = (*IDENTITY, "origin")
+    old, new = (read_scores(folder / RESULTS, identity) for folder in (published, run_dir))
+    _check_sizes(old, new, run_dir)
+    first, second = (_read_provenance(folder) for folder in (published, run_dir))
+    known = {_name_job(job): job for job in first["cells"]}
+    jobs = [job for job in second["cells"] if _name_job(job) not in known]
+    again = [(known[name], job) for job in second["cells"] if (name := _name_job(job)) in known]
+    old_scores, new_scores = _group_scores(old), _group_scores(new)
+    changed = [
+        job for known, job in again if old_scores[_origin(known)] != new_scores[_origin(job)]
+    ]
+    for known, job in again:
+        if "losses" in job and job not in changed:
+            known.setdefault("losses", job["losses"])
+    shown = {(job["model"], job["task"]) for job in second["cells"]}
+    shown -= {(job["model"], job["task"]) for job in changed}
+    origins = set(map(_origin, jobs))
+    stages = _join_stages(first["stages"], second["stages"], run_dir)
+    return Addition(
+        rows=[*old, *(row for row in new if row.get("origin") in origins)],
+        comparisons=_join_comparisons(published, run_dir, shown),
+        provenance=first
+        | {"digest": digest_value(recipe), "stages": stages, "cells": [*first["cells"], *jobs]},
+        recipe=recipe,
+        num_added=len(jobs),
+        num_again=len(again),
+        num_changed=len(changed),
+    )
+
+
+def _join_recipes(published: Path, run_dir: Path) -> Facts:
+    """Add the variants and grid blocks of the run's recipe; reject other differences."""
+    old, new = (_read_recipe(folder / RECIPE) for folder in (published, run_dir))
+    changes = list_changes(_keep_deciding(old), _keep_deciding(new))
+    for name, variant in old["variants"].items():
+        if name in new["variants"]:
+            changes += list_changes(variant, new["variants"][name], f"variants.{name}")
+    if changes:
+        raise MetaXLMError(
+            f"{published}: was made with another recipe ({'; '.join(changes[:3])}); "
+            f"publish into another folder"
+        )
+    first, second = (recipe["evaluation"].get("grid") or [] for recipe in (old, new))
+    grid = [*first, *(block for block in second if block not in first)]
+    variants = {**old["variants"], **new["variants"]}
+    return {**old, "variants": variants, "evaluation": {**old["evaluation"], "grid": grid}}
+
+
+def _read_recipe(path: Path) -> Facts:
+    recipe = read_recipe(path)[0]
+    if not all(isinstance(recipe.get(key), dict) for key in ("variants", "evaluation")):
+        raise MetaXLMError(f"{path}: has no variants and evaluation; restore it")
+    if not _is_table(recipe["evaluation"].get("grid") or [], ()):
+        raise MetaXLMError(f"{path}: evaluation.grid is not a list of blocks; restore it")
+    variants = [variant for variant in recipe["variants"].values() if isinstance(variant, dict)]
+    for section in (recipe, *variants):
+        if isinstance(matching := section.get("matching"), dict) and "precedence" in matching:
+            matching["precedence"] = rename_precedence(matching["precedence"])
+    return recipe
+
+
+def _keep_deciding(recipe: Mapping[str, Any]) -> Facts:
+    kept = {name: value for name, value in recipe.items() if name not in _NOT_COMPARED}
+    for section, keys in _MAY_DIFFER.items():
+        if isinstance(kept.get(section), dict):
+            kept[section] = {k: v for k, v in kept[section].items() if k not in keys}
+    return kept
+
+
+def _check_logs(published: Path, run_dir: Path) -> None:
+    """Reject a training run with another log than the published one of its name."""
+    names = sorted(path.name for path in (run_dir / "variants").glob("[!.]*"))
+    for training in ("meta", *(f"variants/{name}" for name in names)):
+        logs = [find_log(folder / training) for folder in (published, run_dir)]
+        if None in logs:
+            continue
+        old, new = (
+            [{key: row[key] for key in row if key not in _SPEED} for row in read_rows(log)]
+            for log in logs
+            if log
+        )
+        if old == new:
+            continue
+        pairs = zip(old, new, strict=False)
+        changes = next((list_changes(*pair) for pair in pairs if pair[0] != pair[1]), [])
+        found = changes[0] if changes else f"rows of the log: {len(old)} -> {len(new)}"
+        raise MetaXLMError(
+            f"{run_dir / training}: differs from the published training run ({found}); "
+            f"publish into another folder"
+        )
+
+
+def _check_sizes(old: Sequence[Row], new: Sequence[Row], run_dir: Path) -> None:
+    """Reject test sets of another size than the published ones."""
+
+    def name(row: Row) -> tuple[Any, ...]:
+        return row["task"], row.get("split"), row.get("language")
+
+    sizes = {name(row): row.get("examples") for row in old}
+    for row in new:
+        found = row.get("examples")
+        if (expected := sizes.get(name(row), found)) != found:
+            raise MetaXLMError(
+                f"{run_dir}: {' '.join(map(str, name(row)))} has {found} examples, the published "
+                f"one {expected}; evaluate on the same data"
+            )
+
+
+def _read_provenance(folder: Path) -> Facts:
+    found = read_json(folder / PROVENANCE)
+    tables = {"stages": ("title",), "cells": (*_JOB, "origin")}
+    if not isinstance(found, dict) or not all(
+        _is_table(found.get(name), keys) for name, keys in tables.items()
+    ):
+        raise MetaXLMError(f"{folder / PROVENANCE}: has no stages and cells; collect them again")
+    return found
+
+
+def _is_table(rows: Any, keys: Sequence[str]) -> bool:
+    """Return whether this is a list of objects with text or an integer under each key."""
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and all(isinstance(row.get(key), str | int) for key in keys)
+        for row in rows
+    )
+
+
+def _name_job(job: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(job[key] for key in _JOB)
+
+
+def _origin(job: Mapping[str, Any]) -> str:
+    """Return the value of `origin` in the rows of a job."""
+    return str(job["origin"])[:ORIGIN_DIGITS]
+
+
+def _group_scores(rows: Sequence[Row]) -> dict[str, dict[tuple[Any, ...], float]]:
+    """Return all scores of each job."""
+    found: dict[str, dict[tuple[Any, ...], float]] = defaultdict(dict)
+    for row in rows:
+        place = tuple(row.get(key) for key in ("language", "split", "layer", "metric"))
+        found[row.get("origin", "")][place] = row["value"]
+    return found
+
+
+def _join_stages(old: Sequence[Facts], new: Sequence[Facts], run_dir: Path) -> list[Facts]:
+    """Add new stages, and the digests of weights to published stages without one."""
+    again = {stage["title"]: stage for stage in new}
+    joined: list[Facts] = []
+    for stage in old:
+        weights = again.pop(stage["title"], {}).get("weights")
+        if weights and stage.get("weights", weights) != weights:
+            raise MetaXLMError(
+                f"{run_dir}: {stage['title']} has other weights than the published one; "
+                f"publish into another folder"
+            )
+        joined.append({**stage, "weights": weights} if weights else stage)
+    return [*joined, *again.values()]
+
+
+def _join_comparisons(
+    published: Path, run_dir: Path, shown: set[tuple[str, str]]
+) -> dict[str, Facts]:
+    """Add tests that are missing or of fewer seeds.
+
+    `shown` are the models and tasks whose scores in the run are all as published or new.
+    """
+    joined, new = map(_read_comparisons, (published, run_dir))
+
+    def name(test: Facts, pair: Facts) -> tuple[Any, ...]:
+        place = tuple(test.get(key) for key in ("task", "scenario", "metric", "layer"))
+        return (*place, pair["first"], pair["second"])
+
+    tests = joined.values()
+    known = {name(test, pair): test["num_seeds"] for test in tests for pair in test["pairs"]}
+    for key, test in new.items():
+        better = [
+            pair
+            for pair in test["pairs"]
+            if {(pair[side], test["task"]) for side in ("first", "second")} <= shown
+            and known.get(name(test, pair), 0) < test["num_seeds"]
+        ]
+        if not better:
+            continue
+        replaced = {name(test, pair) for pair in better}
+        for other, earlier in list(joined.items()):
+            kept = [pair for pair in earlier["pairs"] if name(earlier, pair) not in replaced]
+            joined[other] = {**earlier, "pairs": kept}
+        joined[digest_value([key, better])] = {**test, "pairs": better}
+    return {key: test for key, test in joined.items() if test["pairs"]}
+
+
+def _read_comparisons(folder: Path) -> dict[str, Facts]:
+    path = find_packed(folder / COMPARISONS)
+    read_comparisons(path)  # rejects a damaged file
+    return dict(read_json(path)) if path.is_file() else {}

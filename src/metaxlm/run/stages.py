@@ -1,0 +1,480 @@
+"""Stages of a run: corpus -> vocabulary -> shards -> meta -> per variant: initialize -> pretrain.
+
+A stage fills a folder and runs only if its recipe values, the user's files, an earlier stage or its
+own files changed. The folder has a `.stage.json` with the fingerprint of all inputs and the digests
+of all files, and it is renamed to its final name when it is complete. Stages that keep checkpoints
+or other work resume from `work_dir`, which is cleared only when the fingerprint changes.
+Each stage lists exactly the parts of the recipe that decide its output, so that changing one key
+runs only the stages that depend on it. `evaluate.py` evaluates the models.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from metaxlm import __version__
+from metaxlm.digests import CARD, find_damaged, read_list, write_listed
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import check_output, digest_value, remove
+from metaxlm.manifest import (
+    MARKER,
+    atomic_folder,
+    describe_files,
+    list_files,
+    list_foreign_files,
+    read_sealed,
+    write_sealed,
+)
+from metaxlm.pretrain.distributed import DistributedContext, describe_device
+from metaxlm.progress import say
+from metaxlm.recipe import Recipe
+from metaxlm.recipe.load import save_recipe
+from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE
+from metaxlm.run.fingerprints import FileFingerprints
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.prepare import prepare_corpus, prepare_shards, prepare_vocabularies
+from metaxlm.run.train import (
+    initialize_variant,
+    load_imported,
+    meta_pretrain,
+    pretrain_variant,
+)
+from metaxlm.stopping import check_stop
+from metaxlm.vocab.load import load_tokenizer
+
+EVALUATION_STAGES = (None, "evaluate", "report")
+"""Values of `--stage` that include evaluation."""
+_LONGEST_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a run."""
+
+    name: str
+    """Name for the user: `corpus`, `pretrain`, ..."""
+    output: Path
+    inputs: Mapping[str, Any]
+    """Recipe values and files of the user that decide the output, as JSON values."""
+    upstream: tuple[Stage, ...]
+    """Stages whose fingerprints are part of this one's."""
+    fill: Callable[[Path], None]
+    """Writes the output to the folder it is given."""
+    variant: str | None = None
+    """The variant it belongs to; None for stages that all variants share."""
+    work_dir: Path | None = None
+    """Folder with content that survives an interruption, such as checkpoints."""
+    keeps_work: bool = True
+    """Whether to keep that folder when the stage is complete."""
+    together: bool = False
+    """Whether all processes of a run fill it, instead of rank 0 only."""
+    version: int = 1
+    """Increased when a change of the code invalidates earlier outputs."""
+    device: str | None = None
+    """Device of a training run, for provenance."""
+    reads: tuple[Stage, ...] = ()
+    """Stages before `upstream` whose output this one also reads."""
+
+    @property
+    def title(self) -> str:
+        """The stage's name with its variant."""
+        return f"{self.name} {self.variant}" if self.variant else self.name
+
+    @property
+    def needed(self) -> tuple[Stage, ...]:
+        """The stages that must be complete before this one runs."""
+        return (*self.upstream, *self.reads)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of everything that decides the output."""
+        return digest_value(
+            {
+                "stage": self.name,
+                "version": self.version,
+                "inputs": self.inputs,
+                "upstream": [stage.fingerprint for stage in self.upstream],
+            }
+        )
+
+    def was_made(self) -> bool:
+        """Return whether the output was made from the current inputs; files may be missing."""
+        return read_marker(self.output).get("fingerprint") == self.fingerprint
+
+    def is_complete(self) -> bool:
+        """Return whether the output was made from the current inputs and is undamaged."""
+        return self.was_made() and self.find_damage() is None
+
+    def find_damage(self) -> str | None:
+        """Return the first problem with the files of the output; model cards are ignored."""
+        return find_first_damage(self.output / MARKER)
+
+    def run(self, call: Callable[[str], None] | None = None) -> None:
+        """Make the output if it is missing or out of date.
+
+        `call` makes the other processes of the run take part in the stage with the given title.
+        """
+        check_stop()
+        if self.is_complete():
+            say(f"{self.title}: up to date")
+            return
+        say(f"{self.title}: {self.find_reason()}")
+        start = time.monotonic()
+        if self.work_dir is not None:
+            self._claim_work(self.work_dir)
+        has_marker = (self.output / MARKER).exists()  # otherwise the files are the user's
+        with atomic_folder(self.output, set_aside=has_marker) as temporary:
+            if self.together and call is not None:
+                call(self.title)
+            self.fill(temporary)
+            seconds = round(time.monotonic() - start, 1)
+            write_sealed(temporary / MARKER, self._marker(temporary, seconds))
+            if self.work_dir is not None and self.keeps_work:
+                self._mark_work(self.work_dir, {"files": _describe(self.work_dir)})
+        if self.work_dir is not None and not self.keeps_work:
+            remove(self.work_dir)
+        say(f"{self.title}: done in {seconds:.1f} s")
+
+    def take_part(self) -> None:
+        """Do this process's share of a stage that rank 0 runs and writes."""
+        assert self.together
+        self.fill(self.output)
+
+    def find_reason(self) -> str:
+        """Return why an incomplete stage runs."""
+        marker = read_marker(self.output)
+        if not marker:
+            return "running"
+        if marker.get("fingerprint") == self.fingerprint:
+            return f"running again, its files are damaged or missing ({self.find_damage()})"
+        changed = list_changes(marker.get("inputs", {}), self.inputs)
+        if not changed:
+            return "running again, an earlier stage changed"
+        return f"running again, changed: {', '.join(changed)}"
+
+    def _marker(self, folder: Path, seconds: float) -> dict[str, Any]:
+        return {
+            "fingerprint": self.fingerprint,
+            "inputs": self.inputs,
+            "files": _describe(folder, nested=True),
+            "seconds": seconds,
+            "device": self.device,
+            "metaxlm": __version__,
+        }
+
+    def _claim_work(self, work_dir: Path) -> None:
+        """Keep earlier work on the same inputs; clear other work."""
+        marker = work_dir / MARKER
+        try:
+            earlier = read_sealed(marker).get("fingerprint") if marker.is_file() else None
+        except MetaXLMError as error:
+            # The work may be days of training, so it is not removed.
+            raise MetaXLMError(f"{error}; move {work_dir} away to start from scratch") from error
+        if earlier is not None and earlier != self.fingerprint:
+            say(f"{self.title}: clearing {work_dir}, made with another recipe")
+        if earlier != self.fingerprint:
+            if not marker.exists() and work_dir.is_dir() and any(work_dir.iterdir()):
+                raise MetaXLMError(
+                    f"{work_dir}: not empty and not written by metaxlm (no {MARKER}); move it away"
+                )
+            remove(work_dir)
+        self._mark_work(work_dir, {})
+
+    def _mark_work(self, work_dir: Path, facts: Mapping[str, Any]) -> None:
+        """Write the fingerprint of the work and, when it is finished, the digests of its files."""
+        write_sealed(work_dir / MARKER, {"fingerprint": self.fingerprint, **facts})
+
+
+def _describe(folder: Path, *, nested: bool = False) -> dict[str, dict[str, Any]]:
+    """Return sizes and digests of a folder's files, except for markers and locks."""
+    names = [
+        name
+        for name in list_files(folder, nested=nested)
+        if (folder / name).is_file() and not Path(name).name.startswith((MARKER, ".lock"))
+    ]
+    return describe_files(folder, names)
+
+
+def read_marker(folder: Path) -> dict[str, Any]:
+    """Return the marker of a folder; empty if it is missing or damaged."""
+    try:
+        return read_sealed(folder / MARKER)
+    except MetaXLMError:
+        return {}
+
+
+def find_first_damage(record: Path) -> str | None:
+    """Return the first problem with a sealed list or its files; model cards are ignored."""
+    try:
+        listed = read_list(record, nested=True)
+    except MetaXLMError as error:
+        return str(error)
+    damaged = find_damaged({path: facts for path, facts in listed.items() if path.name != CARD})
+    found = (f"{path.relative_to(record.parent)}: {what}" for path, what in damaged.items())
+    return next(found, None)
+
+
+def list_changes(before: Any, after: Any, place: str = "") -> list[str]:
+    """List the keys whose values differ, as `a.b: 1 -> 2`."""
+    if isinstance(before, dict) and isinstance(after, Mapping):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            change
+            for key in keys
+            for change in list_changes(before.get(key), after.get(key), f"{place}.{key}".strip("."))
+        ]
+    return [] if before == after else [f"{place}: {_shorten(before)} -> {_shorten(after)}"]
+
+
+def _shorten(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def build_stages(
+    recipe: Recipe,
+    layout: RunLayout,
+    world: DistributedContext,
+    files: FileFingerprints | None = None,
+) -> list[Stage]:
+    """Return all stages of a recipe except the report, each after those it needs."""
+    files = files or FileFingerprints()
+    values = recipe.model_dump(mode="json")
+    is_imported = recipe.meta.model is not None
+    corpus = Stage(
+        "corpus",
+        layout.corpus,
+        {
+            **{key: values[key] for key in ("seed", "languages", "source_language")},
+            "corpus": _without(values["corpus"], "path"),
+            "files": _list_text(recipe, layout, files),
+        },
+        (),
+        partial(prepare_corpus, recipe, layout),
+        work_dir=layout.work("corpus"),
+        keeps_work=False,
+        version=2,
+    )
+    vocabulary = Stage(
+        "vocabulary",
+        layout.vocabulary,
+        {"seed": recipe.seed, "imports_encoder": is_imported}
+        | _describe_model("vocabulary", values, files),
+        (corpus,),
+        partial(prepare_vocabularies, recipe, layout),
+    )
+    shards = Stage(
+        "shards",
+        layout.shards,
+        {},
+        (vocabulary,),
+        partial(prepare_shards, recipe, layout),
+        work_dir=layout.work("shards"),
+        keeps_work=False,
+        version=2,
+        reads=(corpus,),
+    )
+    meta = Stage(
+        "meta",
+        layout.meta / "model",
+        {"seed": recipe.seed, "model": values["model"]} | _describe_model("meta", values, files),
+        () if is_imported else (shards,),
+        partial(meta_pretrain, recipe, layout, world),
+        work_dir=layout.meta / "checkpoints",
+        together=not is_imported,
+        version=2,
+        device=describe_device(world.device),
+        reads=() if is_imported else (vocabulary,),
+    )
+    # Import an encoder first, so that a wrong name fails before hours of preparation.
+    shared = [corpus, vocabulary, shards]
+    stages = [meta, *shared] if is_imported else [*shared, meta]
+    for name in recipe.variants:
+        stages += _build_variant(recipe, layout, world, name, shared, meta, files)
+    return stages
+
+
+def _build_variant(
+    recipe: Recipe,
+    layout: RunLayout,
+    world: DistributedContext,
+    name: str,
+    shared: Sequence[Stage],
+    meta: Stage,
+    files: FileFingerprints,
+) -> list[Stage]:
+    """Return the stages `initialize` and `pretrain` of a variant."""
+    variant, folder = recipe.variants[name], layout.variant(name)
+    corpus, vocabulary, shards = shared
+    values = recipe.model_dump(mode="json")
+    settings = values["variants"][name]
+    choices = recipe.find_matching(variant)
+    training = {key: settings.pop(key) for key in ("freeze", "distill")}
+    # Keep keys and values of earlier versions, so that finished models are not trained again.
+    if training["distill"] is not None:
+        training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
+    settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
+    if (switch := settings.pop("switch")) is not None:
+        dictionary_files = _list_folder(choices.dictionaries, "dictionaries", files)
+        training |= {"switch": switch, "dictionary_files": dictionary_files}
+    inputs = {"seed": recipe.seed, "model": values["model"], "variant": settings}
+    if variant.needs_source:
+        dumped = choices.model_dump(mode="json", exclude={"dictionaries"})
+        inputs["matching"] = _restore_names(dumped)
+    if variant.dictionaries:
+        inputs["dictionary_files"] = _list_folder(choices.dictionaries, "dictionaries", files)
+    # The built-in corpus contains the dictionaries.
+    built_in = (corpus,) if choices.dictionaries is None else ()
+    initialize = Stage(
+        "initialize",
+        folder / "initialization",
+        inputs,
+        (shards, meta) if variant.needs_source else (shards,),
+        partial(initialize_variant, recipe, layout, variant),
+        name,
+        reads=(vocabulary, *(built_in if variant.dictionaries else ())),
+    )
+    pretrain = Stage(
+        "pretrain",
+        folder / "model",
+        {"seed": recipe.seed, "pretraining": values["pretraining"]} | training,
+        (initialize,) if variant.distill is None else (initialize, meta),
+        partial(pretrain_variant, recipe, layout, name, world),
+        name,
+        work_dir=folder / "checkpoints",
+        together=True,
+        version=2,
+        device=describe_device(world.device),
+        reads=(vocabulary, shards, *(built_in if variant.switch else ())),
+    )
+    return [initialize, pretrain]
+
+
+def select_stages(
+    stages: Sequence[Stage], stage: str | None, variants: Sequence[str], also: str | None = None
+) -> list[Stage]:
+    """Return the requested stages and all that they need, in order.
+
+    Stages that only complete stages need, such as text that was deleted after tokenization, are
+    left out, except for the stage `also`.
+    """
+    requested = [
+        candidate
+        for candidate in stages
+        if (stage in EVALUATION_STAGES or candidate.name == stage)
+        and (not variants or candidate.variant is None or candidate.variant in variants)
+    ]
+    chosen = _close(requested, lambda candidate: candidate.upstream)
+    used = {id(earlier) for later in chosen.values() for earlier in later.upstream}
+    ends = [one for key, one in chosen.items() if key not in used or one.name == also]
+    needed = _close(ends, lambda candidate: () if candidate.is_complete() else candidate.needed)
+    return [
+        candidate
+        for candidate in stages
+        if id(candidate) in needed or (id(candidate) in chosen and candidate.is_complete())
+    ]
+
+
+def _close(
+    stages: Iterable[Stage], find_earlier: Callable[[Stage], Iterable[Stage]]
+) -> dict[int, Stage]:
+    """Return stages and all their predecessors, by identity."""
+    found: dict[int, Stage] = {}
+    stack = list(stages)
+    while stack:
+        stage = stack.pop()
+        if id(stage) not in found:
+            found[id(stage)] = stage
+            stack += find_earlier(stage)
+    return found
+
+
+def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> None:
+    """Raise an error before anything is written if the run would overwrite user files."""
+    matching = [recipe.matching, *(recipe.find_matching(v) for v in recipe.variants.values())]
+    inputs = (
+        recipe.corpus.path,
+        recipe.evaluation.data,
+        recipe.meta.model,
+        recipe.vocabulary.model,
+        *(choices.dictionaries for choices in matching),
+    )
+    outputs = [*(stage.output for stage in stages), layout.report]
+    work_dirs = [stage.work_dir for stage in stages if stage.work_dir is not None]
+    for folder in (*outputs, *work_dirs, layout.root / "cells"):
+        check_output(folder, inputs)
+    for folder in outputs:
+        if not (folder / MARKER).exists():
+            list_foreign_files(folder)
+
+
+def write_recipe(recipe: Recipe, layout: RunLayout) -> None:
+    """Save the resolved recipe, which the report reads."""
+    write_listed(layout.root, layout.recipe.name, save_recipe(recipe))
+
+
+def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
+    """Load the encoder and the tokenizer that the recipe names, to reject them before any work.
+
+    With `stages`, load only those that an incomplete stage among them needs.
+    """
+    needed = [stage.name for stage in stages or () if not stage.is_complete()]
+    if recipe.meta.model is not None and (stages is None or "meta" in needed):
+        load_imported(recipe)
+    if recipe.vocabulary.model is not None and (stages is None or "vocabulary" in needed):
+        load_tokenizer(recipe.vocabulary.model)
+
+
+def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Leave out the path of a folder: it may be moved, and its files are inputs."""
+    return {name: value for name, value in values.items() if name != key}
+
+
+def _restore_names(matching: Mapping[str, Any]) -> dict[str, Any]:
+    old = {new: old for old, new in RENAMED_PRECEDENCE.items()}
+    return {**matching, "precedence": old.get(matching["precedence"], matching["precedence"])}
+
+
+def _list_text(recipe: Recipe, layout: RunLayout, files: FileFingerprints) -> list[list[Any]]:
+    """Fingerprint the raw text; if it is not on this machine, use those of the finished corpus."""
+    if recipe.corpus.source == "phrasebook":
+        return []
+    from metaxlm.data.readers.inputs import find_inputs
+
+    folder = recipe.corpus.path
+    assert folder is not None  # the recipe checks it
+    if not folder.exists() and (earlier := read_marker(layout.corpus).get("inputs")):
+        say(f"corpus: {folder} does not exist; using the inputs recorded in {layout.corpus}")
+        return list(earlier["files"])
+    return [
+        files.get(path, folder, "text")
+        for language in recipe.languages
+        for path in find_inputs(folder, recipe.corpus.source, language)
+    ]
+
+
+def _describe_model(
+    section: str, values: Mapping[str, Any], files: FileFingerprints
+) -> dict[str, Any]:
+    """Describe a section whose `model` is a folder on this machine or a name on the hub."""
+    settings = values[section]
+    name = settings["model"]
+    if name is None or not Path(name).is_dir():
+        return {section: settings, "files": []}
+    found = _list_folder(Path(name), section, files)
+    return {section: _without(settings, "model"), "files": found}
+
+
+def _list_folder(folder: Path | None, what: str, files: FileFingerprints) -> list[list[Any]]:
+    """Fingerprint all files of a folder."""
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [files.get(path, folder, what) for path in paths]

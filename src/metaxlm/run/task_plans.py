@@ -1,0 +1,395 @@
+"""Plan an evaluation before anything is trained, and measure tasks without finetuning.
+
+For each task, find its files, test languages, training languages and hyperparameters, or raise an
+error that names what is missing. `tatoeba` (sentence retrieval) and `alignment` (word alignment)
+need no finetuning: `measure_features` scores every layer of an encoder (the paper's section 4.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+
+from metaxlm.analysis.results import TASKS as TASK_INFO
+from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.catalog import TASKS, find_tasks
+from metaxlm.finetune.custom import load_custom_task
+from metaxlm.finetune.readers.parallel import (
+    list_tatoeba,
+    list_word_alignment,
+    read_tatoeba,
+    read_word_alignment,
+)
+from metaxlm.finetune.task import DataFile, FinetuneSettings, Tally, Task
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.alignment import count_links, draw_examples, measure_alignment
+from metaxlm.probe.retrieval import measure_retrieval
+from metaxlm.progress import say
+from metaxlm.recipe import AlignmentRecipe, FinetuneRecipe, RetrievalRecipe
+from metaxlm.recipe.load import parse_yaml, suggest
+from metaxlm.run.fingerprints import FileFingerprints
+
+AnyTask = Task[Any, Any]
+FeatureSettings = RetrievalRecipe | AlignmentRecipe
+PIVOT = "en"
+"""Tatoeba and the gold alignments pair every language with English."""
+RETRIEVAL = "tatoeba"
+ALIGNMENT = "alignment"
+FEATURE_TASKS: dict[str, Callable[[Path], list[str]]] = {
+    RETRIEVAL: list_tatoeba,
+    ALIGNMENT: list_word_alignment,
+}
+"""Tasks without finetuning, and functions that list their languages in a data folder."""
+_DATA = "data"
+_HYPERPARAMETERS = tuple(key for key in FinetuneRecipe.model_fields if key != "seeds")
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """The files and settings of one finetuned task."""
+
+    task: AnyTask
+    settings: FinetuneSettings
+    sources: tuple[str, ...]
+    """Languages to train in, one at a time."""
+    languages: tuple[str, ...]
+    """Languages to test in; each has a dev or a test file."""
+    data_dir: Path
+    files: tuple[DataFile, ...]
+    """All files of the task."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.task.name
+
+    def shares_training(self, other: TaskPlan) -> bool:
+        """Return whether both tasks can use the same finetuned model."""
+        mine, its = ((p.task.training, p.settings, p.sources) for p in (self, other))
+        return mine == its
+
+    def list_inputs(self, source: str, fingerprints: FileFingerprints) -> dict[str, Any]:
+        """Return everything that decides the scores of one finetuning run, as JSON values."""
+        names = ("name", "kind", "labels", "metric", "reading")
+        facts = {name: getattr(self.task, name) for name in names}
+        return {
+            "task": {**facts, "labels": list(self.task.labels)},
+            "source": source,
+            "settings": asdict(self.settings),
+            "languages": list(self.languages),
+            "files": [
+                [file.name, file.language, *fingerprints.get(path, self.data_dir, _DATA)]
+                for file in self.files
+                if self._uses(file, source)
+                for path in file.paths
+            ],
+        }
+
+    def _uses(self, file: DataFile, source: str) -> bool:
+        if file.language == source and file.split in ("train", "select", "dev"):
+            return True
+        return file.language in self.languages and file.split in ("dev", "test")
+
+
+@dataclass(frozen=True)
+class FeaturePlan:
+    """The languages and settings of one task without finetuning."""
+
+    name: str
+    languages: tuple[str, ...]
+    data_dir: Path
+    settings: FeatureSettings
+
+    def list_inputs(self, fingerprints: FileFingerprints) -> dict[str, Any]:
+        """Return everything that decides the scores, as JSON values."""
+        folder = self.data_dir / ("wordalign" if self.name == ALIGNMENT else self.name)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {
+            "task": self.name,
+            "languages": list(self.languages),
+            "settings": self.settings.model_dump(mode="json"),
+            "tallies": True,
+            "files": [fingerprints.get(path, self.data_dir, _DATA) for path in paths],
+        }
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """All settings of an evaluation except the models."""
+
+    tasks: tuple[TaskPlan, ...]
+    features: tuple[FeaturePlan, ...] = ()
+    num_seeds: int = 1
+    seed: int = 1
+    """Base seed; random numbers depend on it and on the number of the seed."""
+    limit: int | None = None
+    """Use only the first N examples of each file."""
+
+
+@dataclass(frozen=True)
+class TaskOverrides:
+    """The user's settings of tasks; defaults are the paper's."""
+
+    languages: tuple[str, ...] | None = None
+    sources: tuple[str, ...] | None = None
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Hyperparameters by task; those of the empty name apply to all tasks."""
+
+
+def choose_tasks(names: Sequence[str]) -> tuple[list[AnyTask], list[str]]:
+    """Return finetuned tasks and tasks without finetuning, by name, group or own YAML file."""
+    tasks: dict[str, AnyTask] = {}
+    features: list[str] = []
+    for name in dict.fromkeys(part.strip() for text in names for part in text.split(",")):
+        if name in FEATURE_TASKS:
+            features.append(name)
+        elif Path(name).suffix in (".yaml", ".yml"):
+            own = load_custom_task(Path(name))
+            if own.name in tasks or own.name in TASKS or own.name in FEATURE_TASKS:
+                raise MetaXLMError(f"{name}: a task is already called {own.name!r}; rename yours")
+            tasks[own.name] = own
+        elif name:
+            tasks |= {found: TASKS[found] for found in find_tasks(name)}
+    if not tasks and not features:
+        known = ", ".join([*TASKS, *FEATURE_TASKS])
+        raise MetaXLMError(f"--task: names no task; known: {known}")
+    return list(tasks.values()), features
+
+
+def plan_task(task: AnyTask, data_dir: Path, overrides: TaskOverrides) -> TaskPlan:
+    """Plan one finetuned task, or raise an error that names what is missing."""
+    values = {**overrides.values.get("", {}), **overrides.values.get(task.name, {})}
+    settings = replace(task.settings, **values)
+    files = tuple(task.list_files(data_dir))
+    available = [file.language for file in files if file.split in ("dev", "test")]
+    languages = _choose_languages(
+        task.name, task.languages, list(dict.fromkeys(available)), overrides.languages, data_dir
+    )
+    sources = _choose_sources(task, files, overrides.sources, data_dir)
+    plan = TaskPlan(task, settings, tuple(sources), tuple(languages), data_dir, files)
+    _check_selection(plan)
+    return plan
+
+
+def plan_features(
+    name: str, data_dir: Path, overrides: TaskOverrides, settings: FeatureSettings | None = None
+) -> FeaturePlan:
+    """Plan one task without finetuning."""
+    available = FEATURE_TASKS[name](data_dir)
+    requested = overrides.languages and tuple(c for c in overrides.languages if c != PIVOT)
+    languages = _choose_languages(name, available, available, requested, data_dir)
+    default = RetrievalRecipe() if name == RETRIEVAL else AlignmentRecipe()
+    return FeaturePlan(name, tuple(languages), data_dir, settings or default)
+
+
+def _choose_languages(
+    name: str,
+    default: Sequence[str],
+    available: Sequence[str],
+    requested: Sequence[str] | None,
+    data_dir: Path,
+) -> list[str]:
+    """Return the test languages that have files; log the others, and raise if none has."""
+    chosen = default if requested is None else requested
+    found = [code for code in chosen if code in available]
+    if not found:
+        raise MetaXLMError(
+            f"{data_dir}: no dev or test file of {name} for {' '.join(chosen) or 'any language'}; "
+            f"found here: {' '.join(available) or 'nothing'} (`metaxlm data check` shows the "
+            "layouts)"
+        )
+    if missing := [code for code in chosen if code not in available]:
+        say(f"{name}: no dev or test file for {' '.join(missing)}; skipping these languages")
+    return found
+
+
+def _choose_sources(
+    task: AnyTask, files: Sequence[DataFile], requested: Sequence[str] | None, data_dir: Path
+) -> list[str]:
+    """Return the training languages that have files; raise if a requested one has none."""
+    available = [file.language for file in files if file.split == "train"]
+    chosen = task.sources if requested is None else requested
+    missing = [code for code in chosen if code not in available]
+    found = [code for code in chosen if code in available]
+    if (missing and requested is not None) or not found:
+        raise MetaXLMError(
+            f"{data_dir}: no training file of {task.name} for {' '.join(missing)}; found here: "
+            f"{' '.join(available) or 'nothing'} (`metaxlm data check` shows the layouts)"
+        )
+    if missing:
+        say(f"{task.name}: no training file for {' '.join(missing)}; not training there")
+    return found
+
+
+def check_languages(
+    plans: Sequence[TaskPlan | FeaturePlan], requested: Sequence[str] | None
+) -> None:
+    """Reject a requested language that no task has."""
+    available = {code for plan in plans for code in plan.languages} | {PIVOT}
+    if missing := [code for code in requested or () if code not in available]:
+        raise MetaXLMError(
+            f"--languages {','.join(missing)}: no dev or test file in any of "
+            f"{', '.join(plan.name for plan in plans)}; found: {' '.join(sorted(available))}"
+        )
+
+
+def _check_selection(plan: TaskPlan) -> None:
+    """Reject a selection of epochs that has no dev file."""
+    how, files = plan.settings.select_by, {(file.split, file.language) for file in plan.files}
+    hint = "use the last epoch (--select last)"
+    for source in plan.sources if how == "source" else ():
+        if ("select", source) not in files and ("dev", source) not in files:
+            raise MetaXLMError(
+                f"{plan.data_dir}: {plan.name} has no dev file for {source} to select the epoch; "
+                f"add it, or {hint}"
+            )
+    if how == "all" and not any(("dev", language) in files for language in plan.languages):
+        raise MetaXLMError(
+            f"{plan.data_dir}: {plan.name} has no dev file to select the epoch; {hint}"
+        )
+
+
+def read_overrides(
+    overrides: Sequence[str], tasks: Sequence[str], select: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Parse and validate `KEY=VALUE` (for all tasks) and `TASK.KEY=VALUE`, by task."""
+    values: dict[str, dict[str, Any]] = {} if select is None else {"": {"select_by": select}}
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        task, _, key = name.strip().rpartition(".")
+        where = f"--set {text}"
+        if not equals or not key:
+            raise MetaXLMError(f"{where}: expected KEY=VALUE, such as epochs=3 or xnli.epochs=3")
+        if task and task not in tasks and task not in TASKS:
+            raise MetaXLMError(f"{where}: unknown task {task!r}; {suggest(task, tasks)}")
+        if key not in _HYPERPARAMETERS:
+            raise MetaXLMError(f"{where}: unknown key {key!r}; {suggest(key, _HYPERPARAMETERS)}")
+        parsed = parse_yaml(value, where)[1]
+        if parsed is None:
+            raise MetaXLMError(f"{where}: {key} has no value")
+        try:
+            checked = getattr(FinetuneRecipe.model_validate({key: parsed}), key)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            raise MetaXLMError(f"{where}: {reason}, found {parsed!r}") from None
+        if task and task not in tasks:
+            say(f"{where}: has no effect, since {task} is not among the tasks")
+        else:
+            values.setdefault(task, {})[key] = checked
+    return values
+
+
+def group_tasks(plans: Sequence[TaskPlan]) -> list[list[TaskPlan]]:
+    """Group tasks that share a finetuned model."""
+    groups: list[list[TaskPlan]] = []
+    for plan in plans:
+        for group in groups:
+            if group[0].shares_training(plan):
+                group.append(plan)
+                break
+        else:
+            groups.append([plan])
+    return groups
+
+
+def measure_features(
+    encoder: AnyEncoder, plan: FeaturePlan, device: torch.device, limit: int | None = None
+) -> tuple[dict[str, Any], dict[str, Tally]]:
+    """Score every layer of an encoder; return the job's record and tallies.
+
+    The record has a file per layer and language, and `examples` with sentences for the report. The
+    tallies by `name_tally` have a row per sentence pair: found in both directions, and 1; or the
+    counts of the alignment error rate.
+    """
+    measure = _retrieve if plan.name == RETRIEVAL else _align
+    files: list[dict[str, Any]] = []
+    examples: list[dict[str, Any]] = []
+    tallies: dict[str, Tally] = {}
+    for language in plan.languages:
+        num_pairs, layers, drawn = measure(encoder, plan, language, device, limit)
+        for layer, (values, tally) in layers.items():
+            place = {"language": language, "layer": layer, "split": "test", "name": "test"}
+            counts = {"num_examples": num_pairs, "num_unlabeled": 0}
+            files.append({**place, **counts, "values": values})
+            tallies[name_tally(language, layer)] = tally
+        examples += [{"language": language, **example} for example in drawn]
+    info = TASK_INFO[plan.name]
+    record = {
+        "task": plan.name,
+        "title": info.title,
+        "kind": "features",
+        "metric": info.metric,
+        "source": PIVOT,
+        "files": files,
+        "examples": examples,
+    }
+    return record, tallies
+
+
+_Measured = tuple[int, dict[int, tuple[dict[str, float], Tally]], list[dict[str, Any]]]
+"""Number of sentence pairs, values and tally of each layer, and examples."""
+
+
+def _retrieve(
+    encoder: AnyEncoder, plan: FeaturePlan, language: str, device: torch.device, limit: int | None
+) -> _Measured:
+    """Retrieve the translation of each sentence."""
+    sentences = read_tatoeba(plan.data_dir, language)
+    foreign, english = sentences.foreign[:limit], sentences.english[:limit]
+    sentences = replace(sentences, foreign=foreign, english=english)
+    batch_tokens = plan.settings.batch_tokens
+    outcome = measure_retrieval(encoder, sentences, device, batch_tokens=batch_tokens)
+    layers = {}
+    for layer in outcome.layers:
+        names = ("accuracy", "accuracy_to_source", "accuracy_from_source")
+        hits_N2 = layer.hits_N2.double().numpy()
+        tally = np.column_stack([hits_N2, np.ones(len(hits_N2))])
+        layers[layer.layer] = ({name: getattr(layer, name) for name in names}, tally)
+    best = max(outcome.layers, key=lambda layer: layer.accuracy)
+    drawn = [{"layer": best.layer, **asdict(example)} for example in best.examples]
+    return outcome.num_pairs, layers, drawn
+
+
+def _align(
+    encoder: AnyEncoder, plan: FeaturePlan, language: str, device: torch.device, limit: int | None
+) -> _Measured:
+    """Align the words of gold sentence pairs."""
+    assert isinstance(plan.settings, AlignmentRecipe)
+    gold = read_word_alignment(plan.data_dir, language)
+    gold = replace(gold, pairs=gold.pairs[:limit])
+    batch_tokens = plan.settings.batch_tokens
+    outcome = measure_alignment(encoder, gold, device, batch_tokens=batch_tokens)
+    layers = {}
+    for layer in outcome.layers:
+        values = {name: getattr(layer.scores, name) for name in ("aer", "precision", "recall")}
+        counts = [
+            count_links(pair.sure, pair.possible, links)
+            for pair, links in zip(gold.pairs, layer.links, strict=True)
+        ]
+        layers[layer.layer] = (values, np.array(counts, dtype=np.float64))
+    best = min(outcome.layers, key=lambda layer: layer.scores.aer).layer
+    drawn = draw_examples(gold, outcome, best, plan.settings.drawn_pairs)
+    return outcome.num_pairs, layers, [asdict(example) for example in drawn]
+
+
+def name_tally(language: str, layer: int) -> str:
+    """Return the name of a layer's tally."""
+    return f"{language}-{layer}"
+
+
+def score_sums(task: str, sums: Tally) -> Tally:
+    """Return the metric of a task without finetuning from summed tallies [..., counts]."""
+    columns = np.moveaxis(sums, -1, 0)
+    if task == RETRIEVAL:
+        to_source, from_source, pairs = columns
+        accuracy: Tally = (to_source + from_source) / (2 * pairs)
+        return accuracy
+    in_sure, in_possible, predicted, sure = columns
+    errors: Tally = 1 - (in_sure + in_possible) / np.maximum(predicted + sure, 1)
+    return errors

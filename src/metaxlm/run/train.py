@@ -1,0 +1,286 @@
+"""The stages that train models: meta-pretraining, initialization, cross-lingual pretraining."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from metaxlm.data.shards import Shard, open_shard
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import remove, write_json
+from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
+from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
+from metaxlm.init.plan import Counts, make_plan
+from metaxlm.init.start import Parts, initialize
+from metaxlm.languages import language_name
+from metaxlm.manifest import check_file
+from metaxlm.model.card import model_card
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
+from metaxlm.pretrain.batches.masking import Masking
+from metaxlm.pretrain.batches.source import BatchSource
+from metaxlm.pretrain.checkpoint import list_checkpoints
+from metaxlm.pretrain.code_switching import Switching
+from metaxlm.pretrain.distill import Distillation, make_teacher
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.pretrain.log import LOG_NAME, open_trackers
+from metaxlm.pretrain.loop import STEPS, train
+from metaxlm.progress import say
+from metaxlm.randomness import derive_seed
+from metaxlm.recipe import PartsRecipe, Recipe, TrainingRecipe, VariantRecipe
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.prepare import MONOLINGUAL, MULTILINGUAL, load_vocabulary, open_shards
+from metaxlm.run.switch_table import build_switch_table
+
+TRAINING_LOG = "training_log.jsonl"
+"""Log of a finished training run, stored in the model's folder."""
+
+
+def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderConfig:
+    """Return the shape of the recipe's encoder for a vocabulary."""
+    return EncoderConfig(
+        vocab_size=vocab_size,
+        pad_id=pad_id,
+        position_offset=pad_id + 1,
+        hidden_size=recipe.model.hidden,
+        num_layers=recipe.model.layers,
+        num_heads=recipe.model.heads,
+        ffn_size=recipe.model.ffn,
+        max_positions=recipe.model.max_positions,
+        dropout=recipe.model.dropout,
+        attention_dropout=recipe.model.dropout,
+    )
+
+
+def meta_pretrain(
+    recipe: Recipe, layout: RunLayout, world: DistributedContext, folder: Path
+) -> None:
+    """Phase (a): train the monolingual encoder, or import the one that the recipe names."""
+    if recipe.meta.model is not None:
+        if world.is_main:
+            _import_encoder(recipe, folder)
+        return
+    tokenizer = load_vocabulary(layout, MONOLINGUAL)
+    shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
+    seed = derive_seed(recipe.seed, "meta")
+    torch.manual_seed(seed)
+    model = MaskedLM(encoder_config(recipe, len(tokenizer)))
+    batches = BatchSource({recipe.source_language: shard}, tokenizer, recipe.meta, seed)
+    what = f"{language_name(recipe.source_language)} encoder after meta-pretraining"
+    phase = _Phase(recipe, recipe.meta, "meta-pretraining", tokenizer, layout.meta, what)
+    phase.run(model, batches, seed, world, folder, _intermediate_card(recipe, what))
+
+
+def load_imported(recipe: Recipe) -> Pretrained:
+    """Load the encoder that the recipe names; reject one of another shape."""
+    assert recipe.meta.model is not None
+    imported = load_pretrained(recipe.meta.model)
+    expected = encoder_config(recipe, imported.model.config.vocab_size)
+    names = {"num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads"}
+    for attribute, key in {**names, "ffn_size": "ffn"}.items():
+        found, needed = (getattr(c, attribute) for c in (imported.model.config, expected))
+        if found != needed:
+            raise MetaXLMError(
+                f"{recipe.meta.model}: has {found} {key}, the recipe's model.{key} is {needed}; "
+                "set it to the encoder's"
+            )
+    return imported
+
+
+def _import_encoder(recipe: Recipe, folder: Path) -> None:
+    imported = load_imported(recipe)
+    if imported.missing:
+        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
+    card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
+    save_pretrained(imported.model, imported.tokenizer, folder, card)
+
+
+def initialize_variant(
+    recipe: Recipe, layout: RunLayout, variant: VariantRecipe, folder: Path
+) -> None:
+    """Match the vocabularies, write the ledger, and save the initialized model."""
+    tokenizer = load_vocabulary(layout, MULTILINGUAL)
+    config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
+    # All variants share the seed: they differ in what is copied, not in random values.
+    seed = derive_seed(recipe.seed, "initialization")
+    if variant.needs_source:
+        source = load_pretrained(layout.meta / "model")
+        matching = recipe.find_matching(variant)
+        dictionaries = None
+        if variant.dictionaries:
+            dictionaries = _load_dictionaries(recipe, layout, matching.dictionaries)
+        counts = _count_tokens(open_shards(recipe, layout), tokenizer)
+        plan = make_plan(
+            tokenizer,
+            source.tokenizer,
+            matching,
+            dictionaries,
+            Counts(_count_source(recipe, layout), counts),
+        )
+        save_ledger(plan, folder / LEDGER)
+        write_json(folder / COVERAGE, coverage(plan, counts))
+        # Keep the epsilon that the body was trained with: BERT's is far smaller than RoBERTa's.
+        config = replace(config, norm_eps=source.model.config.norm_eps)
+        parts = variant.initialize
+        copied = (
+            Parts(**parts.model_dump()) if isinstance(parts, PartsRecipe) else Parts.preset(parts)
+        )
+        model = initialize(config, source.model, plan, copied, seed)
+    else:
+        model = initialize(config, None, None, Parts.preset("none"), seed)
+    card = _intermediate_card(recipe, "the initialization of cross-lingual pretraining")
+    save_pretrained(model.eval(), tokenizer, folder / "model", card)
+
+
+def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None:
+    """Count the source language's tokens if its own vocabulary was trained in this run."""
+    if recipe.meta.model is not None:
+        return None
+    size = len(load_vocabulary(layout, MONOLINGUAL))
+    return open_shard(layout.shards / MONOLINGUAL / recipe.source_language).count_tokens(size)
+
+
+def _load_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -> Dictionaries:
+    """Load the dictionaries of a folder or of the built-in corpus."""
+    folder = folder or layout.tasks / "muse"
+    languages = [language for language in recipe.languages if language != recipe.source_language]
+    return load_dictionaries(folder, languages, recipe.source_language)
+
+
+def pretrain_variant(
+    recipe: Recipe, layout: RunLayout, name: str, world: DistributedContext, folder: Path
+) -> None:
+    """Phase (b): cross-lingual pretraining of a variant; all variants see the same blocks."""
+    variant, place = recipe.variants[name], layout.variant(name)
+    tokenizer = load_vocabulary(layout, MULTILINGUAL)
+    model = load_pretrained(place / "initialization" / "model").model
+    if variant.freeze == "body":
+        model.encoder.layers.requires_grad_(False)
+    teacher = None
+    if variant.distill is not None:
+        source = load_pretrained(layout.meta / "model")
+        teacher = make_teacher(
+            source, tokenizer, model.config, variant.distill, recipe.source_language, world.device
+        )
+    shards = open_shards(recipe, layout)
+    seed = derive_seed(recipe.seed, "pretraining")
+    batches = BatchSource(
+        shards,
+        tokenizer,
+        recipe.pretraining,
+        seed,
+        None if teacher is None else teacher.prepare,
+        _make_switching(recipe, layout, name, tokenizer, shards, world),
+    )
+    card = model_card(recipe.model_dump(mode="json"), name)
+    what = f"{name} during pretraining"
+    phase = _Phase(recipe, recipe.pretraining, f"pretraining {name}", tokenizer, place, what)
+    phase.run(model, batches, seed, world, folder, card, teacher)
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """The settings of one training run."""
+
+    recipe: Recipe
+    settings: TrainingRecipe
+    title: str
+    tokenizer: PreTrainedTokenizerBase
+    place: Path
+    """Folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`."""
+    what: str
+    """Description of the model in the card of an intermediate checkpoint."""
+
+    def run(
+        self,
+        model: MaskedLM,
+        batches: BatchSource,
+        seed: int,
+        world: DistributedContext,
+        folder: Path,
+        card: str,
+        teacher: Distillation | None = None,
+    ) -> None:
+        """Train; save the finished model and the training log in the folder."""
+        work_dir = self.place / "checkpoints"
+        if world.is_main and not list_checkpoints(work_dir):
+            remove(self.place / STEPS)  # of an earlier recipe
+        with ExitStack() as stack:
+            trackers = None
+            if world.is_main:
+                names, values = self.recipe.execution.trackers, self.recipe.model_dump(mode="json")
+                trackers = open_trackers(names, work_dir, self.title, values)
+                stack.callback(trackers.close)
+            state = train(
+                model,
+                batches,
+                self.settings,
+                work_dir,
+                seed,
+                world,
+                self.title,
+                masking=Masking(self.tokenizer, self.settings, world.device),
+                execution=self.recipe.execution,
+                teacher=teacher,
+                export=self._export,
+                trackers=trackers,
+            )
+        whole = world.whole(model)
+        if world.is_main:
+            save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
+            shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
+            if problem := check_file(folder / TRAINING_LOG, state.log):
+                raise MetaXLMError(
+                    f"{work_dir / LOG_NAME}: {problem}; move it away and run again: the trained "
+                    "model is in its checkpoint"
+                )
+
+    def _export(self, model: MaskedLM, folder: Path) -> None:
+        card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
+        save_pretrained(model, self.tokenizer, folder, card)
+
+
+def _make_switching(
+    recipe: Recipe,
+    layout: RunLayout,
+    name: str,
+    tokenizer: PreTrainedTokenizerBase,
+    shards: Mapping[str, Shard],
+    world: DistributedContext,
+) -> Switching | None:
+    """Return the code switching of a variant's text by dictionary, if it has any."""
+    variant = recipe.variants[name]
+    if variant.switch is None:
+        return None
+    dictionaries = _load_dictionaries(recipe, layout, recipe.find_matching(variant).dictionaries)
+    table = build_switch_table(dictionaries, tokenizer, _count_tokens(shards, tokenizer))
+    counts = table.count_pieces()
+    if not any(counts.values()):
+        raise MetaXLMError(
+            f"variants.{name}.switch: no dictionary entry has a word and a translation that are "
+            "single tokens of the vocabulary; use a larger vocabulary, or remove `switch`"
+        )
+    if world.is_main:
+        found = ", ".join(f"{language} {count:,}" for language, count in counts.items())
+        say(f"tokens that may switch into another language: {found}")
+    return Switching(table, tokenizer, variant.switch.probability)
+
+
+def _count_tokens(
+    shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, NDArray[np.int64]]:
+    """Count each token in the text of each language."""
+    return {name: shard.count_tokens(len(tokenizer)) for name, shard in shards.items()}
+
+
+def _intermediate_card(recipe: Recipe, what: str) -> str:
+    """Return the card of a model between two phases, which is not meant to be published."""
+    return f"# {recipe.name}: {what}\n\nMade by metaxlm from the run's `recipe.yaml`.\n"

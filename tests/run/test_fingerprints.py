@@ -1,0 +1,156 @@
+"""Unchanged files of the user keep their fingerprint."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from metaxlm.digests import write_listed
+from metaxlm.errors import MetaXLMError
+from metaxlm.files import digest_file
+from metaxlm.run import fingerprints
+from metaxlm.run.fingerprints import FILE_NAME, FileFingerprints
+
+
+class Data:
+    """A folder with one file, and the run folder with its fingerprint."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.run = root / "data", root / "run"
+        self.path = self.folder / "de" / "a.txt"
+        self.path.parent.mkdir(parents=True)
+        self.run.mkdir()
+
+    def write(self, text: str, time: int) -> None:
+        self.path.write_text(text, encoding="utf-8")
+        os.utime(self.path, ns=(time, time))
+
+    def get(self, what: str = "text") -> list[object]:
+        """Return the fingerprint in a new process, which saves it."""
+        files = FileFingerprints(self.run)
+        found = files.get(self.path, self.folder, what)
+        assert files.get(self.path, self.folder, what) == found
+        files.save()
+        return found
+
+    def read(self) -> set[str]:
+        return set(json.loads((self.run / FILE_NAME).read_text("utf-8")))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Data:
+    found = Data(tmp_path)
+    found.write("abc", 1_000)
+    return found
+
+
+def test_a_fingerprint_has_place_size_and_time(data: Data) -> None:
+    assert data.get() == data.get() == ["de/a.txt", 3, 1_000]
+    data.folder = data.folder.rename(data.run.with_name("elsewhere"))
+    data.path = data.folder / "de" / "a.txt"
+    assert data.get() == ["de/a.txt", 3, 1_000]
+
+
+def test_the_same_content_with_another_time_keeps_its_fingerprint(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.get()
+    data.write("abc", 2_000)
+    assert data.get() == ["de/a.txt", 3, 1_000]
+    monkeypatch.setattr(fingerprints, "digest_file", lambda _: pytest.fail("read again"))
+    assert data.get() == ["de/a.txt", 3, 1_000]  # the new time is stored
+    data.write("abc", 1_000)
+    assert data.get() == ["de/a.txt", 3, 1_000]
+
+
+def test_a_file_is_read_once_and_only_if_its_size_is_unchanged(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def count(path: Path) -> str:
+        read.append(path)
+        return digest_file(path)
+
+    data.get()
+    monkeypatch.setattr(fingerprints, "digest_file", count)
+    for text, expected in (("abc", 1), ("abd", 1), ("abcd", 0)):
+        files = FileFingerprints(data.run)
+        data.write(text, 2_000)
+        for _ in range(3):
+            files.get(data.path, data.folder, "text")
+        assert len(read) == expected, text
+        read.clear()
+
+
+@pytest.mark.parametrize(("text", "time"), [("abd", 2_000), ("abcd", 2_000), ("abcd", 1_000)])
+def test_another_content_has_another_fingerprint(data: Data, text: str, time: int) -> None:
+    data.get()
+    data.write(text, time)
+    assert data.get() == ["de/a.txt", len(text), time]
+    data.write(text, 3_000)
+    assert data.get() == ["de/a.txt", len(text), time]
+    data.write("abc", 1_000)
+    assert data.get() == ["de/a.txt", 3, 1_000]
+
+
+def test_folders_with_equal_names_are_distinguished(data: Data) -> None:
+    data.get("text")
+    data.write("xyz", 2_000)
+    assert data.get("dictionaries") == ["de/a.txt", 3, 2_000]
+    data.write("abc", 3_000)
+    assert data.get("text") == ["de/a.txt", 3, 1_000]
+
+
+def test_without_saving_only_the_time_counts(data: Data) -> None:
+    for files in (FileFingerprints(), FileFingerprints(data.run)):
+        files.get(data.path, data.folder, "text")
+    data.write("abc", 2_000)
+    found = FileFingerprints(data.run).get(data.path, data.folder, "text")
+    assert found == ["de/a.txt", 3, 2_000]
+    FileFingerprints().save()
+    assert not (data.run / FILE_NAME).exists()
+
+
+def test_a_damaged_store_is_rejected(data: Data) -> None:
+    data.get()
+    path = data.run / FILE_NAME
+    path.write_text(path.read_text("utf-8").replace("1000", "1001"), encoding="utf-8")
+    with pytest.raises(MetaXLMError, match=r"inputs\.json: changed.*; delete .*\.json and run"):
+        data.get()
+    path.unlink()
+    assert data.get() == ["de/a.txt", 3, 1_000]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"text: de/a.txt": 3}', '{"text: de/a.txt": {"size": 3}}']
+)
+def test_a_store_of_another_format_is_ignored(data: Data, content: str) -> None:
+    data.get()
+    write_listed(data.run, FILE_NAME, content)
+    data.write("abc", 2_000)
+    assert data.get() == ["de/a.txt", 3, 2_000]
+    assert data.read() == {"text: de/a.txt"}
+
+
+def test_processes_add_to_the_store(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = (FileFingerprints(data.run) for _ in range(3))
+    for files, what in ((first, "text"), (second, "data"), (third, "text")):
+        files.get(data.path, data.folder, what)
+    first.save()
+    second.save()
+    monkeypatch.setattr(fingerprints, "digest_file", lambda _: pytest.fail("digested twice"))
+    third.save()
+    assert data.read() == {"text: de/a.txt", "data: de/a.txt"}
+
+
+def test_places_are_found_through_links(data: Data, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(data.folder)
+    through = tmp_path / "link" / "de" / "a.txt"
+    assert FileFingerprints().get(through, data.folder, "text")[0] == "de/a.txt"
+    other = tmp_path / "other.txt"
+    other.write_text("x")
+    assert FileFingerprints().get(other, data.folder, "text")[0] == str(other.resolve())

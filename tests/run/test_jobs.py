@@ -1,0 +1,178 @@
+"""Evaluation jobs are written atomically, and run again when their inputs change."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metaxlm.errors import MetaXLMError
+from metaxlm.run import jobs
+from metaxlm.run.jobs import (
+    EvalJob,
+    JobKey,
+    claim,
+    collecting,
+    keep_current,
+    list_jobs,
+    read_job,
+)
+from metaxlm.run.verify import verify
+
+RECORD = {"task": "xnli", "files": [], "limit": None}
+TALLIES = {"test-de": np.array([[1.0, 1.0], [0.0, 1.0]])}
+RESULT = (RECORD, TALLIES, {"test-de.tsv": "neutral\nentailment\n"})
+
+
+def make_job(output: Path, seed: int = 0, model: str = "m", **inputs: Any) -> EvalJob:
+    key = JobKey(model, "xnli", "en", seed)
+    values = {"settings": {"epochs": 1}, "limit": None, "seed": [1, seed], **inputs}
+    return EvalJob(key, key.place(output), values)
+
+
+def write_job(output: Path, *arguments: Any, **inputs: Any) -> EvalJob:
+    job = make_job(output, *arguments, **inputs)
+    job.write(*RESULT)
+    return job
+
+
+def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert make_job(tmp_path).find_reason() == ""
+    job = write_job(tmp_path)
+    assert job.find_reason() is None
+    assert job.folder == tmp_path / "cells" / "m" / "xnli" / "en-0"
+    stored = read_job(job.key, job.folder)
+    assert (stored.record, stored.origin) == (RECORD, job.fingerprint)
+    np.testing.assert_array_equal(stored.read_tallies()["test-de"], TALLIES["test-de"])
+    assert (job.folder / "predictions" / "test-de.tsv").read_text("utf-8").startswith("neutral")
+    manifest = json.loads((job.folder / "manifest.json").read_text("utf-8"))
+    assert set(manifest) == {"fingerprint", "inputs", "metaxlm", "files", "seal"}
+    found = verify(tmp_path)
+    assert (found.problems, found.files) == ({}, 3)
+
+
+def test_changed_inputs_are_named(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    for changes, expected in (
+        ({"settings": {"epochs": 2}}, "again, changed: settings.epochs: 1 -> 2"),
+        ({"limit": 8}, "again, changed: limit: None -> 8"),
+    ):
+        assert make_job(tmp_path, **changes).find_reason() == expected
+    assert job.find_reason(needs_model=True) == "again, its model was not kept"
+    job.write(*RESULT, lambda folder: folder.mkdir())
+    assert job.find_reason(needs_model=True) is None
+
+
+def test_an_update_repeats_only_jobs_that_it_invalidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "__version__", "0.0.1")
+        write_job(tmp_path)
+    job = make_job(tmp_path)
+    assert job.find_reason() is None
+    stored = read_job(job.key, job.folder)
+    assert stored.metaxlm == "0.0.1" and stored.origin != job.fingerprint
+    assert job.has_fingerprint(stored.origin, "0.0.1")
+    assert not job.has_fingerprint(stored.origin, "0.0.2")
+    assert make_job(tmp_path, limit=8).find_reason() == "again, changed: limit: None -> 8"
+    monkeypatch.setattr(jobs, "VERSION", jobs.VERSION + 1)
+    assert make_job(tmp_path).find_reason() == (
+        f"again, changed: how metaxlm evaluates: 0.0.1 -> {jobs.__version__}"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["cell.json", "tallies.npz", "predictions/test-de.tsv", "manifest.json"]
+)
+@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
+def test_damage_is_detected(tmp_path: Path, name: str, how: str) -> None:
+    job = write_job(tmp_path)
+    path = job.folder / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    if how != "remove":
+        path.write_bytes(content if how == "flip" else content[:-1])
+    assert (job.find_reason() or "").startswith("again, damaged: ")
+    found, problems = list_jobs(tmp_path)
+    assert found == []
+    assert problems[0].startswith(f"{job.folder}: skipped, damaged: ")
+    job.write(*RESULT)
+    assert job.find_reason() is None
+
+
+def test_a_failed_write_keeps_the_earlier_result(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+
+    def fail(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_job(tmp_path, limit=3).write(*RESULT, fail)
+    assert job.find_reason() is None
+    assert not list(tmp_path.rglob(".tmp-*"))
+
+
+def test_only_complete_jobs_are_listed(tmp_path: Path) -> None:
+    for seed, model in ((10, "m"), (2, "m"), (0, "a")):
+        write_job(tmp_path, seed, model)
+    for name in (".tmp-en-3", "notes-x"):
+        (tmp_path / "cells" / "m" / "xnli" / name).mkdir()
+    found, problems = list_jobs(tmp_path)
+    assert problems == []
+    assert [(job.key.model, job.key.seed) for job in found] == [("a", 0), ("m", 2), ("m", 10)]
+    assert found[1].key == JobKey("m", "xnli", "en", 2)
+
+
+def test_seeds_with_other_settings_are_skipped(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_job(tmp_path, seed)
+    changed = write_job(tmp_path, 1, settings={"epochs": 5})
+    kept, notes = keep_current(list_jobs(tmp_path)[0], [make_job(tmp_path, 7)])
+    assert [job.key.seed for job in kept] == [0, 2]
+    assert "skipped seeds 1, which used other settings" in notes[0]
+    os.utime(changed.folder / "cell.json", (2e9, 2e9))
+    kept, notes = keep_current(list_jobs(tmp_path)[0])  # the newest, if none is requested
+    assert [job.key.seed for job in kept] == [1]
+    assert "skipped seeds 0, 2" in notes[0]
+
+
+def test_a_job_is_locked_once(tmp_path: Path) -> None:
+    folder, other = tmp_path / "cells" / "en-0", tmp_path / "cells" / "en-1"
+    with claim([folder]) as owner:
+        assert owner is None
+        with claim([other, folder]) as owner:
+            assert owner == str(os.getpid())
+        with claim([other]) as owner:
+            assert owner is None
+    with claim([other]), claim([folder, other]) as owner:
+        assert owner == str(os.getpid())
+    with claim([folder, other]) as owner:
+        assert owner is None
+
+
+def test_one_process_collects_at_a_time(tmp_path: Path) -> None:
+    kind = fcntl.LOCK_EX | fcntl.LOCK_NB
+    with (
+        collecting(tmp_path),
+        (tmp_path / ".lock-tables").open("w") as lock,
+        pytest.raises(BlockingIOError),
+    ):
+        fcntl.flock(lock, kind)
+    with (tmp_path / ".lock-tables").open("w") as lock:
+        fcntl.flock(lock, kind)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "cells").write_text("a file", encoding="utf-8")
+    with (
+        pytest.raises(MetaXLMError, match="choose another --output"),
+        claim([tmp_path / "cells/x/y"]),
+    ):
+        pass

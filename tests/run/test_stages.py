@@ -1,0 +1,154 @@
+"""Stages run when an input changed, name the change, and write atomically."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaxlm.run.stages import Stage, select_stages
+
+
+class Counter:
+    """Fills folders and counts the calls."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def fill(self, folder: Path) -> None:
+        self.runs += 1
+        (folder / "a.txt").write_text("content", encoding="utf-8")
+        (folder / "README.md").write_text("card", encoding="utf-8")
+
+
+def make(
+    tmp_path: Path,
+    counter: Counter,
+    inputs: dict[str, Any],
+    upstream: tuple[Stage, ...] = (),
+    name: str = "corpus",
+) -> Stage:
+    return Stage(name, tmp_path / name, inputs, upstream, counter.fill)
+
+
+def test_a_stage_runs_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counter = Counter()
+    make(tmp_path, counter, {"a": 1}).run()
+    make(tmp_path, counter, {"a": 1}).run()
+    assert counter.runs == 1
+    assert "corpus: up to date" in capsys.readouterr().out
+
+
+def test_a_changed_key_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counter = Counter()
+    make(tmp_path, counter, {"a": {"b": 1, "c": 2}}).run()
+    make(tmp_path, counter, {"a": {"b": 7, "c": 2}}).run()
+    assert counter.runs == 2
+    assert "corpus: running again, changed: a.b: 1 -> 7" in capsys.readouterr().out
+
+
+def test_a_change_affects_all_later_stages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counter = Counter()
+    for value in (1, 1, 2):
+        upper = make(tmp_path, counter, {"a": value})
+        lower = make(tmp_path, counter, {}, (upper,), "shards")
+        upper.run()
+        lower.run()
+    assert counter.runs == 4
+    assert "shards: running again, an earlier stage changed" in capsys.readouterr().out
+
+
+def test_a_missing_or_changed_file_is_detected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counter = Counter()
+    stage = make(tmp_path, counter, {})
+    stage.run()
+    (stage.output / "README.md").write_text("a longer card", encoding="utf-8")
+    assert stage.is_complete()
+    for text in ("cut", "contenT"):
+        (stage.output / "a.txt").write_text(text, encoding="utf-8")
+        stage.run()
+    (stage.output / "a.txt").unlink()
+    stage.run()
+    assert counter.runs == 4
+    again = "corpus: running again, its files are damaged or missing (a.txt: "
+    printed = capsys.readouterr().out
+    for what in ("3 bytes, should be 7", "changed, its digest does not fit", "missing"):
+        assert f"{again}{what})" in printed
+
+
+def test_a_damaged_input_is_made_again(tmp_path: Path) -> None:
+    counter = Counter()
+    corpus = make(tmp_path, counter, {}, (), "corpus")
+    shards = make(tmp_path, counter, {}, (corpus,), "shards")
+    reads = Stage("meta", tmp_path / "meta", {}, (shards,), counter.fill, reads=(corpus,))
+    does_not = Stage("meta", tmp_path / "meta", {}, (shards,), counter.fill)
+    assert reads.fingerprint == does_not.fingerprint
+    corpus.run()
+    shards.run()
+    (corpus.output / "a.txt").write_text("contenT", encoding="utf-8")
+    assert select_stages([corpus, shards, reads], None, []) == [corpus, shards, reads]
+    assert select_stages([corpus, shards, does_not], None, []) == [shards, does_not]
+
+
+def test_a_failed_stage_keeps_the_earlier_output(tmp_path: Path) -> None:
+    make(tmp_path, Counter(), {"a": 1}).run()
+
+    def fail(folder: Path) -> None:
+        (folder / "half.txt").write_text("half", encoding="utf-8")
+        raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError):
+        Stage("corpus", tmp_path / "corpus", {"a": 2}, (), fail).run()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus"]
+    assert (tmp_path / "corpus" / "a.txt").exists()
+    assert make(tmp_path, Counter(), {"a": 1}).is_complete()
+
+
+def test_unfinished_work_is_kept_for_the_same_inputs_only(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+
+    def stage(value: int) -> Stage:
+        def fill(folder: Path) -> None:
+            seen.append((work / "checkpoint").exists())
+            (work / "checkpoint").write_text("", encoding="utf-8")
+            raise RuntimeError("crash")
+
+        return Stage("meta", tmp_path / "model", {"a": value}, (), fill, work_dir=work)
+
+    seen: list[bool] = []
+    for value in (1, 1, 2, 2, 1):
+        with pytest.raises(RuntimeError):
+            stage(value).run()
+    assert seen == [False, True, False, True, False]
+
+
+def test_selection_includes_needed_stages_in_order(tmp_path: Path) -> None:
+    counter = Counter()
+    corpus = make(tmp_path, counter, {}, (), "corpus")
+    meta = make(tmp_path, counter, {}, (corpus,), "meta")
+
+    def variant(name: str, upstream: tuple[Stage, ...]) -> Stage:
+        return Stage("pretrain", tmp_path / name, {}, upstream, counter.fill, name)
+
+    xlm, metaxlm = variant("xlm", (corpus,)), variant("metaxlm", (corpus, meta))
+    stages = [corpus, meta, xlm, metaxlm]
+    assert select_stages(stages, None, []) == stages
+    assert select_stages(stages, "pretrain", ["xlm"]) == [corpus, xlm]
+    assert select_stages(stages, "pretrain", ["metaxlm"]) == [corpus, meta, metaxlm]
+    assert select_stages(stages, "corpus", []) == [corpus]
+    assert select_stages(stages, "report", ["xlm"]) == [corpus, meta, xlm]
+
+
+def test_the_marker_has_inputs_and_digests(tmp_path: Path) -> None:
+    stage = make(tmp_path, Counter(), {"a": 1})
+    stage.run()
+    marker = json.loads((stage.output / ".stage.json").read_text(encoding="utf-8"))
+    assert marker["inputs"] == {"a": 1}
+    assert marker["files"]["a.txt"]["bytes"] == 7
+    assert marker["fingerprint"] == stage.fingerprint
