@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from metaxlm import __version__
-from metaxlm.analysis.evaluation import make_tables
 from metaxlm.analysis.results import list_rows
+from metaxlm.analysis.score_tables import make_tables
 from metaxlm.finetune.registry import TASKS
 from metaxlm.run import collection, comparison
 from metaxlm.run.cells import Cell, CellContent, CellKey, list_cells

@@ -181,9 +181,9 @@ def _make_plan(
 
 def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
     """Collect all cells of the output folder, whoever made them; write and print the tables."""
-    from metaxlm.analysis.evaluation import make_tables, write_evaluation
     from metaxlm.analysis.results import FEATURES, list_rows, write_results
     from metaxlm.analysis.results import FILE_NAME as RESULTS
+    from metaxlm.analysis.score_tables import make_tables, write_evaluation
     from metaxlm.analysis.stats import COMPARISONS
     from metaxlm.finetune.registry import TASKS
     from metaxlm.run.cells import collecting, find_basis, list_cells
@@ -227,7 +227,7 @@ def show_evaluation(evaluation: Evaluation, own: Sequence[AnyTask]) -> None:
 
 
 def _print_table(table: Table) -> None:
-    from metaxlm.analysis.evaluation import fit_terminal
+    from metaxlm.analysis.score_tables import fit_terminal
     from metaxlm.cli.summary import print_table
 
     print_table(fit_terminal(table))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from metaxlm.analysis.results import Results, load_results
+from metaxlm.analysis.results import load_results
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.tables import Table, drop_deviations, render_terminal
 from metaxlm.progress import console, say
 

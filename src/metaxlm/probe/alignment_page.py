@@ -17,8 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from metaxlm.analysis.sentences import describe_links, judge_links
-from metaxlm.analysis.style import TEMPLATES, make_environment, write_css_variables
+from metaxlm.analysis.style import (
+    TEMPLATES,
+    classify_links,
+    describe_links,
+    make_environment,
+    write_css_variables,
+)
 from metaxlm.probe.alignment import PairScores
 from metaxlm.probe.directions import find_direction, find_stance
 from metaxlm.probe.pair_views import LayerNeighbors, Neighbor, PairView, group_words
@@ -105,7 +110,7 @@ def _judge_cells(scores: PairScores, view: PairView) -> dict[tuple[int, int], st
     """Return the class of each cell that is linked, by the method or in the gold set."""
     if view.gold is None:
         return dict.fromkeys(scores.links, "linked")
-    judged = judge_links(scores.links, view.gold.sure, view.gold.possible)
+    judged = classify_links(scores.links, view.gold.sure, view.gold.possible)
     kinds = {link: kind for kind, links in judged.items() for link in links}
     unused = view.gold.possible - scores.links - view.gold.sure
     return kinds | dict.fromkeys(unused, "unused")
@@ -114,7 +119,7 @@ def _judge_cells(scores: PairScores, view: PairView) -> dict[tuple[int, int], st
 def _describe(scores: PairScores, view: PairView) -> str:
     if view.gold is None:
         return f"{len(scores.links)} links"
-    return describe_links(judge_links(scores.links, view.gold.sure, view.gold.possible))
+    return describe_links(classify_links(scores.links, view.gold.sure, view.gold.possible))
 
 
 def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:

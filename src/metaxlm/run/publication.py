@@ -58,7 +58,7 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
 
 def publish(run_dir: Path, folder: Path) -> None:
     """Write the folder, whole or not at all; one of the same run is replaced."""
-    run = read_run(run_dir, judge=False)
+    run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
     with atomic_folder(folder) as target:
         for name in (RESULTS, COMPARISONS):
@@ -74,7 +74,7 @@ def publish(run_dir: Path, folder: Path) -> None:
 
 def publish_more(run_dir: Path, folder: Path) -> Addition:
     """Let the folder have the run's cells that it lacks as well; what it has stays."""
-    run = read_run(run_dir, judge=False)
+    run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
     if not folder.is_dir() or not any(folder.iterdir()):
         raise MetaXLMError(f"{folder}: nothing is published there yet; leave out --add")
@@ -113,7 +113,7 @@ def _check_place(name: str, run_dir: Path, folder: Path) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     is_published = (folder / f"{RESULTS}{PACKED}").is_file()
-    if not is_published or read_run(folder, judge=False).name != name:
+    if not is_published or read_run(folder).name != name:
         raise MetaXLMError(
             f"{folder}: is there already, and is no publication of {name}; name another folder"
         )
