@@ -11,17 +11,18 @@ from metaxlm.analysis.figures import (
     draw_coverage,
     draw_curves,
     draw_directions,
-    draw_gains,
+    draw_improvements,
     draw_layers,
     draw_loss,
     draw_overview,
     draw_rule_bars,
     draw_transfer,
-    list_gains,
+    list_improvements,
     thin_log,
 )
-from metaxlm.analysis.results import Results, load_results
+from metaxlm.analysis.results import load_results
 from metaxlm.analysis.score_tables import find_curves, list_transfer
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.style import (
     GRID,
     assign_looks,
@@ -108,8 +109,8 @@ def paper() -> Results:
     return make_results(rows, [test])
 
 
-def test_gains_have_both_intervals(paper: Results) -> None:
-    gains = {(gain.label, gain.variant): gain for gain in list_gains(paper)}
+def test_improvements_have_both_intervals(paper: Results) -> None:
+    gains = {(gain.label, gain.variant): gain for gain in list_improvements(paper)}
     xnli = gains["XNLI", "metaxlm"]
     assert xnli.value == pytest.approx(0.067, abs=0.001)
     assert xnli.interval == pytest.approx((xnli.value - 0.01, xnli.value + 0.02))
@@ -117,9 +118,9 @@ def test_gains_have_both_intervals(paper: Results) -> None:
     assert gains["Word alignment", "metaxlm"].value == pytest.approx(0.1)
     assert gains["Tatoeba", "metaxlm"].half_width is None
     assert ("Amazon DVD", "metaxlm") in gains
-    figure = draw_gains(list(gains.values()), LOOKS)
+    figure = draw_improvements(list(gains.values()), LOOKS)
     assert figure is not None and len(figure.axes[0].get_yticks()) == 12
-    assert draw_gains([], LOOKS) is None
+    assert draw_improvements([], LOOKS) is None
 
 
 def test_curves_directions_and_overview(paper: Results) -> None:

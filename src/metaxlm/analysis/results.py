@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from metaxlm import __version__
 from metaxlm.digests import write_listed
@@ -152,7 +152,7 @@ class Result:
 
 _DEFAULTS = {column.name: column.default for column in fields(Result)}
 _TYPES = {
-    name: (int if name in ("step", "layer", "examples", "seed") else str, type(None))
+    name: {int if name in ("step", "layer", "examples", "seed") else str, type(None)}
     for name in _DEFAULTS
     if name != "value"
 }
@@ -229,13 +229,10 @@ def read_scores(path: Path, identity: Sequence[str] = IDENTITY) -> list[Row]:
     path = find_packed(path)
     if not path.is_file():
         raise MetaXLMError(f"{path}: no results yet; run `metaxlm run RECIPE` up to its evaluation")
+    rows = list(read_rows(path))
+    _check_rows(path, rows)
     kept: dict[tuple[Any, ...], Row] = {}
-    checked: set[tuple[Any, ...]] = set()
-    for number, row in enumerate(read_rows(path), start=1):
-        try:
-            _check_row(row, checked)
-        except MetaXLMError as error:
-            raise MetaXLMError(f"{path}:{number}: {error}") from error
+    for row in rows:
         key = tuple(map(row.get, identity))
         kept.pop(key, None)
         kept[key] = row
@@ -244,22 +241,32 @@ def read_scores(path: Path, identity: Sequence[str] = IDENTITY) -> list[Row]:
     return list(kept.values())
 
 
-def _check_row(row: Row, checked: set[tuple[Any, ...]]) -> None:
-    """Raise an error if a row lacks a value, or has one of another type or an unsafe name."""
-    value = row.get("value")
-    if row.get("task") is None or row.get("metric") is None:
-        raise MetaXLMError("a result needs `task` and `metric`")
+def _check_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Check types and names by column; an error names the first row with a wrong value."""
+
+    def fail(key: str, is_wrong: Callable[[Any], bool], problem: str) -> NoReturn:
+        number, value = next(
+            (number, row.get(key)) for number, row in enumerate(rows, 1) if is_wrong(row.get(key))
+        )
+        raise MetaXLMError(f"{path}:{number}: {problem.replace('VALUE', repr(value))}")
+
     for key, kinds in _TYPES.items():
-        if not isinstance(row.get(key), kinds):
-            raise MetaXLMError(f"`{key}` of a result is {row[key]!r}; restore the file")
-    names = tuple(map(row.get, _FILE_NAMES))
-    if names not in checked:
-        for key in _FILE_NAMES:
-            if row.get(key):
-                check_name(row[key], key)
-        checked.add(names)
-    if type(value) not in (int, float) or not math.isfinite(cast("float", value)):
-        raise MetaXLMError(f"`value` is {value!r}, not a number; repeat that evaluation")
+        column = [row.get(key) for row in rows]
+        types = set(map(type, column))
+        if key in ("task", "metric") and type(None) in types:
+            fail(key, lambda value: value is None, "a result needs `task` and `metric`")
+        if not types <= kinds:
+            problem = f"`{key}` of a result is VALUE; restore the file"
+            fail(key, lambda value, kinds=kinds: type(value) not in kinds, problem)
+        for name in set(column) - {None, ""} if key in _FILE_NAMES else ():
+            try:
+                check_name(name, key)
+            except MetaXLMError as error:
+                fail(key, lambda value, name=name: value == name, str(error))
+    values = [row.get("value") for row in rows]
+    if not set(map(type, values)) <= {int, float} or not all(map(math.isfinite, values)):
+        problem = "`value` is VALUE, not a number; repeat that evaluation"
+        fail("value", lambda v: type(v) not in (int, float) or not math.isfinite(v), problem)
 
 
 def load_results(folder: Path) -> DataFrame:

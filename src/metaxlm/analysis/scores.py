@@ -167,8 +167,12 @@ class Results:
         """Return the layer with the best mean of each variant."""
 
         def find() -> dict[str, int]:
-            rows = select(self.frame, task=task, scenario="features", variants=variants,
-                          layer="best", metric=self.info(task).metric)  # fmt: skip
+            metric = self.info(task).metric
+            rows = self.remember(
+                ("features", task),
+                lambda: select(self.frame, task=task, scenario="features", metric=metric),
+            )
+            rows = select(rows, task=task, variants=variants, layer="best")
             best = dict(zip(rows["variant"], rows["layer"].astype(int), strict=True))
             return {variant: int(best[variant]) for variant in variants if variant in best}
 
