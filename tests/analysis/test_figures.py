@@ -20,8 +20,9 @@ from metaxlm.analysis.figures import (
     list_improvements,
     thin_log,
 )
+from metaxlm.analysis.learning_curves import find_curves
 from metaxlm.analysis.results import load_results
-from metaxlm.analysis.score_tables import find_curves, list_transfer
+from metaxlm.analysis.score_tables import list_transfer
 from metaxlm.analysis.scores import Results
 from metaxlm.analysis.style import (
     GRID,

@@ -43,7 +43,6 @@ from metaxlm.analysis.stats import ALPHA, EQUAL, join_p_values, mean, share_test
 from metaxlm.analysis.tables import Table, text_table
 from metaxlm.languages import language_name
 
-OUTCOMES = (HOLDS, FAILS, UNDECIDED)
 _TEXTS = ("name", "statement", "section", "paper", "test", "check")
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from metaxlm.analysis.results import (
     MARGIN,
@@ -44,9 +44,8 @@ from metaxlm.analysis.stats import (
 )
 
 Outcome = Literal["holds", "fails", "cannot be told"]
-HOLDS: Outcome = "holds"
-FAILS: Outcome = "fails"
-UNDECIDED: Outcome = "cannot be told"
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+HOLDS, FAILS, UNDECIDED = OUTCOMES
 Numbers = list[tuple[str, str]]
 """Labels and numbers of a verdict."""
 Conclusion = tuple[Outcome, Numbers, str]

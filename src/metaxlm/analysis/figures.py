@@ -1,8 +1,8 @@
 """Draw the report's figures, each a matplotlib figure without global state.
 
 Scores by layer are the paper's figures 3 (retrieval) and 4 (word alignment); curves its figure 5,
-directions its figure 6. Improvements, overview and bars show its tables 1 and 2. Coverage shows what
-the variants are initialized with, by the rules of section 3.2.
+directions its figure 6. Improvements, overview and bars show its tables 1 and 2. Coverage shows the
+variants' initialization, by the rules of section 3.2.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from metaxlm.analysis.contrast import Measure, try_contrast
-from metaxlm.analysis.learning_curves import Curve, Curves, find_onset
+from metaxlm.analysis.learning_curves import PANELS, Curve, Curves, find_onset, format_steps
 from metaxlm.analysis.paper import AVERAGED, DOMAINS, MAIN_VARIANTS, REVIEW_LANGUAGES
 from metaxlm.analysis.results import FEATURES, Row, display_name, name_metric
-from metaxlm.analysis.score_tables import PANELS, format_steps, read_directions, read_layers
+from metaxlm.analysis.score_tables import read_directions, read_layers
 from metaxlm.analysis.scores import Results, Section
 from metaxlm.analysis.stats import SeedScores, average, deviation, find_comparison, mean
 from metaxlm.analysis.style import GRID, INK, Look, choose_rule_tone, drawing_style

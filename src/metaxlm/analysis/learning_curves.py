@@ -2,8 +2,8 @@
 
 A learning curve has three quantities by step and seed: the score in the source language, the mean
 score in the other languages, and the transfer gap, which is the first less the second. The paper
-sees XLM's English leave its plateau after 14K steps and the other languages after 20K: a lag. A rise
-in a noisy curve is found in four steps:
+sees XLM's English leave its plateau after 14K steps and the other languages after 20K: a lag. The
+rise of a noisy curve is found in four steps:
 
 1. The curve is the mean over seeds, without single outliers (median of three neighbors).
 2. Its noise is the larger of the deviation between seeds on the plateau and the distance of points
@@ -51,6 +51,7 @@ from metaxlm.analysis.stats import (
     subtract,
     trend_test,
 )
+from metaxlm.analysis.tables import Column, Group, Line, Table, mark_best, seed_cell
 from metaxlm.languages import language_name
 
 Quantity = Literal["source", "others", "gap"]
@@ -58,6 +59,14 @@ Curve = dict[int, SeedScores]
 """Values by step (ascending) and seed."""
 Curves = Mapping[Quantity, Curve]
 
+CURVE_TASK = "mlqa"
+"""The task of the paper's figure 5."""
+PANELS: tuple[tuple[Quantity, str], ...] = (
+    ("others", "(a) other languages"),
+    ("source", "(b) English"),
+    ("gap", "(c) transfer gap"),
+)
+_CURVE_LANGUAGES = {"source": "en", "others": "all but en", "gap": "en less all but en"}
 FEWEST_CHECKPOINTS = 5
 """With fewer points no trend can reach 0.05."""
 FINE = 0.2
@@ -230,6 +239,76 @@ def _measure_roughness(steps: Sequence[int], values: Sequence[float]) -> float:
         line = (1 - weight) * values[k - 1] + weight * values[k + 1]
         distances.append(abs(values[k] - line) / math.sqrt(1 + weight**2 + (1 - weight) ** 2))
     return _MAD_TO_DEVIATION * statistics.median(distances) if distances else 0.0
+
+
+# Table -------------------------------------------------------------------------------------------
+
+
+def format_steps(step: float) -> str:
+    """Write a number of steps as short as the paper does."""
+    return f"{step / 1000:g}K" if step >= 1000 else f"{step:g}"
+
+
+def find_curves(results: Results) -> dict[str, Curves]:
+    """Return the curves of every variant that was measured at two steps or more."""
+    every = {variant: trace_curves(results, CURVE_TASK, variant) for variant in results.variants}
+    return {variant: curves for variant, curves in every.items() if len(curves["gap"]) > 1}
+
+
+def describe_curves(curves: Mapping[str, Curves]) -> str:
+    """Write where the curves of every variant start to rise, and how well a lag is known."""
+    sentences = []
+    for variant, of in curves.items():
+        source, others = (
+            "no rise" if onset is None else f"rise {describe_onset(onset)}"
+            for onset in (
+                find_onset(of["source"]),
+                find_onset(of["others"]),
+            )
+        )
+        lag = find_lag(of)
+        last = f" {_describe_lag(lag)}" if lag is not None else ""
+        sentences.append(
+            f"{display_name(variant)}, English: {source}; other languages: {others}.{last}"
+        )
+    return " ".join(sentences)
+
+
+def _describe_lag(lag: Lag) -> str:
+    if abs(lag.steps) < lag.resolution:
+        return f"They rise together, within {lag.resolution:,} steps."
+    low, high = sorted(map(abs, lag.bounds))
+    order = "after" if lag.steps > 0 else "before"
+    doubt = "" if lag.is_resolved else ", on which the seeds do not agree"
+    doubt = ", in one seed" if lag.num_seeds < FEWEST_SEEDS else doubt
+    return f"The others start {low:,} to {high:,} steps {order} English{doubt}."
+
+
+def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
+    """Build figure 5 as a table: steps across, and variants down in three groups."""
+    steps = sorted({step for of in curves.values() for step in of["gap"]})
+    if not steps:
+        return None
+    groups = []
+    for quantity, label in PANELS:
+        lines = []
+        for variant, of in curves.items():
+            trace = {"variant": variant, "task": CURVE_TASK, "metric": "f1", "source": SOURCE,
+                     "scenario": "transfer", "language": _CURVE_LANGUAGES[quantity]}  # fmt: skip
+            cells = []
+            for step in steps:
+                series = of[quantity].get(step, {})
+                seeds = " ".join(map(str, sorted(series)))
+                cells.append(seed_cell(series, trace={**trace, "step": step, "seed": seeds}))
+            lines.append(Line(display_name(variant), cells, variant))
+        groups.append(Group(lines, label, None if quantity == "gap" else "higher"))
+    notes = [
+        "F1, mean over languages, then over the seeds of finetuning; the gap is English less the "
+        f"mean of the others. {describe_curves(curves)}",
+    ]
+    columns = [Column(format_steps(step)) for step in steps]
+    title = "MLQA along pretraining, by step"
+    return mark_best(Table("curves-mlqa", title, columns, groups, notes))
 
 
 # Checks of claims ---------------------------------------------------------------------------------

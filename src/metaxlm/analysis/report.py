@@ -23,8 +23,9 @@ from markupsafe import Markup
 
 from metaxlm import __version__
 from metaxlm.analysis import paper, run_folder, score_tables
-from metaxlm.analysis.claims import OUTCOMES, Outcome, list_verdicts, make_claims_table
-from metaxlm.analysis.contrast import FEWEST_SEEDS, name_basis
+from metaxlm.analysis.claims import list_verdicts, make_claims_table
+from metaxlm.analysis.contrast import FEWEST_SEEDS, OUTCOMES, Outcome, name_basis
+from metaxlm.analysis.learning_curves import describe_curves, find_curves, make_curve_table
 from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS
 from metaxlm.analysis.results import FEATURES, SOURCE, TASKS, display_name
 from metaxlm.analysis.run_folder import Run, collect_examples, read_run
@@ -119,9 +120,10 @@ def fill_report(run: Run, folder: Path) -> None:
     }
     page = _render_page(run, looks, values, drawn)
     (folder / "index.html").write_text(page, encoding="utf-8", newline="\n")
+    texts = {t.name: render_markdown(t).rstrip("\n") for some in tables.values() for t in some}
     text = _render("report.md.jinja", {
         **values,
-        "table_text": {t.name: render_markdown(t).rstrip("\n") for ts in tables.values() for t in ts},
+        "table_text": texts,
         "claims": render_markdown(make_claims_table(run.verdicts)) if run.verdicts else "",
     })  # fmt: skip
     (folder / "report.md").write_text(text, encoding="utf-8", newline="\n")
@@ -159,7 +161,7 @@ def make_tables(run: Run) -> dict[str, list[Table]]:
         "summary": [score_tables.make_summary_table(results, shown)],
         "figures": [
             *(score_tables.make_layer_table(results, t, shown) for t in FEATURES),
-            score_tables.make_curve_table(score_tables.find_curves(results)),
+            make_curve_table(find_curves(results)),
             score_tables.make_direction_table(results),
         ],
         "languages": [
@@ -191,14 +193,14 @@ def make_figures(run: Run, looks: Mapping[str, Look]) -> list[Figure]:
     main = {v: look for v, look in measured.items() if v in MAIN_VARIANTS}
     layered = main if len(measured) > _MOST_LINES and len(main) > 1 else measured
     aside = "" if layered is measured else "The paper's models are drawn; the tables have all."
-    curves = score_tables.find_curves(results)
+    curves = find_curves(results)
     transfer = list_transfer(results, list(measured))
     collapsed = results.list_collapsed(MAIN_VARIANTS, TASKS)
     more = {
         "gains": " ".join(each.describe() for each in collapsed),
         "retrieval": aside,
         "alignment": aside,
-        "curves": score_tables.describe_curves(curves),
+        "curves": describe_curves(curves),
     }
     drawings = {
         "retrieval": figures.draw_layers(results, layered, "tatoeba", LAYER_AXES["tatoeba"]),

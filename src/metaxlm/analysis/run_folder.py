@@ -147,17 +147,21 @@ class Run:
             variant for variant in measured
             if variant not in self.coverage and "words" in self.list_copied_parts(variant)
         ]  # fmt: skip
+        matched = join_names(unmatched, ", ")
         has_meta = self.meta_log or self.settings("meta").get("model") is not None
-        for is_missing, what in (
-            ("tatoeba" not in tasks, "are no sentence-retrieval results"),
-            ("alignment" not in tasks, "are no word-alignment results"),
-            (set(tasks) <= set(FEATURES), "are no cross-lingual transfer results"),
-            (not has_meta, "is no meta-pretraining log"),
-            (unlogged, f"is no training log for {join_names(unlogged, ', ')}"),
-            (unmatched, f"is no vocabulary-matching record for {join_names(unmatched, ', ')}"),
+        for is_missing, sentence in (
+            ("tatoeba" not in tasks, "There are no sentence-retrieval results."),
+            ("alignment" not in tasks, "There are no word-alignment results."),
+            (set(tasks) <= set(FEATURES), "There are no cross-lingual transfer results."),
+            (not has_meta, "There is no meta-pretraining log."),
+            (unlogged, f"There is no training log for {join_names(unlogged, ', ')}."),
+            (
+                unmatched,
+                f"There is no vocabulary-matching record for {matched}.",
+            ),
+            (not self.recipe_text, "The recipe is not in the run folder."),
         ):
-            missing += [f"There {what}."] if is_missing else []
-        missing += [] if self.recipe_text else ["The recipe is not in the run folder."]
+            missing += [sentence] if is_missing else []
         return [*missing, *(self._list_missing_of_grid() if self.has_grid else ())]
 
     def _list_missing_of_grid(self) -> list[str]:

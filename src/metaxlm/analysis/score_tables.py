@@ -1,4 +1,4 @@
-"""Tables of scores: the summary, by language, layer, direction and step, and those of `evaluate`.
+"""Tables of scores: the summary, by language, layer and direction, and those of `evaluate`.
 
 Each function takes results and returns a table, or None where its data are missing.
 """
@@ -11,33 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from metaxlm.analysis.contrast import FEWEST_SEEDS
-from metaxlm.analysis.learning_curves import (
-    Curves,
-    Lag,
-    Quantity,
-    describe_onset,
-    find_lag,
-    find_onset,
-    trace_curves,
-)
-from metaxlm.analysis.paper import (
-    AVERAGED,
-    BASELINE_LABELS,
-    DOMAINS,
-    MAIN_VARIANTS,
-    MODELS,
-    REVIEW_LANGUAGES,
-    average_cell,
-    average_tasks,
-    baseline_cell,
-    describe_sections,
-    find_paper_cell,
-    make_test_table,
-    section_column,
-    trace_mean,
-    with_paper,
-)
+from metaxlm.analysis import paper
 from metaxlm.analysis.results import (
     FEATURES,
     SOURCE,
@@ -79,15 +53,7 @@ from metaxlm.analysis.tables import (
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
 
-CURVE_TASK = "mlqa"
-"""The task of the paper's figure 5."""
-PANELS: tuple[tuple[Quantity, str], ...] = (
-    ("others", "(a) other languages"),
-    ("source", "(b) English"),
-    ("gap", "(c) transfer gap"),
-)
 LAYER_AXES = {"tatoeba": "accuracy (%)", "alignment": "alignment error rate (%)"}
-_CURVE_LANGUAGES = {"source": "en", "others": "all but en", "gap": "en less all but en"}
 _DIRECTIONS = {
     "accuracy_to_source": "Other language → English",
     "accuracy_from_source": "English → other language",
@@ -126,17 +92,21 @@ def summarize(
     variants = results.variants if variants is None else variants
     transfer = list_transfer(results, variants)
     features = [results.section(task, "features", variants) for task in FEATURES]
-    main = results.sections(AVERAGED, MAIN_VARIANTS)
+    main = results.sections(paper.AVERAGED, paper.MAIN_VARIANTS)
     summaries = {}
     for variant in variants:
-        seven = main if variant in MAIN_VARIANTS else results.sections(AVERAGED, [variant])
+        seven = (
+            main if variant in paper.MAIN_VARIANTS else results.sections(paper.AVERAGED, [variant])
+        )
         retrieval, alignment = (section.series(variant) if section else {} for section in features)
         source = average([section.average(variant, [section.own_pair]) for section in transfer])
         others = average([section.average(variant, section.other_pairs) for section in transfer])
         summaries[variant] = {
             "retrieval": retrieval,
             "alignment": alignment,
-            "average": average([seven[t].average(variant) if t in seven else {} for t in AVERAGED]),
+            "average": average(
+                [seven[t].average(variant) if t in seven else {} for t in paper.AVERAGED]
+            ),
             "source": source,
             "others": others,
             "gap": subtract(source, others),
@@ -232,20 +202,24 @@ def describe_data(section: Section) -> str:
 def make_language_table(section: Section) -> Table:
     """Build a task by language: languages down, variants across, mean and transfer gap beneath."""
     shown, pairs, files = section.variants, section.pairs, section.files(section.pairs)
-    papers = [] if set(shown) & VARIANTS.keys() else [
-        name for name in MODELS if any(find_paper_cell(section, name, [pair]) for pair in pairs)
-    ]  # fmt: skip
+    papers = [
+        name
+        for name in (() if set(shown) & VARIANTS.keys() else paper.MODELS)
+        if any(paper.find_paper_cell(section, name, [pair]) for pair in pairs)
+    ]
     baselines = {
-        name: label for name, label in BASELINE_LABELS.items()
+        name: label for name, label in paper.BASELINE_LABELS.items()
         if any(section.baseline(name, [pair]) is not None for pair in pairs)
     }  # fmt: skip
     is_alike = len(set(files)) == 1
-    heading = section_column(section)
+    heading = paper.section_column(section)
 
     def make_line(label: str, of: Sequence[LanguagePair], code: str = "", file: int = -1) -> Line:
-        cells = mark_row([with_paper(section, variant, of) for variant in shown], heading.better)
-        cells += [find_paper_cell(section, name, of) or Cell() for name in papers]
-        cells += [baseline_cell(section, name, of) for name in baselines]
+        cells = mark_row(
+            [paper.with_paper(section, variant, of) for variant in shown], heading.better
+        )
+        cells += [paper.find_paper_cell(section, name, of) or Cell() for name in papers]
+        cells += [paper.baseline_cell(section, name, of) for name in baselines]
         if not is_alike:
             split, size = files[file]
             cells += [text_cell(split), Cell(size, style="count")] if file >= 0 else _blanks(2)
@@ -280,7 +254,7 @@ def make_language_table(section: Section) -> Table:
         *map(Column, baselines.values()),
         *(() if is_alike else (Column("Split"), Column("Examples"))),
     ]  # fmt: skip
-    notes = [f"{section.counted_seeds}.", *describe_sections([section])]
+    notes = [f"{section.counted_seeds}.", *paper.describe_sections([section])]
     if is_alike and files[0][1]:
         notes.append(f"Every set has {files[0][1]:,} examples.")
     notes.append("The mean is over the languages that all of them have.")
@@ -363,13 +337,17 @@ def make_layer_table(
 
 
 def read_directions(
-    results: Results, variants: Sequence[str] = MAIN_VARIANTS
+    results: Results, variants: Sequence[str] = paper.MAIN_VARIANTS
 ) -> dict[str, dict[LanguagePair, SeedScores]]:
     """Return accuracy by direction of transfer, averaged over the reviews' domains."""
     every: dict[str, dict[LanguagePair, SeedScores]] = {}
-    for variant, (a, b) in product(variants, product(REVIEW_LANGUAGES, REVIEW_LANGUAGES)):
+    for variant, (a, b) in product(
+        variants, product(paper.REVIEW_LANGUAGES, paper.REVIEW_LANGUAGES)
+    ):
         scenario = "supervised" if a == b else "transfer"
-        domains = [results.scores(task, variant, scenario).get((a, b), {}) for task in DOMAINS]
+        domains = [
+            results.scores(task, variant, scenario).get((a, b), {}) for task in paper.DOMAINS
+        ]
         every.setdefault(variant, {})[a, b] = average(domains)
     return {variant: scores for variant, scores in every.items() if any(scores.values())}
 
@@ -381,12 +359,12 @@ def make_direction_table(results: Results) -> Table | None:
         return None
     has_gain = {"xlm", "metaxlm"} <= directions.keys()
     groups: dict[str, list[Line]] = {}
-    for source, target in product(REVIEW_LANGUAGES, REVIEW_LANGUAGES):
+    for source, target in product(paper.REVIEW_LANGUAGES, paper.REVIEW_LANGUAGES):
         cells = []
         for variant, scores in directions.items():
-            origins = (results.origins(variant, task, [source]) for task in DOMAINS)
+            origins = (results.origins(variant, task, [source]) for task in paper.DOMAINS)
             trace = {
-                **trace_mean(results, variant, " ".join(DOMAINS), "accuracy"),
+                **paper.trace_mean(results, variant, " ".join(paper.DOMAINS), "accuracy"),
                 "scenario": "supervised" if source == target else "transfer",
                 "source": source, "language": target,
                 "origin": " ".join(sorted(set().union(*origins))),
@@ -407,70 +385,6 @@ def make_direction_table(results: Results) -> Table | None:
     title = "Transfer directions between the reviews' languages"
     made = [Group(lines, label) for label, lines in groups.items()]
     return Table("directions", title, columns, made, notes)
-
-
-def format_steps(step: float) -> str:
-    """Write a number of steps as short as the paper does."""
-    return f"{step / 1000:g}K" if step >= 1000 else f"{step:g}"
-
-
-def find_curves(results: Results) -> dict[str, Curves]:
-    """Return the curves of every variant that was measured at two steps or more."""
-    every = {variant: trace_curves(results, CURVE_TASK, variant) for variant in results.variants}
-    return {variant: curves for variant, curves in every.items() if len(curves["gap"]) > 1}
-
-
-def describe_curves(curves: Mapping[str, Curves]) -> str:
-    """Write where the curves of every variant start to rise, and how well a lag is known."""
-    sentences = []
-    for variant, of in curves.items():
-        source, others = (
-            "no rise" if onset is None else f"rise {describe_onset(onset)}"
-            for onset in (find_onset(of["source"]), find_onset(of["others"]))
-        )
-        lag = find_lag(of)
-        last = f" {_describe_lag(lag)}" if lag is not None else ""
-        sentences.append(
-            f"{display_name(variant)}, English: {source}; other languages: {others}.{last}"
-        )
-    return " ".join(sentences)
-
-
-def _describe_lag(lag: Lag) -> str:
-    if abs(lag.steps) < lag.resolution:
-        return f"They rise together, within {lag.resolution:,} steps."
-    low, high = sorted(map(abs, lag.bounds))
-    order = "after" if lag.steps > 0 else "before"
-    doubt = "" if lag.is_resolved else ", on which the seeds do not agree"
-    doubt = ", in one seed" if lag.num_seeds < FEWEST_SEEDS else doubt
-    return f"The others start {low:,} to {high:,} steps {order} English{doubt}."
-
-
-def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
-    """Build figure 5 as a table: steps across, and variants down in three groups."""
-    steps = sorted({step for of in curves.values() for step in of["gap"]})
-    if not steps:
-        return None
-    groups = []
-    for quantity, label in PANELS:
-        lines = []
-        for variant, of in curves.items():
-            trace = {"variant": variant, "task": CURVE_TASK, "metric": "f1", "source": SOURCE,
-                     "scenario": "transfer", "language": _CURVE_LANGUAGES[quantity]}  # fmt: skip
-            cells = []
-            for step in steps:
-                series = of[quantity].get(step, {})
-                seeds = " ".join(map(str, sorted(series)))
-                cells.append(seed_cell(series, trace={**trace, "step": step, "seed": seeds}))
-            lines.append(Line(display_name(variant), cells, variant))
-        groups.append(Group(lines, label, None if quantity == "gap" else "higher"))
-    notes = [
-        "F1, mean over languages, then over the seeds of finetuning; the gap is English less the "
-        f"mean of the others. {describe_curves(curves)}",
-    ]
-    columns = [Column(format_steps(step)) for step in steps]
-    title = "MLQA along pretraining, by step"
-    return mark_best(Table("curves-mlqa", title, columns, groups, notes))
 
 
 # Of `metaxlm evaluate` ---------------------------------------------------------------------------
@@ -500,7 +414,7 @@ def make_tables(
         *(make_layer_table(results, t, models, by_language=True) for t in FEATURES if t in infos),
         *map(make_language_table, sections),
         make_seed_table(sections, models),
-        make_test_table(tests, {name: info.title for name, info in infos.items()}),
+        paper.make_test_table(tests, {name: info.title for name, info in infos.items()}),
         make_task_table(results, sections, models, about),
     ]
     return [table for table in tables if table is not None]
@@ -528,22 +442,22 @@ def make_task_table(
 ) -> Table:
     """Build models x tasks, with the paper's rows beneath."""
     by_name = {section.name: section for section in sections}
-    has_average = all(t in by_name and by_name[t].is_papers for t in AVERAGED)
+    has_average = all(t in by_name and by_name[t].is_papers for t in paper.AVERAGED)
     lines = []
     for model in models:
         cells = [section_cell(section, model) for section in sections]
         if has_average:
-            cells.append(replace(average_cell(results, by_name, model), paper=None))
+            cells.append(replace(paper.average_cell(results, by_name, model), paper=None))
         lines.append(Line(model, cells, model))
     published = []
-    for name in MODELS:
-        values = {s.name: find_paper_cell(s, name, s.shared) or Cell() for s in sections}
+    for name in paper.MODELS:
+        values = {s.name: paper.find_paper_cell(s, name, s.shared) or Cell() for s in sections}
         if any(cell.value is not None for cell in values.values()):
             cells = list(values.values())
             if has_average:
                 seven = [[c.value for c in (cell, cell.beside) if c is not None and c.value]
-                         for task in AVERAGED for cell in [values[task]]]  # fmt: skip
-                cells.append(Cell(average_tasks(seven)))
+                         for task in paper.AVERAGED for cell in [values[task]]]  # fmt: skip
+                cells.append(Cell(paper.average_tasks(seven)))
             published.append(Line(f"{name} (paper)", cells, reference=True))
     groups = [Group(lines)]
     about = ["Mean over languages, then mean ± deviation over seeds."]
@@ -554,7 +468,7 @@ def make_task_table(
         where = f" ({section.scenario})" if section.task.trained_in_each else ""
         splits = section.splits(section.shared)
         about.append(f"{section.task.title}{where}: {splits}, {describe_data(section)}.")
-    columns = [*map(section_column, sections)]
+    columns = [*map(paper.section_column, sections)]
     columns += [Column("Avg", "", "higher")] if has_average else []
     return mark_best(Table("tasks", "Scores by task", columns, groups, [*about, *notes]))
 

@@ -3,8 +3,8 @@
 The paired tests take tallies by example (`Task.tally`, summed over seeds) of several models. They
 return for each pair of models the difference of a score, a 95 % bootstrap interval and the p-value
 of an approximate-randomization test, by language and for the mean over languages, which the paper's
-tables show. Paired tests cover test-set variance with the trained models fixed; intervals over seeds
-cover the variance of finetuning.
+tables show. Paired tests cover the variance of test sets with the trained models fixed; intervals
+over seeds cover the variance of finetuning.
 """
 
 from __future__ import annotations
@@ -298,8 +298,10 @@ def compare_pairs(
 ) -> list[PairComparison]:
     """Compare models, by default every two.
 
-    Languages with equally many examples share their draws: in XNLI, PAWS-X and XQuAD example k is
-    the same one in every language, so that only whole rows of translations are exchangeable.
+    The randomization test exchanges both models' answers of each example with probability 1/2; the
+    bootstrap draws examples with replacement, the same ones for all models. Languages with equally
+    many examples share their draws: in XNLI, PAWS-X and XQuAD example k is the same one in every
+    language, so that only whole rows of translations are exchangeable.
     """
     pairs = list(combinations(tallies, 2)) if pairs is None else pairs
     if not pairs:
@@ -318,8 +320,19 @@ def compare_pairs(
     drawn = np.empty((len(pairs), len(sizes), resamples))
     for size in sorted(set(sizes)):
         places = [k for k, length in enumerate(sizes) if length == size]
-        _swap(tallies, sums, pairs, places, score, swapped, generator(seed, "swap", size))
-        _resample(tallies, pairs, places, score, drawn, generator(seed, "bootstrap", size))
+        swap, draw = generator(seed, "swap", size), generator(seed, "bootstrap", size)
+        step = max(1, _CHUNK // max(1, size))
+        for start in range(0, resamples, step):
+            rows = slice(start, min(start + step, resamples))
+            flips_RN = _draw_flips(swap, rows.stop - start, size)
+            weights_RN = _draw_weights(draw, rows.stop - start, size)
+            for place in places:
+                scores = {name: score(weights_RN @ tally[place]) for name, tally in tallies.items()}
+                for k, (one, two) in enumerate(pairs):
+                    drawn[k, place, rows] = scores[one] - scores[two]
+                    moved = flips_RN @ (tallies[two][place] - tallies[one][place])
+                    first, second = sums[one][place] + moved, sums[two][place] - moved
+                    swapped[k, place, rows] = score(first) - score(second)
     return [
         PairComparison(
             *pair,
@@ -330,56 +343,18 @@ def compare_pairs(
     ]
 
 
-def _swap(
-    tallies: Tallies,
-    sums: Tallies,
-    pairs: Sequence[tuple[str, str]],
-    places: Sequence[int],
-    score: Score,
-    out: Floats,
-    random: np.random.Generator,
-) -> None:
-    """Exchange both models' answers of each example with probability 1/2."""
-    size = len(tallies[pairs[0][0]][places[0]])
-    for rows in _chunks(out.shape[-1], size):
-        num_rows = rows.stop - rows.start
-        bits = np.unpackbits(
-            random.integers(0, 256, (num_rows, -(-size // 8)), dtype=np.uint8), axis=1, count=size
-        )
-        flips_RN = bits.astype(np.float64)
-        for k, (one, two) in enumerate(pairs):
-            for place in places:
-                moved = flips_RN @ (tallies[two][place] - tallies[one][place])
-                first, second = sums[one][place] + moved, sums[two][place] - moved
-                out[k, place, rows] = score(first) - score(second)
+def _draw_flips(random: np.random.Generator, num_rows: int, size: int) -> Floats:
+    """Return 0 or 1 for each resample and example."""
+    packed = random.integers(0, 256, (num_rows, -(-size // 8)), dtype=np.uint8)
+    return np.unpackbits(packed, axis=1, count=size).astype(np.float64)
 
 
-def _resample(
-    tallies: Tallies,
-    pairs: Sequence[tuple[str, str]],
-    places: Sequence[int],
-    score: Score,
-    out: Floats,
-    random: np.random.Generator,
-) -> None:
-    """Draw examples with replacement, the same ones for all models."""
-    size = len(tallies[pairs[0][0]][places[0]])
-    for rows in _chunks(out.shape[-1], size):
-        num_rows = rows.stop - rows.start
-        chosen = random.integers(0, size, (num_rows, size), dtype=np.int32)
-        chosen += (np.arange(num_rows, dtype=np.int32) * size)[:, None]
-        counts = np.bincount(chosen.ravel(), minlength=num_rows * size)
-        weights_RN = counts.reshape(num_rows, size).astype(np.float64)
-        for place in places:
-            scores = {name: score(weights_RN @ tally[place]) for name, tally in tallies.items()}
-            for k, (one, two) in enumerate(pairs):
-                out[k, place, rows] = scores[one] - scores[two]
-
-
-def _chunks(resamples: int, size: int) -> list[slice]:
-    """Return slices of resamples whose weights fit in memory together."""
-    step = max(1, _CHUNK // max(1, size))
-    return [slice(k, min(k + step, resamples)) for k in range(0, resamples, step)]
+def _draw_weights(random: np.random.Generator, num_rows: int, size: int) -> Floats:
+    """Return how often each resample has each example."""
+    chosen = random.integers(0, size, (num_rows, size), dtype=np.int32)
+    chosen += (np.arange(num_rows, dtype=np.int32) * size)[:, None]
+    counts = np.bincount(chosen.ravel(), minlength=num_rows * size)
+    return counts.reshape(num_rows, size).astype(np.float64)
 
 
 def _test(observed: float, swapped_R: Floats, drawn_R: Floats) -> Difference:
