@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from metaxlm import __version__
 from metaxlm.digests import write_listed
@@ -244,29 +244,26 @@ def read_scores(path: Path, identity: Sequence[str] = IDENTITY) -> list[Row]:
 def _check_rows(path: Path, rows: Sequence[Row]) -> None:
     """Check types and names by column; an error names the first row with a wrong value."""
 
-    def fail(key: str, is_wrong: Callable[[Any], bool], problem: str) -> NoReturn:
-        number, value = next(
-            (number, row.get(key)) for number, row in enumerate(rows, 1) if is_wrong(row.get(key))
-        )
-        raise MetaXLMError(f"{path}:{number}: {problem.replace('VALUE', repr(value))}")
+    def fail(place: int, problem: str) -> NoReturn:
+        raise MetaXLMError(f"{path}:{place + 1}: {problem}")
 
     for key, kinds in _TYPES.items():
         column = [row.get(key) for row in rows]
         types = set(map(type, column))
         if key in ("task", "metric") and type(None) in types:
-            fail(key, lambda value: value is None, "a result needs `task` and `metric`")
+            fail(column.index(None), "a result needs `task` and `metric`")
         if not types <= kinds:
-            problem = f"`{key}` of a result is VALUE; restore the file"
-            fail(key, lambda value, kinds=kinds: type(value) not in kinds, problem)
+            place = [type(value) in kinds for value in column].index(False)
+            fail(place, f"`{key}` of a result is {column[place]!r}; restore the file")
         for name in set(column) - {None, ""} if key in _FILE_NAMES else ():
             try:
-                check_name(name, key)
+                check_name(str(name), key)
             except MetaXLMError as error:
-                fail(key, lambda value, name=name: value == name, str(error))
-    values = [row.get("value") for row in rows]
-    if not set(map(type, values)) <= {int, float} or not all(map(math.isfinite, values)):
-        problem = "`value` is VALUE, not a number; repeat that evaluation"
-        fail("value", lambda v: type(v) not in (int, float) or not math.isfinite(v), problem)
+                fail(column.index(name), str(error))
+    for place, row in enumerate(rows):
+        value = row.get("value")
+        if type(value) not in (int, float) or not math.isfinite(cast("float", value)):
+            fail(place, f"`value` is {value!r}, not a number; repeat that evaluation")
 
 
 def load_results(folder: Path) -> DataFrame:

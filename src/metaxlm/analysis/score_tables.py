@@ -310,7 +310,7 @@ def make_layer_table(
         return None
     info = results.info(task)
     side: Better = "lower" if info.lower else "higher"
-    layers = sorted({layer for by_layer in every.values() for layer in by_layer})
+    depths = sorted({layer for by_layer in every.values() for layer in by_layer})
     pairs = dict.fromkeys(p for of in every.values() for scores in of.values() for p in scores)
     shared = _share_layers(every.values())
 
@@ -323,14 +323,14 @@ def make_layer_table(
                 "language": " ".join(b for _, b in of),
                 "origin": " ".join(sorted(results.origins(variant, task, [SOURCE]))),
             }  # fmt: skip
-            cells = [seed_cell(means.get(k, {}), trace={**trace, "layer": k}) for k in layers]
+            cells = [seed_cell(means.get(k, {}), trace={**trace, "layer": k}) for k in depths]
             lines.append(Line(display_name(variant), cells, variant))
         return Group(lines, label)
 
     groups = [make_group("Mean" if by_language else "", shared)] if shared else []
     if by_language:
         groups += [make_group(f"{language_name(b)} ({b})", [(a, b)]) for a, b in pairs]
-    columns = [Column("Emb." if k == 0 else str(k), better=side) for k in layers]
+    columns = [Column("Emb." if k == 0 else str(k), better=side) for k in depths]
     title = f"{info.title} by layer ({name_metric(info.metric)}, {side} is better)"
     notes = [f"Mean over the {len(shared)} languages that all have. Layer 0 is the embeddings."]
     return mark_best(Table(f"layers-{task}", title, columns, groups, notes))
