@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.analysis.paper import MAIN_VARIANTS
-from metaxlm.analysis.results import Results, Section, load_results, read_rows
-from metaxlm.analysis.score_tables import make_review_table, summarize
+from metaxlm.analysis.paper import MAIN_VARIANTS, TABLES, make_paper_table
+from metaxlm.analysis.results import load_results, read_rows
+from metaxlm.analysis.score_tables import summarize
+from metaxlm.analysis.scores import Results, Section
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.analysis.tables import format_cell, section_cell, seed_cell
 from metaxlm.files import read_json
@@ -72,12 +73,11 @@ def find_number(name: str, variant: str, what: str, *, only_first: bool = False)
         held_out = [row["held_out"] for row in log if "held_out" in row]
         return f"{statistics.fmean(held_out[-1].values()):.2f}"
     if what == "amazon":
-        lines = make_review_table(found).groups[0].lines
+        lines = make_paper_table(found, TABLES[1]).groups[0].lines
         shown = {line.variant: format_cell(line.cells[-1]) for line in lines}
         return shown.get(variant, "–")
     if what == "average":
-        [summary] = [one for one in summarize(found) if one.variant == variant]
-        return format_cell(seed_cell(summary.average))
+        return format_cell(seed_cell(summarize(found)[variant]["average"]))
     variants = MAIN_VARIANTS if variant in MAIN_VARIANTS else ("xlm", "metaxlm", variant)
     section = find_sections(name, variants, not only_first)["tatoeba" if what == "read" else what]
     pairs = section.shared

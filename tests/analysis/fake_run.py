@@ -11,6 +11,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from tests.analysis import rows
+
 VARIANTS = ("xlm", "metaxlm", "metaxlm+dict")
 LANGUAGES = ("de", "ru", "zh", "ar")
 LAYERS = 5
@@ -84,18 +86,18 @@ def make_run(
     folder: Path, *, seeds: int = 1, transfer: bool = True, alignment: bool = True
 ) -> Path:
     """Write a complete run folder, or one without transfer or alignment results."""
-    rows: list[dict[str, Any]] = []
+    made: list[dict[str, Any]] = []
     for seed in range(1, seeds + 1):
         for variant in VARIANTS:
-            rows += _feature_rows(variant, seed, alignment)
+            made += _feature_rows(variant, seed, alignment)
             if transfer:
-                rows += _transfer_rows(variant, seed)
+                made += _transfer_rows(variant, seed)
     if transfer:
-        rows += [
+        made += [
             make_row(None, "xnli", "majority", language, 1 / 3, scenario="transfer")
             for language in ("en", *LANGUAGES)
         ]
-    write_lines(folder / "results.jsonl", rows)
+    write_lines(folder / "results.jsonl", made)
     (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     write_lines(folder / "meta" / "log.jsonl", _log(8.0, 1.9))
     for number, variant in enumerate(VARIANTS):
@@ -111,16 +113,12 @@ def make_run(
 
 
 def make_row(
-    variant: str | None, task: str, metric: str, language: str, value: float, *,
-    layer: int | None = None, scenario: str = "features", seed: int = 1, **more: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Return a result row of the contract's form."""
-    row = {
-        "run": "fake", "variant": variant, "step": 1000, "layer": layer, "task": task,
-        "scenario": scenario, "source": "en", "language": language, "metric": metric,
-        "value": value, "examples": EXAMPLES, "seed": seed, "split": "test", "version": "0.0.0",
-    }  # fmt: skip
-    return row | more
+    variant: str | None, task: str, metric: str, language: str, value: float, **more: Any
+) -> dict[str, Any]:
+    """Return a row of a feature, unless another scenario is given."""
+    about = {"run": "fake", "scenario": "features", "examples": EXAMPLES, "seed": 1, "step": 1000}
+    about |= {"metric": metric, "language": language, "origin": "", "version": "0.0.0"}
+    return rows.make_row(task, variant, value, **about | more)
 
 
 def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -134,23 +132,23 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _feature_rows(variant: str, seed: int, alignment: bool) -> list[dict[str, Any]]:
-    rows = []
+    made = []
     for language in LANGUAGES:
         for layer in range(LAYERS):
             value = retrieval_value(variant, layer, language, seed)
             metrics = {"accuracy": 0.0, "accuracy_to_source": 0.02, "accuracy_from_source": -0.02}
-            rows += [
+            made += [
                 make_row(variant, "tatoeba", m, language, value + d, layer=layer, seed=seed)
                 for m, d in metrics.items()
             ]
             if alignment:
                 error = aer_value(variant, layer, language, seed)
                 values = {"aer": error, "precision": 1 - error, "recall": 0.9 - error / 2}
-                rows += [
+                made += [
                     make_row(variant, "alignment", m, language, v, layer=layer, seed=seed)
                     for m, v in values.items()
                 ]
-    return rows
+    return made
 
 
 def _transfer_rows(variant: str, seed: int) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from typing import Any
 
 from metaxlm.analysis.paper import AVERAGED, MEAN, find_paper_scores, list_paper_languages
 from metaxlm.analysis.stats import Difference, PairComparison, TaskComparison
+from tests.analysis import rows
+from tests.analysis.fake_run import write_lines
 
 VARIANTS = {"xlm": "XLM", "metaxlm": "MetaXLM", "metaxlm+dict": "MetaXLM+Dict"}
 AMAZON = ("amazon-books", "amazon-dvd", "amazon-music")
@@ -26,37 +28,32 @@ ONSETS = {code: 6_000 if code == "en" else 10_000 for code in list_paper_languag
 def make_row(
     variant: str | None, task: str, metric: str, language: str, value: float, **more: Any
 ) -> dict[str, Any]:
-    row = {
-        "run": "synthetic", "variant": variant, "step": None if variant is None else FINAL,
-        "layer": None, "task": task, "scenario": "transfer", "source": "en", "language": language,
-        "metric": metric, "value": value, "examples": 100, "seed": 0, "split": "test",
-        "version": "0", "origin": f"{variant}-{task}",
-    }  # fmt: skip
-    return row | more
+    about = {"step": None if variant is None else FINAL, "origin": f"{variant}-{task}"}
+    return rows.make_row(task, variant, value, metric=metric, language=language, **about | more)
 
 
 def make_paper_rows(
     variants: Sequence[str] = tuple(VARIANTS), tasks: Sequence[str] = AVERAGED
 ) -> list[dict[str, Any]]:
     """Return the appendix tables as rows: three seeds around the published numbers."""
-    rows = []
+    made: list[dict[str, Any]] = []
     for task in tasks:
         supervised = task in AMAZON
         for language in list_paper_languages(task):
             scores = find_paper_scores(task, language)
             source = language if supervised else "en"
             scenario = "supervised" if supervised else "transfer"
-            rows += [
+            made += [
                 make_row(v, task, metric, language, value + SPREAD * (seed - 1), seed=seed,
                          source=source, scenario=scenario, origin=f"{v}-{task}-{source}-{seed}")
                 for v in variants
                 for metric, value in scores[VARIANTS[v]].items()
                 for seed in SEEDS
             ]  # fmt: skip
-            rows.append(
+            made.append(
                 make_row(None, task, "majority", language, 0.1, source=source, scenario=scenario)
             )
-    return rows
+    return made
 
 
 def make_direction_rows(value: dict[str, float]) -> list[dict[str, Any]]:
@@ -75,15 +72,15 @@ def make_direction_rows(value: dict[str, float]) -> list[dict[str, Any]]:
 
 def make_layer_rows(layers: int = 3) -> list[dict[str, Any]]:
     """Return retrieval and alignment by layer: later variants and layers are better."""
-    rows = []
+    made: list[dict[str, Any]] = []
     for k, variant in enumerate(VARIANTS):
         for layer in range(layers):
             for language in ("de", "fr"):
                 value = 0.1 * (k + 1) + 0.02 * layer
                 place = {"layer": layer, "scenario": "features"}
-                rows.append(make_row(variant, "tatoeba", "accuracy", language, value, **place))
-                rows.append(make_row(variant, "alignment", "aer", language, 1 - value, **place))
-    return rows
+                made.append(make_row(variant, "tatoeba", "accuracy", language, value, **place))
+                made.append(make_row(variant, "alignment", "aer", language, 1 - value, **place))
+    return made
 
 
 def make_curve_rows() -> list[dict[str, Any]]:
@@ -91,24 +88,23 @@ def make_curve_rows() -> list[dict[str, Any]]:
 
     MetaXLM's rise from the first step.
     """
-    rows = []
+    made: list[dict[str, Any]] = []
     for step in range(1_000, FINAL, 1_000):
         for language, onset in ONSETS.items():
             late = 0.1 + 0.4 * max(0, step - onset) / FINAL
             early = 0.5 - 300 / step + (0.2 if language == "en" else 0.0)
             for variant, value in (("xlm", late), ("metaxlm", early)):
-                rows += [
+                made += [
                     make_row(variant, "mlqa", "f1", language, value + 0.001 * (seed - 1),
                              step=step, seed=seed)
                     for seed in SEEDS
                 ]  # fmt: skip
-    return rows
+    return made
 
 
 def make_comparison(
     task: str,
     pairs: dict[tuple[str, str], tuple[float, float]],
-    scenario: str = "transfer",
     units: Sequence[tuple[str, str]] = (("en", "de"), ("en", "fr")),
 ) -> TaskComparison:
     """Return tests of a task in some languages: a difference and a p-value for each pair."""
@@ -116,8 +112,9 @@ def make_comparison(
     for (first, second), (value, p_value) in pairs.items():
         difference = Difference(value, value - 0.02, value + 0.01, p_value)
         made.append(PairComparison(first, second, (difference,) * len(units), difference))
-    sizes = (50,) * len(units)
-    return TaskComparison(task, scenario, "f1", tuple(units), sizes, 3, tuple(made))
+    return TaskComparison(
+        task, "transfer", "f1", tuple(units), (50,) * len(units), 3, tuple(made)
+    )  # fmt: skip
 
 
 def printed(task: str, variant: str, metric: str) -> float:
@@ -127,45 +124,21 @@ def printed(task: str, variant: str, metric: str) -> float:
 
 PROVENANCE = {
     "stages": [
-        {
-            "title": "meta-pretraining",
-            "variant": None,
-            "seconds": 120,
-            "steps": 100,
-            "tokens": 1000,
-            "device": "GPU",
-        },
-        {
-            "title": "pretraining",
-            "variant": "xlm",
-            "seconds": 30,
-            "steps": 200,
-            "tokens": 3000,
-            "device": "GPU",
-        },
-        {"title": "vocabulary", "variant": None, "seconds": 60, "device": "CPU"},
+        {"title": title, "variant": variant, "seconds": seconds, "device": device, **counts}
+        for title, variant, seconds, device, counts in (
+            ("meta-pretraining", None, 120, "GPU", {"steps": 100, "tokens": 1000}),
+            ("pretraining", "xlm", 30, "GPU", {"steps": 200, "tokens": 3000}),
+            ("vocabulary", None, 60, "CPU", {}),
+        )
     ],
     "cells": [
-        {"model": "xlm", "task": "xnli", "source": "en", "seed": 0, "seconds": 30, "device": "GPU"},
-        {"model": "xlm", "task": "xnli", "source": "en", "seed": 1, "seconds": 60, "device": "GPU"},
-        {
-            "model": "xlm-step-10",
-            "task": "mlqa",
-            "source": "en",
-            "seed": 0,
-            "seconds": 4,
-            "device": "GPU",
-        },
-        {
-            "model": "xlm-step-20",
-            "task": "mlqa",
-            "source": "en",
-            "seed": 0,
-            "seconds": 2,
-            "device": "GPU",
-        },
+        {"model": m, "task": t, "source": "en", "seed": k, "seconds": seconds, "device": "GPU"}
+        for m, t, k, seconds in (
+            ("xlm", "xnli", 0, 30), ("xlm", "xnli", 1, 60),
+            ("xlm-step-10", "mlqa", 0, 4), ("xlm-step-20", "mlqa", 0, 2),
+        )
     ],
-}
+}  # fmt: skip
 RECIPE = """\
 name: tiny
 languages: [en, de]
@@ -176,19 +149,14 @@ evaluation: {grid: [{tasks: [xtreme]}]}
 """
 
 
-def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def make_folder(folder: Path, rows: list[dict[str, Any]] | None = None) -> Path:
+def make_folder(folder: Path, content: list[dict[str, Any]] | None = None) -> Path:
     """Write the small files of a run that has everything, or these rows."""
-    rows = rows or [
+    content = content or [
         *make_paper_rows(), *make_paper_rows(tasks=AMAZON), *make_layer_rows(), *make_curve_rows(),
         *make_direction_rows({"xlm": 0.6, "metaxlm": 0.7}),
         make_row("mine <b>", "xnli", "accuracy", "de", 0.7),
     ]  # fmt: skip
-    write_lines(folder / "results.jsonl", rows)
+    write_lines(folder / "results.jsonl", content)
     (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     (folder / "provenance.json").write_text(
         json.dumps(PROVENANCE | {"digest": "abcdef", "metaxlm": "9.9", "torch": "2.0"})

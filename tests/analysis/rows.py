@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metaxlm.analysis.results import LanguagePair, Results, make_frame
+from metaxlm.analysis.results import LanguagePair, make_frame
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.stats import Difference, PairComparison, TaskComparison
 
 FINAL = 1000
@@ -80,7 +81,7 @@ def make_course(
 ) -> list[dict[str, Any]]:
     """Make the rows of MLQA by step from percents in English and in the other languages.
 
-    Further seeds lie 0.2 points apart around these.
+    Further seeds are 0.2 points apart around these.
     """
     return [
         make_row("mlqa", variant, value / 100 + 0.002 * (seed - (seeds - 1) / 2),

@@ -13,22 +13,17 @@ from metaxlm.analysis.claims import (
     CHECKS,
     check_best_layer,
     check_count,
-    check_lag,
     check_order,
-    check_points,
     check_share,
     check_similar,
     check_stability,
-    check_stays_high,
-    check_trend,
-    judge_claims,
+    evaluate_claims,
     list_claims,
-    parse_claims,
 )
-from metaxlm.analysis.contrast import MissingScoresError
+from metaxlm.analysis.contrast import UNDECIDED, MissingScoresError
+from metaxlm.analysis.learning_curves import check_lag, check_points, check_stays_high, check_trend
 from metaxlm.analysis.results import TASKS as ALL_TASKS
 from metaxlm.analysis.results import VARIANTS
-from metaxlm.errors import MetaXLMError
 from tests.analysis.rows import TWIN_COURSES, make_course, make_results, make_row, make_scores
 
 Rows = list[dict[str, Any]]
@@ -38,7 +33,6 @@ REVIEWS = ["amazon-books", "amazon-dvd", "amazon-music"]
 CODES = ["en", "de", "fr", "ja"]
 PAIRS = ["de", "fr", "cs", "fa"]
 MANY = [f"x{k}" for k in range(12)]
-UNDECIDED = "cannot be told"
 STEPS = range(2000, 42000, 2000)
 Shape = Callable[[int], float]
 
@@ -59,26 +53,8 @@ def test_every_claim_calls_its_check_with_its_parameters() -> None:
         assert flat | {*sides} and flat | {*sides} <= VARIANTS.keys()
 
 
-ENTRY = "- {name: a, statement: b, section: c, paper: d, test: e, check: order}\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("- [", "claims.yaml:.*not YAML"),
-        ("a: 1", "expected a list"),
-        (ENTRY.replace("paper: d, ", ""), "a: paper is missing"),
-        (ENTRY * 2, "two claims have this name"),
-        (ENTRY.replace("order", "guess"), "unknown check 'guess'"),
-    ],
-)
-def test_a_mistake_in_the_file_is_named(text: str, problem: str) -> None:
-    with pytest.raises(MetaXLMError, match=problem):
-        parse_claims(text, "claims.yaml")
-
-
 def test_without_scores_every_claim_names_what_is_missing() -> None:
-    for verdict in judge_claims(make_results([make_row("xnli", "mine", 0.5)])):
+    for verdict in evaluate_claims(make_results([make_row("xnli", "mine", 0.5)])):
         assert verdict.outcome == UNDECIDED
         assert "No scores of" in verdict.reason
 
@@ -175,10 +151,10 @@ def test_a_task_is_won_against_all() -> None:
 @pytest.mark.parametrize(
     ("part", "may_harm", "outcome", "reason"),
     [
-        (0.505, False, "holds", "share of MetaXLM's gain is 5 %"),
-        (0.530, False, UNDECIDED, "is 30 %"),
-        (0.555, False, "fails", "over 50 % of MetaXLM's gain"),
-        (0.620, False, "fails", "A part is better than MetaXLM"),
+        (0.505, False, "holds", "kd is better than XLM"),
+        (0.530, False, UNDECIDED, "kd is better than XLM"),
+        (0.555, False, "fails", "kd is better than XLM"),
+        (0.620, False, "fails", "MetaXLM is worse than kd"),
         (0.450, False, "fails", "kd is worse than XLM"),
         (0.450, True, "holds", ""),
     ],
@@ -191,10 +167,10 @@ def test_a_gain_is_small_beside_the_whole(
     assert found[0] == outcome and reason in found[2]
 
 
-def test_a_share_of_no_gain_cannot_be_told() -> None:
+def test_a_share_of_no_gain_is_undecided() -> None:
     results = make_results(make_tasks(xlm=0.5, kd=0.5, metaxlm=0.501))
     found = check_share(results, "xlm", ["kd"], "metaxlm", TASKS, 0.25, False)
-    assert found[0] == UNDECIDED and "not clearly better" in found[2]
+    assert found[0] == UNDECIDED and "MetaXLM does not differ clearly from XLM" in found[2]
 
 
 # Languages and directions
@@ -329,9 +305,10 @@ def test_lower_error_rates_are_better_and_a_layer_may_be_left_out() -> None:
         check_count(make_results([*rows, *short]), "body", ["xlm"], ["alignment"], "layers")
 
 
-def judge_best(best: Callable[[int], int], top: int = 12) -> str:
+def best_layer_outcome(best: list[int], top: int = 12) -> str:
+    """Check a variant whose best layers are these, one per language."""
     rows = make_layers(
-        "alignment", "xlm", lambda layer, k: 0.3 + abs(layer - best(k)) / 50, PAIRS, top
+        "alignment", "xlm", lambda layer, k: 0.3 + abs(layer - best[k]) / 50, PAIRS, top
     )
     return check_best_layer(make_results(rows), ["xlm"], "alignment", layer=8, of=12)[0]
 
@@ -340,9 +317,9 @@ def judge_best(best: Callable[[int], int], top: int = 12) -> str:
 def test_the_best_layer_scales_with_the_model(
     top: int, near: tuple[int, ...], far: tuple[int, ...]
 ) -> None:
-    assert {judge_best(lambda _, best=best: best, top) for best in near} == {"holds"}
-    assert {judge_best(lambda _, best=best: best, top) for best in far} == {"fails"}
-    assert judge_best(lambda k: 8 if k < 2 else 2) == UNDECIDED
+    assert {best_layer_outcome([best] * 4, top) for best in near} == {"holds"}
+    assert {best_layer_outcome([best] * 4, top) for best in far} == {"fails"}
+    assert best_layer_outcome([8, 8, 2, 2]) == UNDECIDED
 
 
 def test_the_variant_that_varies_less_is_more_stable() -> None:
@@ -383,15 +360,17 @@ XLM = make_rows("xlm", rise(14000, 0.6), rise(20000, 0.3))
 METAXLM = make_rows("metaxlm", rise(0, 0.03, 0.75), rise(0, 0.4))
 
 
-def judge_curves(rows: Rows) -> dict[str, str]:
+def curve_outcomes(rows: Rows) -> dict[str, str]:
     claims = [claim for claim in list_claims() if claim.section.startswith("5.1")]
-    return {v.claim.name: v.outcome for v in judge_claims(make_results(rows), claims)}
+    return {v.claim.name: v.outcome for v in evaluate_claims(make_results(rows), claims)}
 
 
 def test_curves_like_the_papers_support_its_claims() -> None:
-    assert set(judge_curves([*XLM, *METAXLM]).values()) == {"holds"}
+    assert set(curve_outcomes([*XLM, *METAXLM]).values()) == {"holds"}
     other = {"xlm": "metaxlm", "metaxlm": "xlm"}
-    outcomes = judge_curves([{**row, "variant": other[row["variant"]]} for row in [*XLM, *METAXLM]])
+    outcomes = curve_outcomes(
+        [{**row, "variant": other[row["variant"]]} for row in [*XLM, *METAXLM]]
+    )
     assert outcomes.pop("xlm-lags") == UNDECIDED
     assert set(outcomes.values()) == {"fails"}
 
@@ -400,7 +379,7 @@ def test_curves_like_the_papers_support_its_claims() -> None:
 def test_curves_of_a_real_run(seeds: int) -> None:
     """One seed decides nothing."""
     rows = [r for name, scores in TWIN_COURSES.items() for r in make_course(name, scores, seeds)]
-    outcomes = judge_curves(rows)
+    outcomes = curve_outcomes(rows)
     undecided = {"metaxlm-gap-falls", "metaxlm-english-stays-high"}
     expected = {name: UNDECIDED if seeds == 1 or name in undecided else "holds"
                 for name in outcomes}  # fmt: skip

@@ -1,7 +1,7 @@
 """The paper's own printed numbers: its claims hold on them, and fail once the numbers are changed.
 
 They come without seeds and examples, so that the numbers decide alone. What the paper shows only in
-figures cannot be told from its tables.
+figures is undecided from its tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from metaxlm.analysis.claims import Verdict, judge_claims
+from metaxlm.analysis.claims import Verdict, evaluate_claims
+from metaxlm.analysis.contrast import UNDECIDED
 from metaxlm.analysis.paper import MEAN, paper_scores
 from metaxlm.analysis.results import title_task
 from tests.analysis.rows import make_results, make_row
@@ -67,25 +68,25 @@ def list_ablations() -> Rows:
     ]
 
 
-def judge_all(rows: Rows, tested: bool = False) -> dict[str, Verdict]:
-    return {v.claim.name: v for v in judge_claims(make_results(rows, tested=tested))}
+def evaluate(rows: Rows, tested: bool = False) -> dict[str, Verdict]:
+    return {v.claim.name: v for v in evaluate_claims(make_results(rows, tested=tested))}
 
 
-def judge_changed(rows: Rows, name: str, gain: float, **where: Any) -> str:
-    """Add a gain to some of the rows and judge one claim."""
+def evaluate_changed(rows: Rows, name: str, gain: float, **where: Any) -> str:
+    """Add a gain to some of the rows and evaluate one claim."""
     changed, count = [], 0
     for row in rows:
         chosen = all(row[key] == value for key, value in where.items())
         count += chosen
         changed.append({**row, "value": row["value"] + gain * chosen})
     assert count
-    return judge_all(changed)[name].outcome
+    return evaluate(changed)[name].outcome
 
 
 def test_claims_of_the_tables_hold_on_them() -> None:
-    verdicts = judge_all(list_tables_by_language())
+    verdicts = evaluate(list_tables_by_language())
     assert {name for name, v in verdicts.items() if v.outcome == "holds"} == BY_LANGUAGE
-    assert {v.outcome for v in verdicts.values()} == {"holds", "cannot be told"}
+    assert {v.outcome for v in verdicts.values()} == {"holds", UNDECIDED}
     numbers = dict(verdicts["average-order"].numbers)
     assert [numbers[name] for name in NAMES] == ["49.2", "55.7", "59.3"]
     assert dict(verdicts["amazon-every-set"].numbers)["better"] == "12 of 12"
@@ -95,7 +96,7 @@ def test_claims_of_the_tables_hold_on_them() -> None:
 
 
 def test_claims_of_the_ablations_hold_on_them() -> None:
-    verdicts = judge_all(list_ablations())
+    verdicts = evaluate(list_ablations())
     held = {name for name, v in verdicts.items() if v.outcome == "holds"}
     assert held == BY_MEANS
     numbers = dict(verdicts["one-part-hardly-helps"].numbers)
@@ -105,8 +106,8 @@ def test_claims_of_the_ablations_hold_on_them() -> None:
 
 
 def test_printed_means_are_one_number_each_and_prove_nothing() -> None:
-    verdicts = judge_all([*list_tables_by_language()], tested=True)
-    assert {v.outcome for v in verdicts.values()} == {"cannot be told"}
+    verdicts = evaluate([*list_tables_by_language()], tested=True)
+    assert {v.outcome for v in verdicts.values()} == {UNDECIDED}
     reason = verdicts["average-order"].reason
     assert "MetaXLM is 6.5 points above XLM" in reason and "one seed" in reason
     assert dict(verdicts["amazon-every-set"].numbers)["better"] == "12 of 12"
@@ -128,7 +129,7 @@ def test_printed_means_are_one_number_each_and_prove_nothing() -> None:
 def test_other_numbers_make_claims_of_the_tables_fail(
     name: str, gain: float, where: dict[str, Any]
 ) -> None:
-    assert judge_changed(list_tables_by_language(), name, gain, **where) == "fails"
+    assert evaluate_changed(list_tables_by_language(), name, gain, **where) == "fails"
 
 
 def test_one_language_does_not_turn_a_mean_but_all_do() -> None:
@@ -138,7 +139,7 @@ def test_one_language_does_not_turn_a_mean_but_all_do() -> None:
     for row in others:
         if row["variant"] == "metaxlm":
             row["value"] -= 0.2
-    verdicts = judge_all([*others, *english])
+    verdicts = evaluate([*others, *english])
     assert verdicts["other-languages-gain"].outcome == "fails"
     assert verdicts["english-gains"].outcome == "holds"
 
@@ -147,7 +148,7 @@ def test_one_language_does_not_turn_a_mean_but_all_do() -> None:
     ("name", "gain", "where", "outcome"),
     [
         ("distillation-gains-little", 0.06, {"variant": "xlm+kd"}, "fails"),
-        ("distillation-gains-little", 0.03, {"variant": "xlm+kd"}, "cannot be told"),
+        ("distillation-gains-little", 0.03, {"variant": "xlm+kd"}, UNDECIDED),
         ("distillation-gains-little", -0.03, {"variant": "xlm+kd"}, "fails"),
         ("distillation-gains-little", -0.2, {"variant": "metaxlm"}, "fails"),
         ("metaxlm-beats-distillation", 0.06, {"variant": "xlm+kd", "task": "pawsx"}, "fails"),
@@ -164,13 +165,13 @@ def test_one_language_does_not_turn_a_mean_but_all_do() -> None:
 def test_other_numbers_change_claims_of_the_ablations(
     name: str, gain: float, where: dict[str, Any], outcome: str
 ) -> None:
-    assert judge_changed(list_ablations(), name, gain, **where) == outcome
+    assert evaluate_changed(list_ablations(), name, gain, **where) == outcome
 
 
 @pytest.mark.parametrize("missing", ["xnli", "amazon-dvd"])
 def test_a_missing_task_is_named(missing: str) -> None:
     rows: Sequence[dict[str, Any]] = list_tables_by_language()
-    verdicts = judge_all([row for row in rows if row["task"] != missing])
+    verdicts = evaluate([row for row in rows if row["task"] != missing])
     claim = "average-order" if missing == "xnli" else "amazon-dict"
-    assert verdicts[claim].outcome == "cannot be told"
+    assert verdicts[claim].outcome == UNDECIDED
     assert title_task(missing) in verdicts[claim].reason

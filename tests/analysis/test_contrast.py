@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ from tests.analysis.rows import make_comparison, make_results, make_row, make_sc
 PAIR = ("metaxlm", "xlm")
 
 
-def make_rows(first: dict[str, list[float]], second: dict[str, list[float]]) -> list[dict]:
+def make_rows(
+    first: dict[str, list[float]], second: dict[str, list[float]]
+) -> list[dict[str, Any]]:
     return [*make_scores("xnli", PAIR[0], first), *make_scores("xnli", PAIR[1], second)]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from metaxlm.analysis.evaluation import fit_terminal, make_tables, write_evaluation
 from metaxlm.analysis.paper import find_paper_mean
 from metaxlm.analysis.results import Result
+from metaxlm.analysis.score_tables import fit_terminal, make_tables, write_evaluation
 from metaxlm.analysis.tables import Table, format_cell
 from tests.analysis.rows import make_comparison, make_row
 
@@ -49,7 +49,7 @@ def read(table: Table, row: str, column: str) -> str:
     return format_cell(line.cells[place])
 
 
-def test_models_stand_beside_the_papers_and_the_baselines() -> None:
+def test_models_beside_the_papers_and_the_baselines() -> None:
     rows = make_rows("xnli", "accuracy", ["en", "de"])
     rows += [make_row("xnli", None, 1 / 3, metric="majority", language=x) for x in ("en", "de")]
     comparison = make_comparison("xnli", ("b", "a"), {("en", "en"): 0.1, ("en", "de"): 0.1})

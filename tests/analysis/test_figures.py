@@ -11,17 +11,19 @@ from metaxlm.analysis.figures import (
     draw_coverage,
     draw_curves,
     draw_directions,
-    draw_gains,
+    draw_improvements,
     draw_layers,
     draw_loss,
     draw_overview,
     draw_rule_bars,
     draw_transfer,
-    list_gains,
+    list_improvements,
     thin_log,
 )
-from metaxlm.analysis.results import Results, load_results
-from metaxlm.analysis.score_tables import find_curves, list_transfer
+from metaxlm.analysis.learning_curves import find_curves
+from metaxlm.analysis.results import load_results
+from metaxlm.analysis.score_tables import list_transfer
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.style import (
     GRID,
     assign_looks,
@@ -58,7 +60,8 @@ def test_layers_show_means_and_languages(results: Results) -> None:
     assert [line.get_color() for line in thick] == [LOOKS[v].color for v in VARIANTS]
     expected = [100 * sum(aer_value("xlm", k, code, 2) for code in ("de", "ru", "zh", "ar")) / 4
                 for k in range(5)]  # fmt: skip
-    assert list(thick[0].get_ydata()) == pytest.approx(expected)
+    drawn: Any = thick[0].get_ydata()
+    assert list(drawn) == pytest.approx(expected)
     assert len(axis.lines) == 3 + 3 * 4
     assert draw_layers(make_results(make_paper_rows()), LOOKS, "tatoeba", "x") is None
 
@@ -68,7 +71,8 @@ def test_bars_have_whiskers_and_the_majority(results: Results) -> None:
     assert figure is not None
     [axis] = figure.axes
     assert len(axis.patches) == 3 * 5
-    assert axis.patches[0].get_height() == pytest.approx(87.0)
+    first: Any = axis.patches[0]
+    assert first.get_height() == pytest.approx(87.0)
     assert axis.get_xticklabels()[0].get_text() == "en"
     assert len(axis.collections) == 3 + 1  # whiskers of each variant, and the baseline
     assert draw_transfer([], LOOKS) is None
@@ -87,7 +91,8 @@ def test_coverage_is_of_those_that_copy() -> None:
     figure = draw_coverage({"metaxlm": make_coverage(False)}, LOOKS)
     assert figure is not None
     rules, languages = figure.axes
-    assert sum(bar.get_width() for bar in rules.patches) == pytest.approx(100)
+    bars: list[Any] = [*rules.patches]
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(100)
     assert len(languages.patches) == 5
     assert draw_coverage({}, LOOKS) is None
 
@@ -96,7 +101,8 @@ def test_rule_bars_join_rules_of_a_kind() -> None:
     axis = matplotlib.figure.Figure().add_subplot()
     kinds = draw_rule_bars(axis, {"a": {"lower": 1, "accents": 1, "filler": 2}, "b": {}})
     assert kinds == ["normalized", "filler"]
-    assert [bar.get_width() for bar in axis.patches[:2]] == [50, 50]
+    bars: list[Any] = [*axis.patches[:2]]
+    assert [bar.get_width() for bar in bars] == [50, 50]
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +114,8 @@ def paper() -> Results:
     return make_results(rows, [test])
 
 
-def test_gains_have_both_intervals(paper: Results) -> None:
-    gains = {(gain.label, gain.variant): gain for gain in list_gains(paper)}
+def test_improvements_have_both_intervals(paper: Results) -> None:
+    gains = {(gain.label, gain.variant): gain for gain in list_improvements(paper)}
     xnli = gains["XNLI", "metaxlm"]
     assert xnli.value == pytest.approx(0.067, abs=0.001)
     assert xnli.interval == pytest.approx((xnli.value - 0.01, xnli.value + 0.02))
@@ -117,9 +123,9 @@ def test_gains_have_both_intervals(paper: Results) -> None:
     assert gains["Word alignment", "metaxlm"].value == pytest.approx(0.1)
     assert gains["Tatoeba", "metaxlm"].half_width is None
     assert ("Amazon DVD", "metaxlm") in gains
-    figure = draw_gains(list(gains.values()), LOOKS)
+    figure = draw_improvements(list(gains.values()), LOOKS)
     assert figure is not None and len(figure.axes[0].get_yticks()) == 12
-    assert draw_gains([], LOOKS) is None
+    assert draw_improvements([], LOOKS) is None
 
 
 def test_curves_directions_and_overview(paper: Results) -> None:
@@ -127,7 +133,7 @@ def test_curves_directions_and_overview(paper: Results) -> None:
     assert list(curves) == ["xlm", "metaxlm"]
     figure = draw_curves(curves, LOOKS)
     assert figure is not None and len(figure.axes) == 3
-    shaded = [axis.patches for axis in figure.axes]
+    shaded: list[list[Any]] = [[*axis.patches] for axis in figure.axes]
     assert [len(patches) for patches in shaded] == [1, 1, 0]  # of XLM
     assert shaded[0][0].get_x() == 10_000
     figure = draw_directions(paper, LOOKS)

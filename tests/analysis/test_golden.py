@@ -16,17 +16,13 @@ from typing import Any
 
 import pytest
 
-from metaxlm.analysis.figures import list_gains, list_task_scores
-from metaxlm.analysis.paper import MAIN_VARIANTS
+from metaxlm.analysis.figures import list_improvements, list_task_scores
+from metaxlm.analysis.paper import MAIN_VARIANTS, make_test_table
 from metaxlm.analysis.report import find_headline, make_tables
-from metaxlm.analysis.results import FEATURES, Results, display_name
+from metaxlm.analysis.results import FEATURES, display_name
 from metaxlm.analysis.run_folder import Run, read_run
-from metaxlm.analysis.score_tables import (
-    make_layer_table,
-    make_seed_table,
-    make_task_table,
-    make_test_table,
-)
+from metaxlm.analysis.score_tables import make_layer_table, make_seed_table, make_task_table
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.stats import deviation, mean
 from metaxlm.analysis.tables import Cell, Table, format_cell
 from tests.analysis.fake_run import make_run
@@ -212,11 +208,11 @@ def test_numbers_of_figures_and_headline(run: Run) -> None:
     assert [
         [g.label, g.variant, digits(g.value), g.interval and [*map(digits, g.interval)],
          digits(g.half_width)]
-        for g in list_gains(run.results)
+        for g in list_improvements(run.results)
     ] == golden["gains"]  # fmt: skip
     assert [
         [row.label, {v: [digits(mean(s)), digits(deviation(list(s.values())))]
-                     for v, s in row.scores.items()}, digits(row.level)]
+                     for v, s in row.scores.items()}, digits(row.baseline)]
         for row in list_task_scores(run.results, MAIN_VARIANTS)
     ] == golden["overview"]  # fmt: skip
     assert [

@@ -53,7 +53,7 @@ def test_the_page_is_well_formed_and_loads_nothing(report: Path) -> None:
     assert "http://" not in text and "https://" not in text and "@import" not in text
     assert all(target.startswith("#") for target in re.findall(r"url\(['\"]?([^)'\"]+)", text))
     assert "@media (prefers-color-scheme: dark)" in text and "@media print" in text
-    assert text.count("<table>") + text.count('class="plate"') + text.count('class="drawn"') == (
+    assert text.count("<table>") + text.count('class="drawing"') + text.count('class="links"') == (
         text.count('<div class="scroll"')
     )
 
@@ -79,7 +79,7 @@ def test_sections_appear_if_their_data_exist(finished_report: Path, paper_report
         ids = [name for name in parse(report).ids if name in every]
         assert ids == [name for name in every if name not in missing]
     heads = re.findall(r"^## (.*)", (paper_report / "report.md").read_text("utf-8"), re.MULTILINE)
-    assert "By language" in heads and "The paper's claims, judged" in heads
+    assert "By language" in heads and "The paper's claims on these results" in heads
 
 
 def test_the_main_result_is_first(finished_report: Path, paper_report: Path) -> None:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metaxlm.finetune.registry import TASKS as REGISTERED
 
 from metaxlm.analysis.results import (
     FEATURES,
     TASKS,
-    Results,
     choose_splits,
     make_frame,
     select,
 )
+from metaxlm.analysis.scores import Results
 from metaxlm.finetune.catalog import TASKS as REGISTERED
 from tests.analysis.fake_run import make_row as make_feature
 from tests.analysis.rows import make_results, make_row, make_scores

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from metaxlm.analysis.report import write_report
-from metaxlm.analysis.run_folder import read_run
+from metaxlm.analysis.run_folder import collect_examples, read_run
+from metaxlm.analysis.style import classify_links, describe_links
 from metaxlm.errors import MetaXLMError
-from tests.analysis.fake_run import RECIPE, VARIANTS, make_row, write_lines
+from tests.analysis.fake_run import (
+    BEST_LAYER,
+    LANGUAGES,
+    RECIPE,
+    VARIANTS,
+    make_row,
+    write_lines,
+)
 
 
 def test_complete_run_misses_nothing(run_dir: Path) -> None:
@@ -52,7 +60,7 @@ def test_repeated_evaluation_counts_once(tmp_path: Path) -> None:
     assert read_run(tmp_path).results.frame["value"].tolist() == [0.2]
 
 
-def test_missing_pieces_are_told(run_dir: Path) -> None:
+def test_missing_pieces_are_named(run_dir: Path) -> None:
     rows = [
         row
         for line in (run_dir / "results.jsonl").read_text().splitlines()
@@ -118,7 +126,7 @@ def test_switches_of_a_variant(run_dir: Path) -> None:
     switches = "{words: false, positions: false, embedding_norm: false, layers: false, head: false}"
     text = RECIPE.replace("initialize: none", f"initialize: {switches}")
     (run_dir / "recipe.yaml").write_text(text)
-    assert read_run(run_dir).starts_random("xlm")
+    assert read_run(run_dir).list_copied_parts("xlm") == []
     (run_dir / "recipe.yaml").write_text(text.replace("head: false", "head: true"))
     assert read_run(run_dir).list_copied_parts("xlm") == ["head"]
 
@@ -131,3 +139,29 @@ def test_broken_recipe_and_examples_are_named(run_dir: Path) -> None:
     (run_dir / "cells/xlm/tatoeba/en-0/cell.json").write_text("{")
     with pytest.raises(MetaXLMError, match=r"cell\.json:1: not valid JSON"):
         read_run(run_dir)
+
+
+def test_examples_of_all_variants_are_grouped_by_sentence(run_dir: Path) -> None:
+    run = read_run(run_dir)
+    aligned = collect_examples(run, "alignment", ("source_words", "target_words"), 2)
+    assert list(aligned) == list(LANGUAGES)
+    [german] = aligned["de"]
+    assert [example["layer"] for example in german.values()] == [BEST_LAYER] * len(VARIANTS)
+    assert german["metaxlm+dict"]["summary"] == "7 right, 0 wrong, 0 missed"
+    assert german["xlm"]["summary"] == "3 right, 4 wrong, 4 missed"
+    assert german["metaxlm+dict"]["matrix"][0] == ("The", ["sure", *[""] * 6])
+    [query] = collect_examples(run, "tatoeba", ("query", "expected"), 2)["de"]
+    assert [answer["is_right"] for answer in query.values()] == [False, True, True]
+    # The best layer is shown, and the first sentences of each language.
+    stored = run.examples["xlm"]["tatoeba"]
+    first = stored[0] | {"layer": 1, "found": "another layer"}
+    run.examples["xlm"]["tatoeba"] = [first, *stored, stored[0] | {"query": "a second one"}]
+    [query] = collect_examples(run, "tatoeba", ("query",), 1)["de"]
+    assert query["xlm"]["layer"] == BEST_LAYER
+
+
+def test_links_are_classified() -> None:
+    links = classify_links([(0, 0), (1, 1), (2, 2)], [(0, 0), (3, 3)], [(1, 1), (4, 4)])
+    expected = {"sure": [(0, 0)], "possible": [(1, 1)], "wrong": [(2, 2)], "missed": [(3, 3)]}
+    assert links == expected
+    assert describe_links(links) == "2 right, 1 wrong, 1 missed"

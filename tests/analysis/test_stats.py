@@ -21,7 +21,7 @@ def accuracy(totals: Floats) -> Floats:
 
 
 def f1(totals: Floats) -> Floats:
-    """Tallies are (right, predicted, gold): a score that is no mean over examples."""
+    """Tallies are (right, predicted, gold): not a mean over examples."""
     return np.asarray(2 * totals[..., 0] / np.maximum(totals[..., 1] + totals[..., 2], 1))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from metaxlm.analysis.style import make_environment
 from metaxlm.analysis.tables import (
     Cell,
     Column,
@@ -22,7 +23,6 @@ from metaxlm.analysis.tables import (
     mark_best,
     mark_row,
     render_csv,
-    render_html,
     render_latex,
     render_markdown,
     render_terminal,
@@ -100,7 +100,10 @@ def test_markdown_has_the_papers_columns_beside_languages() -> None:
 
 
 def test_html_is_escaped_and_has_the_trace() -> None:
-    text = render_html(make_table(), {"xlm": "v0"})
+    environment = make_environment()
+    environment.filters["cell"] = format_cell
+    module = environment.get_template("table.html.jinja").module
+    text = str(module.html_table(make_table(), {"xlm": "v0"}))  # type: ignore[attr-defined]
     page = Page(text)
     assert page.ids == ["table-t"]
     assert '<span class="swatch v0"></span>XLM' in text

@@ -19,18 +19,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from metaxlm.analysis.results import (
     MARGIN,
     SOURCE,
     LanguagePair,
-    PairScores,
-    Results,
     display_name,
     join_names,
-    share_pairs,
     title_task,
 )
+from metaxlm.analysis.scores import PairScores, Results, share_pairs
 from metaxlm.analysis.stats import (
     ALPHA,
     EQUAL,
@@ -44,6 +43,13 @@ from metaxlm.analysis.stats import (
     sign_test,
 )
 
+Outcome = Literal["holds", "fails", "cannot be told"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+HOLDS, FAILS, UNDECIDED = OUTCOMES
+Numbers = list[tuple[str, str]]
+"""Labels and numbers of a verdict."""
+Conclusion = tuple[Outcome, Numbers, str]
+"""Outcome, numbers, and the reason in one or two sentences."""
 BOTH = "over examples and seeds"
 SENTENCES = "over sentences"
 NUMBERS_ALONE = "by the numbers alone"
@@ -76,40 +82,38 @@ class Measure:
             results.scores(self.task, variant, self.scenario, metric, self.layer)
             for metric in self.metrics or (results.info(self.task).metric,)
         ]
-        found = {
+        is_any = self.scenario == "supervised"
+        scores = {
             pair: average([scores[pair] for scores in by_metric])
             for pair in share_pairs(by_metric)
-            if (pair in self.pairs if self.pairs else self._is_default(pair))
+            if (pair in self.pairs if self.pairs else is_any or pair[0] == SOURCE)
         }
-        if not found or any(pair not in found for pair in self.pairs):
-            place = title_task(self.task)
-            if self.layer is not None:
-                place = f"layer {self.layer} of {place}"
-            where = "".join(f" {a}→{b}" for a, b in self.pairs if (a, b) not in found)
-            raise MissingScoresError(f"No scores of {display_name(variant)} on {place}{where}")
-        return found
-
-    def _is_default(self, pair: LanguagePair) -> bool:
-        return pair[0] == SOURCE or self.scenario == "supervised"
+        missing = "".join(f" {a}→{b}" for a, b in self.pairs if (a, b) not in scores)
+        if missing or not scores:
+            where = "" if self.layer is None else f"layer {self.layer} of "
+            raise MissingScoresError(
+                f"No scores of {display_name(variant)} on {where}{title_task(self.task)}{missing}"
+            )
+        return scores
 
     def read_shared(self, results: Results, variants: Sequence[str]) -> dict[str, PairScores]:
         """Return the scores of several variants on the pairs that all of them have."""
-        found = {variant: self.read(results, variant) for variant in variants}
-        pairs = share_pairs(list(found.values()))
+        every = {variant: self.read(results, variant) for variant in variants}
+        pairs = share_pairs(list(every.values()))
         if not pairs:
             raise MissingScoresError(
                 f"{join_names(variants)} share no languages of {title_task(self.task)}"
             )
-        return {name: {pair: scores[pair] for pair in pairs} for name, scores in found.items()}
+        return {name: {pair: scores[pair] for pair in pairs} for name, scores in every.items()}
 
     def is_learned(self, results: Results, variants: Sequence[str]) -> bool:
-        """Say whether the best of the variants is clearly above the baselines."""
-        found = self.read_shared(results, variants)
-        means = [mean(average(list(scores.values()))) for scores in found.values()]
+        """Return whether the best of the variants is clearly above the baselines."""
+        shared = self.read_shared(results, variants)
+        means = [mean(average(list(scores.values()))) for scores in shared.values()]
         if results.info(self.task).lower:
             return min(means) < 1 - MARGIN
-        pairs = list(next(iter(found.values())))
-        return max(means) > results.find_level(self.task, self.scenario, pairs) + MARGIN
+        level = results.best_baseline(self.task, self.scenario, next(iter(shared.values())))
+        return max(means) > level + MARGIN
 
 
 def average_measures(
@@ -117,11 +121,11 @@ def average_measures(
 ) -> dict[str, tuple[SeedScores, list[PairScores]]]:
     """Return each variant's mean over measures by seed, and the scores behind it."""
     read = [measure.read_shared(results, variants) for measure in measures]
-    found = {variant: [scores[variant] for scores in read] for variant in variants}
     return {
-        variant: (average([average(list(scores.values())) for scores in many]), many)
-        for variant, many in found.items()
-    }
+        variant: (average([average(list(scores[variant].values())) for scores in read]),
+                  [scores[variant] for scores in read])
+        for variant in variants
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -155,8 +159,9 @@ class Contrast:
 
     def one_sided(self, sign: int) -> float:
         """Return the p-value if the difference has this sign and was tested, else 1."""
-        is_there = self.p_value is not None and self.agrees and sign * self.value > EQUAL
-        return self.p_value if is_there and self.p_value is not None else 1.0
+        if self.p_value is None or not self.agrees or sign * self.value <= EQUAL:
+            return 1.0
+        return self.p_value
 
     def describe(self, *, names_weaker_tests: bool = False) -> str:
         """Return the difference in points with its p-value, and tests without examples by name."""
@@ -190,46 +195,36 @@ def contrast(
     among: Sequence[str] = (),
 ) -> Contrast:
     """Compare two variants on a mean of measures, over the pairs that these and `among` have."""
-    key = (first, second, tuple(measures), tuple(among))
-    if key not in results.contrasts:
-        results.contrasts[key] = _contrast(results, first, second, measures, among)
-    found: Contrast = results.contrasts[key]
-    return found
+    return results.remember(
+        ("contrast", first, second, tuple(measures), tuple(among)),
+        lambda: _contrast(results, first, second, measures, among),
+    )
 
 
 def _contrast(
-    results: Results,
-    first: str,
-    second: str,
-    measures: Sequence[Measure],
-    among: Sequence[str],
+    results: Results, first: str, second: str, measures: Sequence[Measure], among: Sequence[str]
 ) -> Contrast:
     names = list(dict.fromkeys([first, second, *among]))
-    found = average_measures(results, names, measures)
+    means = average_measures(results, names, measures)
+    (one, by_measure), (two, others) = means[first], means[second]
     sign = -1.0 if results.info(measures[0].task).lower else 1.0
-    value = sign * (mean(found[first][0]) - mean(found[second][0]))
-    by_pair = [
-        sign * (mean(one[pair]) - mean(two[pair]))
-        for one, two in zip(found[first][1], found[second][1], strict=True)
-        for pair in one
-    ]
+    value = sign * (mean(one) - mean(two))
+    tested = _read_tests(results, first, second, measures, by_measure) if results.tested else None
     if measures[0].scenario == "features":
-        if results.tested and len(measures) == 1:
-            [of] = measures
-            tested = find_comparison(
-                results.comparisons, of.task, first, second, of.scenario, of.layer
-            )
-            if tested is not None and set(tested[0].units) == set(found[first][1][0]):
-                total = tested[1].mean
-                agrees = sign * total.value * value > 0
-                return Contrast(first, second, value, total.p_value, SENTENCES, agrees)
+        if tested is not None and len(measures) == 1:
+            agrees = sign * tested[0].value * value > 0
+            return Contrast(first, second, value, tested[0].p_value, SENTENCES, agrees)
+        by_pair = [
+            sign * (mean(scores[pair]) - mean(base[pair]))
+            for scores, base in zip(by_measure, others, strict=True)
+            for pair in scores
+        ]
         return contrast_values(results, first, second, value, [], by_pair)
-    seeds = [list(found[name][0].values()) for name in (first, second)]
-    differences = _read_tests(results, first, second, measures, found[first][1])
-    if not (results.tested and differences) or min(map(len, seeds)) < FEWEST_SEEDS:
-        return contrast_values(results, first, second, value, seeds, by_pair)
-    agrees = sign * sum(difference.value for difference in differences) * value > 0
-    variance = sum(d.variance for d in differences) / len(differences) ** 2
+    seeds = [list(one.values()), list(two.values())]
+    if not tested or min(map(len, seeds)) < FEWEST_SEEDS:
+        return contrast_values(results, first, second, value, seeds, [])
+    agrees = sign * sum(difference.value for difference in tested) * value > 0
+    variance = sum(d.variance for d in tested) / len(tested) ** 2
     p_value, half = find_p_value(value, seeds, variance), find_half_width(seeds, variance)
     return Contrast(first, second, value, p_value, BOTH, agrees, half)
 
@@ -273,30 +268,77 @@ def _read_tests(
     measures: Sequence[Measure],
     scores: Sequence[PairScores],
 ) -> list[Difference] | None:
-    """Return the tested difference of each measure; None unless every one was tested."""
-    found: list[Difference] = []
-    for measure, of_measure in zip(measures, scores, strict=True):
-        tested = find_comparison(results.comparisons, measure.task, first, second, measure.scenario)
-        if tested is None:
-            return None
-        by_pair = dict(zip(tested[0].units, tested[1].by_language, strict=True))
-        if not set(of_measure) <= set(by_pair):
-            return None
-        is_whole = len(of_measure) == len(by_pair)
-        found.append(
-            tested[1].mean if is_whole else _average([by_pair[pair] for pair in of_measure])
-        )
-    return found
+    """Return the tested difference of each measure; None unless every one was tested.
 
-
-def _average(differences: Sequence[Difference]) -> Difference:
-    """Average the differences of some languages of a task.
-
-    Examples may be translations of each other, so that errors may correlate: the width of a mean is
-    at most the mean of the widths, which is taken.
+    The examples of some languages of a task may be translations of each other, so that errors
+    correlate: the width of a mean is at most the mean of the widths, which is used.
     """
-    value, low, high = (
-        statistics.fmean(getattr(difference, name) for difference in differences)
-        for name in ("value", "low", "high")
-    )
-    return Difference(value, low, high, 1.0)
+    differences: list[Difference] = []
+    for of, pairs in zip(measures, scores, strict=True):
+        tested = find_comparison(results.comparisons, of.task, first, second, of.scenario, of.layer)
+        if tested is None or not pairs.keys() <= set(tested[0].units):
+            return None
+        if len(pairs) == len(tested[0].units):
+            differences.append(tested[1].mean)
+        elif of.scenario == "features":  # only means are tested
+            return None
+        else:
+            by_pair = dict(zip(tested[0].units, tested[1].by_language, strict=True))
+            value, low, high = (
+                statistics.fmean(getattr(by_pair[pair], name) for pair in pairs)
+                for name in ("value", "low", "high")
+            )
+            differences.append(Difference(value, low, high, 1.0))
+    return differences
+
+
+# Conclusions from contrasts
+
+
+def decide_all(contrasts: Sequence[Contrast]) -> Outcome:
+    """Decide a claim that needs every contrast: each must be supported by itself."""
+    if all(one.direction > 0 for one in contrasts):
+        return HOLDS
+    return FAILS if any(one.direction < 0 for one in contrasts) else UNDECIDED
+
+
+def list_numbers(contrasts: Sequence[Contrast]) -> Numbers:
+    """Return the labels and differences of contrasts."""
+    return [(one.label, one.describe()) for one in contrasts]
+
+
+def explain(
+    contrasts: Sequence[Contrast],
+    caveats: str = "",
+    verbs: tuple[str, str] = ("is better than", "is worse than"),
+) -> str:
+    """Write which differences are supported, by which test."""
+    parts = []
+    for one in contrasts:
+        words = {1: verbs[0], -1: verbs[1], 0: "does not differ clearly from"}[one.direction]
+        if one.p_value is None:
+            words = f"is {abs(100 * one.value):.1f} points {'above' if one.value > 0 else 'below'}"
+        parts.append(f"{display_name(one.first)} {words} {display_name(one.second)}")
+    return f"{', '.join(parts)}: {name_basis(contrasts)}. {caveats}".strip()
+
+
+def name_basis(contrasts: Sequence[Contrast]) -> str:
+    """Name the tests behind several contrasts, each once."""
+    names = dict.fromkeys(one.basis for one in contrasts)
+    if len(names) > 2:
+        names = dict.fromkeys(name.split(",")[0] for name in names)
+    return NUMBERS_ALONE if NUMBERS_ALONE in names else "; ".join(names)
+
+
+def try_contrast(
+    results: Results,
+    first: str,
+    second: str,
+    measures: Sequence[Measure],
+    among: Sequence[str] = (),
+) -> Contrast | None:
+    """Compare two variants as `contrast` does; None where scores are missing."""
+    try:
+        return contrast(results, first, second, measures, among)
+    except MissingScoresError:
+        return None

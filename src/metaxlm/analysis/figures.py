@@ -1,8 +1,8 @@
-"""The report's figures, each a matplotlib figure without global state.
+"""Draw the report's figures, each a matplotlib figure without global state.
 
 Scores by layer are the paper's figures 3 (retrieval) and 4 (word alignment); curves its figure 5,
-directions its figure 6. Gains, overview and bars show its tables 1 and 2. Coverage shows what the
-variants are initialized with, by the rules of section 3.2.
+directions its figure 6. Improvements, overview and bars show its tables 1 and 2. Coverage shows the
+variants' initialization, by the rules of section 3.2.
 """
 
 from __future__ import annotations
@@ -19,18 +19,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from metaxlm.analysis.contrast import Measure, MissingScoresError, contrast
-from metaxlm.analysis.curves import Curve, Curves, find_onset
+from metaxlm.analysis.contrast import Measure, try_contrast
+from metaxlm.analysis.learning_curves import PANELS, Curve, Curves, find_onset, format_steps
 from metaxlm.analysis.paper import AVERAGED, DOMAINS, MAIN_VARIANTS, REVIEW_LANGUAGES
-from metaxlm.analysis.results import (
-    FEATURES,
-    Results,
-    Row,
-    Section,
-    display_name,
-    name_metric,
-)
-from metaxlm.analysis.score_tables import PANELS, format_steps, read_directions, read_layers
+from metaxlm.analysis.results import FEATURES, Row, display_name, name_metric
+from metaxlm.analysis.score_tables import read_directions, read_layers
+from metaxlm.analysis.scores import Results, Section
 from metaxlm.analysis.stats import SeedScores, average, deviation, find_comparison, mean
 from metaxlm.analysis.style import GRID, INK, Look, choose_rule_tone, drawing_style
 from metaxlm.languages import language_name
@@ -50,7 +44,7 @@ _MOST_SPREADS = 4
 _NARROWEST_BAR = 0.11
 """Inches."""
 _MOST_WHISKER = 0.35
-"""How far whiskers may widen the figure of gains, relative to the range of its points."""
+"""How far whiskers may widen the figure of improvements, relative to the range of its points."""
 _LONGEST_NAME = 22
 _SHADE = 0.25
 _DASHED = (0, (2, 1))
@@ -93,13 +87,16 @@ def thin_log(log: Sequence[Row]) -> tuple[list[float], list[float]]:
     """Average neighboring rows of a long log, so that a figure stays small."""
     size = -(-len(log) // _MOST_POINTS)
     chunks = [log[start : start + size] for start in range(0, len(log), size)]
-    steps = [sum(row["step"] for row in chunk) / len(chunk) for chunk in chunks]
-    return steps, [sum(row["loss"] for row in chunk) / len(chunk) for chunk in chunks]
+    steps, losses = (
+        [sum(row[key] for row in chunk) / len(chunk) for chunk in chunks]
+        for key in ("step", "loss")
+    )
+    return steps, losses
 
 
 def draw_layers(results: Results, looks: Looks, task: str, label: str) -> Figure | None:
     """Draw a score by layer: a thick line per variant for the mean, languages thin or as a band."""
-    curves = read_layers(results, task, looks)
+    curves = read_layers(results, task, looks) if task in results.tasks else {}
     if not curves:
         return None
     with drawing_style():
@@ -124,15 +121,13 @@ def _draw_spread(axis: Axes, results: Results, task: str, variant: str, look: Lo
     """Draw single languages: thin lines for a few, a band from lowest to highest for many."""
     by_layer = {
         layer: {pair: 100 * mean(series) for pair, series in scores.items()}
-        for layer in results.layers(task, variant)
-        for scores in [results.scores(task, variant, "features", layer=layer)]
+        for layer, scores in results.scores_by_layer(task, variant).items()
     }
     pairs = dict.fromkeys(pair for values in by_layer.values() for pair in values)
     if len(pairs) <= _MOST_THIN_LINES:
         for pair in pairs:
-            there = [layer for layer in by_layer if pair in by_layer[layer]]
-            values = [by_layer[layer][pair] for layer in there]
-            axis.plot(there, values, color=look.color, linewidth=0.8, alpha=0.4)
+            line = {layer: values[pair] for layer, values in by_layer.items() if pair in values}
+            axis.plot([*line], [*line.values()], color=look.color, linewidth=0.8, alpha=0.4)
         return
     lowest = [min(values.values()) for values in by_layer.values()]
     highest = [max(values.values()) for values in by_layer.values()]
@@ -275,7 +270,7 @@ def draw_rule_bars(axis: Axes, bars: Mapping[str, Mapping[str, float]]) -> list[
 
 
 @dataclass(frozen=True)
-class Gain:
+class Improvement:
     """One variant's improvement over XLM on one task, as a fraction."""
 
     label: str
@@ -287,51 +282,48 @@ class Gain:
     """Of the interval over examples and seeds."""
 
 
-def list_gains(results: Results) -> list[Gain]:
+def list_improvements(results: Results) -> list[Improvement]:
     """List the improvements over XLM in the order of the tables; reviews where supervised."""
     base = MAIN_VARIANTS[0]
-    gains = []
+    improvements = []
     for section in results.sections(results.tasks, MAIN_VARIANTS).values():
         if section.is_crossed or base not in section.variants:
             continue
+        name, sign = section.task.name, -1 if section.task.lower else 1
         for variant in section.variants[1:]:
-            sign = -1 if section.task.lower else 1
             value = sign * (mean(section.series(variant)) - mean(section.series(base)))
-            tested = find_comparison(
-                results.comparisons, section.task.name, variant, base, section.scenario
-            )
+            tested = find_comparison(results.comparisons, name, variant, base, section.scenario)
             interval = None
             if tested is not None:  # tests pool the seeds, which moves the interval a little
                 shift = value - tested[1].mean.value
                 interval = tested[1].mean.low + shift, tested[1].mean.high + shift
-            try:
-                measure = Measure(section.task.name, section.scenario)
-                half = contrast(results, variant, base, [measure], section.variants).half_width
-            except MissingScoresError:
-                half = None
-            gains.append(Gain(section.task.title, variant, value, interval, half))
-    return gains
+            measures = [Measure(name, section.scenario)]
+            found = try_contrast(results, variant, base, measures, section.variants)
+            half_width = found.half_width if found else None
+            title = section.task.title
+            improvements.append(Improvement(title, variant, value, interval, half_width))
+    return improvements
 
 
-def draw_gains(gains: Sequence[Gain], looks: Looks) -> Figure | None:
+def draw_improvements(improvements: Sequence[Improvement], looks: Looks) -> Figure | None:
     """Draw a line per task, the improvements over XLM as points with their intervals."""
-    if not gains:
+    if not improvements:
         return None
     base = MAIN_VARIANTS[0]
-    labels = list(dict.fromkeys(gain.label for gain in gains))
-    variants = [v for v in MAIN_VARIANTS if any(gain.variant == v for gain in gains)]
+    labels = list(dict.fromkeys(one.label for one in improvements))
+    variants = [v for v in MAIN_VARIANTS if any(one.variant == v for one in improvements)]
     with drawing_style():
         figure = Figure(figsize=(_WIDTH, 1.2 + 0.33 * len(labels)))
         axis = figure.add_subplot()
         for stripe in range(0, len(labels), 2):
             axis.axhspan(stripe - 0.5, stripe + 0.5, color=GRID.light, alpha=0.35, linewidth=0)
         axis.axvline(0, color=looks[base].color, linewidth=1.8)
-        low, high = _find_limits(gains)
-        for gain in gains:
-            shift = 0.32 * (variants.index(gain.variant) - (len(variants) - 1) / 2)
-            place, look = labels.index(gain.label) + shift, looks[gain.variant]
-            if gain.half_width is not None:
-                ends = [100 * (gain.value + sign * gain.half_width) for sign in (-1, 1)]
+        low, high = _find_limits(improvements)
+        for one in improvements:
+            shift = 0.32 * (variants.index(one.variant) - (len(variants) - 1) / 2)
+            place, look = labels.index(one.label) + shift, looks[one.variant]
+            if one.half_width is not None:
+                ends = [100 * (one.value + sign * one.half_width) for sign in (-1, 1)]
                 axis.plot(ends, [place, place], color=look.color, linewidth=0.7)
                 for end, limit, marker in zip(ends, (low, high), "<>", strict=True):
                     if not low <= end <= high:  # it continues beyond the figure
@@ -339,11 +331,11 @@ def draw_gains(gains: Sequence[Gain], looks: Looks) -> Figure | None:
                             [limit], [place], marker=marker, markersize=4, linestyle="",
                             color=look.color, clip_on=False,
                         )  # fmt: skip
-            if gain.interval is not None:
-                ends = [100 * end for end in gain.interval]
+            if one.interval is not None:
+                ends = [100 * end for end in one.interval]
                 axis.plot(ends, [place, place], color=look.color, linewidth=2.2)
             axis.plot(
-                [100 * gain.value], [place], marker=look.marker, markersize=6, linestyle="",
+                [100 * one.value], [place], marker=look.marker, markersize=6, linestyle="",
                 color=look.color,
             )  # fmt: skip
         _set_rows(axis, labels)
@@ -353,23 +345,23 @@ def draw_gains(gains: Sequence[Gain], looks: Looks) -> Figure | None:
         handles = [Line2D([], [], color=looks[base].color, linewidth=1.8)]
         handles += _make_handles(variants, looks, "markers")
         names = [display_name(base), *map(display_name, variants)]
-        if any(gain.interval is not None for gain in gains):
+        if any(one.interval is not None for one in improvements):
             handles.append(Line2D([], [], color=INK.light, linewidth=2.2))
             names.append("95 %, over examples")
-        if any(gain.half_width is not None for gain in gains):
+        if any(one.half_width is not None for one in improvements):
             handles.append(Line2D([], [], color=INK.light, linewidth=0.7))
             names.append("and over seeds")
         figure.legend(handles, names, loc="outside upper left", ncols=3, handlelength=1.3)
     return figure
 
 
-def _find_limits(gains: Sequence[Gain]) -> tuple[float, float]:
+def _find_limits(improvements: Sequence[Improvement]) -> tuple[float, float]:
     """Return the ends of the axis: all points, and whiskers but for the part that is far out."""
-    ends = [100 * gain.value for gain in gains] + [0.0]
-    ends += [100 * end for gain in gains for end in gain.interval or ()]
+    ends = [100 * one.value for one in improvements] + [0.0]
+    ends += [100 * end for one in improvements for end in one.interval or ()]
     low, high = min(ends), max(ends)
     room = _MOST_WHISKER * max(1.0, high - low)
-    widths = [(g.value, g.half_width) for g in gains if g.half_width is not None]
+    widths = [(g.value, g.half_width) for g in improvements if g.half_width is not None]
     far_low = min([low, *(100 * (value - width) for value, width in widths)])
     far_high = max([high, *(100 * (value + width) for value, width in widths)])
     low, high = max(far_low, low - room), min(far_high, high + room)
@@ -383,7 +375,7 @@ class TaskScore:
 
     label: str
     scores: dict[str, SeedScores]
-    level: float | None = None
+    baseline: float | None = None
     """The majority baseline."""
 
 
@@ -428,8 +420,8 @@ def draw_overview(results: Results, looks: Looks) -> Figure | None:
             values = {variant: 100 * mean(series) for variant, series in row.scores.items()}
             ends = [min(values.values()), max(values.values())]
             axis.plot(ends, [place, place], color=GRID.light, linewidth=4, zorder=1)
-            if row.level is not None:
-                axis.plot([100 * row.level], [place], marker="|", markersize=11, color=INK.light,
+            if row.baseline is not None:
+                axis.plot([100 * row.baseline], [place], marker="|", markersize=11, color=INK.light,
                           zorder=2)  # fmt: skip
             for variant, value in values.items():
                 look = looks[variant]
@@ -440,7 +432,7 @@ def draw_overview(results: Results, looks: Looks) -> Figure | None:
         axis.set_xlabel("score; higher is better")
         handles = _make_handles(variants, looks, "markers")
         labels = list(map(display_name, variants))
-        if any(row.level is not None for row in rows):
+        if any(row.baseline is not None for row in rows):
             handles.append(Line2D([], [], color=INK.light, marker="|", linestyle="", markersize=9))
             labels.append("majority label")
         figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), handlelength=1)

@@ -1,4 +1,4 @@
-"""The paper's published scores: its tables 1 to 5 and the appendix tables by language.
+"""The paper's published scores, and its tables with a run's numbers beside them.
 
 `paper_scores.tsv` has them in percent as printed; here they are fractions. The paper's models have
 270 million parameters and 200,000 steps: they are printed beside other models' scores for
@@ -13,9 +13,40 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+
+from metaxlm.analysis.contrast import Contrast, Measure, try_contrast
+from metaxlm.analysis.results import (
+    BASELINES,
+    FEATURES,
+    TASKS,
+    VARIANTS,
+    LanguagePair,
+    display_name,
+    join_names,
+    name_metric,
+    title_task,
+)
+from metaxlm.analysis.scores import Results, Section
+from metaxlm.analysis.stats import ALPHA, TaskComparison, average, correct_holm
+from metaxlm.analysis.tables import (
+    Cell,
+    Column,
+    Group,
+    Line,
+    Table,
+    format_cell,
+    format_p_value,
+    join_cells,
+    mark_best,
+    section_cell,
+    seed_cell,
+    text_cell,
+)
+from metaxlm.languages import language_name
 
 MODELS = ("XLM", "MetaXLM", "MetaXLM+Dict", "mBERT")
 MAIN_VARIANTS = ("xlm", "metaxlm", "metaxlm+dict")
@@ -30,7 +61,16 @@ REVIEW_LANGUAGES = ("en", "de", "fr", "ja")
 MEAN = "mean"
 """Language of a score that is the mean over languages."""
 ANOTHER_SIZE = "270 million parameters, 200,000 steps: another size, for orientation only"
-"""Said wherever the paper's numbers are beside ours."""
+"""Printed wherever the paper's numbers are beside ours."""
+BASE = "metaxlm+dict"
+"""The model that an idea beyond the paper has to beat at equal cost."""
+BASELINE_LABELS = dict(zip(BASELINES, ("Majority label", "Chance"), strict=True))
+_TESTED = (
+    ("metaxlm", "xlm"), ("metaxlm+dict", "metaxlm"), ("metaxlm+dict", "xlm"), ("xlm+kd", "xlm"),
+    ("metaxlm", "xlm+kd"), ("freeze", "metaxlm"), ("freeze", "xlm"), ("body", "xlm"),
+    ("embeddings", "xlm"), ("metaxlm", "body"), ("metaxlm", "embeddings"),
+)  # fmt: skip
+"""The pairs of models that the paper compares."""
 
 
 def read_table(name: str) -> list[dict[str, str]]:
@@ -84,3 +124,362 @@ def average_tasks(scores: Iterable[Sequence[float]]) -> float | None:
     """
     many = list(scores)
     return statistics.fmean(map(statistics.fmean, many)) if many and all(many) else None
+
+
+# Tables 1 to 5 -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper: variants down, tasks across."""
+
+    name: str
+    title: str
+    variants: Mapping[str, str]
+    """Labels of the rows."""
+    columns: Sequence[tuple[str, str]]
+    """Tasks with a language in which they are supervised, or none for the mean over languages."""
+    notes: Sequence[str]
+    average: str = ""
+    """The published average of the last column; none without such a column."""
+    has_baselines: bool = False
+    both: bool = True
+    """Whether questions have exact match after F1."""
+
+
+def _make_ablation(name: str, title: str, variants: Mapping[str, str], *notes: str) -> PaperTable:
+    columns = [(task, "") for task in ABLATED]
+    notes = ("As table 1; F1 for questions.", *notes)
+    return PaperTable(name, title, variants, columns, notes, both=False)
+
+
+_MAIN = {name: VARIANTS[name] for name in MAIN_VARIANTS}
+TABLES = (
+    PaperTable(
+        "table-1-xtreme", "Table 1. Cross-lingual understanding (XTREME)", _MAIN,
+        [(task, "") for task in AVERAGED],
+        ["Finetuned in English, tested in every language: mean over languages, then mean ± "
+         "deviation over seeds. Avg counts questions as (F1 + EM) / 2."],
+        average="xtreme", has_baselines=True,
+    ),
+    PaperTable(
+        "table-2-amazon", "Table 2. Amazon reviews by language and domain", _MAIN,
+        [(task, code) for code in REVIEW_LANGUAGES for task in DOMAINS],
+        ["Accuracy; finetuned and tested in the same language and domain. Half of the reviews are "
+         "positive: chance is 50."],
+        average="amazon",
+    ),
+    _make_ablation(
+        "table-3-distillation", "Table 3. Knowledge distillation from the English model",
+        {name: VARIANTS[name] for name in ("xlm", "xlm+kd", "metaxlm")},
+    ),
+    _make_ablation(
+        "table-4-freezing", "Table 4. The Transformer body frozen in pretraining",
+        {name: VARIANTS[name] for name in ("xlm", "metaxlm", "freeze")},
+    ),
+    _make_ablation(
+        "table-5-initialization", "Table 5. Which parts are initialized",
+        {"xlm": "None", "body": "Body", "embeddings": "Emb", "metaxlm": "Both"},
+        "None is XLM, Both is MetaXLM; Emb is the word embeddings.",
+    ),
+)  # fmt: skip
+
+
+def make_paper_table(results: Results, spec: PaperTable) -> Table:
+    """Build a table of the paper; what has not been measured is a dash, and a note names it."""
+    tasks = list(dict.fromkeys(task for task, _ in spec.columns))
+    sections = results.sections(tasks, list(spec.variants), both=spec.both)
+    if spec.columns[0][1]:
+        sections = {t: sections[name] for t in tasks if (name := f"{t}-supervised") in sections}
+    columns = [
+        Column(DOMAINS[task], language_name(code), "higher") if code
+        else Column(TASKS[task].title, name_metrics(TASKS[task].metrics[: 1 + spec.both]), "higher")
+        for task, code in spec.columns
+    ]  # fmt: skip
+    columns += [Column("Avg", "", "higher")] if spec.average else []
+    lines = []
+    for variant, label in spec.variants.items():
+        cells = [_make_cell(sections.get(task), task, variant, code, spec.both)
+                 for task, code in spec.columns]  # fmt: skip
+        if spec.average == "xtreme":
+            cells.append(average_cell(results, sections, variant))
+        elif spec.average:
+            series = average([
+                section.series(variant, [(code, code)]) if (section := sections.get(task)) else {}
+                for task, code in spec.columns
+            ])  # fmt: skip
+            trace = trace_mean(results, variant, "twelve sets", "accuracy")
+            printed = _printed(find_paper_scores(spec.average).get(label, {}))
+            cells.append(replace(seed_cell(series, trace=trace), paper=printed))
+        lines.append(Line(label, cells, variant))
+    groups, notes = [Group(lines)], [*spec.notes]
+    if spec.has_baselines:
+        groups.append(Group(_list_references(sections)))
+        published = find_paper_scores(spec.average)
+        averages = [f"{100 * published[label]['average']:.1f}" for label in spec.variants.values()]
+        notes.append(f"The paper prints an Avg of {', '.join(averages)}.")
+    notes += _note_sections(results, sections, tasks, list(spec.variants), brief=not spec.average)
+    return mark_best(Table(spec.name, spec.title, columns, groups, notes))
+
+
+def name_metrics(metrics: Sequence[str]) -> str:
+    """Name one metric, or F1 and exact match."""
+    return "F1 / EM" if len(metrics) > 1 else name_metric(metrics[0])
+
+
+def _list_references(sections: Mapping[str, Section]) -> list[Line]:
+    """Return the baselines and the paper's mBERT as rows of table 1."""
+    lines = []
+    for name, label in BASELINE_LABELS.items():
+        cells = [baseline_cell(s, name) if (s := sections.get(t)) else Cell() for t in AVERAGED]
+        if any(cell.value is not None for cell in cells):
+            lines.append(Line(label, [*cells, text_cell()], reference=True))
+    mbert = [
+        replace(text_cell(), paper=_printed(find_paper_scores(task).get("mBERT", {})))
+        for task in (*AVERAGED, "xtreme")
+    ]
+    return [*lines, Line("mBERT", mbert, reference=True)]
+
+
+def _make_cell(section: Section | None, task: str, variant: str, language: str, both: bool) -> Cell:
+    """Return our score and the paper's; the paper's printed one where nothing was measured."""
+    if section is not None and section.shared:
+        return with_paper(section, variant, [(language, language)] if language else section.shared)
+    published = find_paper_scores(task, *([language] if language else []))
+    return Cell(paper=_printed(published.get(VARIANTS[variant], {}), both=both))
+
+
+def with_paper(section: Section, variant: str, pairs: Sequence[LanguagePair]) -> Cell:
+    """Return a variant's mean over pairs, with the paper's over the same languages."""
+    paper = find_paper_cell(section, display_name(variant), pairs)
+    return replace(section_cell(section, variant, pairs), paper=paper)
+
+
+def find_paper_cell(section: Section, model: str, pairs: Sequence[LanguagePair]) -> Cell | None:
+    """Return the paper's score of a model over the same languages; None where it has none."""
+    if not section.is_papers:
+        return None
+    languages = [language for _, language in pairs]
+    values = [find_paper_mean(section.task.name, model, m, languages) for m in section.metrics]
+    return None if values[0] is None else join_cells([Cell(value) for value in values])
+
+
+def _printed(metrics: Mapping[str, float], *, both: bool = True) -> Cell | None:
+    return join_cells([Cell(value) for value in metrics.values()][: 1 + both])
+
+
+def average_cell(results: Results, sections: Mapping[str, Section], variant: str) -> Cell:
+    """Return the paper's `Avg` of seven tasks; ours is empty unless all of them are there."""
+    series = average([sections[t].average(variant) if t in sections else {} for t in AVERAGED])
+    published = []
+    for task in AVERAGED:
+        section = sections.get(task)
+        languages = [pair[1] for pair in section.shared] if section else []
+        values = [find_paper_mean(task, display_name(variant), metric, languages)
+                  for metric in (section.metrics if section else ())]  # fmt: skip
+        published.append([value for value in values if value])
+    value = average_tasks(published)
+    printed = _printed(find_paper_scores("xtreme").get(display_name(variant), {}))
+    trace = trace_mean(results, variant, "seven tasks", "average")
+    return replace(seed_cell(series, trace=trace), paper=printed if value is None else Cell(value))
+
+
+def trace_mean(results: Results, variant: str, task: str, metric: str) -> dict[str, object]:
+    """Return the fields behind a mean over tasks."""
+    step = results.final_steps.get(variant)
+    return {"variant": variant, "task": task, "metric": metric, "step": step}
+
+
+def baseline_cell(section: Section, name: str, pairs: Sequence[LanguagePair] | None = None) -> Cell:
+    """Return a baseline in one metric, or in two where both were measured."""
+    pairs = section.shared if pairs is None else pairs
+    cells = [Cell(section.baseline(name, pairs, metric)) for metric in section.metrics]
+    return join_cells([cells[0], *(cell for cell in cells[1:] if cell.value is not None)]) or Cell()
+
+
+def _note_sections(
+    results: Results,
+    sections: Mapping[str, Section],
+    tasks: Sequence[str],
+    variants: Sequence[str],
+    brief: bool,
+) -> list[str]:
+    """Name sets, languages that differ from the paper's, tasks at baselines, collapsed seeds."""
+    notes = [] if brief else describe_sections([sections[t] for t in tasks if t in sections])
+    notes += [each.describe() for each in results.list_collapsed(variants, tasks)]
+    if absent := [v for v in variants if v not in results.variants]:
+        notes.append(f"Not measured here: {join_names(absent, ', ')}.")
+    if unmeasured := [title_task(task) for task in tasks if task not in sections]:
+        notes.append(f"No scores of these variants yet on {', '.join(unmeasured)}.")
+    for task, section in sections.items():
+        if lacking := [v for v in variants if v in results.variants and v not in section.variants]:
+            names = join_names(lacking, ", ")
+            notes.append(f"{title_task(task)} has not been measured for {names}.")
+    return notes
+
+
+def describe_sections(sections: Sequence[Section]) -> list[str]:
+    """Name the splits of sections, and where their languages differ from the paper's."""
+    by_split: dict[str, list[str]] = {}
+    notes = []
+    for section in sections:
+        name, title, shared = section.task.name, section.task.title, section.shared
+        by_split.setdefault(section.splits(shared), []).append(title)
+        ours, theirs = [language for _, language in shared], list_paper_languages(name)
+        if ours and theirs and section.is_papers and set(ours) != set(theirs):
+            published = find_paper_scores(name)
+            printed = [published.get(label, {}).get(section.metrics[0]) for label in _MAIN.values()]
+            shown = ", ".join(f"{100 * value:.1f}" for value in printed if value is not None)
+            notes.append(
+                f"{title}: {len(ours)} languages here, {len(theirs)} in the paper; its numbers are "
+                f"averaged over ours where it has them{f' (it prints {shown})' if shown else ''}."
+            )
+        if not section.is_learned:
+            notes.append(
+                f"{title}: no model is clearly above the baselines, so that this task does not "
+                "separate them."
+            )
+    sets = "; ".join(f"{', '.join(titles)}: {split}" for split, titles in by_split.items() if split)
+    return [f"Sets: {sets}.", *notes] if sets else notes
+
+
+# Tests, and ideas beyond the paper ---------------------------------------------------------------
+
+
+def make_test_table(
+    comparisons: Sequence[TaskComparison], titles: Mapping[str, str] | None = None
+) -> Table | None:
+    """Build the paired tests: differences of means over languages, and wins by language."""
+    every = [(task, pair) for task in comparisons for pair in task.pairs]
+    corrected = correct_holm([pair.mean.p_value for _, pair in every])
+    groups: dict[str, list[Line]] = {}
+    for (task, pair), p_value in zip(every, corrected, strict=True):
+        sure = [one.value for one in pair.by_language if one.p_value < ALPHA]
+        wins, losses = sum(value > 0 for value in sure), sum(value < 0 for value in sure)
+        low, high = (format_cell(Cell(end)) for end in (pair.mean.low, pair.mean.high))
+        cells = [
+            Cell(pair.mean.value),
+            text_cell(f"[{low}, {high}]"),
+            text_cell(format_p_value(p_value)),
+            text_cell(f"{wins} / {losses} of {len(task.units)}"),
+            Cell(sum(task.num_examples), style="count"),
+            Cell(task.num_seeds, style="count"),
+        ]
+        title = (titles or {}).get(task.task) or title_task(task.task)
+        label = f"{title}, {task.scenario} ({name_metric(task.metric)})"
+        groups.setdefault(label, []).append(
+            Line(join_names([pair.first, pair.second], " − "), cells)
+        )
+    if not groups:
+        return None
+    notes = [
+        "Paired over the same examples, summed over seeds: difference of the mean over languages, "
+        "its bootstrap interval, p of an approximate-randomization test after Holm over this "
+        "table; languages in which the first model is better or worse with p < 0.05 after Holm "
+        "over the languages.",
+    ]
+    heads = ("Difference", "95 % interval", "p", "Better / worse", "Examples", "Seeds")
+    made = [Group(lines, label) for label, lines in groups.items()]
+    return Table("tests", "Paired tests between models", list(map(Column, heads)), made, notes)
+
+
+def make_paired_tests(results: Results) -> Table | None:
+    """Build the paired tests of the pairs that the paper, or an idea beyond it, compares."""
+    wanted = (*_TESTED, *((variant, BASE) for variant in results.own_variants))
+    chosen = []
+    for comparison in (one for one in results.comparisons if one.layer is None):
+        pairs = {(pair.first, pair.second): pair for pair in comparison.pairs}
+        pairs |= {(pair.second, pair.first): pair.turn() for pair in comparison.pairs}
+        if known := tuple(pairs[names] for names in wanted if names in pairs):
+            chosen.append(replace(comparison, pairs=known))
+    order = [*TASKS]
+    chosen.sort(key=lambda one: order.index(one.task) if one.task in order else len(order))
+    return make_test_table(chosen)
+
+
+def compare_tasks(
+    results: Results, tasks: Sequence[str], variant: str, base: str
+) -> tuple[str, list[Contrast]]:
+    """Write on how many tasks one variant beats another; also return the tested differences."""
+    every = [try_contrast(results, variant, base, [Measure(task)]) for task in tasks]
+    tested = [one for one in every if one is not None and one.p_value is not None]
+    corrected = correct_holm([one.p_value or 0.0 for one in tested])
+    counts = []
+    for sign, word in ((1, "better"), (-1, "worse")):
+        sure = [p_value < ALPHA for one, p_value in zip(tested, corrected, strict=True)
+                if one.direction == sign]  # fmt: skip
+        aside = f" ({sum(sure)} after Holm)" if sure else ""
+        counts.append(f"{word} on {len(sure)}{aside}")
+    counts.append(f"undecided on {sum(one.direction == 0 for one in tested)}")
+    if untested := len(tasks) - len(tested):
+        counts.append(f"untested on {untested}")
+    measures = [Measure(task, metrics=results.info(task).metrics) for task in tasks]
+    total = try_contrast(results, variant, base, measures) if tasks[1:] else None
+    on_average = f"{total.describe()} on average, " if total else ""
+    names = f"{display_name(variant)} against {display_name(base)}"
+    number = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
+    return f"{names}: {on_average}{', '.join(counts)} of {number}", tested
+
+
+def make_ideas_table(results: Results) -> Table | None:
+    """Build our own variants beside +Dict, on everything any of them was measured on."""
+    own = results.own_variants
+    if not own or BASE not in results.variants:
+        return None
+    shown = [BASE, *own]
+    sections = results.sections(TASKS, shown)
+    chosen = [s for s in sections.values() if any(variant in s.variants for variant in own)]
+    lines = []
+    for variant in shown:
+        cells = [section_cell(section, variant) for section in chosen]
+        cells.append(replace(average_cell(results, sections, variant), paper=None))
+        lines.append(Line(display_name(variant), cells, variant))
+    notes = [
+        "Means over the languages that all rows have; features at each model's best layer. By "
+        "tests over examples and seeds (p < 0.05):",
+    ]
+    for variant in own:
+        tasks = [t for t in AVERAGED if t in sections and variant in sections[t].variants]
+        if tasks:
+            notes.append(f"{compare_tasks(results, tasks, variant, BASE)[0]}.")
+    collapsed = results.list_collapsed(shown, [section.task.name for section in chosen])
+    notes += [each.describe() for each in collapsed]
+    columns = [*map(section_column, chosen), Column("Avg", "seven tasks", "higher")]
+    title = f"Ideas beyond the paper, beside {display_name(BASE)}"
+    return mark_best(Table("ideas", title, columns, [Group(lines)], notes))
+
+
+def section_column(section: Section) -> Column:
+    """Return the heading of a section."""
+    text = name_metrics(section.metrics)
+    detail = f"{section.scenario}, {text}" if section.task.trained_in_each else text
+    return Column(section.task.title, detail, "lower" if section.task.lower else "higher")
+
+
+def make_idea_tests(results: Results) -> Table | None:
+    """Build the tests between each of our own variants, the main ones, and each other."""
+    own = results.own_variants
+    known = [*(variant for variant in MAIN_VARIANTS if variant in results.variants), *own]
+    lines = []
+    for variant in own:
+        for base in known[: known.index(variant)]:
+            measures = [[Measure(task)] for task in AVERAGED]
+            for task in FEATURES:
+                layer = results.best_layers(task, [base]).get(base)
+                measures.append([Measure(task, "features", layer=layer)])
+            measures.append([Measure(task, metrics=TASKS[task].metrics) for task in AVERAGED])
+            tests = [try_contrast(results, variant, base, of) for of in measures]
+            texts = [one.describe(names_weaker_tests=True) if one else "–" for one in tests]
+            lines.append(Line(join_names([variant, base], " − "), list(map(text_cell, texts))))
+    if not lines:
+        return None
+    note = (
+        "Points by which the first is better, and p over examples and seeds unless another test is "
+        "named; in the average, questions count as (F1 + EM) / 2. Tatoeba and word alignment: at "
+        "the second one's best layer, over sentences."
+    )
+    columns = [
+        *(Column(title_task(t)) for t in (*AVERAGED, *FEATURES)),
+        Column("Avg", "seven tasks"),
+    ]
+    return Table("ideas-tests", "Ideas beyond the paper, tested", columns, [Group(lines)], [note])

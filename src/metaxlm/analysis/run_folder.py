@@ -1,4 +1,4 @@
-"""Read everything that a report is drawn from out of one run folder.
+"""Read a run folder, and build the tables and examples that describe the run itself.
 
 A run folder, or a published one with the small files only, has results.jsonl, comparisons.json,
 recipe.yaml, provenance.json, training logs, the coverage of each variant's initialization, and
@@ -8,27 +8,43 @@ lists what else is missing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from metaxlm.analysis.claims import Verdict, judge_claims
-from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS
+from metaxlm.analysis.claims import Verdict, evaluate_claims
+from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS, read_table
 from metaxlm.analysis.results import (
     FEATURES,
     TASKS,
     VARIANTS,
-    Results,
     Row,
     display_name,
+    join_names,
     load_results,
     read_rows,
+    title_task,
 )
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
+from metaxlm.analysis.style import classify_links, describe_links
+from metaxlm.analysis.tables import (
+    Cell,
+    Column,
+    Group,
+    Line,
+    Table,
+    mark_best,
+    text_cell,
+    text_table,
+)
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_name, read_json, read_text
+from metaxlm.languages import language_name
 from metaxlm.recipe.load import parse_yaml
 
 RECIPE = "recipe.yaml"
@@ -49,6 +65,9 @@ _PARTS = {
     "head": "the prediction head",
 }
 _PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
+_DATA_HEADS = {"used": "Used for", "what": "What", "here": "Here", "license": "License"}
+_TWINS_OWN = ("Text in 22 languages",)
+"""Data of the recipes whose names begin with `twin`."""
 
 
 @dataclass(frozen=True)
@@ -65,39 +84,43 @@ class Run:
     """Training log of each variant that has one."""
     meta_log: list[Row]
     examples: dict[str, dict[str, list[dict[str, Any]]]]
+    """Example sentences by variant and task."""
     coverage: dict[str, dict[str, Any]]
+    """coverage.json by variant that copies word embeddings."""
     provenance: Mapping[str, Any]
     notes: Sequence[str]
     """Sentences on the data."""
-    verdicts: Sequence[Verdict] = ()
-    missing: list[str] = field(default_factory=list)
-    """Sentences for the reader."""
 
     @property
     def has_grid(self) -> bool:
         """Whether the recipe has a grid, as those of the paper's tables and figures have."""
-        return has_grid(self.recipe)
+        return bool(self.settings("evaluation").get("grid"))
 
-    @property
-    def uses_phrasebook(self) -> bool:
-        """Whether the corpus is the built-in, synthetic one."""
-        corpus = self.recipe.get("corpus")
-        return isinstance(corpus, dict) and corpus.get("source", "phrasebook") == "phrasebook"
+    @cached_property
+    def verdicts(self) -> Sequence[Verdict]:
+        """The paper's claims on a run with a grid."""
+        return evaluate_claims(self.results) if self.has_grid else ()
+
+    def settings(self, key: str) -> dict[str, Any]:
+        """Return a section of the recipe; empty where it has none."""
+        value = self.recipe.get(key)
+        return value if isinstance(value, dict) else {}
+
+    def variant_settings(self, variant: str) -> dict[str, Any]:
+        """Return the recipe's settings of a variant."""
+        value = self.settings("variants").get(variant)
+        return value if isinstance(value, dict) else {}
 
     def list_copied_parts(self, variant: str) -> list[str]:
         """List the parts that the recipe copies from the meta-pretrained model."""
-        start = _variant_recipes(self.recipe).get(variant, {}).get("initialize", "both")
+        start = self.variant_settings(variant).get("initialize", "both")
         if isinstance(start, dict):
             return [part for part in _PARTS if start.get(part)]
         return _PRESETS.get(str(start), list(_PARTS))
 
-    def starts_random(self, variant: str) -> bool:
-        """Whether the recipe copies nothing into this variant."""
-        return not self.list_copied_parts(variant)
-
     def describe_initialization(self, variant: str) -> str:
         """Write what a variant is initialized with; nothing when the recipe does not name it."""
-        if variant not in _variant_recipes(self.recipe):
+        if variant not in self.settings("variants"):
             return ""
         copied = self.list_copied_parts(variant)
         if not copied:
@@ -105,46 +128,91 @@ class Run:
         text = f"copies {', '.join(_PARTS[part] for part in copied)} from the meta-pretrained model"
         if "words" not in copied:
             return f"{text}; its word embeddings are random."
-        if _variant_recipes(self.recipe)[variant].get("dictionaries"):
+        if self.variant_settings(variant).get("dictionaries"):
             text += ", matching words through bilingual dictionaries as well"
         return f"{text}."
 
+    @cached_property
+    def missing(self) -> list[str]:
+        """Sentences on what a complete run has and this one lacks."""
+        evaluated, tasks = self.results.variants, self.results.tasks
+        missing = []
+        for variant in self.variants:
+            if variant not in evaluated:
+                state = "is pretrained but not evaluated" if variant in self.logs else "has not run"
+                missing.append(f"{display_name(variant)} {state}.")
+        measured = [variant for variant in self.variants if variant in evaluated]
+        unlogged = [variant for variant in measured if variant not in self.logs]
+        unmatched = [
+            variant for variant in measured
+            if variant not in self.coverage and "words" in self.list_copied_parts(variant)
+        ]  # fmt: skip
+        matched = join_names(unmatched, ", ")
+        has_meta = self.meta_log or self.settings("meta").get("model") is not None
+        for is_missing, sentence in (
+            ("tatoeba" not in tasks, "There are no sentence-retrieval results."),
+            ("alignment" not in tasks, "There are no word-alignment results."),
+            (set(tasks) <= set(FEATURES), "There are no cross-lingual transfer results."),
+            (not has_meta, "There is no meta-pretraining log."),
+            (unlogged, f"There is no training log for {join_names(unlogged, ', ')}."),
+            (
+                unmatched,
+                f"There is no vocabulary-matching record for {matched}.",
+            ),
+            (not self.recipe_text, "The recipe is not in the run folder."),
+        ):
+            missing += [sentence] if is_missing else []
+        return [*missing, *(self._list_missing_of_grid() if self.has_grid else ())]
 
-def has_grid(recipe: Mapping[str, Any]) -> bool:
-    """Say whether a recipe has a grid."""
-    evaluation = recipe.get("evaluation")
-    return isinstance(evaluation, dict) and bool(evaluation.get("grid"))
+    def _list_missing_of_grid(self) -> list[str]:
+        results, notes = self.results, []
+        if absent := [v for v in VARIANTS if v not in (*results.variants, *self.variants)]:
+            notes.append(f"Not measured yet: {join_names(absent, ', ')}.")
+        if unscored := [t for t in TASKS if t not in FEATURES and t not in results.tasks]:
+            notes.append(f"No scores yet on {', '.join(map(title_task, unscored))}.")
+        steps = self.settings("pretraining").get("steps")
+        for variant, last in results.final_steps.items():
+            if isinstance(steps, int) and last is not None and last < steps:
+                name = display_name(variant)
+                notes.append(f"{name}: the last measured step is {last:,} of {steps:,}.")
+        if set(MAIN_VARIANTS) & set(results.variants) and not results.comparisons:
+            notes.append("There are no paired tests (comparisons.json).")
+        if not self.provenance:
+            notes.append("There is no record of time and tokens (provenance.json).")
+        if not set(AVERAGED) <= set(results.tasks):
+            notes.append("The average over the seven tasks needs all of them.")
+        return notes
 
 
-def read_run(run_dir: Path, *, judge: bool = True) -> Run:
-    """Read a run folder; missing results are an error. Claims are judged if it has a grid."""
+def read_run(run_dir: Path) -> Run:
+    """Read a run folder; missing results are an error."""
     require_whole(run_dir)
     results = Results(load_results(run_dir), read_comparisons(run_dir / COMPARISONS))
     recipe, recipe_text = read_recipe(run_dir / RECIPE)
-    variants = _order_variants(run_dir, recipe, results)
-    folders = {variant: run_dir / "variants" / variant for variant in variants}
+    named = recipe.get("variants")
+    named = [check_name(str(v), "variant") for v in named] if isinstance(named, dict) else []
+    home = run_dir / "variants"
+    folders = sorted(p.name for p in home.iterdir() if p.is_dir()) if home.is_dir() else []
+    visible = [name for name in folders if not name.startswith(".")]
+    variants = list(dict.fromkeys([*named, *results.variants, *visible]))
+    places = {v: home / v / COVERAGE for v in variants}
+    notes = read_text(run_dir / DATA_NOTES) if (run_dir / DATA_NOTES).is_file() else ""
     run = Run(
         name=str(recipe.get("name") or run_dir.resolve().name),
         results=results,
         variants=variants,
         recipe=recipe,
         recipe_text=recipe_text,
-        logs={v: log for v in variants if (log := read_log(folders[v]))},
+        logs={v: log for v in variants if (log := read_log(home / v))},
         meta_log=read_log(run_dir / "meta"),
         examples=_read_examples(run_dir, variants),
-        coverage={
-            v: _read_object(folder / COVERAGE)
-            for v, folder in folders.items()
-            if (folder / COVERAGE).is_file()
-        },
-        provenance=_read_provenance(run_dir / PROVENANCE),
-        notes=_read_notes(run_dir / DATA_NOTES),
-        verdicts=judge_claims(results) if judge and has_grid(recipe) else (),
+        coverage={v: _read_object(path) for v, path in places.items() if path.is_file()},
+        provenance=_read_object(path) if (path := run_dir / PROVENANCE).is_file() else {},
+        notes=[line.strip() for line in notes.splitlines() if line.strip()],
     )
     # A variant that copies no word embeddings may still have a record of what could be copied.
     for variant in [v for v in run.coverage if "words" not in run.list_copied_parts(v)]:
         del run.coverage[variant]
-    run.missing.extend(_list_missing(run))
     return run
 
 
@@ -182,101 +250,233 @@ def read_log(folder: Path) -> list[Row]:
 
 def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
     """Return the example sentences that evaluations of the feature tasks keep."""
-    found: dict[str, dict[str, list[Any]]] = {}
+    examples: dict[str, dict[str, list[Any]]] = {variant: {} for variant in variants}
     for variant in variants:
         for task in FEATURES:
             paths = sorted((run_dir / "cells" / variant / task).glob("*-*/cell.json"))
-            for path in paths[:1]:
-                examples = _read_object(path).get("examples", [])
-                found.setdefault(variant, {task: [] for task in FEATURES})[task] = examples
-    return found
-
-
-def _read_provenance(path: Path) -> Mapping[str, Any]:
-    return _read_object(path) if path.is_file() else {}
+            stored = _read_object(paths[0]).get("examples", []) if paths else []
+            examples[variant][task] = stored
+    return examples
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     require_whole(path)
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise MetaXLMError(f"{path}: expected a JSON object, found {type(found).__name__}")
-    return found
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise MetaXLMError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
 
 
-def _read_notes(path: Path) -> tuple[str, ...]:
-    if not path.is_file():
-        return ()
-    return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
+# Example sentences -------------------------------------------------------------------------------
 
 
-def _variant_recipes(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    variants = recipe.get("variants")
-    if not isinstance(variants, dict):
-        return {}
+def collect_examples(
+    run: Run, task: str, key: Sequence[str], most_per_language: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Group the examples of all variants by language and sentence, the first few of each language.
+
+    `key` names the fields that identify a sentence. Examples are in the order in which each
+    variant's evaluation stored them, so that none is picked by its outcome; where a variant stored
+    a sentence at several layers, its best layer is shown.
+    """
+    results = run.results
+    layers = results.best_layers(task, results.variants) if task in results.tasks else {}
+    by_sentence: dict[str, dict[str, dict[str, Any]]] = {}
+    for variant in run.variants:
+        stored = run.examples[variant][task]
+        for example in sorted(stored, key=lambda one: one.get("layer") != layers.get(variant)):
+            sentences = by_sentence.setdefault(example["language"], {})
+            sentence = sentences.setdefault(repr([example[name] for name in key]), {})
+            sentence.setdefault(variant, _describe_example(example, task))
     return {
-        check_name(str(name), "variant"): value if isinstance(value, dict) else {}
-        for name, value in variants.items()
+        language: list(sentences.values())[:most_per_language]
+        for language, sentences in by_sentence.items()
     }
 
 
-def _order_variants(run_dir: Path, recipe: Mapping[str, Any], results: Results) -> list[str]:
-    """List the recipe's variants, then those that only the results or the folders have."""
-    folder = run_dir / "variants"
-    folders = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
-    visible = [name for name in folders if not name.startswith(".")]
-    return list(dict.fromkeys([*_variant_recipes(recipe), *results.variants, *visible]))
+def _describe_example(example: dict[str, Any], task: str) -> dict[str, Any]:
+    """Add the outcome of a retrieval, or the kinds of word links as a matrix."""
+    if task == "tatoeba":
+        return {**example, "is_right": example["found"] == example["expected"]}
+    links = classify_links(*(map(tuple, example[k]) for k in ("predicted", "sure", "possible")))
+    kinds = {link: kind for kind, some in links.items() for link in some}
+    columns = range(len(example["target_words"]))
+    matrix = [
+        (word, [kinds.get((i, j), "") for j in columns])
+        for i, word in enumerate(example["source_words"])
+    ]
+    return {**example, "matrix": matrix, "summary": describe_links(links)}
 
 
-def _list_missing(run: Run) -> list[str]:
-    """Return what a complete run would have and this one lacks."""
-    missing = []
-    evaluated, tasks = run.results.variants, run.results.tasks
-    for variant in run.variants:
-        if variant not in evaluated:
-            state = "is pretrained but not evaluated" if variant in run.logs else "has not run"
-            missing.append(f"{display_name(variant)} {state}.")
-    if "tatoeba" not in tasks:
-        missing.append("There are no sentence-retrieval results.")
-    if "alignment" not in tasks:
-        missing.append("There are no word-alignment results.")
-    if all(task in FEATURES for task in tasks):
-        missing.append("There are no cross-lingual transfer results.")
-    meta = run.recipe.get("meta")
-    if not run.meta_log and not (isinstance(meta, dict) and meta.get("model") is not None):
-        missing.append("There is no meta-pretraining log.")
-    if unlogged := [v for v in run.variants if v in evaluated and v not in run.logs]:
-        missing.append(f"There is no training log for {', '.join(map(display_name, unlogged))}.")
-    unmatched = [
-        v for v in run.variants
-        if v in evaluated and v not in run.coverage and "words" in run.list_copied_parts(v)
-    ]  # fmt: skip
-    if unmatched:
-        names = ", ".join(map(display_name, unmatched))
-        missing.append(f"There is no vocabulary-matching record for {names}.")
-    if not run.recipe_text:
-        missing.append("The recipe is not in the run folder.")
-    return [*missing, *(_list_missing_of_grid(run) if run.has_grid else ())]
+# How the run was made ----------------------------------------------------------------------------
 
 
-def _list_missing_of_grid(run: Run) -> list[str]:
-    results, notes = run.results, []
-    if absent := [v for v in VARIANTS if v not in results.variants and v not in run.variants]:
-        notes.append(f"Not measured yet: {', '.join(map(display_name, absent))}.")
-    finetuned = [t for t in TASKS if t not in FEATURES and t not in results.tasks]
-    if finetuned:
-        notes.append(f"No scores yet on {', '.join(TASKS[task].title for task in finetuned)}.")
-    pretraining = run.recipe.get("pretraining")
-    steps = pretraining.get("steps") if isinstance(pretraining, dict) else None
-    for variant, last in results.final_steps.items():
-        if isinstance(steps, int) and last is not None and last < steps:
-            notes.append(
-                f"{display_name(variant)}: the last measured step is {last:,} of {steps:,}."
-            )
-    if set(MAIN_VARIANTS) & set(results.variants) and not results.comparisons:
-        notes.append("There are no paired tests (comparisons.json).")
-    if not run.provenance:
-        notes.append("There is no record of time and tokens (provenance.json).")
-    if not set(AVERAGED) <= set(results.tasks):
-        notes.append("The average over the seven tasks needs all of them.")
-    return notes
+def make_start_tables(run: Run) -> list[Table]:
+    """Build what each variant is initialized with: by rule, by language of text, by script."""
+    coverage = {v: run.coverage[v] for v in run.variants if v in run.coverage}
+    tables = []
+    rules = [rule for rule in _list_keys(coverage, "by_rule")
+             if any(one.get("by_rule", {}).get(rule) for one in coverage.values())]  # fmt: skip
+    rules.sort(key=lambda rule: rule == "filler")
+    if rules:
+        lines = []
+        for variant, one in coverage.items():
+            by_rule = one.get("by_rule", {})
+            total = one.get("rows") or sum(by_rule.values())
+            counts = [by_rule.get(rule, 0) for rule in rules]
+            copied = 1 - by_rule.get("filler", 0) / total if total else None
+            cells = [*(Cell(n, style="count") for n in (*counts, total)), Cell(copied)]
+            lines.append(Line(display_name(variant), cells, variant))
+        heads = [*(rule.replace("_", " ") for rule in rules), "All rows"]
+        columns = [*map(Column, heads), Column("Copied", "%")]
+        title = "Embeddings of the shared vocabulary by matching rule"
+        note = "A filler has no match and is initialized at random."
+        tables.append(Table("start-rules", title, columns, [Group(lines)], [note]))
+    for name, key, title, note in (
+        ("tokens", "by_language", "Running text with a copied embedding, by language",
+         "Share of the tokens of running text whose embedding was copied, in percent."),
+        ("scripts", "by_script", "Copied embeddings, by script",
+         "Share of the vocabulary in this script whose embedding was copied, in percent."),
+    ):  # fmt: skip
+        if keys := _list_keys(coverage, key):
+            lines = [
+                Line(
+                    display_name(v),
+                    [_share_cell(one.get(key, {}).get(k, {}), key) for k in keys],
+                    v,
+                )
+                for v, one in coverage.items()
+            ]
+            names = [language_name(k) if key == "by_language" else k for k in keys]
+            columns = [Column(n, "" if n == k else k, "higher")
+                       for n, k in zip(names, keys, strict=True)]  # fmt: skip
+            table = Table(f"start-{name}", title, columns, [Group(lines)], [note])
+            tables.append(mark_best(table))
+    return tables
+
+
+def _list_keys(coverage: Mapping[str, Mapping[str, Any]], section: str) -> list[str]:
+    return list(dict.fromkeys(key for one in coverage.values() for key in one.get(section, {})))
+
+
+def _share_cell(entry: Mapping[str, Any], key: str) -> Cell:
+    """Return the matched share, which languages have as such and scripts as counts of rows."""
+    if key == "by_language" or not entry:
+        return Cell(entry.get("matched"))
+    return Cell(entry["matched"] / entry["rows"] if entry["rows"] else None)
+
+
+def make_training_table(run: Run) -> Table | None:
+    """Build steps, tokens, final loss and time of each training from its log."""
+    named: list[tuple[str, Sequence[Row], str | None]] = [
+        ("Meta-pretraining (English)", run.meta_log, None),
+        *((display_name(variant), log, variant) for variant, log in run.logs.items()),
+    ]
+    lines = []
+    for label, log, variant in ((label, log, v) for label, log, v in named if log):
+        tail = [float(row["loss"]) for row in log[-max(1, len(log) // 10) :]]
+        cells = [
+            Cell(log[-1]["step"], style="count"),
+            Cell(log[-1].get("tokens"), style="count"),
+            Cell(sum(tail) / len(tail), style="decimal"),
+            Cell(log[-1].get("seconds"), style="seconds"),
+        ]
+        lines.append(Line(label, cells, variant))
+    if not lines:
+        return None
+    columns = list(map(Column, ("Steps", "Tokens", "Final loss", "Time")))
+    note = (
+        "Final loss: mean of the last tenth of the log. Losses over different vocabularies "
+        "(meta-pretraining and the others) do not compare."
+    )
+    return Table("training", "Training", columns, [Group(lines)], [note])
+
+
+def make_cost_tables(provenance: Mapping[str, Any]) -> list[Table]:
+    """Build time, steps and tokens by stage, and time by evaluated model and task."""
+    tables = []
+    stages = [stage for stage in provenance.get("stages", []) if isinstance(stage, dict)]
+    if stages:
+        total = {key: sum(float(s.get(key) or 0) for s in stages)
+                 for key in ("seconds", "steps", "tokens")}  # fmt: skip
+        groups = [Group(list(map(_make_stage_line, stages))),
+                  Group([_make_stage_line({"title": "All stages", **total})])]  # fmt: skip
+        columns = list(map(Column, ("Minutes", "Steps", "Tokens", "Device")))
+        notes = [_sum_devices(stages)]
+        tables.append(Table("cost-stages", "Cost by stage", columns, groups, notes))
+    cells = [cell for cell in provenance.get("cells", []) if isinstance(cell, dict)]
+    return [*tables, _make_evaluation_cost(cells)] if cells else tables
+
+
+def _make_stage_line(stage: Mapping[str, Any]) -> Line:
+    variant, label = stage.get("variant"), str(stage.get("title") or "?")
+    name = display_name(str(variant)) if variant else ""
+    cells = [
+        _minutes(stage.get("seconds")),
+        Cell(stage.get("steps"), style="count"),
+        Cell(stage.get("tokens"), style="count"),
+        text_cell(str(stage.get("device") or "")),
+    ]
+    return Line(label, cells, detail="" if name in label else name)
+
+
+def _make_evaluation_cost(cells: Sequence[Mapping[str, Any]]) -> Table:
+    times: dict[tuple[str, str], list[float]] = {}
+    for cell in cells:
+        # Checkpoints (`xlm-step-1000`) count as one model per variant.
+        variant, mark, number = str(cell.get("model")).rpartition("-step-")
+        is_checkpoint = bool(mark) and number.isdecimal()
+        model = f"{display_name(variant)}, checkpoints" if is_checkpoint else str(cell.get("model"))
+        seconds = float(cell.get("seconds") or 0)
+        times.setdefault((model, str(cell.get("task"))), []).append(seconds)
+    models, tasks = (list(dict.fromkeys(key[k] for key in times)) for k in (0, 1))
+
+    def make_line(label: str, rows: Sequence[str], model: str | None) -> Line:
+        columns = [*([task] for task in tasks), tasks]
+        sums = [[s for m in rows for t in some for s in times.get((m, t), ())] for some in columns]
+        made = [_minutes(math.fsum(seconds)) if seconds else Cell() for seconds in sums]
+        return Line(label, made, model, reference=model is None)
+
+    lines = [make_line(display_name(model), [model], model) for model in models]
+    columns = [*(Column(title_task(task)) for task in tasks), Column("Sum")]
+    notes = [f"{len(cells)} evaluations of one model, task, training language and seed. "
+             f"{_sum_devices(cells)}"]  # fmt: skip
+    groups = [Group(lines), Group([make_line("All", models, None)])]
+    return Table("cost-evaluation", "Cost of evaluation, in minutes", columns, groups, notes)
+
+
+def _minutes(seconds: Any) -> Cell:
+    return Cell(None if seconds is None else float(seconds) / 60, style="decimal")
+
+
+def _sum_devices(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Write how many minutes each kind of device was used."""
+    sums: dict[str, float] = {}
+    for entry in entries:
+        device = str(entry.get("device") or "unknown device")
+        sums[device] = sums.get(device, 0.0) + float(entry.get("seconds") or 0) / 60
+    shown = ", ".join(f"{minutes:.1f} on {device}" for device, minutes in sums.items())
+    return f"Minutes by device, parallel runs counted each: {shown}."
+
+
+def make_data_table(run: Run) -> Table:
+    """Build the data sets with their licenses; sizes are known for the twin's data only."""
+    title = "The paper's tasks: data and licenses"
+    note = (
+        "As published with each set. This report does not know the sizes of this run's training "
+        "sets and text; results.jsonl has the number of test examples."
+    )
+    is_twin = str(run.recipe.get("name") or "").startswith("twin")
+    if is_twin:
+        title = "Data of the twin, and licenses"
+        note = (
+            "Sizes are those of the data of the twin's published run. With other data under the "
+            "same recipe they may differ: results.jsonl has the number of test examples."
+        )
+    keys = [key for key in _DATA_HEADS if is_twin or key != "here"]
+    rows = [
+        [row["name"], *(row[key] for key in keys)]
+        for row in read_table("data_sources.tsv")
+        if is_twin or row["name"] not in _TWINS_OWN
+    ]
+    return text_table("data", title, ["", *(_DATA_HEADS[key] for key in keys)], rows, [note])

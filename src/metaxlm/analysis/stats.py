@@ -3,16 +3,17 @@
 The paired tests take tallies by example (`Task.tally`, summed over seeds) of several models. They
 return for each pair of models the difference of a score, a 95 % bootstrap interval and the p-value
 of an approximate-randomization test, by language and for the mean over languages, which the paper's
-tables show. They hold the trained models fixed: the paired test covers test-set variance only, the
-interval over seeds covers the variance of finetuning.
+tables show. Paired tests cover the variance of test sets with the trained models fixed; intervals
+over seeds cover the variance of finetuning.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from metaxlm.randomness import generator
 Floats = npt.NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 """Sums [..., counts] to scores [...]: one metric of `Task.summarize`."""
+Tallies = Mapping[str, Sequence[Floats]]
+"""For each model, one [examples, counts] per language."""
 SeedScores = dict[int, float]
 """A value for each seed."""
 
@@ -86,8 +89,8 @@ def find_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95 % t-interval of the mean; None for one value."""
     if len(values) < 2:
         return None
-    half = find_half_width([values])
-    return statistics.fmean(values) - half, statistics.fmean(values) + half
+    center, half = statistics.fmean(values), find_half_width([values])
+    return center - half, center + half
 
 
 def find_p_value(
@@ -95,7 +98,7 @@ def find_p_value(
 ) -> float:
     """Return the two-sided p-value that a sum or difference of means of samples is 0 (Welch).
 
-    The known variance of the value, which has no sample here, adds to those of the means.
+    `known_variance` of the value adds to the variances of the means.
     """
     from scipy import stats
 
@@ -144,33 +147,29 @@ def share_test(hits: int, total: int, share: float) -> float:
 
 
 def trend_test(values: Sequence[float]) -> tuple[float, float]:
-    """Return Kendall's rank correlation with time and its p-value (Mann and Kendall).
-
-    It takes the points as independent but for the trend.
-    """
+    """Return Kendall's rank correlation with time and its p-value (Mann and Kendall)."""
     from scipy import stats
 
     if len(set(values)) < 2:
         return 0.0, 1.0
-    found = stats.kendalltau(range(len(values)), values)
-    return float(found.statistic), float(found.pvalue)
+    tau, p_value = stats.kendalltau(range(len(values)), values)
+    return float(tau), float(p_value)
 
 
 def correct_holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values that hold together: Holm's step-down correction."""
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
-    return corrected
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    raised = np.minimum(1.0, factors * np.asarray(p_values, dtype=np.float64)[order])
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.maximum.accumulate(raised)
+    return [float(value) for value in corrected]
 
 
 def join_p_values(p_values: Sequence[float], at_least: int) -> float:
     """Return the p-value that fewer than `at_least` of these are real (a partial conjunction).
 
-    For all of them the largest decides; for one of them the smallest is corrected for their number,
-    as Bonferroni does.
+    With `at_least=1` this is Bonferroni's correction of the smallest one.
     """
     if at_least <= 0:
         return 0.0
@@ -244,35 +243,30 @@ def read_comparisons(path: Path) -> list[TaskComparison]:
         return []
     try:
         return [restore_comparison(values) for values in read_json(path).values()]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, ValueError) as error:
         raise MetaXLMError(
             f"{path}: not a file of comparisons ({error!r}); delete it and run the evaluation again"
         ) from error
 
 
+@cache
+def _make_adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TaskComparison)
+
+
 def restore_comparison(values: Mapping[str, Any]) -> TaskComparison:
     """Make a comparison from the dictionary that `asdict` gives."""
-    pairs = tuple(
-        PairComparison(
-            pair["first"],
-            pair["second"],
-            tuple(map(_restore_difference, pair["by_language"])),
-            _restore_difference(pair["mean"]),
-        )
-        for pair in values["pairs"]
-    )
-    units = tuple((source, language) for source, language in values["units"])
-    sizes = tuple(values["num_examples"])
-    if not all(isinstance(number, int) for number in (*sizes, values["num_seeds"])):
-        raise TypeError("a number of examples or seeds is not whole")
-    return TaskComparison(**{**values, "units": units, "num_examples": sizes, "pairs": pairs})
+    from pydantic import ValidationError
 
-
-def _restore_difference(values: Mapping[str, Any]) -> Difference:
-    found = Difference(**values)
-    if not all(isinstance(number, int | float) for number in values.values()):
-        raise TypeError("a difference is not a number")
-    return found
+    try:
+        restored: TaskComparison = _make_adapter().validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}") from error
+    return restored
 
 
 def find_comparison(
@@ -296,17 +290,18 @@ def find_comparison(
 
 
 def compare_pairs(
-    tallies: Mapping[str, Sequence[Floats]],
+    tallies: Tallies,
     score: Score,
     seed: int = 0,
     resamples: int = RESAMPLES,
     pairs: Sequence[tuple[str, str]] | None = None,
 ) -> list[PairComparison]:
-    """Compare models, by default every two; each has one [examples, counts] per language.
+    """Compare models, by default every two.
 
-    Languages with equally many examples share their draws: in XNLI, PAWS-X and XQuAD example k is
-    the same one in every language, so that only whole rows of translations are exchangeable.
-    Sharing does no harm where they are not translations.
+    The randomization test exchanges both models' answers of each example with probability 1/2; the
+    bootstrap draws examples with replacement, the same ones for all models. Languages with equally
+    many examples share their draws: in XNLI, PAWS-X and XQuAD example k is the same one in every
+    language, so that only whole rows of translations are exchangeable.
     """
     pairs = list(combinations(tallies, 2)) if pairs is None else pairs
     if not pairs:
@@ -324,74 +319,42 @@ def compare_pairs(
     swapped = np.empty((len(pairs), len(sizes), resamples))
     drawn = np.empty((len(pairs), len(sizes), resamples))
     for size in sorted(set(sizes)):
-        places = [k for k, found in enumerate(sizes) if found == size]
-        _swap(tallies, sums, pairs, places, score, swapped, generator(seed, "swap", size))
-        _resample(tallies, pairs, places, score, drawn, generator(seed, "bootstrap", size))
+        places = [k for k, length in enumerate(sizes) if length == size]
+        swap, draw = generator(seed, "swap", size), generator(seed, "bootstrap", size)
+        step = max(1, _CHUNK // max(1, size))
+        for start in range(0, resamples, step):
+            rows = slice(start, min(start + step, resamples))
+            flips_RN = _draw_flips(swap, rows.stop - start, size)
+            weights_RN = _draw_weights(draw, rows.stop - start, size)
+            for place in places:
+                scores = {name: score(weights_RN @ tally[place]) for name, tally in tallies.items()}
+                for k, (one, two) in enumerate(pairs):
+                    drawn[k, place, rows] = scores[one] - scores[two]
+                    moved = flips_RN @ (tallies[two][place] - tallies[one][place])
+                    first, second = sums[one][place] + moved, sums[two][place] - moved
+                    swapped[k, place, rows] = score(first) - score(second)
     return [
         PairComparison(
             *pair,
-            tuple(
-                _test(observed[k, place], swapped[k, place], drawn[k, place])
-                for place in range(len(sizes))
-            ),
+            tuple(map(_test, observed[k], swapped[k], drawn[k])),
             _test(observed[k].mean(), swapped[k].mean(axis=0), drawn[k].mean(axis=0)),
         )
         for k, pair in enumerate(pairs)
     ]
 
 
-def _swap(
-    tallies: Mapping[str, Sequence[Floats]],
-    sums: Mapping[str, Sequence[Floats]],
-    pairs: Sequence[tuple[str, str]],
-    places: Sequence[int],
-    score: Score,
-    out: Floats,
-    random: np.random.Generator,
-) -> None:
-    """Exchange both models' answers of each example with probability 1/2."""
-    size = len(tallies[pairs[0][0]][places[0]])
-    for rows in _chunks(out.shape[-1], size):
-        bits = np.unpackbits(
-            random.integers(0, 256, (len(rows), -(-size // 8)), dtype=np.uint8), axis=1, count=size
-        )
-        flips_RN = bits.astype(np.float64)
-        for k, (one, two) in enumerate(pairs):
-            for place in places:
-                moved = flips_RN @ (tallies[two][place] - tallies[one][place])
-                out[k, place, rows.start : rows.stop] = score(sums[one][place] + moved) - score(
-                    sums[two][place] - moved
-                )
+def _draw_flips(random: np.random.Generator, num_rows: int, size: int) -> Floats:
+    """Return 0 or 1 for each resample and example."""
+    packed = random.integers(0, 256, (num_rows, -(-size // 8)), dtype=np.uint8)
+    return np.unpackbits(packed, axis=1, count=size).astype(np.float64)
 
 
-def _resample(
-    tallies: Mapping[str, Sequence[Floats]],
-    pairs: Sequence[tuple[str, str]],
-    places: Sequence[int],
-    score: Score,
-    out: Floats,
-    random: np.random.Generator,
-) -> None:
-    """Draw examples with replacement, the same ones for all models."""
-    size = len(tallies[pairs[0][0]][places[0]])
-    for rows in _chunks(out.shape[-1], size):
-        chosen = random.integers(0, size, (len(rows), size), dtype=np.int32)
-        chosen += (np.arange(len(rows), dtype=np.int32) * size)[:, None]
-        counts = np.bincount(chosen.ravel(), minlength=len(rows) * size)
-        weights_RN = counts.reshape(len(rows), size).astype(np.float64)
-        for place in places:
-            scores = {
-                name: score(weights_RN @ of_model[place]) for name, of_model in tallies.items()
-            }
-            for k, (one, two) in enumerate(pairs):
-                out[k, place, rows.start : rows.stop] = scores[one] - scores[two]
-
-
-def _chunks(resamples: int, size: int) -> Iterator[range]:
-    """Yield ranges of resamples whose weights fit in memory together."""
-    step = max(1, _CHUNK // max(1, size))
-    for start in range(0, resamples, step):
-        yield range(start, min(start + step, resamples))
+def _draw_weights(random: np.random.Generator, num_rows: int, size: int) -> Floats:
+    """Return how often each resample has each example."""
+    chosen = random.integers(0, size, (num_rows, size), dtype=np.int32)
+    chosen += (np.arange(num_rows, dtype=np.int32) * size)[:, None]
+    counts = np.bincount(chosen.ravel(), minlength=num_rows * size)
+    return counts.reshape(num_rows, size).astype(np.float64)
 
 
 def _test(observed: float, swapped_R: Floats, drawn_R: Floats) -> Difference:

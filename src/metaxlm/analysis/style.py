@@ -1,6 +1,6 @@
-"""How reports look: colors, the style of figures, SVG and PDF files, and page templates.
+"""The look of reports: colors, the style of figures, SVG and PDF files, and page templates.
 
-Every variant has one color, marker and dash everywhere. The hues can be told apart with the common
+Every variant has one color, marker and dash everywhere. The hues differ for readers with the common
 color-vision deficiencies; variants that share a hue are dashed differently. Files use the light
 tones; a page's SVG has its colors as CSS variables, so that it follows the reader's light or dark
 setting. The same figure gives the same bytes.
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -24,6 +25,8 @@ from metaxlm.files import atomic_file, write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Link = tuple[int, int]
+"""Places of a word and of its translation."""
 TEMPLATES = Path(__file__).parent / "templates"
 FONT_STACK = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -66,6 +69,13 @@ LINKS = {
     "wrong": Tone("--link-wrong", "#c8500a", "#f59a57"),
     "missed": Tone("--link-missed", "#7d838e", "#8d95a2"),
 }
+LINK_KINDS = {
+    "sure": ("●", "right"),
+    "possible": ("○", "right (possible link)"),
+    "wrong": ("×", "wrong"),
+    "missed": ("–", "missed"),
+}
+"""Symbols and names of word links."""
 _TONES = (INK, GRID, *_VARIANTS, *_RULES.values(), _OTHER_RULE, *LINKS.values())
 
 
@@ -110,50 +120,46 @@ def choose_rule_tone(kind: str) -> Tone:
     return _RULES.get(kind, _OTHER_RULE)
 
 
+def classify_links(
+    predicted: Iterable[Link], sure: Iterable[Link], possible: Iterable[Link]
+) -> dict[str, list[Link]]:
+    """Sort links into right and sure, right and only possible, wrong, and missed."""
+    links, certain = set(predicted), set(sure)
+    allowed = certain | set(possible)
+    return {
+        "missed": sorted(certain - links),
+        "wrong": sorted(links - allowed),
+        "possible": sorted((links & allowed) - certain),
+        "sure": sorted(links & certain),
+    }
+
+
+def describe_links(links: Mapping[str, Sequence[Link]]) -> str:
+    """Count the kinds of links in words."""
+    right = len(links["sure"]) + len(links["possible"])
+    return f"{right} right, {len(links['wrong'])} wrong, {len(links['missed'])} missed"
+
+
 def write_css_variables() -> str:
     """Return the rules that give every color its light and its dark value."""
     light = "".join(f"{tone.variable}:{tone.light};" for tone in _TONES)
     dark = "".join(f"{tone.variable}:{tone.dark};" for tone in _TONES)
-    swatches = "".join(
-        f".v{place}{{--own:var({tone.variable})}}" for place, tone in enumerate(_VARIANTS)
-    )
+    own = {f"v{place}": tone for place, tone in enumerate(_VARIANTS)}
+    own |= {f"link-{kind}": tone for kind, tone in LINKS.items()}
+    swatches = "".join(f".{name}{{--own:var({tone.variable})}}" for name, tone in own.items())
     return (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
         f"@media print{{:root{{{light}}}}}\n{swatches}\n"
     )
 
 
-_SETTINGS = {
-    "svg.hashsalt": "metaxlm",
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,
-    "font.family": "DejaVu Sans",
-    "font.size": 10.5,
-    "axes.titlesize": 11.5,
-    "axes.titleweight": "normal",  # a second font per figure would double the time of PDFs
-    "axes.titlelocation": "left",
-    "axes.edgecolor": INK.light,
-    "axes.labelcolor": INK.light,
-    "axes.titlecolor": INK.light,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": GRID.light,
-    "grid.linewidth": 0.8,
-    "xtick.color": INK.light,
-    "ytick.color": INK.light,
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "legend.frameon": False,
-    "legend.fontsize": 9.5,
-    "legend.labelcolor": INK.light,
-    "text.color": INK.light,
-    "text.parse_math": False,
-    "figure.constrained_layout.use": True,
-}
+@cache
+def _read_settings() -> Mapping[str, Any]:
+    import matplotlib
+
+    return matplotlib.rc_params_from_file(
+        TEMPLATES / "figures.mplstyle", use_default_template=False
+    )
 
 
 @contextmanager
@@ -163,7 +169,7 @@ def drawing_style() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
+        matplotlib.rcParams.update(_read_settings())
         yield
 
 
@@ -173,9 +179,8 @@ def render_pdf(figure: Figure) -> bytes:
 
     buffer = io.BytesIO()
     with drawing_style():
-        FigureCanvasPdf(figure).print_pdf(
-            buffer, metadata={"CreationDate": None, "Creator": None, "Producer": None}
-        )
+        metadata = dict.fromkeys(("CreationDate", "Creator", "Producer"))
+        FigureCanvasPdf(figure).print_pdf(buffer, metadata=metadata)
     figure.set_layout_engine("none")  # the next file need not compute the layout again
     return buffer.getvalue()
 
@@ -186,9 +191,8 @@ def render_svg(figure: Figure) -> str:
 
     buffer = io.StringIO()
     with drawing_style():
-        FigureCanvasSVG(figure).print_svg(
-            buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)
     figure.set_layout_engine("none")
     text = re.sub(r' d="[^"]*"', _round_path, buffer.getvalue())
     return text.replace("'DejaVu Sans'", FONT_STACK)

@@ -1,23 +1,23 @@
-"""Tables as data, and their one renderer: Markdown, LaTeX, HTML, CSV and terminal.
+"""Tables as data, and their renderers: Markdown, LaTeX, CSV and terminals here, HTML as a template.
 
-Values stay as they are in the results (fractions, counts) and are formatted when they are rendered.
-The best value is bold everywhere; what prints alike is equally good. A cell may have the paper's
-number beside ours: HTML shows it as a second narrow column, Markdown and LaTeX as rows beneath
-where rows are models, else as columns. CSV has one line per number with all digits, and the fields
-by which its rows are found in results.jsonl.
+Cells keep the values of the results (fractions, counts); renderers format them. The best value is
+bold; values that print alike are equally good. A cell may have the paper's number beside ours: HTML
+shows it as a second narrow column, Markdown and LaTeX as rows beneath where rows are models, else
+as columns. CSV has one line per number with all digits, and the fields that identify its rows in
+results.jsonl.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal
 
-from metaxlm.analysis.results import Section
+from metaxlm.analysis.results import LanguagePair
+from metaxlm.analysis.scores import Section
 from metaxlm.analysis.stats import SeedScores, deviation, mean
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 Better = Literal["higher", "lower"]
 Style = Literal["percent", "count", "decimal", "seconds", "text"]
 PAPER_LABEL = "Published by the paper: 270 million parameters, another size, not competitors"
-_TRACE = ("variant", "step", "task", "scenario", "source", "language", "metric", "layer", "split",
-          "seed", "origin")  # fmt: skip
-_FIELDS = ("table", "group", "row", "column", "detail", "number", "value", "deviation", "paper",
-           *_TRACE)  # fmt: skip
+_FIELDS = (
+    "table", "group", "row", "column", "detail", "number", "value", "deviation", "paper", "variant",
+    "step", "task", "scenario", "source", "language", "metric", "layer", "split", "seed", "origin",
+)  # fmt: skip
 _WIDE = 75
 """Letters that fit in a line of LaTeX's article; a wider table is shrunk to the line."""
 _LONG_TEXT = 24
@@ -48,7 +48,7 @@ _LATEX_SPECIALS = str.maketrans(
 
 @dataclass(frozen=True)
 class Cell:
-    """A value; `style` says how it is formatted."""
+    """A value; `style` decides how it is formatted."""
 
     value: float | None = None
     deviation: float | None = None
@@ -57,11 +57,34 @@ class Cell:
     beside: Cell | None = None
     """A second score after a slash: exact match after F1."""
     text: str = ""
-    """What is printed, for the style `text`."""
+    """The printed text of the style `text`."""
     paper: Cell | None = None
     """The paper's number."""
     trace: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the rows behind the value."""
+
+    @property
+    def numbers(self) -> list[Cell]:
+        """The cell and the one beside it, without deviations."""
+        parts = [part for part in (self, self.beside) if part is not None]
+        return [replace(part, deviation=None, beside=None) for part in parts]
+
+    @property
+    def deviations(self) -> list[str]:
+        """The deviations of the cell and the one beside it."""
+        parts = [part for part in (self, self.beside) if part is not None]
+        return [f"{100 * part.deviation:.1f}" for part in parts if part.deviation is not None]
+
+    @property
+    def origin_text(self) -> str:
+        """The trace for readers, with many languages as a number."""
+        trace = dict(self.trace)
+        if trace and self.beside is not None:
+            trace["metric"] = f"{trace.get('metric')} / {self.beside.trace.get('metric')}"
+        if len(languages := str(trace.get("language", "")).split()) > 4:
+            trace["language"] = f"{len(languages)} languages"
+        shown = {key: value for key, value in trace.items() if value not in (None, "")}
+        return "; ".join(f"{key}: {value}" for key, value in shown.items() if key != "origin")
 
 
 @dataclass(frozen=True)
@@ -78,7 +101,7 @@ class Line:
     """One row of cells; a reference row, such as a baseline, never competes."""
 
     label: str
-    cells: tuple[Cell, ...]
+    cells: Sequence[Cell]
     variant: str | None = None
     detail: str = ""
     reference: bool = False
@@ -93,7 +116,7 @@ class Line:
 class Group:
     """Rows that compete with one another, or within each row where models are columns."""
 
-    lines: tuple[Line, ...]
+    lines: Sequence[Line]
     label: str = ""
     better: Better | None = None
     """Overrides the columns'."""
@@ -105,9 +128,9 @@ class Table:
 
     name: str
     title: str
-    columns: tuple[Column, ...]
-    groups: tuple[Group, ...]
-    notes: tuple[str, ...] = ()
+    columns: Sequence[Column]
+    groups: Sequence[Group]
+    notes: Sequence[str] = ()
 
     @property
     def lines(self) -> list[Line]:
@@ -120,6 +143,23 @@ class Table:
         columns = range(len(self.columns))
         return [any(line.cells[k].paper is not None for line in self.lines) for k in columns]
 
+    def is_text(self, k: int) -> bool:
+        """Return whether a column has texts only."""
+        return all(line.cells[k].style == "text" for line in self.lines)
+
+    def with_cells(self, change: Callable[[Line], Sequence[Cell]]) -> Table:
+        """Return the table with other cells in each row."""
+        groups = [
+            replace(group, lines=[replace(line, cells=change(line)) for line in group.lines])
+            for group in self.groups
+        ]
+        return replace(self, groups=groups)
+
+
+def text_cell(text: str = "") -> Cell:
+    """Return a cell of text."""
+    return Cell(style="text", text=text)
+
 
 def text_table(
     name: str,
@@ -130,23 +170,20 @@ def text_table(
     totals: Sequence[Sequence[str]] = (),
 ) -> Table:
     """Return a table of texts: the first column names the rows; totals are a group of their own."""
-    groups = tuple(
-        Group(tuple(Line(row[0], tuple(Cell(style="text", text=c) for c in row[1:]))
-                    for row in part))
-        for part in (list(rows), list(totals))
-        if part
-    )  # fmt: skip
-    columns = tuple(Column(heading) for heading in headings[1:])
-    return Table(name, title, columns, groups, tuple(notes))
+    parts = [
+        [Line(row[0], list(map(text_cell, row[1:]))) for row in part] for part in (rows, totals)
+    ]
+    columns = [Column(heading) for heading in headings[1:]]
+    return Table(name, title, columns, [Group(lines) for lines in parts if lines], notes)
 
 
 def seed_cell(series: SeedScores, **more: Any) -> Cell:
-    """Return mean and deviation over seeds; empty where nothing was measured."""
+    """Return mean and deviation over seeds; empty without scores."""
     return Cell(mean(series), deviation(list(series.values())), **more) if series else Cell()
 
 
 def section_cell(
-    section: Section, variant: str, pairs: Sequence[tuple[str, str]] | None = None
+    section: Section, variant: str, pairs: Sequence[LanguagePair] | None = None
 ) -> Cell:
     """Return a variant's mean over pairs of languages (by default those that all have)."""
     pairs = section.shared if pairs is None else pairs
@@ -155,8 +192,13 @@ def section_cell(
         for metric in section.metrics
         if (series := section.series(variant, pairs, metric))
     ]
+    return join_cells(cells) or Cell()
+
+
+def join_cells(cells: Sequence[Cell]) -> Cell | None:
+    """Put the second of two cells beside the first; None without cells."""
     if not cells:
-        return Cell()
+        return None
     return replace(cells[0], beside=cells[1]) if len(cells) > 1 else cells[0]
 
 
@@ -170,23 +212,14 @@ def format_cell(cell: Cell) -> str:
         return f"{format_cell(replace(cell, beside=None))} / {format_cell(cell.beside)}"
     if cell.style == "count":
         return f"{round(cell.value):,}"
-    if cell.style == "decimal":
-        return f"{cell.value:.2f}".replace("-", "−")
     if cell.style == "seconds":
-        return format_seconds(cell.value)
-    text = f"{100 * cell.value:.1f}".replace("-", "−")
-    text = "0.0" if text == "−0.0" else text
+        minutes, seconds = divmod(round(cell.value), 60)
+        if minutes >= 60:
+            return f"{minutes // 60} h {minutes % 60:02d} min"
+        return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+    text = f"{cell.value:.2f}" if cell.style == "decimal" else f"{100 * cell.value:.1f}"
+    text = "0.0" if text == "-0.0" else text.replace("-", "−")
     return text if cell.deviation is None else f"{text} ± {100 * cell.deviation:.1f}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Format a duration."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def format_p_value(p_value: float) -> str:
@@ -198,115 +231,36 @@ def mark_best(table: Table) -> Table:
     """Mark the best value of every column in each group; a single value has nothing to beat."""
     groups = []
     for group in table.groups:
-        rows = [list(line.cells) for line in group.lines]
+        columns = []
         for k, column in enumerate(table.columns):
-            competing = [
-                None if line.reference else row[k]
-                for line, row in zip(group.lines, rows, strict=True)
-            ]
-            for row, best in zip(rows, _find_best(competing, group.better or column.better),
-                                 strict=True):  # fmt: skip
-                row[k] = replace(row[k], best=best)
-        lines = (replace(line, cells=tuple(row))
-                 for line, row in zip(group.lines, rows, strict=True))  # fmt: skip
-        groups.append(replace(group, lines=tuple(lines)))
-    return replace(table, groups=tuple(groups))
+            competing = [line.cells[k] for line in group.lines if not line.reference]
+            marked = iter(mark_row(competing, group.better or column.better))
+            columns.append([line.cells[k] if line.reference else next(marked)
+                            for line in group.lines])  # fmt: skip
+        lines = [replace(line, cells=[cells[k] for cells in columns])
+                 for k, line in enumerate(group.lines)]  # fmt: skip
+        groups.append(replace(group, lines=lines))
+    return replace(table, groups=groups)
 
 
-def mark_row(cells: Sequence[Cell], better: Better | None = "higher") -> tuple[Cell, ...]:
-    """Mark the best of one row, where models are columns."""
-    best = _find_best(cells, better)
-    return tuple(replace(cell, best=is_best) for cell, is_best in zip(cells, best, strict=True))
-
-
-def _find_best(cells: Sequence[Cell | None], better: Better | None) -> list[bool]:
+def mark_row(cells: Sequence[Cell], better: Better | None = "higher") -> list[Cell]:
+    """Mark the best of cells that compete, as printed."""
     shown = [
-        None if cell is None or cell.value is None or cell.style == "text"
+        None if cell.value is None or cell.style == "text"
         else float(f"{100 * cell.value:.1f}") if cell.style == "percent" else round(cell.value, 2)
         for cell in cells
     ]  # fmt: skip
     known = [value for value in shown if value is not None]
-    if better is None or len(known) < 2:
-        return [False] * len(cells)
-    best = min(known) if better == "lower" else max(known)
-    return [value == best for value in shown]
+    best = None
+    if better is not None and len(known) > 1:
+        best = min(known) if better == "lower" else max(known)
+    return [
+        replace(cell, best=value is not None and value == best)
+        for cell, value in zip(cells, shown, strict=True)
+    ]
 
 
 # Rendering ---------------------------------------------------------------------------------------
-
-
-def render_html(table: Table, swatches: Mapping[str, str]) -> str:
-    """Return HTML with scopes and a caption; `swatches` has the CSS class of each variant."""
-    wide = table.has_paper
-    texts = [all(line.cells[k].style == "text" for line in table.lines)
-             for k in range(len(table.columns))]  # fmt: skip
-    rows = "2" if any(wide) else "1"
-    top, below = [f'<th scope="col" rowspan="{rows}"><span class="unseen">Model</span></th>'], []
-    for column, has_paper, is_text in zip(table.columns, wide, texts, strict=True):
-        detail = f"<small>{escape(column.detail)}</small>" if column.detail else ""
-        words = ' class="words"' if is_text else ""
-        span = 'colspan="2" class="pair"' if has_paper else f'rowspan="{rows}"{words}'
-        top.append(f'<th scope="col" {span}>{escape(column.label)}{detail}</th>')
-        if has_paper:
-            below.append('<th scope="col"><small>ours</small></th>')
-            below.append('<th scope="col" class="theirs"><small>paper</small></th>')
-    second = f"<tr>{''.join(below)}</tr>" if below else ""
-    bodies = []
-    for group in table.groups:
-        lines = [_html_line(line, wide, swatches) for line in group.lines]
-        if group.label:
-            span = f'colspan="{len(wide) + sum(wide) + 1}"'
-            label = f'<th scope="rowgroup" {span}>{escape(group.label)}</th>'
-            lines.insert(0, f'<tr class="group">{label}</tr>')
-        bodies.append(f"<tbody>{''.join(lines)}</tbody>")
-    notes = " ".join(table.notes)
-    return (
-        f'<figure class="table" id="table-{escape(table.name)}">'
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(table.title)}">'
-        f"<table><caption>{escape(table.title)}</caption>"
-        f"<thead><tr>{''.join(top)}</tr>{second}</thead>{''.join(bodies)}</table></div>"
-        + (f"<figcaption>{escape(notes)}</figcaption>" if notes else "")
-        + "</figure>"
-    )
-
-
-def _html_line(line: Line, wide: Sequence[bool], swatches: Mapping[str, str]) -> str:
-    swatch = swatches.get(line.variant or "")
-    mark = f'<span class="swatch {swatch}"></span>' if swatch else ""
-    detail = f" <small>{escape(line.detail)}</small>" if line.detail else ""
-    cells = []
-    for cell, has_paper in zip(line.cells, wide, strict=True):
-        cells.append(_html_cell(cell))
-        if has_paper:
-            paper = escape(format_cell(cell.paper)) if cell.paper else ""
-            cells.append(f'<td class="theirs">{paper}</td>')
-    opening = '<tr class="reference">' if line.reference else "<tr>"
-    name = f'<th scope="row">{mark}{escape(line.label)}{detail}</th>'
-    return f"{opening}{name}{''.join(cells)}</tr>"
-
-
-def _html_cell(cell: Cell) -> str:
-    """Print the deviation beneath the number, so that columns stay narrow."""
-    if cell.style == "text":
-        return f'<td class="words">{escape(cell.text)}</td>' if cell.text else "<td></td>"
-    if cell.value is None:
-        return '<td class="absent"><span aria-label="not measured">–</span></td>'
-    parts = [part for part in (cell, cell.beside) if part is not None]
-    number = " / ".join(format_cell(replace(part, deviation=None, beside=None)) for part in parts)
-    number = f"<strong>{number}</strong>" if cell.best else number
-    known = [f"{100 * part.deviation:.1f}" for part in parts if part.deviation is not None]
-    below = f"<small>± {' / '.join(known)}</small>" if known else ""
-    trace = dict(cell.trace)
-    if trace and len(parts) > 1:
-        trace["metric"] = " / ".join(str(part.trace.get("metric")) for part in parts)
-    if len(str(trace.get("language", "")).split()) > 4:
-        trace["language"] = f"{len(trace['language'].split())} languages"
-    shown = "; ".join(
-        f"{key}: {value}" for key, value in trace.items()
-        if value not in (None, "") and key != "origin"
-    )  # fmt: skip
-    title = f' title="{escape(shown)}"' if shown else ""
-    return f"<td{title}>{number}{below}</td>"
 
 
 def separate_paper(table: Table) -> Table:
@@ -316,44 +270,38 @@ def separate_paper(table: Table) -> Table:
         return table
     if any(line.variant for line in table.lines):
         theirs = [
-            replace(line, cells=tuple(cell.paper or Cell() for cell in line.cells), variant=None,
+            replace(line, cells=[c.paper or Cell() for c in line.cells], variant=None,
                     reference=True)
             for line in table.lines
             if any(cell.paper for cell in line.cells)
         ]  # fmt: skip
         ours = [
-            replace(group, lines=tuple(
-                line for line in group.lines if any(c.style != "text" for c in line.cells)))
+            replace(group, lines=[line for line in group.lines
+                                  if any(cell.style != "text" for cell in line.cells)])
             for group in table.groups
         ]  # fmt: skip
         kept = [group for group in ours if group.lines]
-        return replace(table, groups=(*kept, Group(tuple(theirs), PAPER_LABEL)))
+        return replace(table, groups=[*kept, Group(theirs, PAPER_LABEL)])
     columns: list[Column] = []
     for column, has_paper in zip(table.columns, wide, strict=True):
         detail = ", ".join(part for part in (column.detail, "paper") if part)
         columns += [column, Column(column.label, detail)] if has_paper else [column]
-    groups = [
-        replace(group, lines=tuple(
-            replace(line, cells=tuple(
-                one
-                for cell, has_paper in zip(line.cells, wide, strict=True)
-                for one in ((cell, cell.paper or Cell(style="text")) if has_paper else (cell,))
-            ))
-            for line in group.lines
-        ))
-        for group in table.groups
-    ]  # fmt: skip
-    return replace(table, columns=tuple(columns), groups=tuple(groups))
+
+    def spread(line: Line) -> list[Cell]:
+        both = [[cell, cell.paper or text_cell()] for cell in line.cells]
+        return [one for pair, has in zip(both, wide, strict=True) for one in pair[: 1 + has]]
+
+    return replace(table.with_cells(spread), columns=columns)
 
 
 def render_markdown(table: Table) -> str:
     """Return GitHub-flavored Markdown."""
     table = separate_paper(table)
-    headings = ["", *(_one_line(column) for column in table.columns)]
+    headings = [f"{c.label} ({c.detail})" if c.detail else c.label for c in table.columns]
     lines = [
         f"**{table.title}**",
         "",
-        markdown_row(headings),
+        markdown_row(["", *headings]),
         markdown_row(["---", *["---:"] * len(table.columns)]),
     ]
     for group in table.groups:
@@ -376,7 +324,13 @@ def render_latex(table: Table) -> str:
     """Return a LaTeX float that needs the booktabs package; graphicx if it is wide."""
     table = separate_paper(table)
     layout = _latex_columns(table)
-    is_wide = "p{" not in layout and _count_letters(table) > _WIDE
+    texts = [
+        [column.label, column.detail, *(format_cell(line.cells[k]) for line in table.lines)]
+        for k, column in enumerate(table.columns)
+    ]
+    texts.append([line.name for line in table.lines])
+    letters = sum(2 + max(map(len, column), default=0) for column in texts)
+    is_wide = "p{" not in layout and letters > _WIDE
     lines = [
         r"\begin{table}[t]",
         r"\centering",
@@ -392,11 +346,9 @@ def render_latex(table: Table) -> str:
         if group.label:
             label = group.label.translate(_LATEX_SPECIALS)
             lines.append(rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{\textit{{{label}}}}} \\")
-        lines += [
-            _latex_row([line.name, *map(format_cell, line.cells)],
-                       [False, *(cell.best for cell in line.cells)])
-            for line in group.lines
-        ]  # fmt: skip
+        for line in group.lines:
+            bold = [k for k, cell in enumerate(line.cells, start=1) if cell.best]
+            lines.append(_latex_row([line.name, *map(format_cell, line.cells)], bold))
     caption = " ".join([f"{table.title}.", *table.notes]).translate(_LATEX_SPECIALS)
     lines += [
         r"\bottomrule",
@@ -409,43 +361,25 @@ def render_latex(table: Table) -> str:
     return f"% needs \\usepackage{{{packages}}}\n" + "\n".join(lines) + "\n"
 
 
-def _latex_row(texts: Sequence[str], bold: Sequence[bool] = ()) -> str:
+def _latex_row(texts: Sequence[str], bold: Sequence[int] = ()) -> str:
     safe = [text.translate(_LATEX_SPECIALS) for text in texts]
-    marked = [rf"\textbf{{{text}}}" if k < len(bold) and bold[k] else text
-              for k, text in enumerate(safe)]  # fmt: skip
-    return " & ".join(marked) + r" \\"
-
-
-def _count_letters(table: Table) -> int:
-    """Estimate how wide a table is: the longest text of each column, and the space between."""
-    columns = [
-        [column.label, column.detail, *(format_cell(line.cells[k]) for line in table.lines)]
-        for k, column in enumerate(table.columns)
-    ]
-    columns.append([line.name for line in table.lines])
-    return sum(2 + max(map(len, texts), default=0) for texts in columns)
+    return " & ".join(rf"\textbf{{{t}}}" if k in bold else t for k, t in enumerate(safe)) + r" \\"
 
 
 def _latex_columns(table: Table) -> str:
     """Name the columns: numbers right, words left, long words in lines."""
-    longest = [
-        max((len(line.cells[k].text) for line in table.lines), default=0)
-        if all(line.cells[k].style == "text" for line in table.lines)
-        else None
-        for k in range(len(table.columns))
-    ]
-    long = [math.sqrt(length) for length in longest if length and length > _LONG_TEXT]
-    shares = [
-        "r" if length is None
-        else "l" if length <= _LONG_TEXT
-        else rf"p{{{0.75 * math.sqrt(length) / sum(long):.2f}\linewidth}}"
-        for length in longest
-    ]  # fmt: skip
-    return "".join(["l", *shares])
+    layout = ["l"]
+    longest = [max((len(line.cells[k].text) for line in table.lines), default=0)
+               for k in range(len(table.columns))]  # fmt: skip
+    total = sum(math.sqrt(n) for k, n in enumerate(longest) if n > _LONG_TEXT and table.is_text(k))
+    for k, length in enumerate(longest):
+        share = rf"p{{{0.75 * math.sqrt(length) / (total or 1):.2f}\linewidth}}"
+        layout.append("r" if not table.is_text(k) else share if length > _LONG_TEXT else "l")
+    return "".join(layout)
 
 
 def render_csv(table: Table) -> str:
-    """Return CSV with one line per number, and where it comes from; percent stay fractions."""
+    """Return CSV with one line per number and its origin; percent stay fractions."""
     text = StringIO()
     writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
     writer.writeheader()
@@ -465,18 +399,15 @@ def _list_numbers(cell: Cell) -> list[dict[str, Any]]:
     """List the numbers of a cell, one or two, each with the paper's and its trace."""
     if cell.style == "text" and cell.paper is None:
         return [{"value": cell.text}] if cell.text else []
-    parts: list[tuple[Cell | None, Cell | None]] = [(cell, cell.paper)]
-    if cell.beside is not None or (cell.paper is not None and cell.paper.beside is not None):
-        parts.append((cell.beside, cell.paper.beside if cell.paper else None))
+    paper = cell.paper or Cell()
+    parts = [(cell, paper)]
+    if cell.beside is not None or paper.beside is not None:
+        parts.append((cell.beside or Cell(), paper.beside or Cell()))
     return [
-        {
-            "value": _digits(ours.value if ours else None),
-            "deviation": _digits(ours.deviation if ours else None),
-            "paper": _digits(theirs.value if theirs else None),
-            **(ours.trace if ours else {}),
-        }
+        {"value": _digits(ours.value), "deviation": _digits(ours.deviation),
+         "paper": _digits(theirs.value), **ours.trace}
         for ours, theirs in parts
-    ]
+    ]  # fmt: skip
 
 
 def _digits(value: float | None) -> str:
@@ -497,10 +428,8 @@ def render_terminal(table: Table) -> TerminalTable:
     terminal.add_column("", no_wrap=True)
     for k, column in enumerate(table.columns):
         heading = Text("\n".join(part for part in (column.label, column.detail) if part))
-        longest = max((len(line.cells[k].text) for line in table.lines), default=0)
-        terminal.add_column(
-            heading, justify="left" if longest > _LONG_TEXT else "right", overflow="fold"
-        )
+        is_long = any(len(line.cells[k].text) > _LONG_TEXT for line in table.lines)
+        terminal.add_column(heading, justify="left" if is_long else "right", overflow="fold")
     for group in table.groups:
         if group.label:
             terminal.add_row(Text(group.label, style="italic"))
@@ -512,38 +441,27 @@ def render_terminal(table: Table) -> TerminalTable:
 
 
 def transpose(table: Table) -> Table:
-    """Exchange rows and columns, for terminals, which are higher than wide."""
-    columns = tuple(Column(line.label, line.detail) for line in table.lines)
-    turned = tuple(
-        Line(column.label, tuple(line.cells[k] for line in table.lines), detail=column.detail)
+    """Exchange rows and columns, because terminals are higher than wide."""
+    columns = [Column(line.label, line.detail) for line in table.lines]
+    turned = [
+        Line(column.label, [line.cells[k] for line in table.lines], detail=column.detail)
         for k, column in enumerate(table.columns)
-    )
-    return replace(table, columns=columns, groups=(Group(turned),))
+    ]
+    return replace(table, columns=columns, groups=[Group(turned)])
 
 
 def drop_deviations(table: Table) -> Table:
     """Leave out deviations, for narrow terminals."""
-    groups = [
-        replace(
-            group,
-            lines=tuple(
-                replace(line, cells=tuple(replace(cell, deviation=None) for cell in line.cells))
-                for line in group.lines
-            ),
-        )
-        for group in table.groups
-    ]
-    return replace(table, groups=tuple(groups))
+    return table.with_cells(lambda line: [replace(cell, deviation=None) for cell in line.cells])
 
 
 def write_tables(folder: Path, tables: Iterable[Table]) -> None:
     """Write each table as Markdown, LaTeX and CSV into an existing folder."""
-    renderers = {".md": render_markdown, ".tex": render_latex, ".csv": render_csv}
     for table in tables:
-        for suffix, render in renderers.items():
+        for suffix, render in (
+            (".md", render_markdown),
+            (".tex", render_latex),
+            (".csv", render_csv),
+        ):
             path = folder / f"{table.name}{suffix}"
             path.write_text(render(table), encoding="utf-8", newline="\n")
-
-
-def _one_line(column: Column) -> str:
-    return f"{column.label} ({column.detail})" if column.detail else column.label

@@ -96,7 +96,7 @@ def evaluate_command(
     scores; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
-    from metaxlm.analysis.evaluation import fit_terminal
+    from metaxlm.analysis.score_tables import fit_terminal
     from metaxlm.pretrain.distributed import choose_device
     from metaxlm.run.standalone import evaluate_models
 

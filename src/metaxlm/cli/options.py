@@ -15,7 +15,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say
 
 if TYPE_CHECKING:
-    from metaxlm.analysis.results import Results
+    from metaxlm.analysis.scores import Results
     from metaxlm.analysis.tables import Table
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
@@ -79,8 +79,9 @@ def print_table(table: Table) -> None:
 
 def show_summary(run_dir: Path, results: Results | None = None) -> None:
     """Print the headline numbers of a run and the path of its report."""
-    from metaxlm.analysis.results import Results, load_results
+    from metaxlm.analysis.results import load_results
     from metaxlm.analysis.score_tables import make_summary_table
+    from metaxlm.analysis.scores import Results
     from metaxlm.analysis.tables import drop_deviations
 
     results = results or Results(load_results(run_dir))

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from metaxlm.analysis.results import Results, Row, make_frame
+from metaxlm.analysis.results import Row, make_frame
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.tables import format_cell, markdown_row, section_cell
 from metaxlm.languages import language_name
 

@@ -19,8 +19,13 @@ import numpy.typing as npt
 import torch
 from markupsafe import Markup
 
-from metaxlm.analysis.sentences import describe_links, judge_links
-from metaxlm.analysis.style import TEMPLATES, make_environment, write_css_variables
+from metaxlm.analysis.style import (
+    TEMPLATES,
+    classify_links,
+    describe_links,
+    make_environment,
+    write_css_variables,
+)
 from metaxlm.finetune.readers.parallel import AlignedPair
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
@@ -250,7 +255,7 @@ def _compare_gold(scores: PairScores, view: PairView) -> tuple[dict[tuple[int, i
     """Return the class of each linked cell, of the aligner or of the gold set, and a summary."""
     if view.gold is None:
         return dict.fromkeys(scores.links, "linked"), f"{len(scores.links)} links"
-    found = judge_links(scores.links, view.gold.sure, view.gold.possible)
+    found = classify_links(scores.links, view.gold.sure, view.gold.possible)
     kinds = {link: kind for kind, links in found.items() for link in links}
     unused = view.gold.possible - scores.links - view.gold.sure
     return kinds | dict.fromkeys(unused, "unused"), describe_links(found)

@@ -91,7 +91,7 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
 
 def publish(run_dir: Path, folder: Path) -> None:
     """Write the folder atomically; an earlier publication of the run is replaced."""
-    run = read_run(run_dir, judge=False)
+    run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
     with atomic_folder(folder) as target:
         for name in (RESULTS, COMPARISONS):
@@ -107,7 +107,7 @@ def publish(run_dir: Path, folder: Path) -> None:
 
 def publish_more(run_dir: Path, folder: Path) -> Addition:
     """Add the run's jobs that the publication lacks."""
-    run = read_run(run_dir, judge=False)
+    run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
     if not folder.is_dir() or not any(folder.iterdir()):
         raise MetaXLMError(f"{folder}: nothing is published there yet; leave out --add")
@@ -143,7 +143,7 @@ def _check_place(name: str, run_dir: Path, folder: Path) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     is_published = (folder / f"{RESULTS}{PACKED}").is_file()
-    if not is_published or read_run(folder, judge=False).name != name:
+    if not is_published or read_run(folder).name != name:
         raise MetaXLMError(
             f"{folder}: exists and is not a publication of {name}; name another folder"
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaxlm.analysis.curves import Curve, detect_rise, find_lag, find_onset, trace_curves
+from metaxlm.analysis.learning_curves import Curve, detect_rise, find_lag, find_onset, trace_curves
 from metaxlm.analysis.stats import mean, trend_test
 from tests.analysis.rows import TWIN_COURSES, make_course, make_results, make_row
 
@@ -53,7 +53,7 @@ def test_the_gap_is_taken_within_each_seed() -> None:
     assert curves["source"][20] == pytest.approx({0: 0.6, 1: 0.8})
 
 
-def test_a_step_without_all_languages_is_no_point() -> None:
+def test_steps_without_all_languages_are_left_out() -> None:
     rows = [
         make_row("mlqa", "xlm", 0.5, language=language, step=step, metric="f1")
         for step, languages in {10: ["en", "de", "ar"], 20: ["en", "de"]}.items()
@@ -173,7 +173,7 @@ def test_one_bad_checkpoint_does_not_move_the_onset() -> None:
         assert detect_rise(STEPS, spoiled, [0.004] * len(STEPS)) == clean
 
 
-def test_the_onset_lies_on_the_line_between_checkpoints() -> None:
+def test_the_onset_is_on_the_line_between_checkpoints() -> None:
     steps, values = [-10, 0, 10, 20, 30], [0.0, 0.0, 0.0, 0.5, 1.0]
     found = detect_rise(steps, values, [0.0] * 5)
     assert found is not None and found.step == pytest.approx(12)
@@ -188,7 +188,7 @@ def test_the_onset_starts_from_the_last_point_of_the_plateau() -> None:
 
 
 def test_seeds_that_agree_do_not_hide_that_checkpoints_differ() -> None:
-    """The others of a real run: 8.2 at two checkpoints after a plateau of 6.8 to 7.9 is no rise."""
+    """In a real run 8.2 at two checkpoints after a plateau of 6.8 to 7.9 does not count."""
     rows = make_course("xlm", TWIN_COURSES["xlm"], seeds=3)
     others = find_onset(trace_curves(make_results(rows), "mlqa", "xlm")["others"])
     assert others is not None and (others.low, others.high) == (8000, 11000)

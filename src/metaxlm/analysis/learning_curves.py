@@ -1,0 +1,485 @@
+"""Scores along pretraining: the transfer gap, and where a curve starts to rise (section 5.1).
+
+A learning curve has three quantities by step and seed: the score in the source language, the mean
+score in the other languages, and the transfer gap, which is the first less the second. The paper
+sees XLM's English leave its plateau after 14K steps and the other languages after 20K: a lag. The
+rise of a noisy curve is found in four steps:
+
+1. The curve is the mean over seeds, without single outliers (median of three neighbors).
+2. Its noise is the larger of the deviation between seeds on the plateau and the distance of points
+   from the line between their neighbors.
+3. The plateau is all points before the rise, its level their median. A curve has risen where it
+   stays above level + max(3 noise, 10 % of the total rise).
+4. The onset is where the line between the last point of the plateau and the next one crosses that
+   threshold. Its resolution is the distance of these two checkpoints.
+
+A plateau needs three checkpoints, and a slope below half of that of the climb after it. Otherwise
+the curve rises from its start. Seeds are those of finetuning: a lag is one observation of one
+pretraining.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from metaxlm.analysis.contrast import (
+    FAILS,
+    FEWEST_SEEDS,
+    HOLDS,
+    UNDECIDED,
+    Conclusion,
+    MissingScoresError,
+    Outcome,
+    contrast_values,
+    decide_all,
+    explain,
+    name_basis,
+    write_p_value,
+)
+from metaxlm.analysis.results import SOURCE, display_name, has_learned, join_names, title_task
+from metaxlm.analysis.scores import Results
+from metaxlm.analysis.stats import (
+    ALPHA,
+    SeedScores,
+    average,
+    deviation,
+    mean,
+    subtract,
+    trend_test,
+)
+from metaxlm.analysis.tables import Column, Group, Line, Table, mark_best, seed_cell
+from metaxlm.languages import language_name
+
+Quantity = Literal["source", "others", "gap"]
+Curve = dict[int, SeedScores]
+"""Values by step (ascending) and seed."""
+Curves = Mapping[Quantity, Curve]
+
+CURVE_TASK = "mlqa"
+"""The task of the paper's figure 5."""
+PANELS: tuple[tuple[Quantity, str], ...] = (
+    ("others", "(a) other languages"),
+    ("source", "(b) English"),
+    ("gap", "(c) transfer gap"),
+)
+_CURVE_LANGUAGES = {"source": "en", "others": "all but en", "gap": "en less all but en"}
+FEWEST_CHECKPOINTS = 5
+"""With fewer points no trend can reach 0.05."""
+FINE = 0.2
+"""Checkpoints closer than this share of the source's onset would show a lag like the paper's, which
+is 6K of 14K steps."""
+MIN_RISE = 0.02
+"""A curve that ends less than this above its plateau has not risen."""
+NOISE_FACTOR = 3.0
+RISE_SHARE = 0.1
+FEWEST_FLAT = 3
+"""Checkpoints that make a plateau."""
+PLATEAU_SLOPE = 0.5
+"""A plateau's slope is below this share of the slope of the climb."""
+_MAD_TO_DEVIATION = 1.4826
+_MAX_ROUNDS = 20
+_LABELS: dict[Quantity, str] = {
+    "source": language_name(SOURCE),
+    "others": "the other languages",
+    "gap": "the transfer gap",
+}
+
+
+@dataclass(frozen=True)
+class Onset:
+    """Where a curve starts to rise: after `low`, by `high`."""
+
+    step: float | None
+    """Interpolated; None where the curve rises from its start."""
+    low: int | None
+    """Last checkpoint of the plateau; None where there is no plateau."""
+    high: int
+    """First checkpoint that has risen for good."""
+
+    @property
+    def resolution(self) -> int:
+        """Distance of the two checkpoints around it."""
+        return self.high - (self.low or 0)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How many steps after the source language the other languages start to rise."""
+
+    steps: float
+    resolution: int
+    """Smaller lags cannot be seen: the distance of checkpoints around the onsets."""
+    by_seed: tuple[float, ...]
+    """Of the seeds in which both curves rise after a plateau."""
+    num_seeds: int
+    source: Onset
+    others: Onset
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the most it can be, by the checkpoints around the onsets."""
+        assert self.source.low is not None and self.others.low is not None
+        return self.others.low - self.source.high, self.others.high - self.source.low
+
+    @property
+    def num_agreeing(self) -> int:
+        """Seeds whose own lag has the same sign; one without an onset of its own has none."""
+        return sum(value * self.steps > 0 for value in self.by_seed)
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it is a lag (or a lead) beyond the resolution, in all seeds."""
+        return abs(self.steps) >= self.resolution and self.num_agreeing == self.num_seeds
+
+
+def trace_curves(results: Results, task: str, variant: str) -> dict[Quantity, Curve]:
+    """Return the curves of a variant, finetuned in English at each saved checkpoint.
+
+    Steps at which a language is missing are left out.
+    """
+    by_step = {
+        step: {pair[1]: series for pair, series in scores.items() if pair[0] == SOURCE}
+        for step, scores in sorted(results.learning_curve(task, variant).items())
+    }
+    languages = {language for scores in by_step.values() for language in scores}
+    others = sorted(languages - {SOURCE})
+    curves: dict[Quantity, Curve] = {"source": {}, "others": {}, "gap": {}}
+    for step, scores in by_step.items():
+        if others and SOURCE in languages and scores.keys() == languages:
+            curves["source"][step] = scores[SOURCE]
+            curves["others"][step] = average([scores[code] for code in others])
+            curves["gap"][step] = subtract(curves["source"][step], curves["others"][step])
+    return curves
+
+
+def find_onset(curve: Curve, seed: int | None = None) -> Onset | None:
+    """Return where the mean over seeds, or one seed, starts to rise; None if it never does."""
+    steps = sorted(curve)
+    values = [mean(curve[step]) if seed is None else curve[step][seed] for step in steps]
+    errors = [deviation(list(curve[step].values())) or 0.0 for step in steps]
+    if seed is None:
+        errors = [e / math.sqrt(len(curve[s])) for e, s in zip(errors, steps, strict=True)]
+    roughness = _measure_roughness(steps, values)
+    return detect_rise(steps, values, [max(roughness, error) for error in errors])
+
+
+def detect_rise(
+    steps: Sequence[int], values: Sequence[float], noises: Sequence[float]
+) -> Onset | None:
+    """Find the onset of a curve, as the module describes; at least three points are needed."""
+    if len(steps) < 3:
+        return None
+    inner = [statistics.median(values[k - 1 : k + 2]) for k in range(1, len(values) - 1)]
+    smooth = [values[0], *inner, values[-1]]
+    end = statistics.median(smooth[-3:]) if len(smooth) > 5 else smooth[-1]
+    level, place = smooth[0], 0
+    for _ in range(_MAX_ROUNDS):
+        noise = math.sqrt(statistics.fmean(one**2 for one in noises[: max(2, place)]))
+        rise = end - level
+        if rise < max(MIN_RISE, NOISE_FACTOR * noise):
+            return None
+        threshold = level + max(NOISE_FACTOR * noise, RISE_SHARE * rise)
+        below = [k for k, value in enumerate(smooth) if value <= threshold]
+        before, place = place, below[-1] + 1 if below else 0
+        if place == len(smooth):
+            return None
+        if place == before:
+            break
+        level = statistics.median(smooth[:place])
+    if place < FEWEST_FLAT or _is_straight(steps, smooth, place, level + rise / 2):
+        return Onset(None, None, steps[place])
+    low, high = steps[place - 1], steps[place]
+    share = (threshold - smooth[place - 1]) / (smooth[place] - smooth[place - 1])
+    return Onset(low + share * (high - low), low, high)
+
+
+def find_lag(curves: Curves) -> Lag | None:
+    """Return the lag of the others behind the source; None unless both rise after a plateau."""
+    source, others = (find_onset(curves[name]) for name in ("source", "others"))
+    if source is None or others is None or source.step is None or others.step is None:
+        return None
+    sets = [set(scores) for name in ("source", "others") for scores in curves[name].values()]
+    seeds = sorted(set.intersection(*sets))
+    lags = []
+    for seed in seeds:
+        one, two = (find_onset(curves[name], seed) for name in ("source", "others"))
+        if one and two and one.step is not None and two.step is not None:
+            lags.append(two.step - one.step)
+    resolution = max(source.resolution, others.resolution)
+    return Lag(others.step - source.step, resolution, tuple(lags), len(seeds), source, others)
+
+
+def describe_onset(onset: Onset | None) -> str:
+    """Write where a curve starts to rise."""
+    if onset is None:
+        return "never"
+    if onset.step is None:
+        return f"from the start, clearly by step {onset.high:,}"
+    return f"between steps {onset.low:,} and {onset.high:,}"
+
+
+def _is_straight(steps: Sequence[int], values: Sequence[float], place: int, halfway: float) -> bool:
+    """Return whether the points before `place` climb at half the speed of those after, or more."""
+    slope = statistics.linear_regression(steps[:place], values[:place]).slope
+    last = place - 1
+    half = next(k for k in range(place, len(values)) if values[k] >= halfway)
+    climb = (values[half] - values[last]) / (steps[half] - steps[last])
+    return slope >= PLATEAU_SLOPE * climb
+
+
+def _measure_roughness(steps: Sequence[int], values: Sequence[float]) -> float:
+    """Estimate noise from distances to the line between both neighbors; robust to a few kinks."""
+    distances = []
+    for k in range(1, len(steps) - 1):
+        weight = (steps[k] - steps[k - 1]) / (steps[k + 1] - steps[k - 1])
+        line = (1 - weight) * values[k - 1] + weight * values[k + 1]
+        distances.append(abs(values[k] - line) / math.sqrt(1 + weight**2 + (1 - weight) ** 2))
+    return _MAD_TO_DEVIATION * statistics.median(distances) if distances else 0.0
+
+
+# Table -------------------------------------------------------------------------------------------
+
+
+def format_steps(step: float) -> str:
+    """Write a number of steps as short as the paper does."""
+    return f"{step / 1000:g}K" if step >= 1000 else f"{step:g}"
+
+
+def find_curves(results: Results) -> dict[str, Curves]:
+    """Return the curves of every variant that was measured at two steps or more."""
+    every = {variant: trace_curves(results, CURVE_TASK, variant) for variant in results.variants}
+    return {variant: curves for variant, curves in every.items() if len(curves["gap"]) > 1}
+
+
+def describe_curves(curves: Mapping[str, Curves]) -> str:
+    """Write where the curves of every variant start to rise, and how well a lag is known."""
+    sentences = []
+    for variant, of in curves.items():
+        source, others = (
+            "no rise" if onset is None else f"rise {describe_onset(onset)}"
+            for onset in (
+                find_onset(of["source"]),
+                find_onset(of["others"]),
+            )
+        )
+        lag = find_lag(of)
+        last = f" {_describe_lag(lag)}" if lag is not None else ""
+        sentences.append(
+            f"{display_name(variant)}, English: {source}; other languages: {others}.{last}"
+        )
+    return " ".join(sentences)
+
+
+def _describe_lag(lag: Lag) -> str:
+    if abs(lag.steps) < lag.resolution:
+        return f"They rise together, within {lag.resolution:,} steps."
+    low, high = sorted(map(abs, lag.bounds))
+    order = "after" if lag.steps > 0 else "before"
+    doubt = "" if lag.is_resolved else ", on which the seeds do not agree"
+    doubt = ", in one seed" if lag.num_seeds < FEWEST_SEEDS else doubt
+    return f"The others start {low:,} to {high:,} steps {order} English{doubt}."
+
+
+def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
+    """Build figure 5 as a table: steps across, and variants down in three groups."""
+    steps = sorted({step for of in curves.values() for step in of["gap"]})
+    if not steps:
+        return None
+    groups = []
+    for quantity, label in PANELS:
+        lines = []
+        for variant, of in curves.items():
+            trace = {"variant": variant, "task": CURVE_TASK, "metric": "f1", "source": SOURCE,
+                     "scenario": "transfer", "language": _CURVE_LANGUAGES[quantity]}  # fmt: skip
+            cells = []
+            for step in steps:
+                series = of[quantity].get(step, {})
+                seeds = " ".join(map(str, sorted(series)))
+                cells.append(seed_cell(series, trace={**trace, "step": step, "seed": seeds}))
+            lines.append(Line(display_name(variant), cells, variant))
+        groups.append(Group(lines, label, None if quantity == "gap" else "higher"))
+    notes = [
+        "F1, mean over languages, then over the seeds of finetuning; the gap is English less the "
+        f"mean of the others. {describe_curves(curves)}",
+    ]
+    columns = [Column(format_steps(step)) for step in steps]
+    title = "MLQA along pretraining, by step"
+    return mark_best(Table("curves-mlqa", title, columns, groups, notes))
+
+
+# Checks of claims ---------------------------------------------------------------------------------
+
+
+def check_lag(results: Results, variant: str, task: str, expected: bool) -> Conclusion:
+    """The other languages leave the plateau later than the source language, or do not.
+
+    Without a lag they rise from the first checkpoints on, or together with the source. One seed
+    decides nothing.
+    """
+    curves = _trace(results, variant, task)
+    source, others = find_onset(curves["source"]), find_onset(curves["others"])
+    numbers = [
+        (f"{_LABELS['source']} rises", describe_onset(source)),
+        ("the others rise", describe_onset(others)),
+    ]
+    lag, seeds = find_lag(curves), _count_seeds(curves["others"])
+    if lag is not None:
+        low, high = lag.bounds
+        numbers += [
+            ("lag", f"about {_round(lag.steps)} steps ({low:,} to {high:,} by the checkpoints)"),
+            ("seeds that agree", f"{lag.num_agreeing} of {lag.num_seeds}"),
+        ]
+        seeds = lag.num_seeds if expected else seeds
+        outcome, reason = _check_lag(lag, expected)
+    elif expected or others is None:
+        outcome, reason = UNDECIDED, "A lag needs both curves to leave a plateau."
+    elif others.step is None:
+        outcome, reason = HOLDS, "The others rise from the first checkpoints on."
+    else:
+        outcome, reason = FAILS, f"Only the others stay on a plateau, up to step {others.low:,}."
+    if outcome != UNDECIDED and seeds < FEWEST_SEEDS:
+        return UNDECIDED, numbers, f"{reason} This is one seed, and another one must confirm it."
+    return outcome, numbers, reason
+
+
+def _check_lag(lag: Lag, expected: bool) -> tuple[Outcome, str]:
+    """Decide on a lag of curves that both leave a plateau."""
+    right, wrong = (HOLDS, FAILS) if expected else (FAILS, HOLDS)
+    if abs(lag.steps) < lag.resolution:
+        is_fine = lag.resolution <= FINE * (lag.source.step or 0.0) or not expected
+        return (wrong if is_fine else UNDECIDED), "Both rise between neighboring checkpoints."
+    if lag.steps < 0 and (lag.is_resolved or not expected):
+        return wrong, f"The others rise before {_LABELS['source']}."
+    if lag.is_resolved:
+        return right, f"The others rise about {_round(lag.steps)} steps after {_LABELS['source']}."
+    return UNDECIDED, "The seeds do not agree on the lag."
+
+
+def check_trend(
+    results: Results, variant: str, task: str, quantity: Quantity, toward: Literal["up", "down"]
+) -> Conclusion:
+    """A quantity rises, or falls, over the checkpoints."""
+    curve = _trace(results, variant, task)[quantity]
+    steps = sorted(curve)
+    if len(steps) < FEWEST_CHECKPOINTS:
+        raise MissingScoresError(
+            f"{display_name(variant)} has {len(steps)} checkpoints, a trend needs "
+            f"{FEWEST_CHECKPOINTS}"
+        )
+    values = [mean(curve[step]) for step in steps]
+    trend, p_value = trend_test(values)
+    sign = 1 if toward == "up" else -1
+    numbers = [
+        (f"{_LABELS[quantity]} at step {steps[0]:,}", f"{100 * values[0]:.1f}"),
+        (f"{_LABELS[quantity]} at step {steps[-1]:,}", f"{100 * values[-1]:.1f}"),
+        ("trend over checkpoints", f"{write_p_value(p_value)}, {len(steps)} checkpoints"),
+    ]
+    outcome, words = UNDECIDED, "has no clear trend"
+    if p_value < ALPHA:
+        words = "rises" if trend > 0 else "falls"
+        if sign * trend < 0:
+            outcome = FAILS
+        elif sign * (values[-1] - values[0]) > 0:
+            outcome = HOLDS
+    reason = f"{display_name(variant)} {words}: Mann and Kendall's test over the checkpoints."
+    return outcome, numbers, reason
+
+
+def check_points(
+    results: Results,
+    task: str,
+    quantity: Quantity,
+    high: Mapping[str, str],
+    low: Mapping[str, str],
+) -> Conclusion:
+    """A quantity is larger at one part of a curve than at another, or than another variant's.
+
+    Each side names a `variant` and `at`: the `first` checkpoint that both have, or the mean over
+    the `first quarter` or `last quarter` of them.
+    """
+    curves = [_trace(results, side["variant"], task)[quantity] for side in (high, low)]
+    shared = sorted(set(curves[0]) & set(curves[1]))
+    if not shared:
+        names = [high["variant"], low["variant"]]
+        raise MissingScoresError(f"{join_names(names)} share no checkpoint on {title_task(task)}")
+    number = max(1, len(shared) // 4)
+    parts = {"first": shared[:1], "first quarter": shared[:number],
+             "last quarter": shared[-number:]}  # fmt: skip
+    series, numbers = [], []
+    for side, curve in zip((high, low), curves, strict=True):
+        steps = parts[side["at"]]
+        series.append(average([curve[step] for step in steps]))
+        where = f"step {steps[0]:,}" + (f" to {steps[-1]:,}" if steps[1:] else "")
+        numbers.append((f"{display_name(side['variant'])}: {_LABELS[quantity]} at {where}",
+                        f"{100 * mean(series[-1]):.1f}"))  # fmt: skip
+    first, second = (f"{display_name(side['variant'])} ({side['at']})" for side in (high, low))
+    samples = [list(one.values()) for one in series]
+    value = mean(series[0]) - mean(series[1])
+    lead = contrast_values(results, first, second, value, samples, [])
+    reason = explain([lead], verbs=("is larger than", "is smaller than"))
+    return decide_all([lead]), [*numbers, ("difference", lead.describe())], reason
+
+
+def check_stays_high(
+    results: Results, variant: str, base: str, task: str, share: float
+) -> Conclusion:
+    """In the source language a variant has most of its score at once, and stays above the base."""
+    own, other = (_trace(results, name, task)["source"] for name in (variant, base))
+    shared = sorted(set(own) & set(other))
+    if len(shared) < 2:
+        raise MissingScoresError(
+            f"{join_names([variant, base])} share too few checkpoints on {title_task(task)}"
+        )
+    lowest = min(shared, key=lambda step: mean(own[step]))
+    ratio = mean(own[lowest]) / mean(own[shared[-1]])
+    ahead = sum(mean(own[step]) > mean(other[step]) for step in shared)
+    numbers = [
+        ("lowest score in English", f"{100 * mean(own[lowest]):.1f} at step {lowest:,}"),
+        ("last score in English", f"{100 * mean(own[shared[-1]]):.1f}"),
+        ("lowest by last", f"{100 * ratio:.0f} %"),
+        (f"checkpoints above {display_name(base)}", f"{ahead} of {len(shared)}"),
+    ]
+    seeds = [list(own[lowest].values()), [share * value for value in own[shared[-1]].values()]]
+    value = statistics.fmean(seeds[0]) - statistics.fmean(seeds[1])
+    lead = contrast_values(results, "lowest", "limit", value, seeds, [])
+    outcome = UNDECIDED
+    if lead.direction > 0 and ahead == len(shared):
+        outcome = HOLDS
+    elif lead.direction < 0 or (lead.p_value is not None and 2 * ahead < len(shared)):
+        outcome = FAILS
+    reason = f"The claim needs {100 * share:.0f} % and every checkpoint: {name_basis([lead])}."
+    return outcome, numbers, reason
+
+
+def _trace(results: Results, variant: str, task: str) -> dict[Quantity, Curve]:
+    """Return a variant's curves; it must have learned the task in the source language."""
+    if variant not in results.final_steps:
+        raise MissingScoresError(f"No scores of {display_name(variant)}")
+    curves = trace_curves(results, task, variant)
+    if len(curves["source"]) < 3:
+        raise MissingScoresError(
+            f"Too few checkpoints: {display_name(variant)} was measured at "
+            f"{len(curves['source'])} on {title_task(task)}"
+        )
+    level = results.best_baseline(task, "transfer", [(SOURCE, SOURCE)])
+    if not has_learned(max(map(mean, curves["source"].values())), level):
+        raise MissingScoresError(
+            f"{display_name(variant)} is at its baselines on {title_task(task)} in "
+            f"{_LABELS['source']}"
+        )
+    return curves
+
+
+def _count_seeds(curve: Curve) -> int:
+    """Return the number of seeds that every checkpoint has."""
+    return min(map(len, curve.values()))
+
+
+def _round(steps: float) -> str:
+    """Write steps with two digits, which is as well as checkpoints allow."""
+    digits = 1 - math.floor(math.log10(max(1.0, abs(steps))))
+    return f"{round(steps, digits):,.0f}"

@@ -1,0 +1,420 @@
+"""The scores of a run by task, scenario, variant, pair of languages and seed.
+
+`Results` indexes the rows that `results.select` returns; a `Section` compares variants on one task
+in one scenario. Tables, claims, tests and figures read their numbers here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from metaxlm.analysis.results import (
+    BASELINES,
+    MARGIN,
+    METRICS,
+    SOURCE,
+    TASKS,
+    VARIANTS,
+    LanguagePair,
+    TaskInfo,
+    display_name,
+    has_learned,
+    select,
+    title_task,
+)
+from metaxlm.analysis.stats import SeedScores, TaskComparison, average, mean
+from metaxlm.languages import language_name
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PairScores = dict[LanguagePair, SeedScores]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Collapsed:
+    """Finetunings of one model, task and training language at the level of the baselines."""
+
+    variant: str
+    task: str
+    source: str
+    seeds: tuple[int, ...]
+    num_seeds: int
+    """All that were trained."""
+    value: float
+    """Mean of the collapsed seeds in the training language."""
+    others: float
+    """Mean of the other seeds over all languages."""
+
+    def describe(self) -> str:
+        """Return one sentence."""
+        seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
+        return (
+            f"{title_task(self.task)}: {len(self.seeds)} of {self.num_seeds} finetunings of "
+            f"{display_name(self.variant)} collapsed ({seeds}: {100 * self.value:.1f} in "
+            f"{language_name(self.source)}); the mean without "
+            f"{'it' if len(self.seeds) == 1 else 'them'} is {100 * self.others:.1f}."
+        )
+
+
+@dataclass
+class _Index:
+    """The selected rows of one task."""
+
+    scores: dict[tuple[str, str, str | None, int | None], PairScores] = field(default_factory=dict)
+    """By scenario, metric, variant and layer."""
+    files: dict[tuple[str, LanguagePair], tuple[str, int]] = field(default_factory=dict)
+    """Split and number of examples, by scenario and pair of languages."""
+    origins: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """By variant and training language."""
+
+
+@dataclass
+class Results:
+    """All scores of a run, and the paired tests between its variants."""
+
+    frame: DataFrame
+    comparisons: Sequence[TaskComparison] = ()
+    tested: bool = True
+    """False for numbers without seeds and examples, as published ones are: then the signs of
+    differences decide alone."""
+    infos: Mapping[str, TaskInfo] = field(default_factory=dict)
+    """Tasks that are not the paper's."""
+    _memory: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def remember(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` returned for this key, and call it the first time only."""
+        if key not in self._memory:
+            self._memory[key] = make()
+        return cast("T", self._memory[key])
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """Tasks with any score: the paper's in its order, then the others."""
+        names = list(self.frame["task"].unique())
+        return [*(t for t in TASKS if t in names), *(t for t in names if t not in TASKS)]
+
+    @cached_property
+    def variants(self) -> list[str]:
+        """Variants with any score: the paper's in its order, then the others."""
+        return [*(v for v in VARIANTS if v in self.final_steps), *self.own_variants]
+
+    @cached_property
+    def own_variants(self) -> list[str]:
+        """Variants that are not the paper's."""
+        return [variant for variant in self.final_steps if variant not in VARIANTS]
+
+    @cached_property
+    def final_steps(self) -> dict[str, int | None]:
+        """The last step of each variant, None where its rows name none."""
+        last = self.frame.groupby("variant", sort=False)["step"].max()
+        return {str(v): None if math.isnan(step) else int(step) for v, step in last.items()}
+
+    def info(self, task: str) -> TaskInfo:
+        """Return the properties of a task; the metric of an unknown one is its first."""
+        if task in self.infos or task in TASKS:
+            return self.infos.get(task) or TASKS[task]
+        names = self.frame.loc[self.frame["task"] == task, "metric"]
+        return TaskInfo(task, task, next((name for name in names if name in METRICS), "accuracy"))
+
+    def _index(self, task: str) -> _Index:
+        return self.remember(("index", task), lambda: self._make_index(task))
+
+    def _make_index(self, task: str) -> _Index:
+        index = _Index()
+        rows = select(self.frame, task=task)
+        names = ("scenario", "metric", "variant", "layer", "source", "language", "seed", "value",
+                 "split", "examples", "origin")  # fmt: skip
+        for scenario, metric, variant, layer, source, language, seed, value, *file in zip(
+            *(rows[name].tolist() for name in names), strict=True
+        ):
+            name = variant if isinstance(variant, str) else None
+            depth = None if math.isnan(layer) else int(layer)
+            pair = (source, language)
+            scores = index.scores.setdefault((scenario, metric, name, depth), {})
+            scores.setdefault(pair, {})[int(seed)] = float(value)
+            index.files[scenario, pair] = file[0], int(file[1])
+            if name is not None and file[2]:
+                index.origins.setdefault((name, source), set()).add(file[2])
+        return index
+
+    def scores(
+        self,
+        task: str,
+        variant: str | None,
+        scenario: str = "transfer",
+        metric: str | None = None,
+        layer: int | None = None,
+    ) -> PairScores:
+        """Return a finished model's scores by languages and seed; empty where there are none."""
+        key = (scenario, metric or self.info(task).metric, variant, layer)
+        return self._index(task).scores.get(key, {})
+
+    def scores_by_layer(self, task: str, variant: str) -> dict[int, PairScores]:
+        """Return the scores of the measured layers of a variant, in order."""
+        wanted = ("features", self.info(task).metric, variant)
+        scores = self._index(task).scores.items()
+        layers = {key[3]: s for key, s in scores if key[:3] == wanted and key[3] is not None}
+        return dict(sorted(layers.items()))
+
+    def best_layers(self, task: str, variants: Sequence[str]) -> dict[str, int]:
+        """Return the layer with the best mean of each variant."""
+
+        def find() -> dict[str, int]:
+            metric = self.info(task).metric
+            rows = self.remember(
+                ("features", task),
+                lambda: select(self.frame, task=task, scenario="features", metric=metric),
+            )
+            rows = select(rows, task=task, variants=variants, layer="best")
+            best = dict(zip(rows["variant"], rows["layer"].astype(int), strict=True))
+            return {variant: int(best[variant]) for variant in variants if variant in best}
+
+        return self.remember(("best layers", task, *variants), find)
+
+    def learning_curve(self, task: str, variant: str) -> dict[int, PairScores]:
+        """Return transfer scores at every saved step, all of the same files."""
+
+        def trace() -> dict[int, PairScores]:
+            rows = select(self.frame, task=task, scenario="transfer", step="all",
+                          metric=self.info(task).metric, variants=[variant])  # fmt: skip
+            curve: dict[int, PairScores] = {}
+            columns = (rows[c].tolist() for c in ("step", "source", "language", "seed", "value"))
+            for step, source, language, seed, value in zip(*columns, strict=True):
+                if not math.isnan(step):
+                    pairs = curve.setdefault(int(step), {})
+                    pairs.setdefault((source, language), {})[int(seed)] = float(value)
+            return curve
+
+        return self.remember(("curve", task, variant), trace) if task in self.tasks else {}
+
+    def file(self, task: str, scenario: str, pair: LanguagePair) -> tuple[str, int]:
+        """Return split and number of examples behind the scores of a pair of languages."""
+        return self._index(task).files.get((scenario, pair), ("", 0))
+
+    def origins(self, variant: str, task: str, sources: Iterable[str]) -> set[str]:
+        """Return the fingerprints of evaluations."""
+        known = self._index(task).origins
+        return set().union(*(known.get((variant, source), set()) for source in sources))
+
+    def baseline(
+        self, task: str, scenario: str, pair: LanguagePair, name: str, metric: str = ""
+    ) -> float | None:
+        """Return the score of the most frequent label (`majority`) or of guessing (`chance`)."""
+        if scenario == "features":
+            # One of all sentences is the right one; word alignment has no such baseline.
+            size = self.file(task, scenario, pair)[1]
+            is_retrieval = name == "chance" and self.info(task).metric == "accuracy"
+            return 1 / size if is_retrieval and size else None
+        name = name if metric in ("", self.info(task).metric) else f"{name}_{metric}"
+        series = self.scores(task, None, scenario, name).get(pair)
+        return mean(series) if series else None
+
+    def best_baseline(self, task: str, scenario: str, pairs: Iterable[LanguagePair]) -> float:
+        """Return the better baseline as a mean over pairs; 0 where none was measured."""
+        best = [
+            max(self.baseline(task, scenario, pair, name) or 0.0 for name in BASELINES)
+            for pair in pairs
+        ]
+        return statistics.fmean(best) if best else 0.0
+
+    @cached_property
+    def collapsed(self) -> list[Collapsed]:
+        """Finetunings that learned nothing while another seed of the same did."""
+        return [
+            one
+            for task in self.frame["task"].unique()
+            for scenario in ("transfer", "supervised")
+            for variant in self.final_steps
+            for one in self._find_collapsed(task, scenario, variant)
+        ]
+
+    def _find_collapsed(self, task: str, scenario: str, variant: str) -> Iterator[Collapsed]:
+        scores = self.scores(task, variant, scenario)
+        for (source, language), series in scores.items():
+            if source != language:
+                continue
+            level = self.best_baseline(task, scenario, [(source, language)])
+            bad = tuple(sorted(s for s, value in series.items() if not has_learned(value, level)))
+            if not bad or len(bad) == len(series):
+                continue
+            kept = [
+                {seed: value for seed, value in of_pair.items() if seed not in bad}
+                for pair, of_pair in scores.items()
+                if pair[0] == source
+            ]
+            value = statistics.fmean(series[seed] for seed in bad)
+            yield Collapsed(variant, task, source, bad, len(series), value, mean(average(kept)))
+
+    def list_collapsed(self, variants: Iterable[str], tasks: Iterable[str]) -> list[Collapsed]:
+        """Return the collapsed finetunings of some variants on some tasks."""
+        variants, tasks = set(variants), set(tasks)
+        return [c for c in self.collapsed if c.variant in variants and c.task in tasks]
+
+    def section(
+        self, task: str, scenario: str, variants: Sequence[str], *, both: bool = True
+    ) -> Section | None:
+        """Return a task in one scenario for the variants that have it; None where none has."""
+        if task not in self.tasks:
+            return None
+        info = self.info(task)
+        is_layered = scenario == "features" and any(self.scores_by_layer(task, v) for v in variants)
+        layers = self.best_layers(task, variants) if is_layered else {}
+        having = tuple(v for v in variants if self.scores(task, v, scenario, layer=layers.get(v)))
+        if not having:
+            return None
+        metrics = info.metrics if both else info.metrics[:1]
+        return Section(self, info, scenario, having, metrics, layers)
+
+    def sections(
+        self, tasks: Iterable[str], variants: Sequence[str], *, both: bool = True
+    ) -> dict[str, Section]:
+        """Return all sections of some tasks by name; tasks that no variant has are left out."""
+        every = [
+            self.section(task, scenario, variants, both=both)
+            for task in tasks
+            for scenario in ("features", "supervised", "transfer")
+        ]
+        return {section.name: section for section in every if section is not None}
+
+
+def share_pairs(many: Sequence[Mapping[LanguagePair, Any]]) -> list[LanguagePair]:
+    """Return the pairs of languages that all have, in the order of the first."""
+    return [pair for pair in many[0] if all(pair in scores for scores in many)] if many else []
+
+
+@dataclass(frozen=True)
+class Section:
+    """One task in one scenario: the scores of the variants that are compared.
+
+    Means are over the languages that all of these variants have.
+    """
+
+    results: Results
+    task: TaskInfo
+    scenario: str
+    variants: tuple[str, ...]
+    metrics: tuple[str, ...]
+    """One, or two of which the second is printed after a slash."""
+    layers: Mapping[str, int]
+    """Best layer of each variant, for tasks without finetuning."""
+
+    @property
+    def name(self) -> str:
+        """Name its table."""
+        return f"{self.task.name}-{self.scenario}" if self.task.trained_in_each else self.task.name
+
+    @cached_property
+    def pairs(self) -> list[LanguagePair]:
+        """Pairs of languages that any variant has; English first."""
+        pairs = dict.fromkeys(pair for v in self.variants for pair in self.read(v))
+        return sorted(pairs, key=lambda pair: pair[1] != self.sources[0] or self.is_crossed)
+
+    @cached_property
+    def shared(self) -> list[LanguagePair]:
+        """Pairs that all variants have."""
+        return share_pairs([dict.fromkeys(self.pairs), *(self.read(v) for v in self.variants)])
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """Training languages; English first."""
+        sources = dict.fromkeys(pair[0] for v in self.variants for pair in self.read(v))
+        return sorted(sources, key=lambda code: code != SOURCE)
+
+    @property
+    def own_pair(self) -> LanguagePair:
+        """The training language's own pair."""
+        return self.sources[0], self.sources[0]
+
+    @property
+    def other_pairs(self) -> list[LanguagePair]:
+        """The shared pairs of the training language with other languages."""
+        return [p for p in self.shared if p[0] == self.sources[0] and p != self.own_pair]
+
+    @property
+    def is_crossed(self) -> bool:
+        """Whether it is trained in several languages and tested in others."""
+        return self.scenario == "transfer" and (self.task.trained_in_each or len(self.sources) > 1)
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether the paper measures the same: trained in English, or supervised."""
+        return self.scenario == "supervised" or (not self.is_crossed and self.sources == [SOURCE])
+
+    @cached_property
+    def num_seeds(self) -> int:
+        """The largest number of seeds behind a score."""
+        return max(len(seeds) for v in self.variants for seeds in self.read(v).values())
+
+    @property
+    def counted_seeds(self) -> str:
+        """The number of seeds in words."""
+        return f"{self.num_seeds} seed{'' if self.num_seeds == 1 else 's'}"
+
+    def read(self, variant: str, metric: str | None = None) -> PairScores:
+        """Return a variant's scores at its best layer, or of the whole model."""
+        return self.results.scores(
+            self.task.name, variant, self.scenario, metric or self.metrics[0],
+            self.layers.get(variant),
+        )  # fmt: skip
+
+    def series(
+        self, variant: str, pairs: Sequence[LanguagePair] | None = None, metric: str | None = None
+    ) -> SeedScores:
+        """Return the mean over pairs of languages by seed; empty where one is missing."""
+        scores = self.read(variant, metric)
+        return average([scores.get(pair, {}) for pair in (self.shared if pairs is None else pairs)])
+
+    def average(self, variant: str, pairs: Sequence[LanguagePair] | None = None) -> SeedScores:
+        """Return the mean over pairs and metrics: questions count as (F1 + EM) / 2."""
+        return average([self.series(variant, pairs, metric) for metric in self.metrics])
+
+    def baseline(self, name: str, pairs: Sequence[LanguagePair], metric: str = "") -> float | None:
+        """Return the mean of a baseline over the pairs where it was measured."""
+        values = [
+            self.results.baseline(self.task.name, self.scenario, pair, name, metric)
+            for pair in pairs
+        ]
+        known = [value for value in values if value is not None]
+        return statistics.fmean(known) if known else None
+
+    def files(self, pairs: Sequence[LanguagePair]) -> list[tuple[str, int]]:
+        """Return split and number of examples of each pair of languages."""
+        return [self.results.file(self.task.name, self.scenario, pair) for pair in pairs]
+
+    def splits(self, pairs: Sequence[LanguagePair], separator: str = " and ") -> str:
+        """Name the splits of some pairs."""
+        return separator.join(sorted({split for split, _ in self.files(pairs)}))
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether any variant is clearly above each baseline."""
+        best = max((mean(series) for v in self.variants if (series := self.series(v))), default=0.0)
+        levels = [self.baseline(name, self.shared) for name in BASELINES]
+        return all(best >= level + MARGIN for level in levels if level is not None)
+
+    def trace(
+        self, variant: str, pairs: Sequence[LanguagePair], metric: str | None = None
+    ) -> dict[str, Any]:
+        """Return the fields that identify the rows behind a mean in results.jsonl."""
+        sources = sorted({source for source, _ in pairs})
+        origins = self.results.origins(variant, self.task.name, sources)
+        return {
+            "variant": variant,
+            "step": self.results.final_steps.get(variant),
+            "task": self.task.name,
+            "scenario": self.scenario,
+            "source": " ".join(sources),
+            "language": " ".join(language for _, language in pairs),
+            "metric": metric or self.metrics[0],
+            "layer": self.layers.get(variant),
+            "split": self.splits(pairs, " "),
+            "seed": " ".join(map(str, sorted(self.series(variant, pairs, metric)))),
+            "origin": " ".join(sorted(origins)),
+        }
