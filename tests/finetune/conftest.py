@@ -29,7 +29,7 @@ EVALUATION_DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
 TEXT = [
     "We do not believe that we should cherry-pick .",
     "But this is not what happens , is it ?",
-    "The small house shines on the green hill near the river .",
+    "The small house sits on the green hill near the river .",
     "Wir glauben nicht , daß wir nur Rosinen herauspicken sollten .",
     "Das kleine Haus steht auf dem grünen Hügel am Fluss .",
     "Nous ne croyons pas que nous devrions choisir .",

@@ -39,9 +39,9 @@ def squad(*questions: tuple[str, str, str]) -> str:
     return json.dumps({"data": [{"title": "t", "paragraphs": entries}]}, indent=1)
 
 
-TICKETS = "body\tteam\nthe house shines\tbilling\nwe do not believe\ttechnical\n"
+TICKETS = "body\tteam\nthe house sits\tbilling\nwe do not believe\ttechnical\n"
 CONLL = "The\tO\nhouse\tB-THING\nstands\tO\n\nthe\tO\ngreen\tB-THING\nhill\tI-THING\n"
-CONTEXT = "The small house shines on the green hill near the river ."
+CONTEXT = "The small house sits on the green hill near the river ."
 FILES = {
     "data/train.tsv": TICKETS,
     "data/dev.tsv": "id\tteam\tbody\n1\tbilling\tthe hill\n",
@@ -156,7 +156,7 @@ def test_texts_pairs_and_labels_are_read(folder: Path) -> None:
     assert task.labels == ("billing", "technical")
     assert task.reading == '{"text":"body","label":"team"}'
     assert task.read(find(task, "train", "de")).items == [
-        LabeledText("the house shines", None, "billing"),
+        LabeledText("the house sits", None, "billing"),
         LabeledText("we do not believe", None, "technical"),
     ]
     content = task.read(find(task, "test", "de"))

@@ -144,8 +144,8 @@ def point_at_answers(features: Sequence[Features]) -> list[Logits]:
 
 def test_perfect_logits_give_the_answer_back(any_tokenizer: PreTrainedTokenizerBase) -> None:
     lines = ["We do not believe that we should cherry-pick .", "我喜欢你。小房子在河边的绿色山上。"]
-    context = " ".join([*lines, "The small house shines on the hill .", *lines])
-    answers = ["small house", "The small house shines", "小房子", "cherry-pick"]
+    context = " ".join([*lines, "The small house sits on the hill .", *lines])
+    answers = ["small house", "The small house sits", "小房子", "cherry-pick"]
     questions = [ask(context, answer) for answer in answers]
     settings = replace(TASK.settings, length=64, stride=24)
     found = TASK.featurize(questions, any_tokenizer, settings)

@@ -16,7 +16,7 @@ from metaxlm.finetune.task import IGNORED
 from tests.finetune.conftest import TEXT, make_tokenizer
 
 LINES = {
-    "en": "  We do not believe\tthat the small house shines on the green hill. ",
+    "en": "  We do not believe\tthat the small house sits on the green hill. ",
     "de": "Das kleine Haus steht auf dem grünen Hügel am Fluss, sagt er.",
     "zh": "我喜欢你。小房子在河边的绿色山上。",
     "ar": "البيت الصغير على التل الأخضر قرب النهر، قال.",
