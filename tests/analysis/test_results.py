@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metaxlm.finetune.registry import TASKS as REGISTERED
 
 from metaxlm.analysis.results import (
     FEATURES,

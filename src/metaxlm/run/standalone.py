@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import torch
 
-from metaxlm.analysis.evaluation import make_tables
 from metaxlm.analysis.results import FEATURES, write_results
 from metaxlm.analysis.results import FILE_NAME as RESULTS
-from metaxlm.analysis.score_tables import write_evaluation
+from metaxlm.analysis.score_tables import make_tables, write_evaluation
 from metaxlm.analysis.stats import COMPARISONS
 from metaxlm.analysis.tables import Table
 from metaxlm.digests import require_whole
