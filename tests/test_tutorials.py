@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from metaxlm.cli import main
-from tests.toy_runs import RECIPE, run
+from tests.toy_runs import run_main, write_toy
 
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIALS = ("match", "own_text", "compare", "reproduce")
@@ -30,8 +28,8 @@ BLOCK = re.compile(r'^```(\w+)(?: title="(.+)")?\n(.*?)^```$', re.MULTILINE | re
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an English encoder, a tokenizer, text, dictionaries and data sets."""
     folder = tmp_path_factory.mktemp("tutorials")
-    (folder / "toy.yaml").write_text(RECIPE, encoding="utf-8")
-    assert run(folder, "--quiet") == 0
+    write_toy(folder, model={"layers": 2})
+    call("run", folder / "toy.yaml", "--output", folder / "runs", "--device", "cpu")
     toy = folder / "runs" / "toy"
     shutil.copytree(toy / "meta" / "model", folder / "english")
     shutil.copytree(toy / "vocabulary" / "multilingual", folder / "multilingual")
@@ -46,15 +44,12 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = ["text\tlabel", "My bill is wrong.\tbilling", "It does not start.\ttechnical"]
     for name in ("train", "dev", "test.en", "test.de"):
         (folder / "tickets" / f"{name}.tsv").write_text("\n".join([*rows, *rows[1:]]) + "\n")
-    call(["publish", str(toy), str(folder / "published")])
+    call("publish", toy, folder / "published")
     return folder
 
 
-def call(arguments: list[str]) -> None:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr(sys, "argv", ["metaxlm", *arguments])
-        main()
-    assert not ended.value.code, shlex.join(arguments)
+def call(*arguments: str | Path) -> None:
+    assert run_main(*arguments) == 0, arguments
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
@@ -76,4 +71,4 @@ def test_examples_run(name: str, desk: Path, monkeypatch: pytest.MonkeyPatch) ->
             for line in code.splitlines():
                 command, *arguments = shlex.split(line)
                 assert command == "metaxlm", line
-                call([*arguments, *(["--device", "cpu"] if arguments[0] == "run" else [])])
+                call(*arguments)

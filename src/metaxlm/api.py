@@ -63,7 +63,7 @@ def align(
     A sentence is a list of words, or text with spaces between words.
     """
     encoder, layers = _open(model, layer)
-    words = [tuple(_split(side) for side in pair) for pair in pairs]
+    words = [(_split(first), _split(second)) for first, second in pairs]
     settings = AlignSettings(method=method)
     links = align_words(encoder, words, choose_device(device), settings=settings, layers=layers)
     return [sorted(found) for found in links[0]]

@@ -248,7 +248,12 @@ def _start_worker(reporter: Connection, log: Path) -> None:
     """Set up a worker process, which ends with its parent."""
     parent = parent_process()
     assert parent is not None
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     _limit_threads()
     # Output of libraries would damage the progress bar; without a log it is dropped.
     try:

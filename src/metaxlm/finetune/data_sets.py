@@ -116,7 +116,7 @@ def _read_dictionary(file: DataFile) -> Examples[Any]:
 
     loaded = load_dictionaries(file.path)
     entries = _count(sum(map(len, loaded.by_language.values())))
-    return Examples(entries.items, tuple(broken.describe() for broken in loaded.broken))
+    return Examples(entries.items, tuple(loaded.broken))
 
 
 def _read_parquet(file: DataFile) -> Examples[Any]:
