@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
@@ -16,19 +14,6 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 WORDS = ["the", "a", "cat", "dog", "house", "sees", "likes", "and", "small", "big", "red", "old"]
 WORDS += ["man", "woman", "child", "runs"]
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 40,
-}
-DISTILBERT_KEYS = {
-    "hidden_size": "dim",
-    "num_hidden_layers": "n_layers",
-    "num_attention_heads": "n_heads",
-    "intermediate_size": "hidden_dim",
-}
 
 
 def make_unigram_tokenizer() -> PreTrainedTokenizerBase:
@@ -93,24 +78,11 @@ def wordpiece_tokenizer() -> PreTrainedTokenizerBase:
 def write_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that writes a folder for a transformers class, disturbed weights in it."""
 
+    from tests.model.encoder_kinds import Kind, write_folder
+
     def write(class_name: str, **changes: object) -> Path:
-        model_class = getattr(transformers, class_name)
-        is_bert = class_name.startswith(("Bert", "DistilBert"))
-        tokenizer = make_wordpiece_tokenizer() if is_bert else make_unigram_tokenizer()
-        values = {**SIZES, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-        if class_name.startswith("DistilBert"):
-            values = {DISTILBERT_KEYS.get(key, key): value for key, value in values.items()}
-            tokenizer.model_input_names = ["input_ids", "attention_mask"]
-        model = model_class(model_class.config_class(**{**values, **changes}))
-        # Off their initial values, so that swapped norms or biases show.
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-        folder = tmp_path_factory.mktemp(class_name)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        return folder
+        kind = Kind(class_name, "", wordpiece=class_name.startswith(("Bert", "DistilBert")))
+        return write_folder(kind, tmp_path_factory.mktemp(class_name), **changes)
 
     return write
 

@@ -22,7 +22,7 @@ SIZES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One family of encoders and what we must find out about it."""
+    """One family of encoders and its sizes."""
 
     prefix: str
     suffix: str = "ForMaskedLM"
@@ -67,9 +67,11 @@ ALL = FOREIGN | OURS
 
 
 def write_folder(kind: Kind, folder: Path, **changes: Any) -> Path:
-    """Let transformers write a small random model, disturbed so that nothing is at its start."""
+    """Write a small model of transformers with all parameters off their initial values."""
     tokenizer = make_wordpiece_tokenizer() if kind.wordpiece else make_unigram_tokenizer()
     model_class = getattr(transformers, kind.prefix + changes.pop("suffix", kind.suffix))
+    if kind.prefix.startswith("DistilBert"):
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
     own = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     model = model_class(model_class.config_class(**(SIZES | own | kind.changes | changes)))
     generator = torch.Generator().manual_seed(0)

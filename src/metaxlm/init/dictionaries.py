@@ -70,10 +70,6 @@ class Dictionaries:
     source_language: str
     by_language: Mapping[str, Dictionary]
     """By language code, in alphabetical order."""
-    broken: tuple[str, ...] = ()
-    """One message per file with lines that are not word pairs; these lines are ignored."""
-    missing: tuple[str, ...] = ()
-    """Requested languages without a dictionary."""
 
 
 def load_dictionaries(
@@ -95,18 +91,16 @@ def load_dictionaries(
         for language in wanted
         if language in known
     }
-    missing = tuple(language for language in wanted if language not in known)
-    if missing:
+    if missing := [language for language in wanted if language not in known]:
         where = ", ".join(map(str, paths))
         say(f"{where}: no dictionary for {', '.join(missing)}; their tokens match without one")
-    return Dictionaries(source_language, by_language, tuple(shelf.broken), missing)
+    return Dictionaries(source_language, by_language)
 
 
 class _Shelf:
     """All dictionary files of some folders, by pair of languages."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.broken: list[str] = []
         self._files: dict[tuple[str, str], list[Path]] = {}
         self._read: dict[tuple[Path, bool], WordPairs] = {}
         others = []
@@ -163,10 +157,7 @@ class _Shelf:
     def _read_file(self, path: Path, from_source: bool) -> WordPairs:
         key = (path, from_source)
         if key not in self._read:
-            self._read[key], fault = _read_pairs(path, from_source)
-            if fault:
-                say(fault)
-                self.broken.append(fault)
+            self._read[key] = _read_pairs(path, from_source)
         return self._read[key]
 
 
@@ -201,10 +192,10 @@ def _no_dictionary(
     return MetaXLMError(f"{where}: no dictionary; looked for {looked_for}{more}; {has}")
 
 
-def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, str]:
+def _read_pairs(path: Path, from_source: bool) -> WordPairs:
     """Read one file, whose first column is the source language if `from_source`.
 
-    Also return a message about lines that are not word pairs, or an empty one.
+    Lines that are not word pairs are reported and ignored.
     """
     columns: tuple[list[str], list[str]] = ([], [])
     num_lines = num_broken = first_broken = 0
@@ -226,9 +217,11 @@ def _read_pairs(path: Path, from_source: bool) -> tuple[WordPairs, str]:
     if not first:
         what = fault if num_broken else f"{path}: an empty dictionary"
         raise MetaXLMError(f"{what}; a line is `word translation`")
+    if num_broken:
+        say(fault)
     words, translations = (second, first) if from_source else (first, second)
     lower = "\n".join(part.lower() for part in words)
-    return WordPairs(str(path), lower, "\n".join(translations)), fault if num_broken else ""
+    return WordPairs(str(path), lower, "\n".join(translations))
 
 
 def _read_chunks(path: Path) -> Iterator[str]:
