@@ -104,7 +104,7 @@ def describe_provenance(
     made = [(stage.title, stage.variant, stage.output) for stage in finished]
     cells = []
     for job in jobs:
-        facts = {"origin": job.origin, "metaxlm": job.metaxlm}
+        facts: dict[str, Any] = {"origin": job.origin, "metaxlm": job.metaxlm}
         facts |= {name: job.record.get(name) for name in ("seconds", "device")}
         if epochs := job.record.get("epochs"):
             facts["losses"] = [round(epoch["loss"], 4) for epoch in epochs]

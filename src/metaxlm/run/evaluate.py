@@ -483,7 +483,9 @@ class Grid:
         """Plan a block: one plan per number of seeds that its tasks have."""
         measures, seed = self.recipe.evaluation, self.recipe.seed
         data_dir = measures.data or self.layout.tasks
-        languages, sources = (codes and tuple(codes) for codes in (block.languages, block.sources))
+        languages, sources = (
+            None if codes is None else tuple(codes) for codes in (block.languages, block.sources)
+        )
         tasks, features = choose_tasks(block.tasks)
         by_seeds: dict[int, list[TaskPlan]] = {}
         for task in tasks:
