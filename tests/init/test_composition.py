@@ -178,7 +178,7 @@ def test_use_needs_text_of_the_source_language(
     target: dict[str, NDArray[np.int64]] | None,
 ) -> None:
     recipe = MatchingRecipe(precedence="frequency_weighted")
-    with pytest.raises(MetaXLMError, match="`use` needs text of the source language en"):
+    with pytest.raises(MetaXLMError, match="`frequency_weighted` needs text of the source language en"):
         make_plan(pieces, byte_bpe, recipe, dictionaries, Counts(target=target))
 
 
