@@ -63,8 +63,9 @@ def test_completion_offers_the_recipes_variants(tmp_path: Path, recipe: Path) ->
         "COMP_WORDS": f"metaxlm run {recipe.name} --variant ",
         "COMP_CWORD": "4",
     }
-    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    result = subprocess.run([SCRIPT], check=False, **options)
+    result = subprocess.run(
+        [SCRIPT], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert result.stdout.split() == ["xlm"]
 
 

@@ -276,7 +276,13 @@ def test_predictions_are_linked_in_the_layout_of_submissions(tmp_path: Path) -> 
 
 def write_features(output: Path, model: str, task: str, tallies: dict[str, Any]) -> None:
     """Write the result of a task without finetuning."""
-    record = {"task": task, "kind": "features", "source": "en", "limit": None, "files": []}
+    record: dict[str, Any] = {
+        "task": task,
+        "kind": "features",
+        "source": "en",
+        "limit": None,
+        "files": [],
+    }
     key = JobKey(model, task, "en", 0)
     arrays = {name: np.array(tally, dtype=float) for name, tally in tallies.items()}
     EvalJob(key, key.place(output), {"model": model}).write(record, arrays)

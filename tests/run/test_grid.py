@@ -277,9 +277,9 @@ def test_a_diverged_finetuning_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from metaxlm.errors import Diverged
+    from metaxlm.finetune.finetune import train_model
     from metaxlm.run import evaluate
 
-    train_model = evaluate.train_model
     tried: list[str] = []
 
     def fail_at_squad(task: Any, *arguments: Any) -> Any:

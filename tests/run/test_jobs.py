@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.run import jobs
 from metaxlm.run.jobs import (
@@ -24,7 +25,7 @@ from metaxlm.run.jobs import (
 )
 from metaxlm.run.verify import verify
 
-RECORD = {"task": "xnli", "files": [], "limit": None}
+RECORD: dict[str, Any] = {"task": "xnli", "files": [], "limit": None}
 TALLIES = {"test-de": np.array([[1.0, 1.0], [0.0, 1.0]])}
 RESULT = (RECORD, TALLIES, {"test-de.tsv": "neutral\nentailment\n"})
 
@@ -83,7 +84,7 @@ def test_an_update_repeats_only_jobs_that_it_invalidates(
     assert make_job(tmp_path, limit=8).find_reason() == "again, changed: limit: None -> 8"
     monkeypatch.setattr(jobs, "VERSION", jobs.VERSION + 1)
     assert make_job(tmp_path).find_reason() == (
-        f"again, changed: how metaxlm evaluates: 0.0.1 -> {jobs.__version__}"
+        f"again, changed: how metaxlm evaluates: 0.0.1 -> {__version__}"
     )
 
 

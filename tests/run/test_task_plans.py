@@ -156,7 +156,7 @@ def test_inputs_depend_only_on_files_that_are_read(tmp_path: Path) -> None:
 
 
 def test_tasks_with_one_training_set_share_a_model(tmp_path: Path) -> None:
-    def group(*tasks: tuple[str, dict[str, int]]) -> list[list[str]]:
+    def group(*tasks: tuple[str, dict[str, Any]]) -> list[list[str]]:
         places = "train-en select-en test-en"
         plans = [plan(tmp_path, name, places, **values) for name, values in tasks]
         return [[one.name for one in group] for group in group_tasks(plans)]

@@ -294,10 +294,9 @@ def list_work(request: Request) -> None:
         state = "again" if all(reasons[job.key] for job in missing) else "to do"
         state = f"{done} of {len(members)} done" if done else state
         table.add_row(name, name_jobs(missing or members), state if missing else "done")
-        for why in dict.fromkeys(reasons[job.key] for job in missing):
-            if why:
-                same = [job for job in missing if reasons[job.key] == why]
-                by_reason.setdefault(why, []).append(f"{name} {name_jobs(same)}")
+        for why in dict.fromkeys(filter(None, (reasons[job.key] for job in missing))):
+            same = [job for job in missing if reasons[job.key] == why]
+            by_reason.setdefault(why, []).append(f"{name} {name_jobs(same)}")
     console.print(table)
     for note in [*notes, *(f"{', '.join(names)}: {why}" for why, names in by_reason.items())]:
         say(_DIGEST.sub(r"\1…", note))
