@@ -398,8 +398,8 @@ class Section:
     def is_learned(self) -> bool:
         """Whether any variant is clearly above each baseline."""
         best = max((mean(series) for v in self.variants if (series := self.series(v))), default=0.0)
-        levels = [self.baseline(name, self.shared) for name in BASELINES]
-        return all(best >= level + MARGIN for level in levels if level is not None)
+        baselines = [self.baseline(name, self.shared) for name in BASELINES]
+        return all(best >= level + MARGIN for level in baselines if level is not None)
 
     def trace(
         self, variant: str, pairs: Sequence[LanguagePair], metric: str | None = None
