@@ -163,8 +163,8 @@ def draw_transfer(sections: Sequence[Section], looks: Looks) -> Figure | None:
                 if v in section.variants
             }
             _draw_bars(axis, bars, looks)
-            levels = [section.baseline("majority", [pair], metric) for pair in pairs]
-            known = [(x, 100 * level) for x, level in enumerate(levels) if level is not None]
+            baselines = [section.baseline("majority", [pair], metric) for pair in pairs]
+            known = [(x, 100 * value) for x, value in enumerate(baselines) if value is not None]
             axis.hlines(
                 [y for _, y in known], [x - 0.45 for x, _ in known], [x + 0.45 for x, _ in known],
                 color=INK.light, linewidth=1.6, linestyle=_DASHED, zorder=5,
@@ -192,10 +192,10 @@ def _draw_bars(axis: Axes, bars: Bars, looks: Looks) -> None:
     for number, (variant, scores) in enumerate(bars.items()):
         languages = list(scores)
         shift = step * (number + 0.5) - 0.4
-        found = [(place + shift, series) for place, series in enumerate(scores.values()) if series]
-        heights = [100 * mean(series) for _, series in found]
-        axis.bar([x for x, _ in found], heights, 0.9 * step, color=looks[variant].color)
-        spread = [(x, mean(s), d) for x, s in found if (d := deviation(list(s.values())))]
+        places = [(k + shift, series) for k, series in enumerate(scores.values()) if series]
+        heights = [100 * mean(series) for _, series in places]
+        axis.bar([x for x, _ in places], heights, 0.9 * step, color=looks[variant].color)
+        spread = [(x, mean(s), d) for x, s in places if (d := deviation(list(s.values())))]
         axis.vlines(
             [x for x, _, _ in spread], [100 * (m - d) for _, m, d in spread],
             [100 * (m + d) for _, m, d in spread], color=INK.light, linewidth=1,
@@ -211,8 +211,8 @@ def draw_coverage(coverage: Coverage, looks: Looks) -> Figure | None:
     variants = [variant for variant in looks if variant in coverage]
     if not variants:
         return None
-    found = {variant: coverage[variant].get("by_language", {}) for variant in variants}
-    languages = list(dict.fromkeys(x for by_language in found.values() for x in by_language))
+    shares = {variant: coverage[variant].get("by_language", {}) for variant in variants}
+    languages = list(dict.fromkeys(x for by_language in shares.values() for x in by_language))
     pieces = _break_languages(languages, len(variants)) if languages else []
     with drawing_style():
         heights = [0.9 + 0.36 * len(variants), *[2.5 if len(pieces) == 1 else 1.9] * len(pieces)]
@@ -225,7 +225,7 @@ def draw_coverage(coverage: Coverage, looks: Looks) -> Figure | None:
         axes[0].legend(handles=patches, ncols=_fit_columns(kinds, 4.4), **_BAR_LEGEND)
         for axis, piece in zip(axes[1:], pieces, strict=True):
             bars = {
-                v: {x: {0: found[v].get(x, {}).get("matched", 0.0)} for x in piece}
+                v: {x: {0: shares[v].get(x, {}).get("matched", 0.0)} for x in piece}
                 for v in variants
             }
             _draw_bars(axis, bars, looks)
@@ -244,9 +244,9 @@ def name_rule_kind(rule: str) -> str:
 
 def list_kinds(bars: Iterable[Mapping[str, float]]) -> list[str]:
     """List the kinds of rules that matched anything, in the order of their use, fillers last."""
-    found = {name_rule_kind(rule) for bar in bars for rule, value in bar.items() if value}
-    between = sorted(found - {*_KINDS, "filler"})
-    return [kind for kind in (*_KINDS, *between, "filler") if kind in found]
+    kinds = {name_rule_kind(rule) for bar in bars for rule, value in bar.items() if value}
+    between = sorted(kinds - {*_KINDS, "filler"})
+    return [kind for kind in (*_KINDS, *between, "filler") if kind in kinds]
 
 
 def draw_rule_bars(axis: Axes, bars: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -298,8 +298,8 @@ def list_improvements(results: Results) -> list[Improvement]:
                 shift = value - tested[1].mean.value
                 interval = tested[1].mean.low + shift, tested[1].mean.high + shift
             measures = [Measure(name, section.scenario)]
-            found = try_contrast(results, variant, base, measures, section.variants)
-            half_width = found.half_width if found else None
+            lead = try_contrast(results, variant, base, measures, section.variants)
+            half_width = lead.half_width if lead else None
             title = section.task.title
             improvements.append(Improvement(title, variant, value, interval, half_width))
     return improvements
@@ -386,11 +386,11 @@ def list_task_scores(results: Results, variants: Sequence[str]) -> list[TaskScor
     """
     sections = results.sections(results.tasks, variants)
 
-    def read(label: str, found: Sequence[Section], level: float | None = None) -> TaskScore:
-        scores = {v: average([section.series(v) for section in found]) for v in variants}
-        if found[0].task.lower:
+    def read(label: str, some: Sequence[Section], baseline: float | None = None) -> TaskScore:
+        scores = {v: average([section.series(v) for section in some]) for v in variants}
+        if some[0].task.lower:
             scores = {v: {k: 1 - value for k, value in s.items()} for v, s in scores.items()}
-        return TaskScore(label, {v: series for v, series in scores.items() if series}, level)
+        return TaskScore(label, {v: series for v, series in scores.items() if series}, baseline)
 
     rows = [
         read(one.task.title, [one], one.baseline("majority", one.shared))
@@ -447,8 +447,8 @@ def draw_curves(curves: Mapping[str, Curves], looks: Looks) -> Figure | None:
         figure = Figure(figsize=(_WIDTH, 7.0))
         axes = figure.subplots(3, 1, sharex=True)
         for axis, (quantity, title) in zip(axes, PANELS, strict=True):
-            for variant, found in curves.items():
-                _draw_curve(axis, found[quantity], looks[variant], mark=quantity != "gap")
+            for variant, curve in curves.items():
+                _draw_curve(axis, curve[quantity], looks[variant], mark=quantity != "gap")
             axis.set_title(title)
             axis.set_ylabel("F1" if quantity != "gap" else "F1 points")
         axes[-1].set_xlabel("pretraining step")

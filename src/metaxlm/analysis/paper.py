@@ -85,11 +85,11 @@ def paper_scores() -> dict[tuple[str, str], dict[str, dict[str, float]]]:
 
     The task is one of ours, `xtreme` for table 1's average, or `amazon` for table 2's.
     """
-    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    scores: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for row in read_table("paper_scores.tsv"):
-        models = found.setdefault((row["task"], row["language"]), {})
+        models = scores.setdefault((row["task"], row["language"]), {})
         models.setdefault(row["model"], {})[row["metric"]] = float(row["value"]) / 100
-    return found
+    return scores
 
 
 def find_paper_scores(task: str, language: str = MEAN) -> dict[str, dict[str, float]]:

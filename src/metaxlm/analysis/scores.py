@@ -181,18 +181,20 @@ class Results:
     def learning_curve(self, task: str, variant: str) -> dict[int, PairScores]:
         """Return transfer scores at every saved step, all of the same files."""
 
-        def trace() -> dict[int, PairScores]:
+        def trace() -> dict[str, dict[int, PairScores]]:
             rows = select(self.frame, task=task, scenario="transfer", step="all",
-                          metric=self.info(task).metric, variants=[variant])  # fmt: skip
-            curve: dict[int, PairScores] = {}
-            columns = (rows[c].tolist() for c in ("step", "source", "language", "seed", "value"))
-            for step, source, language, seed, value in zip(*columns, strict=True):
-                if not math.isnan(step):
-                    pairs = curve.setdefault(int(step), {})
-                    pairs.setdefault((source, language), {})[int(seed)] = float(value)
-            return curve
+                          metric=self.info(task).metric)  # fmt: skip
+            rows = rows[rows["step"].notna()]
+            curves: dict[str, dict[int, PairScores]] = {}
+            names = ("variant", "step", "source", "language", "seed", "value")
+            columns = (rows[name].tolist() for name in names)
+            for name, step, source, language, seed, value in zip(*columns, strict=True):
+                pairs = curves.setdefault(name, {}).setdefault(int(step), {})
+                pairs.setdefault((source, language), {})[int(seed)] = float(value)
+            return curves
 
-        return self.remember(("curve", task, variant), trace) if task in self.tasks else {}
+        curves = self.remember(("curves", task), trace) if task in self.tasks else {}
+        return curves.get(variant, {})
 
     def file(self, task: str, scenario: str, pair: LanguagePair) -> tuple[str, int]:
         """Return split and number of examples behind the scores of a pair of languages."""
@@ -396,8 +398,8 @@ class Section:
     def is_learned(self) -> bool:
         """Whether any variant is clearly above each baseline."""
         best = max((mean(series) for v in self.variants if (series := self.series(v))), default=0.0)
-        levels = [self.baseline(name, self.shared) for name in BASELINES]
-        return all(best >= level + MARGIN for level in levels if level is not None)
+        baselines = [self.baseline(name, self.shared) for name in BASELINES]
+        return all(best >= level + MARGIN for level in baselines if level is not None)
 
     def trace(
         self, variant: str, pairs: Sequence[LanguagePair], metric: str | None = None

@@ -198,9 +198,9 @@ def render_svg(figure: Figure) -> str:
     return text.replace("'DejaVu Sans'", FONT_STACK)
 
 
-def _round_path(found: re.Match[str]) -> str:
+def _round_path(path: re.Match[str]) -> str:
     """Write a path's numbers with two digits, which is a hundredth of a point."""
-    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", found[0])
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", path[0])
 
 
 def embed_svg(svg: str, name: str, title: str) -> str:
