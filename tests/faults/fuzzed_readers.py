@@ -354,7 +354,7 @@ def _write_run(folder: Path) -> None:
     (folder / "recipe.yaml").write_text(f"{recipe}evaluation: {{grid: [{{tasks: [xnli]}}]}}\n")
     tests = [make_comparison("xnli", {("xlm", "metaxlm"): (-0.05, 0.001)})]
     write_json(folder / "comparisons.json", {str(k): asdict(one) for k, one in enumerate(tests)})
-    write_json(folder / "variants/metaxlm/init/coverage.json", make_coverage(False))
+    write_json(folder / "variants/metaxlm/initialization/coverage.json", make_coverage(False))
     for name in ("results.jsonl", "comparisons.json"):
         pack(read_text(folder / name), folder / f"{name}.xz")
         (folder / name).unlink()

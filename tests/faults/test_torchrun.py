@@ -193,7 +193,7 @@ def test_a_process_that_waits_stops_the_run_at_the_next_stage(
         processes[1].send_signal(signal.SIGTERM)
         outputs = [finish(process) for process in processes]
         assert [process.returncode for process in processes] == [75, 75], outputs
-    assert "metaxlm: rank 1 was asked to stop; the same command continues" in outputs[0]
+    assert "metaxlm: rank 1 received a stop request; the same command continues" in outputs[0]
     assert outputs[1] == ""
     assert not (tmp_path / "runs/toy/vocabulary").exists()
 

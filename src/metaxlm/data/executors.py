@@ -246,14 +246,7 @@ def _run_task(function: Callable[[Any], None], item: Any, marker: Path) -> None:
 
 def _start_worker(reporter: Connection, log: Path) -> None:
     """Set up a worker process, which ends with its parent."""
-    parent = parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
     # Output of libraries would damage the progress bar; without a log it is dropped.
     try:
@@ -264,6 +257,13 @@ def _start_worker(reporter: Connection, log: Path) -> None:
     os.dup2(file, 2)
     faulthandler.enable()
     _reporter.send = reporter.send
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _limit_threads() -> None:

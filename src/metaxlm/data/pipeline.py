@@ -241,7 +241,8 @@ def _choose_reader(recipe: CorpusRecipe) -> Reader:
     """Return the reader of a corpus source."""
     module = "lines" if recipe.source in ("text", "jsonl") else recipe.source
     read = getattr(import_module(f"metaxlm.data.readers.{module}"), f"read_{recipe.source}")
-    return partial(read, text_key=recipe.text_key) if recipe.source == "jsonl" else read
+    chosen: Reader = partial(read, text_key=recipe.text_key) if recipe.source == "jsonl" else read
+    return chosen
 
 
 def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:

@@ -130,7 +130,7 @@ class DistributedContext:
     def check_stop(self) -> None:
         """Raise `Interrupted` if a waiting process received a stop request."""
         if self._store is not None and self._store.check([_STOP]):
-            raise Interrupted(f"rank {self._store.get(_STOP).decode()} was asked to stop")
+            raise Interrupted(f"rank {self._store.get(_STOP).decode()} received a stop request")
 
     def find_failure(self) -> str | None:
         """Return the error that another process reported, if any."""
