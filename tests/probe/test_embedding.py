@@ -10,13 +10,15 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.probe import embedding
-from metaxlm.probe.embedding import (
-    compare_vectors,
-    embed_stream,
-    embed_texts,
+from metaxlm.probe.embedding import compare_vectors, embed_stream, embed_texts
+from metaxlm.probe.pool import (
+    Frame,
+    LayerChoice,
+    parse_layers,
+    plan_sentences,
     pool_mean,
+    tokenize_texts,
 )
-from metaxlm.probe.pool import Frame, LayerChoice, parse_layers, plan_sentences, tokenize_texts
 from tests.finetune.conftest import CPU, TEXT
 from tests.model.encoder_kinds import ALL, SENTENCES, write_folder
 from tests.probe.conftest import MakeModel
