@@ -77,7 +77,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--model", help="folder of an encoder, ours or Hugging Face's")
     parser.add_argument("--builtin", action="store_true", help="a random encoder instead")
-    parser.add_argument("--input", type=Path, help="one per line (default: the built-in corpus)")
+    parser.add_argument("--input", type=Path, help="sentences (default: the built-in corpus)")
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="auto")

@@ -163,7 +163,7 @@ def test_ids_of_bucc(metaxlm: Command, folder: Path) -> None:
     assert "gold.tsv:1: de.ids has no id 'en-003'" in told
     write(folder / "twice.ids", ["a\tein Haus", "a\tein Hund"])
     told = metaxlm.complaint(*command[:4], "twice.ids", *command[5:])
-    assert "twice.ids:2: the id 'a' is there twice" in told
+    assert "twice.ids:2: the id 'a' occurs twice" in told
     assert "de.txt:1: with --ids a line is id TAB text" in metaxlm.complaint(
         *command[:4], "de.txt", *command[5:]
     )

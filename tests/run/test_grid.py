@@ -276,9 +276,8 @@ def test_a_diverged_finetuning_does_not_stop_the_others(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from metaxlm.finetune.finetune import train_model
-
     from metaxlm.errors import Diverged
+    from metaxlm.finetune.train import train_model
     from metaxlm.run import evaluate
 
     tried: list[str] = []

@@ -390,7 +390,7 @@ def _open_index(source: str, has_ids: bool) -> EmbeddingIndex:
         if not code or not side.texts[row].strip():
             raise MetaXLMError(f"{side.name}:{row + 1}: with --ids a line is id TAB text")
         if code in known:
-            raise MetaXLMError(f"{side.name}:{row + 1}: the id {code!r} is there twice")
+            raise MetaXLMError(f"{side.name}:{row + 1}: the id {code!r} occurs twice")
         known.add(code)
         side.ids.append(code)
     return side
