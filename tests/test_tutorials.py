@@ -16,7 +16,7 @@ TUTORIALS = ("match", "own_text", "compare", "reproduce")
 SMALLER = {
     "size: 64000": "size: 400",
     "layers: 12, hidden: 768, heads: 12, ffn: 3072, max_positions: 512":
-        "layers: 2, hidden: 16, heads: 2, ffn: 32, max_positions: 64",
+        "layers: 2, hidden: 16, heads: 2, ffn: 32, max_positions: 128",
     "steps: 40000, warmup_steps: 2000": "steps: 4, warmup_steps: 1, batch_size: 4, length: 32",
     "train: {en: tickets": "epochs: 1\nlength: 32\ntrain: {en: tickets",
 }  # fmt: skip
@@ -28,7 +28,7 @@ BLOCK = re.compile(r'^```(\w+)(?: title="(.+)")?\n(.*?)^```$', re.MULTILINE | re
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an English encoder, a tokenizer, text, dictionaries and data sets."""
     folder = tmp_path_factory.mktemp("tutorials")
-    write_toy(folder, model={"layers": 2})
+    write_toy(folder, model={"layers": 2, "max_positions": 128})
     call("run", folder / "toy.yaml", "--output", folder / "runs", "--device", "cpu")
     toy = folder / "runs" / "toy"
     shutil.copytree(toy / "meta" / "model", folder / "english")

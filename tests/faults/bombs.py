@@ -69,7 +69,7 @@ def _write_line(folder: Path) -> None:
 
 
 def _read_sentences(folder: Path) -> None:
-    with use("probe.sentence_files:open_sentences")(str(folder / "texts")) as sentences:
+    with use("probe.retrieval_io:open_sentences")(str(folder / "texts")) as sentences:
         list(sentences)
 
 
@@ -161,7 +161,7 @@ _READ_DICTIONARY = _call("init.dictionaries:load_dictionaries")
 _READ_RESULTS = _call("analysis.results:read_scores", "results.jsonl")
 _READ_COMPARISONS = _call("analysis.stats:read_comparisons", "comparisons.json")
 _READ_LINES = _call("finetune.readers:read_lines", "texts")
-_READ_VECTORS = _call("probe.vector_files:read_vectors", "vectors.parquet")
+_READ_VECTORS = _call("probe.retrieval_io:read_vectors", "vectors.parquet")
 _READ_LEDGER = _call("init.ledger:load_ledger", "ledger.parquet")
 _READ_RECIPE = _call("recipe.load:load_recipe", "recipe.yaml")
 BOMBS: dict[str, tuple[Step, Step, str]] = {

@@ -92,7 +92,7 @@ MOMENTS = [
     Moment("evaluation: retrieval", f"{CELLS}:measure_features", number=SIGINT),
     Moment("evaluation: a cell is complete", "metaxlm.run.jobs:EvalJob.write", after=True),
     Moment("evaluation: finetuning", "metaxlm.finetune.train:FinetuneStep.take", call=2),
-    Moment("evaluation: scoring", f"{CELLS}:judge", call=2, number=SIGINT),
+    Moment("evaluation: scoring", f"{CELLS}:evaluate", call=2, number=SIGINT),
     Moment("results are collected", "metaxlm.cli.run:collect_results"),
     Moment("report: figures", "metaxlm.analysis.style:render_svg", number=SIGINT),
     Moment("report: complete", "metaxlm.cli.run:show_summary"),

@@ -267,7 +267,7 @@ def _check_rows(path: Path, rows: Sequence[Row]) -> None:
             fail(place, f"`value` is {value!r}, not a number; repeat that evaluation")
 
 
-def load_results(folder: Path) -> DataFrame:
+def load_results(folder: str | Path) -> DataFrame:
     """Read `results.jsonl` of a run folder, or its compressed form, as a DataFrame.
 
     Of rows with the same identity (a repeated evaluation) the last one counts. Columns:
@@ -289,7 +289,7 @@ def load_results(folder: Path) -> DataFrame:
     - `origin`: fingerprint of the evaluation, shortened
     - `is_final`: whether the row is of a finished model (the variant's largest step) or a baseline
     """
-    return make_frame(read_scores(folder / FILE_NAME))
+    return make_frame(read_scores(Path(folder) / FILE_NAME))
 
 
 def make_frame(rows: Iterable[Row]) -> DataFrame:

@@ -115,8 +115,7 @@ def _read_dictionary(file: DataFile) -> Examples[Any]:
     from metaxlm.init.dictionaries import load_dictionaries
 
     loaded = load_dictionaries(file.path)
-    entries = _count(sum(map(len, loaded.by_language.values())))
-    return Examples(entries.items, tuple(loaded.broken))
+    return _count(sum(map(len, loaded.by_language.values())))
 
 
 def _read_parquet(file: DataFile) -> Examples[Any]:
