@@ -184,7 +184,6 @@ def _find_cache() -> Path:
 
 
 def _read_cache() -> dict[str, list[Any]]:
-    """Return the digests that earlier commands compared; nothing if they cannot be read."""
     try:
         found = read_json(_find_cache())
     except (MetaXLMError, OSError, RuntimeError):

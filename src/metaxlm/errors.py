@@ -25,7 +25,6 @@ class MetaXLMError(Exception):
     """A mistake of the user, in one line: what was found, where, and how to fix it."""
 
     def __init__(self, message: str = "") -> None:
-        """Keep the message; leave out the middle of one that quotes a long part of a file."""
         if len(message) > _MAX_CHARACTERS:
             half = _MAX_CHARACTERS // 2
             message = f"{message[:half]} ... {message[-half:]}"

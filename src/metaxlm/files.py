@@ -187,7 +187,6 @@ def sweep(folder: Path) -> None:
 
 
 def _name_temporary(final: Path, prefix: str) -> Path:
-    """Return an unused name beside `final`."""
     return final.with_name(f"{prefix}{secrets.token_hex(_TOKEN_BYTES)}-{_shorten(final)}")
 
 
@@ -199,12 +198,10 @@ def _shorten(final: Path) -> str:
 
 
 def _start(prefix: str) -> int:
-    """Return where the target's name starts in that of a temporary."""
     return len(prefix) + 2 * _TOKEN_BYTES + 1
 
 
 def _list_temporaries(final: Path, prefix: str) -> list[Path]:
-    """List the temporaries of one target, oldest first."""
     if not final.parent.is_dir():
         return []
     start = _start(prefix)
@@ -230,7 +227,6 @@ def _create_locked(final: Path, folder: bool) -> tuple[Path, int]:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a living process writes a temporary."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

@@ -120,7 +120,6 @@ def _list_items(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _is_known(tokenizer_class: Any) -> bool:
-    """Return whether transformers has a tokenizer class."""
     if not isinstance(tokenizer_class, str):
         return tokenizer_class is None
     name = tokenizer_class.removesuffix("Fast")

@@ -191,7 +191,6 @@ def _set_aside(folder: Path) -> None:
 
 
 def _walk(folder: Path) -> list[str]:
-    """List all files and links below a folder; temporaries are left out."""
     names = []
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(TEMPORARY_PREFIX))

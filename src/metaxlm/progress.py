@@ -27,8 +27,6 @@ from metaxlm.errors import naming
 
 
 class _Terminal(Console):
-    """A console whose errors name the stream."""
-
     def print(self, *objects: Any, **options: Any) -> None:
         with naming("standard error" if self.stderr else "standard output"):
             super().print(*objects, **options)
@@ -50,8 +48,6 @@ class _RateColumn(ProgressColumn):
 
 
 class _Bars(Progress):
-    """Bars over the whole width, each with its note on a line of its own."""
-
     def get_renderables(self) -> Iterator[RenderableType]:
         for task in self.tasks:
             yield self.make_tasks_table([task])

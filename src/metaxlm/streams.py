@@ -85,7 +85,6 @@ class Meter:
 
 
 def _check_head(path: Path, compression: str | None) -> None:
-    """Raise an error if the first bytes of a file do not match its ending."""
     with open_file(path) as file, reading(path):
         head = file.read(_HEAD_BYTES)
     found = next((ending for ending, magic in _MAGIC.items() if magic.match(head)), None)
@@ -103,8 +102,6 @@ def _check_head(path: Path, compression: str | None) -> None:
 
 
 class _RawFile(io.RawIOBase):
-    """The bytes of a file from `start` to `stop`, counted as they are read."""
-
     def __init__(self, path: Path, advance: Advance | None, start: int, stop: int | None) -> None:
         self._path = path
         self._advance = advance
@@ -135,8 +132,6 @@ class _RawFile(io.RawIOBase):
 
 
 class _Decoder(Protocol):
-    """The interface of the decompressors of `bz2` and `lzma`."""
-
     @property
     def eof(self) -> bool: ...
     @property

@@ -182,7 +182,6 @@ def find_duplicates(parts: Sequence[Hashes], range_size: int = _RANGE) -> list[N
 
 
 def _select(parts: Sequence[Hashes], low: int, high: int) -> tuple[Hashes, NDArray[np.int64]]:
-    """Return the hashes within a range, in order, and their positions in the language."""
     chosen, places, before = [], [], 0
     for part in parts:
         within = np.flatnonzero((part >= np.uint64(low)) & (part <= np.uint64(high)))

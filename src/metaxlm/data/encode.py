@@ -93,7 +93,6 @@ class SentenceEncoder:
         return Encoded(store[places], np.diff(ends, prepend=0), len(flat))
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
-        """Return the packed ids of each word; encode only those that are not remembered."""
         known = self._known
         rows = [known.get(word) for word in words]
         missing = [place for place, row in enumerate(rows) if row is None]
@@ -144,7 +143,6 @@ def _flatten(normalizer: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
 
 
 def _make_processor(description: dict[str, Any], charsmap: bytes) -> SentencePieceProcessor:
-    """Build the SentencePiece model of a fast tokenizer, with the same ids."""
     model, special = description["model"], _special_tokens(description)
     proto = sentencepiece_model_pb2.ModelProto()
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM

@@ -133,7 +133,6 @@ class _Tasks:
 
 @contextmanager
 def _show_progress(tasks: _Tasks, left: Sequence[int], unit: str) -> Iterator[Move]:
-    """Show a bar over all tasks, and yield the function that moves it."""
     everything = tasks.add_weights(range(len(tasks.items)))
     done = everything - tasks.add_weights(left)
     divisor = 1
@@ -167,7 +166,6 @@ def _raise(errors: Sequence[Exception], title: str, num_tasks: int) -> None:
 
 
 def _describe(error: Exception) -> str:
-    """Describe an error in one line."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"{error.filename or 'output'}: {os.strerror(error.errno)}"
     if isinstance(error, MemoryError):
@@ -245,7 +243,6 @@ def _run_task(function: Callable[[Any], None], item: Any, marker: Path) -> None:
 
 
 def _start_worker(reporter: Connection, log: Path) -> None:
-    """Set up a worker process, which ends with its parent."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
     # Output of libraries would damage the progress bar; without a log it is dropped.
@@ -273,8 +270,6 @@ def _limit_threads() -> None:
 
 
 class _Reporter:
-    """Adds up the reports of a task, and sends the sum a few times per second."""
-
     def __init__(self) -> None:
         self.send: Callable[[int], None] | None = None
         self.amount = 0
@@ -300,7 +295,6 @@ _reporter = _Reporter()
 def _run_slurm(
     tasks: _Tasks, ranks: Sequence[int], engine: EngineRecipe, move: Move
 ) -> list[Exception]:
-    """Submit a job array, and wait until it has left the queue."""
     executor_class = _import_executor("slurm").SlurmPipelineExecutor
     settings, folder = engine.slurm, str(tasks.work_dir)
     if settings.partition is None:
@@ -342,7 +336,6 @@ def _run_slurm(
 def _wait_for_jobs(
     job: str, tasks: _Tasks, ranks: Sequence[int], move: Move, check_stop: Callable[[], None]
 ) -> None:
-    """Wait until all tasks are complete, or the last job array has left the queue."""
     left, start_s = set(ranks), time.monotonic()
     last_seen_s = start_s
     query = ["squeue", "--noheader", f"--jobs={job}"]
@@ -367,7 +360,6 @@ def _wait_for_jobs(
 def _run_ray(
     tasks: _Tasks, ranks: Sequence[int], engine: EngineRecipe, move: Move
 ) -> list[Exception]:
-    """Run the tasks on a Ray cluster, or on one that starts on this machine."""
     del move
     executor_class = _import_executor("ray").RayPipelineExecutor
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data leaves the user's machines

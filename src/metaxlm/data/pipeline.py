@@ -59,8 +59,6 @@ _HASHES, _TALLY, _SENTENCES, _COUNTS = ".hashes", "tally.json", "text.txt", "cou
 
 @dataclass
 class _Rounds:
-    """Runs one round of tasks after another."""
-
     engine: EngineRecipe
     work_dir: Path
     seconds: Seconds = field(default_factory=dict)
@@ -133,8 +131,6 @@ def tokenize_text(
 
 @dataclass
 class _Tally:
-    """Counts of the records of a task."""
-
     records: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -148,8 +144,6 @@ class _Tally:
 
 @dataclass(frozen=True)
 class _Input:
-    """A split of a file, its language, and the output folder."""
-
     language: str
     split: Split
     output: Path
@@ -158,7 +152,6 @@ class _Input:
 def _extract(
     recipe: CorpusRecipe, languages: Sequence[str], rounds: _Rounds
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[Path]]]:
-    """Read and filter all files; return the tally and the parts of each language."""
     from metaxlm.data.readers.inputs import find_inputs, split_input
 
     assert recipe.path is not None, "the recipe checks it"
@@ -214,7 +207,6 @@ def _extract_split(recipe: CorpusRecipe, task: _Input) -> None:
 
 
 def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Iterator[list[str]]:
-    """Yield the paragraphs of each document that pass the filter."""
     from metaxlm.data.clean import ParagraphFilter
 
     find_fault = ParagraphFilter(task.language, recipe.cleaning).find_fault
@@ -238,7 +230,6 @@ def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Itera
 
 
 def _choose_reader(recipe: CorpusRecipe) -> Reader:
-    """Return the reader of a corpus source."""
     module = "lines" if recipe.source in ("text", "jsonl") else recipe.source
     read = getattr(import_module(f"metaxlm.data.readers.{module}"), f"read_{recipe.source}")
     chosen: Reader = partial(read, text_key=recipe.text_key) if recipe.source == "jsonl" else read
@@ -271,7 +262,6 @@ def _merge_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> None:
-    """Reject a corpus with too many unreadable records."""
     damaged = {
         reason: count
         for reason, count in tally["rejected"].items()
@@ -290,7 +280,6 @@ def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> 
 
 
 def _deduplicate(parts: Mapping[str, Sequence[Path]], rounds: _Rounds) -> dict[Path, Path]:
-    """Find repeated paragraphs; return the file with the bits of each part."""
     found = [paths for paths in parts.values() if paths]
     outputs = rounds.outputs("duplicates", len(found))
     sizes = [sum(path.with_suffix(_HASHES).stat().st_size // 8 for path in part) for part in found]
@@ -306,7 +295,6 @@ def _deduplicate(parts: Mapping[str, Sequence[Path]], rounds: _Rounds) -> dict[P
 
 
 def _mark_duplicates(task: tuple[Sequence[Path], Path]) -> None:
-    """Write a bit per paragraph for each part of a language."""
     from metaxlm.data.clean import find_duplicates
 
     parts, output = task
@@ -337,7 +325,6 @@ def _split(
     marks: Mapping[Path, Path],
     rounds: _Rounds,
 ) -> dict[str, list[Path]]:
-    """Split all parts into sentences; return the outputs of each language."""
     paths = [(language, path) for language, found in parts.items() for path in found]
     outputs = rounds.outputs("sentences", len(paths))
     items = [
@@ -353,7 +340,6 @@ def _split(
 
 
 def _split_part(split_sentences: bool, part: _Part) -> None:
-    """Write the sentences of a part, without repeated paragraphs, and their counts."""
     dropped: Counter[str] = Counter()
     documents = _read_part(part, dropped)
     if split_sentences:
@@ -370,7 +356,6 @@ def _split_part(split_sentences: bool, part: _Part) -> None:
 
 
 def _read_part(part: _Part, dropped: Counter[str]) -> Iterator[list[str]]:
-    """Yield the paragraphs of each document, without the repeated ones."""
     keep: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     if part.duplicates is not None:
         keep = ~np.unpackbits(np.fromfile(part.duplicates, np.uint8)).astype(bool)
@@ -387,7 +372,6 @@ def _read_part(part: _Part, dropped: Counter[str]) -> Iterator[list[str]]:
 
 
 def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequence[Path]) -> None:
-    """Write the prepared text of a language with its manifest."""
     facts = [read_json(task / _COUNTS) for task in tasks]
     counts = sum((TextCounts(**fact["text"]) for fact in facts), TextCounts())
     dropped = merge_reasons([tally["dropped"], *(fact["dropped"] for fact in facts)])
@@ -412,7 +396,6 @@ def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequ
 
 
 def _tokenize_part(task: tuple[Path, Path, Path]) -> None:
-    """Encode a part of the prepared text, given a tokenizer file, the text and the output."""
     tokenizer_file, text, output = task
     writer = _open_writer(tokenizer_file)
     with text.open(encoding="utf-8", newline="\n") as file:
@@ -420,7 +403,6 @@ def _tokenize_part(task: tuple[Path, Path, Path]) -> None:
 
 
 def _join_parts(task: tuple[Path, Sequence[Path]]) -> None:
-    """Join token parts to a shard, unless that is done, and remove them."""
     from metaxlm.data.shards import ShardWriter
 
     shard, parts = task

@@ -71,7 +71,6 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
 
 
 def _segment_windows(text: str, language: str) -> list[str]:
-    """Segment a text of any length, window by window."""
     pieces: list[str] = []
     start = 0
     while len(text) - start > _WINDOW:
@@ -110,7 +109,6 @@ def _segment(text: str, language: str) -> list[str]:
 
 
 def _join(pieces: Iterable[str], language: str) -> list[str]:
-    """Join pieces that are not sentences to the piece before."""
     joined: list[str] = []
     for piece in pieces:
         if (
@@ -125,7 +123,6 @@ def _join(pieces: Iterable[str], language: str) -> list[str]:
 
 
 def _continues(previous: str, piece: str, language: str) -> bool:
-    """Return whether two pieces belong to one sentence."""
     # `M. de Nemours`, `19. yüzyıl`, `т.е. три`: no sentence begins with a small letter.
     if piece[0].islower() and not "ა" <= piece[0] <= "ჿ":  # all of Georgian's are small
         return True
@@ -145,7 +142,6 @@ def _has_letters(piece: str) -> bool:
 
 
 def _split_long(pieces: Iterable[str], language: str) -> list[str]:
-    """Split long quotations into their sentences, and cut sentences that are still too long."""
     sentences: list[str] = []
     for piece in pieces:
         parts = [piece]

@@ -180,7 +180,6 @@ def _unknown_id(model: dict[str, Any]) -> int:
 
 
 def _batches(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield batches of sentences with the number of documents that start in them."""
     batch: list[str] = []
     num_documents = num_characters = 0
     inside = False
@@ -200,7 +199,6 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _offsets(paths: Iterable[Path]) -> Iterator[NDArray[np.uint64]]:
-    """Yield the start of each sentence from the sentence lengths, part by part."""
     total = np.uint64(0)
     yield np.array([total], "<u8")
     for path in paths:

@@ -93,7 +93,6 @@ def find_texts(folder: Path) -> Manifests:
 
 
 def _find(folder: Path, places: Sequence[str], key: str) -> Manifests:
-    """Return the folders with a count of `key` in the first place that has some."""
     for place in places:
         manifests = sorted((folder / place).glob(f"*/{MANIFEST}"))
         facts = {path.parent: read_manifest(path.parent) for path in manifests}

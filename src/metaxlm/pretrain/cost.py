@@ -340,7 +340,6 @@ def _time_steps(
     steps: int,
     limit_s: float,
 ) -> tuple[float, int]:
-    """Return the median time of steps on random tokens, and the number of timed steps."""
     device, begin = step.world.device, time.perf_counter()
     # A whole batch is split as in training.
     count = recipe.micro_batches if num_rows == recipe.batch_size else 1

@@ -124,7 +124,6 @@ class Distillation:
         )
 
     def _hold(self, array: NDArray[Any]) -> Tensor:
-        """Return an array as a tensor, in pinned memory for a GPU."""
         tensor = torch.from_numpy(array)
         return tensor.pin_memory() if self._device.type == "cuda" else tensor
 
@@ -244,7 +243,6 @@ class Retokenizer:
         return RetokenizedText(ids_RT, teacher_lengths_R, covered_RL)
 
     def _decode(self, ids_N: Ints, rows_N: Ints) -> tuple[list[str], Ints]:
-        """Return the text and the row of each sentence."""
         outside_N = np.isin(ids_N, self._boundaries)
         # A sentence is a run of tokens of one row without a boundary (-1).
         runs = np.concatenate([[-1], np.where(outside_N, -1, rows_N), [-1]])
@@ -286,8 +284,6 @@ class Retokenizer:
 
 
 class _WordTokenizer:
-    """Tokenizes sentences; caches the tokens of frequent words."""
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
         plain = {**content, "truncation": None, "padding": None}
@@ -323,7 +319,6 @@ class _WordTokenizer:
         )
 
     def _encode_word(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the ids of a text, and their starts and ends in it."""
         bare = text if self._keeps_space else text.removeprefix(" ")
         shift = len(text) - len(bare)
         encoding = self._backend.encode(bare, add_special_tokens=False)
@@ -344,7 +339,6 @@ def _spell_all(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:
 
 
 def _strip(starts: Ints, ends: Ints, solid: Flags) -> tuple[Ints, Ints]:
-    """Remove spaces from both ends of spans; spans of spaces only become empty."""
     places = np.arange(len(solid))
     following = np.minimum.accumulate(np.where(solid, places, len(solid))[::-1])[::-1]
     preceding = np.maximum.accumulate(np.where(solid, places + 1, 0))

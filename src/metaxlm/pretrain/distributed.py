@@ -274,7 +274,6 @@ class DistributedContext:
         import_moments(optimizer, model, scattered, step)
 
     def _scatter(self, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
-        """Return rank 0's tensor, or this process's shard of it."""
         if self.size == 1:
             return tensors[name]
         if self.is_main:
@@ -309,7 +308,6 @@ def local_place() -> tuple[int, int]:
 
 
 def _read_environment() -> tuple[int, int]:
-    """Return rank and number of processes from the environment that torchrun sets."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return 0, 1
@@ -333,7 +331,6 @@ def is_collective_error(error: BaseException | None) -> bool:
 
 
 def _poll(condition: Callable[[], bool]) -> bool:
-    """Wait for a condition; return False if it does not hold in time."""
     deadline = time.monotonic() + _GRACE_S
     while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

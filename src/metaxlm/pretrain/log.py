@@ -162,7 +162,6 @@ class TrainingLog:
 
 
 def _drop_later_rows(path: Path, state: TrainingState) -> str:
-    """Keep the rows up to a checkpoint and return them; raise an error if they were changed."""
     lines = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
     kept = "".join(f"{line}\n" for line in lines if _row_step(line) <= state.step)
     digest = hashlib.sha256(kept.encode()).hexdigest()

@@ -120,7 +120,6 @@ def train(
 
 
 def _scheduled_values(recipe: TrainingRecipe, step: int) -> tuple[float, float]:
-    """Return learning rate and mask probability of a step, counted from 0."""
     rate = learning_rate(step, recipe.learning_rate, recipe.steps, recipe.warmup_steps)
     return rate, value_at(recipe.mask_probability, step)
 
@@ -227,7 +226,6 @@ def _lock(folder: Path, world: DistributedContext) -> Iterator[None]:
 
 
 def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
-    """Load the newest checkpoint, which rank 0 reads for all processes."""
     found = load_newest(folder) if step.world.is_main else None
     if found is not None:
         check_fit(found, step.model, folder)

@@ -164,7 +164,6 @@ class TrainStep(ABC, Generic[Inputs]):
         return torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False)
 
     def _find_graph(self, inputs: Inputs) -> _Graph[Inputs] | None:
-        """Return the graph for inputs of this shape; capture it if it is new."""
         if not self._can_be_captured():
             return None
         shape = inputs.shape()
@@ -191,14 +190,8 @@ class TrainStep(ABC, Generic[Inputs]):
 
 
 class _Graph(Generic[Inputs]):
-    """A captured step that is replayed with other inputs."""
-
     def __init__(
-        self,
-        step: TrainStep[Inputs],
-        inputs: Inputs,
-        device: torch.device,
-        pool: Any,
+        self, step: TrainStep[Inputs], inputs: Inputs, device: torch.device, pool: Any
     ) -> None:
         self._inputs = inputs.to(device)
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -377,7 +370,6 @@ class _MaskedLMInputs:
 
 
 def _tensors(batch: MicroBatch) -> list[Tensor]:
-    """Return all tensors that the host copies for a micro-batch."""
     extra = [] if batch.extra is None else batch.extra.tensors()
     return [batch.ids_BL, batch.lengths_B, batch.rows_B, *extra]
 

@@ -87,7 +87,6 @@ def _find_starts(file: IO[bytes], target: int, pattern: re.Pattern[bytes]) -> It
 
 
 def _find(file: IO[bytes], start: int, stop: int | None, pattern: re.Pattern[bytes]) -> int | None:
-    """Return the position of the first match in a file from `start` on."""
     file.seek(start)
     overlap = _STREAM_START_BYTES - 1
     kept, position = b"", start
@@ -115,7 +114,6 @@ def _is_stream(file: IO[bytes], start: int) -> bool:
 
 
 def _read_head(path: Path) -> Site:
-    """Read the language and the namespaces before the first page."""
     head = b""
     with open_stream(path) as stream:
         while not _HEAD_END.search(head) and len(head) < _MAX_HEAD_BYTES:
@@ -131,8 +129,6 @@ def _read_head(path: Path) -> Site:
 
 
 class _Window:
-    """The uncompressed bytes of a split that are in memory."""
-
     def __init__(self, split: Split, advance: Advance, is_last: bool) -> None:
         self._path = split.path
         self._start, self._stop = split.start, split.stop
@@ -204,13 +200,11 @@ class _Window:
 
 
 def _describe(data: bytes | bytearray) -> str:
-    """Return the title of a page, as far as it can be read."""
     title = _TITLE.search(data[:_CHUNK_BYTES])
     return f"page {title[1].decode('utf-8', 'replace')!r}" if title else "a page without a title"
 
 
 def _read_page(data: bytes, where: str, site: Site) -> Record:
-    """Parse a page and clean its text."""
     if b"\0" in data:
         return Rejection("nul", where)
     if data.count(b"<") > _MAX_PAGE_TAGS:

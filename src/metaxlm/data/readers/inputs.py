@@ -143,7 +143,6 @@ def _are_doubtful(files: list[Path], source: Source, folder: Path) -> bool:
 
 
 def _describe_series(file: Path, source: Source, folder: Path) -> tuple[object, ...]:
-    """Return a key that the parts of one corpus share."""
     if source == "dump" and (dump := _DUMP.fullmatch(file.name)):
         return dump["date"], dump["kind"], bool(dump["part"])
     is_part = re.fullmatch(f".+?{_PART}{_ENDINGS[source]}", file.name) is not None

@@ -121,8 +121,6 @@ def _parse_json(line: bytes, text_key: str, where: str) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """Lines between blank lines."""
-
     offset: int
     text: str
 
@@ -205,7 +203,6 @@ def _decode(data: bytes) -> str | None:
 
 
 def _split_sections(text: str, offset: int) -> list[_Section]:
-    """Split at blank lines; the first and the last section may be empty."""
     # With a newline at both ends, all blank lines match.
     text = f"\n{text}" if text.endswith("\n") else f"\n{text}\n"
     offset -= 1

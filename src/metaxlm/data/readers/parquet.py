@@ -133,7 +133,6 @@ def _check_columns(path: Path, schema: Any) -> None:
 
 
 def _group_sizes(file: ParquetFile) -> list[int]:
-    """Return the compressed size of each row group."""
     groups = map(file.metadata.row_group, range(file.num_row_groups))
     return [
         sum(group.column(index).total_compressed_size for index in range(group.num_columns))
@@ -206,7 +205,6 @@ def check_table(path: Path, file: ParquetFile, columns: Sequence[str]) -> None:
 
 
 def _read_pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:
-    """Yield the headers of the pages of a column chunk, in file order."""
     offsets = (chunk.data_page_offset, chunk.dictionary_page_offset)
     start = min((offset for offset in offsets if offset), default=0)
     stop = start + chunk.total_compressed_size if start else 0

@@ -129,7 +129,6 @@ def _drop_tables(lines: list[str]) -> Iterator[str]:
 
 
 def _find_unclosed(lines: list[str]) -> list[int]:
-    """Return the numbers of the lines where unclosed tables start."""
     starts: list[int] = []
     for number, line in enumerate(lines):
         if _TABLE_START.match(line):

@@ -84,8 +84,6 @@ def remove_elements(text: str) -> str:
 
 
 class _Remover:
-    """A single pass over a page."""
-
     def __init__(self, text: str) -> None:
         self._text = _BREAKS.sub("\n\n", text)
         self._closers: dict[str, re.Match[str] | None] = {}
@@ -114,7 +112,6 @@ class _Remover:
         return end + 3
 
     def _replace(self, match: re.Match[str], name: str) -> tuple[str, int]:
-        """Return the replacement of a tag or its element, and where the text continues."""
         opening = not match["slash"] and not match["rest"].endswith("/")
         if name == "nowiki" or name in _DROPPED:
             return self._replace_element(match, name, opening)
@@ -159,7 +156,6 @@ class _Remover:
         return known
 
     def _find_table_end(self, opener: re.Match[str]) -> re.Match[str] | None:
-        """Return the closing tag of an HTML table, after the tables inside it."""
         if self._find_closer("table", opener) is None:
             return None
         depth = 1

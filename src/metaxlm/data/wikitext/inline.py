@@ -170,7 +170,6 @@ def tidy(text: str) -> str:
 
 
 def _close_holes(text: str) -> str:
-    """Remove holes and the punctuation that belonged to the removed text."""
     done: list[str] = []
     left, *rest = " ".join(text.split()).split(HOLE)
     for right in rest:
@@ -185,7 +184,6 @@ def _close_holes(text: str) -> str:
 
 
 def _close_hole(left: str, right: str) -> tuple[str, str]:
-    """Return the text before and after a hole, without superfluous punctuation."""
     before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
     for _ in range(_MAX_NESTING):
         if not before or _PAIRS.get(before[-1]) != after[:1]:

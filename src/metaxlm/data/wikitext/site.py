@@ -46,7 +46,6 @@ def read_data(name: str) -> str:
 
 
 def _read_names() -> dict[str, dict[str, frozenset[str]]]:
-    """Return the folded names by column and language."""
     text = read_data("names.tsv")
     rows = {row.pop("language"): row for row in csv.DictReader(text.split("\n"), delimiter="\t")}
     return {
@@ -113,7 +112,6 @@ class Site:
         return Target.SISTER if name in WORDS["sisters"] else Target.PAGE
 
     def _number(self, name: str) -> int | None:
-        """Return the number of a namespace by its folded name in any language."""
         number = self.namespaces.get(name, _CANONICAL.get(name))
         if number is None and name in _FILES:
             return _FILE

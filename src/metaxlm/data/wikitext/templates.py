@@ -131,7 +131,6 @@ def _close_templates(out: list[str], frames: list[_Frame], braces: int) -> None:
 
 
 def _show(out: list[str], index: int) -> str:
-    """Return the text of the template whose braces are at an index of the output."""
     length = 0
     for piece in out[index + 1 :]:
         length += len(piece)
@@ -172,7 +171,6 @@ def show_template(content: str) -> str:
 
 
 def _fill(form: str, arguments: dict[str, str]) -> str:
-    """Fill the first form whose arguments exist."""
     if "$" not in form:
         return form
     for choice in form.split("|"):
@@ -184,7 +182,6 @@ def _fill(form: str, arguments: dict[str, str]) -> str:
 
 
 def _read_arguments(text: str) -> dict[str, str]:
-    """Return the arguments by name, or by number if they have no name."""
     arguments: dict[str, str] = {}
     number = 0
     for part in _split_at_bars(text):
@@ -198,7 +195,6 @@ def _read_arguments(text: str) -> dict[str, str]:
 
 
 def _split_at_bars(text: str) -> list[str]:
-    """Split at the bars outside of links."""
     parts, start, depth = [], 0, 0
     for match in _BAR.finditer(text):
         if match[0] == "|":

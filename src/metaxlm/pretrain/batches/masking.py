@@ -116,7 +116,6 @@ class Masking:
         )
 
     def _hide(self, labels_BK: Tensor, random_BK: Tensor) -> Tensor:
-        """Return the model inputs at the chosen positions."""
         fate_BK = random_BK >> _BITS
         number_BK = (random_BK & ((1 << _BITS) - 1)) * len(self._ordinary_ids) >> _BITS
         is_kept_BK = fate_BK >= int((_MASKED_SHARE + _REPLACED_SHARE) * (1 << _BITS))

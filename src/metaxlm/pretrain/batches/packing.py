@@ -77,8 +77,6 @@ def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
 
 
 class _Lanes:
-    """Lanes of sentences that are packed in parallel."""
-
     def __init__(self, stretches: Sequence[Lengths], capacity: int) -> None:
         self._capacity = capacity
         self._size = max(map(len, stretches))

@@ -201,7 +201,6 @@ class Prefetcher:
         workers: int,
         depth: int = 4,
     ) -> None:
-        """Prefetch steps from `first_step` up to, not including, `last_step`."""
         self._source = source
         self._indices = tuple(indices)
         self._count = count
@@ -281,7 +280,6 @@ class PackedBlocks:
         self.padding_share = 1 - num_tokens / (num_blocks * length)
 
     def _join(self, packings: list[Packing]) -> None:
-        """Concatenate the packings of all languages."""
         self._lane = packings[0].lane
         self._order = np.concatenate([p.order for p in packings])
         sizes = np.array([len(p.order) for p in packings])
