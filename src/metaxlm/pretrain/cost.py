@@ -33,17 +33,13 @@ from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
-FLOAT, HALF = 4, 2
-"""Bytes of a float32 and of a bfloat16."""
+FLOAT, HALF = 4, 2  # bytes of a float32 and of a bfloat16
 _SAMPLED_STEPS = 1_000
 _PEAK_REPEATS = 10
 _TIME_LIMIT_S = 20.0
-_EXPECTED_SHARE = 0.3
-"""Assumed share of the matmul rate in a step, to choose the number of rows to time."""
-_MEMORY_MARGIN = 1.3
-"""Temporary tensors of the backward pass and fragmentation, measured on a CPU."""
-_FEW_TOKENS = 8
-"""Length of the tiny step, which takes as long as the optimizer."""
+_EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
+_MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
+_FEW_TOKENS = 8  # length of the tiny step, which takes as long as the optimizer
 _WARM_UP = 2
 _RATE = 1e-4
 
@@ -80,9 +76,9 @@ def count_predictions(recipe: TrainingRecipe) -> float:
     return recipe.batch_size * recipe.length * sum(shares) / len(shares)
 
 
-def count_slots(recipe: TrainingRecipe, num_rows: int) -> int:
+def count_slots(recipe: TrainingRecipe, num_rows: int, length: int | None = None) -> int:
     """Return the number of slots for predictions in a batch of rows, used or not."""
-    return num_rows * (int(largest(recipe.mask_probability) * recipe.length) + 1)
+    return num_rows * (int(largest(recipe.mask_probability) * (length or recipe.length)) + 1)
 
 
 def count_step_flops(
@@ -93,14 +89,12 @@ def count_step_flops(
     *,
     frozen_body: bool = False,
 ) -> float:
-    """Count the minimum FLOPs of a step: one forward and two backward products per weight.
-
-    A frozen body has no weight gradient, but passes the gradient on to the embeddings.
-    """
+    """Count the minimum FLOPs of a step: one forward and two backward products per weight."""
     size = config.hidden_size
     weights = config.num_layers * (4 * size**2 + 2 * size * config.ffn_size)
     attention = config.num_layers * 2 * length * size
     head = size * (config.vocab_size + size)
+    # A frozen body has no weight gradient, but passes the gradient on to the embeddings.
     body = (4 if frozen_body else 6) * weights + 6 * attention
     return float(batch_size * length * body + 6 * num_predictions * head)
 
@@ -171,10 +165,7 @@ def estimate_disk(
 
 
 def measure_peak(device: torch.device, bfloat16: bool | None = None) -> float:
-    """Measure the FLOP/s of a large matrix product, once per process.
-
-    Without `bfloat16`, use the type of `precision: auto`. Torch's generators are not changed.
-    """
+    """Measure the FLOP/s of a large matrix product, by default in the type of `precision: auto`."""
     if bfloat16 is None:
         bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return _measure_peak(str(device), bfloat16, torch.get_num_threads())
@@ -225,16 +216,11 @@ class DoesNotFit(MetaXLMError):
 class Measurement:
     """The result of timing steps."""
 
-    seconds: float
-    """Time of a whole step."""
-    num_steps: int
-    """Number of timed steps."""
-    num_rows: int
-    """Rows of a timed step; fewer than a batch if the time is extrapolated."""
-    peak_bytes: int | None
-    """Peak memory during whole steps, if the device reports it."""
-    loss: float
-    """Mean loss; NaN if a step was skipped."""
+    seconds: float  # of a whole step
+    num_steps: int  # timed steps
+    num_rows: int  # of a timed step; fewer than a batch if the time is extrapolated
+    peak_bytes: int | None  # during whole steps, if the device reports it
+    loss: float  # mean; NaN if a step was skipped
 
 
 def measure_step(
@@ -249,8 +235,7 @@ def measure_step(
 ) -> Measurement:
     """Time steps of the recipe's shape; raise `DoesNotFit` if there is too little memory.
 
-    No step starts after `limit_s`. If whole steps would take too long, time fewer rows. Torch's
-    generators are not changed.
+    No step starts after `limit_s`. If whole steps would take too long, time fewer rows.
     """
     rows = recipe.batch_size
     # On a GPU whole steps are short, and a graph is captured for one shape.
@@ -268,7 +253,10 @@ def measure_step(
                 few, count = _time_steps(step, recipe, rows, recipe.length, steps, limit_s * 3 / 4)
                 whole = (recipe.batch_size, recipe.length)
                 shapes = ((1, _FEW_TOKENS), (rows, recipe.length), whole)
-                flops = [_shape_flops(config, recipe, *shape) for shape in shapes]
+                flops = [
+                    count_step_flops(config, *shape, count_slots(recipe, *shape))
+                    for shape in shapes
+                ]
                 seconds = extrapolate((flops[0], tiny), (flops[1], few), flops[2])
             peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
             state = TrainingState()
@@ -284,11 +272,8 @@ def measure_step(
 
 
 def extrapolate(few: tuple[float, float], many: tuple[float, float], flops: float) -> float:
-    """Return the seconds of a step from the (FLOPs, seconds) of two smaller ones.
-
-    The time is linear in FLOPs, plus a constant for the optimizer. A lower bound of the slope
-    prevents noise from making work free.
-    """
+    """Return the seconds of a step from the (FLOPs, seconds) of two smaller ones."""
+    # Linear, plus a constant for the optimizer. The lower bound prevents free work due to noise.
     slope = (many[1] - few[1]) / (many[0] - few[0])
     return many[1] + max(slope, 0.1 * many[1] / many[0]) * (flops - many[0])
 
@@ -297,7 +282,7 @@ def affordable_rows(
     config: EncoderConfig, recipe: TrainingRecipe, device: torch.device, seconds: float
 ) -> int:
     """Estimate the number of rows of a step that takes this time."""
-    row = _shape_flops(config, recipe, 1, recipe.length)
+    row = count_step_flops(config, 1, recipe.length, count_slots(recipe, 1))
     rate = measure_peak(device, uses_bfloat16(recipe, device))
     return int(seconds * rate * _EXPECTED_SHARE / row)
 
@@ -327,23 +312,13 @@ def _check_memory(config: EncoderConfig, recipe: TrainingRecipe, num_rows: int) 
         )
 
 
-def _shape_flops(config: EncoderConfig, recipe: TrainingRecipe, rows: int, length: int) -> float:
-    slots = rows * (int(largest(recipe.mask_probability) * length) + 1)
-    return count_step_flops(config, rows, length, slots)
-
-
 def _time_steps(
-    step: PretrainStep,
-    recipe: TrainingRecipe,
-    num_rows: int,
-    length: int,
-    steps: int,
-    limit_s: float,
+    step: PretrainStep, recipe: TrainingRecipe, rows: int, length: int, steps: int, limit_s: float
 ) -> tuple[float, int]:
     device, begin = step.world.device, time.perf_counter()
     # A whole batch is split as in training.
-    count = recipe.micro_batches if num_rows == recipe.batch_size else 1
-    batches = _make_batches(num_rows, length, count, step.model.config.vocab_size)
+    count = recipe.micro_batches if rows == recipe.batch_size else 1
+    batches = _make_batches(rows, length, count, step.model.config.vocab_size)
     probability = largest(recipe.mask_probability)
     seconds: list[float] = []
     while len(seconds) < steps + _WARM_UP:

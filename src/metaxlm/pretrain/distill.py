@@ -4,16 +4,10 @@ The loss is the squared distance between the mean hidden states of both models f
 (section 5.3 and table 3 of the paper), averaged over the hidden dimension and over the blocks of
 the step in the source language, the only language that the teacher knows. Special tokens are
 included, padding is not. The teacher reads the whole text, the student its masked block. The paper
-does not say what is compared across two vocabularies.
-
-The vocabularies differ, so the text of each block is tokenized again for the teacher:
-
-1. the student's tokens are decoded to text, sentence by sentence;
-2. the teacher's tokenizer tokenizes each sentence;
-3. the teacher's tokens become rows `<s> A </s> B </s>`.
-
-A block with more tokens than the teacher has positions is truncated, and the student's mean covers
-the same text. The cost is one forward pass of the teacher on these blocks.
+does not say what is compared across two vocabularies: here the student's tokens are decoded to
+text, sentence by sentence, and tokenized again as rows `<s> A </s> B </s>` of the teacher. A block
+with more tokens than the teacher has positions is truncated, and the student's mean covers the same
+text. The cost is one forward pass of the teacher on these blocks.
 
 Shapes: B rows of a micro-batch, R those in the source language, L and T columns of student and
 teacher, N and K their tokens in all rows, S sentences, W words, V vocabulary, D hidden.
@@ -22,7 +16,7 @@ teacher, N and K their tokens in all rows, S sentences, W words, V vocabulary, D
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -46,39 +40,29 @@ from metaxlm.vocab.tokens import Kind, boundary_ids, detect_kind, spell
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_ROW_MULTIPLE, _COLUMN_MULTIPLE = 8, 64
-"""Shapes on a GPU are multiples of these."""
+_ROW_MULTIPLE, _COLUMN_MULTIPLE = 8, 64  # of shapes on a GPU
 _MULTIPLE = 8
 _SPACE = ord(" ")
-_CACHED_WORDS = 1 << 16
-"""Words whose tokens are cached, at about 500 bytes each; they cover most of any text."""
+_CACHED_WORDS = 1 << 16  # at about 500 bytes each; they cover most of any text
 
 
 @dataclass(frozen=True)
 class TeacherBatch:
     """The source-language blocks of a micro-batch for the teacher; indices are int64."""
 
-    rows_R: Tensor
-    """Row numbers in the micro-batch."""
+    rows_R: Tensor  # in the micro-batch
     ids_RT: Tensor
     lengths_R: Tensor
-    covered_RL: Tensor
-    """Student tokens whose text the teacher reads, boolean."""
-    real_R: Tensor
-    """False for rows that only pad the shape."""
-    num_rows: Tensor
-    """Number of source-language blocks in the whole step, a scalar."""
-    num_tokens: int
-    """Number of tokens that the teacher computes."""
+    covered_RL: Tensor  # student tokens whose text the teacher reads, boolean
+    real_R: Tensor  # False for rows that only pad the shape
+    num_rows: Tensor  # source-language blocks in the whole step, a scalar
+    num_tokens: int  # that the teacher computes
 
     def to(self, device: torch.device) -> TeacherBatch:
         """Return a copy on a device."""
-        values: dict[str, Any] = {
-            name: value.to(device, non_blocking=True)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor)
-        }
-        return replace(self, **values)
+        values = {name: v for name, v in vars(self).items() if isinstance(v, Tensor)}
+        moved: Any = {name: v.to(device, non_blocking=True) for name, v in values.items()}
+        return replace(self, **moved)
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors that differ between two instances of the same shapes."""
@@ -105,7 +89,7 @@ class Distillation:
     def prepare(self, batch: MicroBatch, samples: Sequence[tuple[str, int]]) -> TeacherBatch | None:
         """Retokenize the source-language blocks of a micro-batch on the host; None without any.
 
-        `samples` are those of the whole step. This is a pure, thread-safe function.
+        `samples` are those of the whole step.
         """
         is_source = [language == self._source_language for language, _ in batch.samples]
         rows = np.flatnonzero(is_source)
@@ -149,10 +133,7 @@ def make_teacher(
     source_language: str,
     device: torch.device,
 ) -> Distillation:
-    """Make a teacher from a monolingual model; `tokenizer` and `config` are the student's.
-
-    The model is moved to the device, frozen, and put into evaluation mode.
-    """
+    """Make a teacher from a monolingual model; `tokenizer` and `config` are the student's."""
     found = source.model.config
     if found.hidden_size != config.hidden_size:
         raise MetaXLMError(
@@ -166,8 +147,7 @@ def make_teacher(
 def pad_shapes(arrays: dict[str, NDArray[Any]], most_columns: int) -> dict[str, NDArray[Any]]:
     """Round the shapes of a teacher batch up, so that few CUDA graphs are needed.
 
-    Additional rows repeat the first one, which keeps all values finite. Additional columns are
-    zeros, which are not real tokens.
+    Additional rows repeat the first one, which keeps all values finite; columns are zeros.
     """
     num_rows = -len(arrays["rows_R"]) % _ROW_MULTIPLE
     width = arrays["ids_RT"].shape[1]
@@ -194,8 +174,7 @@ class RetokenizedText:
 
     ids_RT: Ints
     lengths_R: Ints
-    covered_RL: Flags
-    """Student tokens whose text the teacher reads; False for padding."""
+    covered_RL: Flags  # student tokens whose text the teacher reads; False for padding
 
 
 class Retokenizer:
@@ -258,10 +237,7 @@ class Retokenizer:
     def _lay_out(
         self, ids_K: Ints, rows_S: Ints, counts_S: Ints, num_rows: int
     ) -> tuple[Ints, Ints, Flags]:
-        """Return rows of tokens, their lengths, and which tokens are kept.
-
-        `<s>` comes first, and `</s>` after each sentence.
-        """
+        """Return rows `<s> A </s> B </s>`, their lengths, and which tokens are kept."""
         sizes_S = counts_S + 1
         totals_R = np.bincount(rows_S, sizes_S, num_rows).astype(np.int64)
         begin_S = 1 + np.cumsum(sizes_S) - sizes_S - (np.cumsum(totals_R) - totals_R)[rows_S]
@@ -296,10 +272,7 @@ class _WordTokenizer:
         self._encode = lru_cache(_CACHED_WORDS if self._by_words else 0)(self._encode_word)
 
     def encode(self, texts: list[str]) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the tokens of sentences, their character spans, and the counts per sentence.
-
-        Words are separated by one space. Characters are numbered through all sentences.
-        """
+        """Return the tokens, their starts and ends in the joined text, and counts per sentence."""
         words: list[str] = []
         num_words: list[int] = []
         for text in texts:
@@ -347,13 +320,10 @@ def _strip(starts: Ints, ends: Ints, solid: Flags) -> tuple[Ints, Ints]:
     return starts, np.maximum(starts, ends)
 
 
-def _split(text: str) -> Iterator[str]:
-    """Yield the words of a text, each with the space before it."""
+def _split(text: str) -> list[str]:
+    """Return the words of a text, each with the space before it."""
     first, *others = text.split(" ")
-    if first:
-        yield first
-    for word in others:
-        yield f" {word}"
+    return ([first] if first else []) + [f" {word}" for word in others]
 
 
 def _collect(values: Iterable[int]) -> Ints:

@@ -7,7 +7,6 @@ processes or another sharding.
 
 Rank 0 decides what to do next, and the other processes wait for its orders without a time limit
 (preparing text can take hours). Orders and stop requests go through torch's key-value store.
-Supervision is left to torchrun and to the timeouts of collective operations.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -32,10 +31,9 @@ from metaxlm.pretrain.optimizer import MOMENTS, import_moments
 from metaxlm.recipe import ExecutionRecipe
 
 _POLL_S = 0.1
-_GRACE_S = 10.0
-"""Time for the other processes to read the end of the run."""
+_GRACE_S = 10.0  # for the other processes to read the end of the run
 _STOP, _END, _LEFT, _FAILURE = "stop", "end", "left", "failure"
-"""Keys of the store: a rank asked to stop, rank 0's exit code, processes that left, an error."""
+"""Keys of the store: a rank to stop, rank 0's exit code, processes that left, an error."""
 
 Value = TypeVar("Value")
 
@@ -111,10 +109,7 @@ class DistributedContext:
             self._num_orders += 1
 
     def next_order(self, stop_requested: Callable[[], bool]) -> str | None:
-        """Wait for rank 0's next order; None means that the run has ended.
-
-        A stop request of this process is passed on to rank 0.
-        """
+        """Wait for rank 0's next order; None means that the run has ended."""
         assert self._store is not None
         key, passed_on = f"order/{self._num_orders}", False
         while not self._store.check([key]):
@@ -134,18 +129,13 @@ class DistributedContext:
 
     def find_failure(self) -> str | None:
         """Return the error that another process reported, if any."""
-        try:
+        with suppress(RuntimeError):  # the store may be gone
             if self._store is not None and self._store.check([_FAILURE]):
                 return str(self._store.get(_FAILURE).decode())
-        except RuntimeError:  # the store is gone
-            return None
         return None
 
     def leave(self, code: int, failure: str = "") -> int | None:
-        """Leave the other processes; return rank 0's exit code, or None if it does not answer.
-
-        Rank 0 reports `failure`, an error of this process.
-        """
+        """Leave the other processes; return rank 0's exit code, or None if it does not answer."""
         store = self._store
         if store is None:
             return code
@@ -156,7 +146,7 @@ class DistributedContext:
                 _poll(lambda: int(store.add(_LEFT, 0)) == others)
             elif failure:
                 store.set(_FAILURE, f"rank {self.rank}: {failure}")
-                return code  # rank 0 notices when this process ends
+                return code  # rank 0 reports the failure when this process ends
             else:
                 if not _poll(lambda: bool(store.check([_END]))):
                     return None
@@ -243,13 +233,12 @@ class DistributedContext:
             return dict(tensors)
         whole = {}
         for name, tensor in tensors.items():
-            value = tensor
             if _is_sharded(tensor):
                 # One at a time: a sharded model may not fit on a single device.
-                value = tensor.full_tensor()  # type: ignore[attr-defined]
-                value = value.cpu() if self.is_main else value
+                tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+                tensor = tensor.cpu() if self.is_main else tensor
             if self.is_main:
-                whole[name] = value
+                whole[name] = tensor
         return whole
 
     def load_state(
@@ -276,10 +265,8 @@ class DistributedContext:
     def _scatter(self, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
         if self.size == 1:
             return tensors[name]
-        if self.is_main:
-            whole = tensors[name].to(self.device)
-        else:
-            whole = torch.empty(like.shape, dtype=like.dtype, device=self.device)
+        empty = partial(torch.empty, like.shape, dtype=like.dtype, device=self.device)
+        whole = tensors[name].to(self.device) if self.is_main else empty()
         if _is_sharded(like):
             from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -304,7 +291,7 @@ class DistributedContext:
 def local_place() -> tuple[int, int]:
     """Return this process's number on its machine, and the number of processes there."""
     rank, size = _read_environment()
-    return (int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    return int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
 
 
 def _read_environment() -> tuple[int, int]:
@@ -341,8 +328,7 @@ def _settle_buckets(parallel: DistributedDataParallel) -> None:
     """Make DDP assign its gradient buckets before the first step.
 
     DDP rebuilds its buckets after the first backward pass, and they decide the order in which three
-    or more processes sum gradients: without this, a resumed run would round differently from an
-    uninterrupted one. The gradients of this pass arrive last layer first, as in training.
+    or more processes sum gradients: without this, a resumed run would round differently.
     """
     objective = parallel.module
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
@@ -354,8 +340,6 @@ def _settle_buckets(parallel: DistributedDataParallel) -> None:
 
 
 # FSDP is imported only where it is used: the import takes half a second.
-
-
 def _shard(objective: nn.Module) -> None:
     """Shard a model over all processes, layer by layer; this replaces its parameters."""
     from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -380,10 +364,7 @@ def _is_sharded(tensor: Tensor) -> bool:
 
 
 def choose_device(name: str, local_rank: int = 0, local_size: int = 1) -> torch.device:
-    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`.
-
-    Of several processes on a machine, each uses the GPU with its own number.
-    """
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; each local process has its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

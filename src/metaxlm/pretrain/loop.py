@@ -44,7 +44,6 @@ from metaxlm.stopping import deferred_stops
 STEPS = "steps"
 """Folder next to the checkpoints with the exported models of the recipe's `keep_steps`."""
 BAD_STEPS_NAME = "bad_steps.json"
-"""File next to the checkpoints with the samples of the steps that ended a run."""
 
 Export = Callable[[MaskedLM, Path], None]
 """Writes a model as a Hugging Face folder."""
@@ -68,10 +67,7 @@ def train(
     export: Export | None = None,
     trackers: Trackers | None = None,
 ) -> TrainingState:
-    """Train to the recipe's last step, resuming from the newest checkpoint in the folder.
-
-    `export` writes the models of the recipe's `keep_steps` to `steps/` next to the folder.
-    """
+    """Train to the recipe's last step, resuming from the newest checkpoint in the folder."""
     execution = execution or ExecutionRecipe()
     indices, count = world.share(recipe.micro_batches, recipe.batch_size)
     with _lock(folder, world):
@@ -82,8 +78,8 @@ def train(
             frozen = not all(parameter.requires_grad for parameter in model.parameters())
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
             require_space(needed, folder, folder.parent / STEPS)
-            peak = peak_flops(world.device, step.bfloat16)
-            peak = None if peak is None else peak * world.size
+            if peak := peak_flops(world.device, step.bfloat16):
+                peak *= world.size
             log_path = folder / LOG_NAME
         log = TrainingLog(log_path, state, title, trackers=trackers, peak_flops=peak)
 
@@ -91,7 +87,7 @@ def train(
             return state.step % every == 0 or state.step == recipe.steps
 
         with (
-            _open_writer(folder, recipe, model, state, export) as writer,
+            _open_writer(folder, recipe, model, state.step, export) as writer,
             Prefetcher(
                 batches, state.step, recipe.steps, indices, count, execution.workers
             ) as prefetcher,
@@ -131,7 +127,7 @@ def _write_row(
     rate, probability = _scheduled_values(recipe, state.step - 1)
     num_predictions = round(probability * recipe.batch_size * recipe.length)
     flops = count_step_flops(step.model.config, recipe.batch_size, recipe.length, num_predictions)
-    log.write_row(state, rate=rate, norm=norm, probability=probability, step_flops=flops)
+    log.write_row(state, rate, norm, probability, flops)
     step.totals.reset()
     state.loss_sum, state.loss_count = 0.0, 0
 
@@ -183,10 +179,9 @@ def _save(
 def measure_held_out(
     step: PretrainStep, batches: BatchSource, masking: Masking, recipe: TrainingRecipe, seed: int
 ) -> dict[str, float]:
-    """Return the mean loss per prediction of each language on its held-out blocks.
+    """Return the mean loss per prediction of each language that has held-out blocks.
 
-    Languages that are too small to hold out blocks are left out. Masks are the same in every call,
-    dropout is off, and the state of training does not change. With several processes, each computes
+    Masks are the same in every call, and dropout is off. With several processes, each computes
     everything, as sharded weights require.
     """
     device = step.world.device
@@ -238,11 +233,7 @@ def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
 
 
 def _open_writer(
-    folder: Path,
-    recipe: TrainingRecipe,
-    model: MaskedLM,
-    state: TrainingState,
-    export: Export | None,
+    folder: Path, recipe: TrainingRecipe, model: MaskedLM, newest: int, export: Export | None
 ) -> CheckpointWriter:
     def publish(checkpoint: Checkpoint) -> None:
         if export is not None:
@@ -253,10 +244,4 @@ def _open_writer(
         source, place = (parent / step_name(step) for parent in (folder, folder.parent / STEPS))
         if source.is_dir() and find_damage(place) and not find_damage(source):
             publish(load_checkpoint(source))
-    return CheckpointWriter(
-        folder,
-        keep=recipe.keep_checkpoints,
-        permanent=recipe.keep_steps,
-        publish=publish,
-        newest_step=state.step,
-    )
+    return CheckpointWriter(folder, recipe.keep_checkpoints, recipe.keep_steps, publish, newest)

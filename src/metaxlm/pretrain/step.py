@@ -2,11 +2,9 @@
 
 A step whose loss or gradient is not finite changes no weight and no moment, and is counted. Totals
 stay on the device until they are read. On one GPU with fused kernels the whole step, from its
-inputs to the optimizer, is one CUDA graph: the host copies the inputs and launches it. There is one
-graph per input shape.
-
-In pretraining, loss and gradients are divided by the number of predictions in the whole step, so
-the result does not depend on the split into micro-batches and processes.
+inputs to the optimizer, is one CUDA graph per input shape. In pretraining, loss and
+gradients are divided by the number of predictions in the whole step, so the result does not depend
+on the split into micro-batches and processes.
 """
 
 from __future__ import annotations
@@ -31,30 +29,21 @@ from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
 from metaxlm.pretrain.optimizer import export_moments, make_optimizer, set_rate
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
-_STEPS_AHEAD = 8
-"""Steps that the host may run ahead of the device."""
-_WARM_UP = 2
-"""Steps without effect before a graph is captured, to compile kernels and allocate moments."""
-_MOST_GRAPHS = 24
-"""Maximum number of graphs; steps of further shapes run without a graph."""
+_STEPS_AHEAD = 8  # of the host before the device
+_WARM_UP = 2  # steps without effect before a capture compile kernels and allocate moments
+_MOST_GRAPHS = 24  # steps of further shapes run without a graph
 
 
 @dataclass
 class Totals:
-    """Sums over steps, as scalars on the device."""
+    """Sums over steps, as scalars on the device: float64 and int64."""
 
-    loss: Tensor
-    """Sum of the losses of good steps since `reset`, float64."""
-    steps: Tensor
-    """Number of good steps since `reset`."""
-    norm: Tensor
-    """Norm of the last gradient before clipping."""
-    last_loss: Tensor
-    """Loss of the last step, finite or not."""
-    bad: Tensor
-    """Number of skipped steps since the start of the run."""
-    bad_in_row: Tensor
-    """Number of consecutive skipped steps up to now."""
+    loss: Tensor  # summed over good steps since `reset`
+    steps: Tensor  # good steps since `reset`
+    norm: Tensor  # of the last gradient before clipping
+    last_loss: Tensor  # finite or not
+    bad: Tensor  # skipped steps since the start of the run
+    bad_in_row: Tensor  # consecutive skipped steps up to now
 
     @classmethod
     def zeros(cls, device: torch.device) -> Totals:
@@ -69,23 +58,13 @@ class Totals:
         self.steps.zero_()
 
 
-class StepInputs(Protocol):
-    """The inputs of a step."""
-
-    def shape(self) -> Hashable:
-        """Return a key that is equal for steps that can use the same graph."""
-        ...
-
-    def to(self, device: torch.device) -> Self:
-        """Return a copy on a device."""
-        ...
-
-    def fill(self, other: Self) -> None:
-        """Copy the values of inputs of the same shape in place."""
-        ...
+class _StepInputs(Protocol):
+    def shape(self) -> Hashable: ...  # equal for steps that can use the same graph
+    def to(self, device: torch.device) -> Self: ...
+    def fill(self, other: Self) -> None: ...  # copies the values of inputs of the same shape
 
 
-Inputs = TypeVar("Inputs", bound=StepInputs)
+Inputs = TypeVar("Inputs", bound=_StepInputs)
 
 
 class TrainStep(ABC, Generic[Inputs]):
@@ -216,11 +195,9 @@ def is_recording() -> bool:
 
 
 class FusedUpdate:
-    """AdamW for captured steps.
+    """AdamW for captured steps: updates a large weight and its bfloat16 copy in one pass.
 
-    Each large weight is updated in one pass, together with the bfloat16 copy that matrix products
-    read. Torch's AdamW holds the moments, so checkpoints do not differ, and updates biases and
-    LayerNorms.
+    Torch's AdamW holds the moments, so checkpoints do not differ, and updates the other weights.
     """
 
     def __init__(
@@ -291,8 +268,8 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.teacher = teacher
+        # The bfloat16 copies of weights of a `FusedUpdate`; other weights are cast when used.
         self.copies: Mapping[Tensor, Tensor] = {}
-        """bfloat16 copies of weights kept by `FusedUpdate`; other weights are cast when used."""
         self._kernels = kernels
 
     def uses_fused_kernels(self, device: torch.device) -> bool:
@@ -307,10 +284,8 @@ class Objective(nn.Module):
         extra: Extra | None = None,
         seed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the summed loss of the masked tokens, and the teacher's loss (0 without one).
-
-        The dropout of the fused kernels follows from `seed`, that of torch from its generator.
-        """
+        """Return the summed loss of the masked tokens, and the teacher's loss (0 without one)."""
+        # The dropout of the fused kernels follows from `seed`, that of torch from its generator.
         if self.uses_fused_kernels(lengths_B.device):
             from metaxlm.model.kernels.blocks import Blocks, TiedGradient
 
@@ -333,20 +308,16 @@ class Objective(nn.Module):
 
 @dataclass(frozen=True)
 class _MaskedLMInputs:
-    """The micro-batches of a step in this process, and the inputs of masking."""
-
     batches: list[MicroBatch]
-    seeds: list[Tensor]
-    """Dropout seeds of the micro-batches, for the fused kernels."""
+    seeds: list[Tensor]  # for the dropout of the fused kernels
     key: Tensor
     probability: Tensor
 
     @classmethod
     def make(cls, batches: Sequence[MicroBatch], key: int, probability: float) -> _MaskedLMInputs:
         seeds = [torch.tensor([batch.dropout_seed]) for batch in batches]
-        return cls(
-            list(batches), seeds, torch.tensor(key), torch.tensor(probability, dtype=torch.float64)
-        )
+        share = torch.tensor(probability, dtype=torch.float64)
+        return cls(list(batches), seeds, torch.tensor(key), share)
 
     def shape(self) -> Hashable:
         return tuple(tuple(tensor.shape for tensor in _tensors(batch)) for batch in self.batches)
@@ -375,10 +346,7 @@ def _tensors(batch: MicroBatch) -> list[Tensor]:
 
 
 class PretrainStep(TrainStep[_MaskedLMInputs]):
-    """Pretrains a model one step at a time, with one process or several.
-
-    Only `read`, `collect` and `restore` wait for the device.
-    """
+    """Pretrains a model; only `read`, `collect` and `restore` wait for the device."""
 
     def __init__(
         self,
@@ -393,12 +361,10 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
         objective = Objective(model, teacher, kernels=execution.kernels)
         self.objective = world.wrap(objective, execution.sharding)
         # The optimizer comes after `wrap`, because sharding replaces the parameters.
+        rate, decay, epsilon = recipe.learning_rate, recipe.weight_decay, recipe.adam_epsilon
+        first, second = recipe.adam_betas
         optimizer = make_optimizer(
-            model,
-            learning_rate=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            betas=(recipe.adam_betas[0], recipe.adam_betas[1]),
-            epsilon=recipe.adam_epsilon,
+            model, learning_rate=rate, weight_decay=decay, betas=(first, second), epsilon=epsilon
         )
         bfloat16 = uses_bfloat16(recipe, world.device)
         super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)

@@ -46,8 +46,7 @@ class Schedule:
         none = np.zeros(0, np.int64)
         self._held_out = [held_out.get(name, none) for name in self.languages]
         self._num_drawn = [
-            num_blocks[name] - len(held)
-            for name, held in zip(self.languages, self._held_out, strict=True)
+            num - len(held) for num, held in zip(num_blocks.values(), self._held_out, strict=True)
         ]
         self._probabilities = probabilities
         self._batch_size = batch_size

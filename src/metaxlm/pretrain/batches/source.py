@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +37,7 @@ from metaxlm.randomness import derive_seed
 from metaxlm.recipe import TrainingRecipe
 from metaxlm.vocab.tokens import boundary_ids
 
+Ints = NDArray[np.int64]
 Sample = tuple[str, int]
 """Language and block of a row."""
 
@@ -61,17 +61,13 @@ class Extra(Protocol):
 class MicroBatch:
     """Consecutive rows of a step before masking."""
 
-    ids_BL: Tensor
-    """int32, padded to the full length."""
-    lengths_B: Tensor
-    """int32, the number of real tokens of each row."""
-    rows_B: Tensor
-    """int64, row numbers within the step."""
+    ids_BL: Tensor  # int32, padded to the full length
+    lengths_B: Tensor  # int32, real tokens of each row
+    rows_B: Tensor  # int64, row numbers within the step
     dropout_seed: int
     samples: list[Sample]
     num_tokens: int
-    extra: Extra | None = None
-    """Inputs of a teacher for these rows."""
+    extra: Extra | None = None  # inputs of a teacher for these rows
 
     def to(self, device: torch.device) -> MicroBatch:
         """Return a copy on a device; the copies may still be in progress on return."""
@@ -110,7 +106,7 @@ class BatchSource:
         self._blocks = PackedBlocks(shards, tokenizer, recipe.length)
         num_blocks = self._blocks.num_blocks
         self._held_out = {
-            name: spread_held_out(num_blocks[name], recipe.held_out) for name in self.languages
+            name: spread_held_out(num, recipe.held_out) for name, num in num_blocks.items()
         }
         self._schedule = Schedule(
             self.probabilities, num_blocks, recipe.batch_size, seed, self._held_out
@@ -160,13 +156,7 @@ class BatchSource:
             for first in range(0, len(blocks), size)
         ]
 
-    def _read(
-        self,
-        languages: NDArray[np.int64],
-        blocks: NDArray[np.int64],
-        first_row: int,
-        dropout_seed: int,
-    ) -> MicroBatch:
+    def _read(self, languages: Ints, blocks: Ints, first_row: int, dropout_seed: int) -> MicroBatch:
         shape = (len(blocks), self._recipe.length)
         ids_BL = torch.empty(shape, dtype=torch.int32, pin_memory=self._pin)
         lengths_B = torch.empty(len(blocks), dtype=torch.int32, pin_memory=self._pin)
@@ -177,19 +167,13 @@ class BatchSource:
         samples = self._name(languages, blocks)
         return MicroBatch(ids_BL, lengths_B, rows_B, dropout_seed, samples, num_tokens)
 
-    def _name(self, languages: NDArray[np.int64], blocks: NDArray[np.int64]) -> list[Sample]:
-        return [
-            (self.languages[language], block)
-            for language, block in zip(languages.tolist(), blocks.tolist(), strict=True)
-        ]
+    def _name(self, languages: Ints, blocks: Ints) -> list[Sample]:
+        names = map(self.languages.__getitem__, languages.tolist())
+        return list(zip(names, blocks.tolist(), strict=True))
 
 
 class Prefetcher:
-    """Reads the micro-batches of one process ahead in threads; a context manager.
-
-    NumPy and torch release the interpreter lock while they fill arrays, so threads overlap with
-    training. The number of threads affects only the speed.
-    """
+    """Reads the micro-batches of one process ahead in threads; a context manager."""
 
     def __init__(
         self,
@@ -217,12 +201,7 @@ class Prefetcher:
             self._read_ahead()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -252,8 +231,7 @@ class PackedBlocks:
     """The token ids of the packed blocks of all languages.
 
     A row is `<s> A </s> B </s>`, padded to the full length. A sentence longer than a block is
-    truncated and fills a block alone. All rows of a batch are read together: two reads of memory
-    maps per language, and a few NumPy operations over all rows.
+    truncated and fills a block alone.
     """
 
     def __init__(
@@ -290,13 +268,9 @@ class PackedBlocks:
         num_starts = np.array([len(p.starts) for p in packings])
         self._first_block = np.cumsum(num_starts) - num_starts
 
-    def read(
-        self, languages: NDArray[np.int64], blocks: NDArray[np.int64], output: NDArray[np.int32]
-    ) -> NDArray[np.int64]:
-        """Write the rows into `output` [rows, length]; return the number of tokens of each row.
-
-        R counts rows and S their sentences, both grouped by language; T counts tokens.
-        """
+    def read(self, languages: Ints, blocks: Ints, output: NDArray[np.int32]) -> Ints:
+        """Write the rows into `output` [rows, length]; return the number of tokens of each row."""
+        # R counts rows and S their sentences, both grouped by language; T counts tokens.
         row_R = np.argsort(languages, kind="stable")
         language_R = languages[row_R]
         sentence_S, num_sentences_R = self._list_sentences(language_R, blocks[row_R])
@@ -336,9 +310,7 @@ class PackedBlocks:
         lengths[row_R] = size_R + 1
         return lengths
 
-    def _list_sentences(
-        self, language_R: NDArray[np.int64], block_R: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _list_sentences(self, language_R: Ints, block_R: Ints) -> tuple[Ints, Ints]:
         """Return the sentence numbers of blocks within their languages, and counts per block."""
         block_R = block_R + self._first_block[language_R]
         start_R = self._starts[block_R]
