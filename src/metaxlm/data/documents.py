@@ -1,9 +1,8 @@
 """Documents and rejected records, and the characters of raw text.
 
-A reader yields a `Document` for each record of a split that it can read and a `Rejection` for each
-other one, so that both add up to the input. `tidy_lines` and `tidy_document` normalize white space
-and remove control characters. Letters and marks stay as they are, also zero-width ones (Persian,
-Hindi and Khmer need them); Unicode normalization is left to the tokenizer.
+`tidy_lines` and `tidy_document` normalize white space and remove control characters. Letters and
+marks stay as they are, also zero-width ones (Persian, Hindi and Khmer need them); Unicode
+normalization is left to the tokenizer.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ BLANK_LINES = re.compile(f"\n(?:[ {_SPACES}{_BREAKS}{_REMOVED}]*+\n)++")
 class Document:
     """A document with one paragraph per line."""
 
-    name: str
-    """Title, id, or file and line, to find it in the input."""
+    name: str  # title, id, or file and line
     text: str
 
 
@@ -51,10 +49,8 @@ class Document:
 class Rejection:
     """A record that did not become a document."""
 
-    reason: str
-    """A short key under which it is counted: `invalid_utf8`, `redirect`, ..."""
-    where: str
-    """File and line, page or row."""
+    reason: str  # a key under which it is counted: `invalid_utf8`, `redirect`, ...
+    where: str  # file and line, page or row
 
 
 Record = Document | Rejection
@@ -62,18 +58,16 @@ Record = Document | Rejection
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of an input file that one task reads.
+    """A part of an input file that one task reads; a record belongs to the split of its start.
 
     `start` and `stop` are bytes of text, JSONL and multistream bz2 files, row groups of parquet
-    files, and 0 and None for files that can only be read from the beginning. A record belongs to
-    the split in which it starts.
+    files, and 0 and None for files that can only be read from the beginning.
     """
 
     path: Path
     start: int = 0
     stop: int | None = None
-    size: int = 0
-    """Bytes of the file that the split covers."""
+    size: int = 0  # bytes of the file that the split covers
 
 
 Reader = Callable[[Split, Advance], Iterator[Record]]

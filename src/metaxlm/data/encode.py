@@ -43,12 +43,9 @@ _UNWRITABLE = "\0"
 class Encoded:
     """Token ids of a batch of sentences."""
 
-    ids: NDArray[np.uint32]
-    """All ids, sentence after sentence."""
-    lengths: NDArray[np.int64]
-    """Tokens in each sentence."""
-    num_words: int
-    """Words between spaces."""
+    ids: NDArray[np.uint32]  # sentence after sentence
+    lengths: NDArray[np.int64]  # tokens in each sentence
+    num_words: int  # between spaces
 
 
 class SentenceEncoder:
@@ -112,19 +109,12 @@ def choose_backend(description: dict[str, Any]) -> EncodeTexts:
         processor = _make_processor(description, charsmap)
         return partial(processor.encode, out_type=int, num_threads=1)
     tokenizer = _without_special_tokens(description)
-
-    def encode(texts: list[str]) -> Iterable[Sequence[int]]:
-        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return (encoding.ids for encoding in encodings)
-
-    return encode
+    encode = partial(tokenizer.encode_batch_fast, add_special_tokens=False)
+    return lambda texts: (encoding.ids for encoding in encode(texts))
 
 
 def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
-    """Return SentencePiece's character map if the tokenizer normalizes exactly by it.
-
-    Tokenizers of `metaxlm.vocab` do; others may normalize accents in another way.
-    """
+    """Return SentencePiece's character map if the tokenizer normalizes exactly by it."""
     if description["model"]["type"] != "Unigram":
         return None
     steps = list(_flatten(description["normalizer"]))
@@ -167,9 +157,9 @@ def _unpack(rows: Iterable[bytes]) -> NDArray[np.uint32]:
 
 def word_mode(description: dict[str, Any]) -> WordMode:
     """Return how the words of a tokenizer can be encoded, given the content of `tokenizer.json`."""
-    steps = description["pre_tokenizer"] or {"type": None}
-    kinds = [step["type"] for step in steps.get("pretokenizers", [steps])]
-    last = steps.get("pretokenizers", [steps])[-1]
+    outer = description["pre_tokenizer"] or {"type": None}
+    steps = outer.get("pretokenizers", [outer])
+    kinds, last = [step["type"] for step in steps], steps[-1]
     if kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         whole = last.get("split", True) and last.get("prepend_scheme", "always") == "always"
         return "alone" if whole and last.get("replacement") == "▁" else "sentence"
@@ -185,7 +175,6 @@ def _special_tokens(description: dict[str, Any]) -> set[str]:
 
 
 def _without_special_tokens(description: dict[str, Any]) -> Tokenizer:
-    """Return the tokenizer without special tokens in text, and without truncation and padding."""
     model, special = description["model"], _special_tokens(description)
     if model["type"] == "Unigram":
         for entry in model["vocab"]:

@@ -6,9 +6,8 @@
     tokenize     encode the sentences of a part                              a task per part
     join         join the token parts of a shard                             a task per shard
 
-Each round runs its tasks in parallel (`executors`). A task writes a folder, which appears when it
-is complete. The work folder keeps the output of all rounds until the end, so that a run that was
-stopped or failed continues. The paper prepares Wikipedia in 94 languages this way (section 4.1).
+Each round runs its tasks in parallel (`executors`). The work folder keeps the output of all rounds
+until the end, so that a run that was stopped or failed continues.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from itertools import compress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -47,13 +46,9 @@ from metaxlm.recipe import CorpusRecipe, EngineRecipe
 if TYPE_CHECKING:
     from metaxlm.data.shards import ShardWriter
 
-Seconds = dict[str, float]
-"""The duration of each round."""
-
-_INTENDED_REJECTIONS = frozenset(
-    {"redirect", "namespace", "disambiguation", "empty", "not_wikitext"}
-)
-"""Records that are left out on purpose; all other rejections are damage."""
+Seconds = dict[str, float]  # of each round
+# Records that are left out on purpose; all other rejections are damage.
+_INTENDED_REJECTIONS = {"redirect", "namespace", "disambiguation", "empty", "not_wikitext"}
 _HASHES, _TALLY, _SENTENCES, _COUNTS = ".hashes", "tally.json", "text.txt", "counts.json"
 
 
@@ -77,7 +72,6 @@ class _Rounds:
         self.seconds[name] = time.monotonic() - start
 
     def outputs(self, name: str, count: int) -> list[Path]:
-        """Return the output folder of each task of a round."""
         return [self.work_dir / name / f"{rank:05d}" for rank in range(count)]
 
 
@@ -137,13 +131,11 @@ class _Tally:
     examples: dict[str, str] = field(default_factory=dict)
 
     def add(self, counts: Counter[str], reason: str, where: str) -> None:
-        """Count a rejected record or a dropped paragraph."""
         counts[reason] += 1
         self.examples.setdefault(reason, where)
 
 
-@dataclass(frozen=True)
-class _Input:
+class _Input(NamedTuple):
     language: str
     split: Split
     output: Path
@@ -179,13 +171,10 @@ def _extract(
 
 
 def _extract_split(recipe: CorpusRecipe, task: _Input) -> None:
-    """Write the paragraphs of a split and their hashes, and the tally.
-
-    Only files that cannot be split are longer than a part, which has room for a whole split.
-    """
     from metaxlm.data.clean import hash_paragraph
 
     tally = _Tally()
+    # Only files that cannot be split are longer than a part, which has room for a whole split.
     part_bytes = 2 * recipe.task_mb * 1_000_000
     with atomic_folder(task.output, internal=True) as temporary:
         with ExitStack() as files:
@@ -253,22 +242,18 @@ def _merge_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     examples: dict[str, str] = {}
     for tally in tallies:
         examples = tally["examples"] | examples
-    return {
-        "records": sum(tally["records"] for tally in tallies),
-        "rejected": merge_reasons(tally["rejected"] for tally in tallies),
-        "dropped": merge_reasons(tally["dropped"] for tally in tallies),
-        "examples": examples,
+    reasons = {
+        key: merge_reasons(tally[key] for tally in tallies) for key in ("rejected", "dropped")
     }
+    records = sum(tally["records"] for tally in tallies)
+    return {"records": records, **reasons, "examples": examples}
 
 
 def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> None:
-    damaged = {
-        reason: count
-        for reason, count in tally["rejected"].items()
-        if reason not in _INTENDED_REJECTIONS
-    }
+    rejected = tally["rejected"].items()
+    damaged = {reason: n for reason, n in rejected if reason not in _INTENDED_REJECTIONS}
     if sum(damaged.values()) > limit * tally["records"]:
-        reason = max(damaged, key=lambda name: damaged[name])
+        reason = max(damaged, key=damaged.__getitem__)
         raise MetaXLMError(
             f"{tally['examples'][reason]}: {reason}, the first of {damaged[reason]:,} among "
             f"{tally['records']:,} records of language {language!r}; fix the files, or raise "
@@ -284,9 +269,8 @@ def _deduplicate(parts: Mapping[str, Sequence[Path]], rounds: _Rounds) -> dict[P
     outputs = rounds.outputs("duplicates", len(found))
     sizes = [sum(path.with_suffix(_HASHES).stat().st_size // 8 for path in part) for part in found]
     items = list(zip(found, outputs, strict=True))
-    rounds.run(
-        "deduplicate", "corpus: find duplicates", _mark_duplicates, items, sizes, "paragraphs"
-    )
+    title = "corpus: find duplicates"
+    rounds.run("deduplicate", title, _mark_duplicates, items, sizes, "paragraphs")
     return {
         path: output / _bits_name(number)
         for paths, output in items
@@ -309,13 +293,10 @@ def _bits_name(number: int) -> str:
     return f"{number:05d}.duplicates"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Paragraphs of a language, the bits of the repeated ones, and the output folder."""
-
+class _Part(NamedTuple):
     language: str
     path: Path
-    duplicates: Path | None
+    duplicates: Path | None  # the bits of the repeated paragraphs
     output: Path
 
 
@@ -341,7 +322,7 @@ def _split(
 
 def _split_part(split_sentences: bool, part: _Part) -> None:
     dropped: Counter[str] = Counter()
-    documents = _read_part(part, dropped)
+    documents: Iterator[list[str]] = _read_part(part, dropped)
     if split_sentences:
         from metaxlm.data.sentences import split_sentences as split
 
@@ -349,7 +330,7 @@ def _split_part(split_sentences: bool, part: _Part) -> None:
             [line for text in paragraphs for line in split(text, part.language)]
             for paragraphs in documents
         )
-        documents = (lines for lines in split_documents if lines)
+        documents = filter(None, split_documents)
     with atomic_folder(part.output, internal=True) as temporary:
         counts = write_lines(temporary / _SENTENCES, documents)
         write_json(temporary / _COUNTS, {"text": asdict(counts), "dropped": dropped})
@@ -386,10 +367,8 @@ def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequ
     full = [task for task, fact in zip(tasks, facts, strict=True) if fact["text"]["sentences"]]
     for number, task in enumerate(full):
         link(task / _SENTENCES, folder / f"{number:05d}.txt")
-    seal_text(
-        folder,
-        CorpusCounts(counts, tally["records"], tally["rejected"], dropped, tally["examples"]),
-    )
+    records, rejected, examples = (tally[key] for key in ("records", "rejected", "examples"))
+    seal_text(folder, CorpusCounts(counts, records, rejected, dropped, examples))
 
 
 # Tokens
@@ -413,9 +392,8 @@ def _join_parts(task: tuple[Path, Sequence[Path]]) -> None:
     advance(1)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2)  # once for all tasks of a worker
 def _open_writer(tokenizer_file: Path) -> ShardWriter:
-    """Load a tokenizer once for all tasks of a worker."""
     from tokenizers import Tokenizer
 
     from metaxlm.data.shards import ShardWriter

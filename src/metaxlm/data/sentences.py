@@ -1,19 +1,15 @@
 """Split paragraphs into sentences, in every language of the table.
 
-sentencex finds the ends of sentences. It has the marks and abbreviations of some thirty languages,
-and uses the nearest of these for the others. This module corrects its mistakes on real text, and
-cuts overlong sentences, so that packing into blocks loses no text. All characters are kept, except
-for the whitespace between sentences. The paper samples "raw sentences" from Wikipedia (appendix A)
-and does not describe how they were split.
+sentencex finds the ends of sentences. This module corrects its mistakes on real text, and cuts
+overlong sentences, so that packing into blocks loses no text. All characters are kept, except for
+the whitespace between sentences. The paper (appendix A) does not describe how it split them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import cast
 
 from metaxlm.scripts import SOUTHEAST_ASIAN
 
@@ -82,20 +78,14 @@ def _segment_windows(text: str, language: str) -> list[str]:
     return pieces + _segment(text[start:], language)
 
 
-@cache
-def _segmenter() -> Callable[[str, str], list[str]]:
-    # Imported late: a machine that only trains does not need it.
-    from sentencex import segment
-
-    return cast(Callable[[str, str], list[str]], segment)
-
-
 def _segment(text: str, language: str) -> list[str]:
+    from sentencex import segment  # imported late: a machine that only trains does not need it
+
     # With a list mark in parentheses at its start, sentencex does not split a paragraph.
     mark = _LIST_MARK.match(text)
     begin = mark.end() if mark else 0
     try:
-        pieces = _segmenter()(language, text[begin:])
+        pieces: list[str] = segment(language, text[begin:])
     except BaseException as error:
         # A panic of Rust is not an Exception. Do not split this paragraph.
         if type(error).__name__ != "PanicException":
@@ -111,11 +101,8 @@ def _segment(text: str, language: str) -> list[str]:
 def _join(pieces: Iterable[str], language: str) -> list[str]:
     joined: list[str] = []
     for piece in pieces:
-        if (
-            joined
-            and len(joined[-1]) + len(piece) <= _LONG
-            and _continues(joined[-1], piece, language)
-        ):
+        is_short = joined and len(joined[-1]) + len(piece) <= _LONG
+        if is_short and _continues(joined[-1], piece, language):
             joined[-1] += piece
         else:
             joined.append(piece)
@@ -144,20 +131,15 @@ def _has_letters(piece: str) -> bool:
 def _split_long(pieces: Iterable[str], language: str) -> list[str]:
     sentences: list[str] = []
     for piece in pieces:
-        parts = [piece]
-        if len(piece) > _LONG:
-            parts = _join(_split_quotation(piece, language), language)
+        is_long = len(piece) > _LONG
+        parts = _join(_split_quotation(piece, language), language) if is_long else [piece]
         for part in parts:
             sentences += _cut(part, MAX_CHARACTERS, _CUTS)
     return sentences
 
 
 def _split_quotation(piece: str, language: str) -> list[str]:
-    """Split at sentence ends inside quotation marks and parentheses, which sentencex ignores.
-
-    sentencex splits the text with spaces for these characters. An opening one then belongs to the
-    part after it.
-    """
+    """Split at sentence ends inside quotation marks and parentheses, which sentencex ignores."""
     parts: list[str] = []
     start = end = 0
     for found in _segment(piece.translate(_QUOTES), language):
@@ -176,10 +158,7 @@ def _cut_after(piece: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def _cut(piece: str, limit: int, patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Cut into about equal parts, none longer than the limit, at the first pattern that matches.
-
-    A part without a match in reach stays whole.
-    """
+    """Cut into about equal parts up to the limit, at the first pattern that matches in reach."""
     parts: list[str] = []
     start = 0
     while len(piece) - start > limit:

@@ -2,8 +2,7 @@
 
 A shard is a folder with `tokens.bin` (little-endian uint16, or uint32 above 65,536 ids),
 `offsets.bin` (uint64: the start of each sentence, and the end), and `manifest.json` with counts,
-versions and digests. Special tokens are not stored; packing adds them. The parts of a language are
-tokenized in parallel and joined in order, so that the bytes do not depend on the workers.
+versions and digests. Special tokens are not stored; packing adds them.
 """
 
 from __future__ import annotations
@@ -100,10 +99,7 @@ class ShardWriter:
     def write_part(
         self, folder: Path, lines: Iterable[str], advance: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Tokenize lines (blank ones separate documents) into a part folder.
-
-        `advance` receives the number of bytes after each batch.
-        """
+        """Tokenize lines (blank ones separate documents) into a part folder."""
         counts = ShardCounts()
         dtype = self._facts["dtype"]
         self._encoder.forget()
@@ -118,15 +114,9 @@ class ShardWriter:
                     full = encoded.lengths[encoded.lengths > 0]
                     lengths.write(full.astype("<u4").tobytes())
                     num_bytes = sum(len(line.encode()) for line in batch)
-                    counts += ShardCounts(
-                        num_documents,
-                        len(full),
-                        encoded.num_words,
-                        len(encoded.ids),
-                        sum(map(len, batch)),
-                        num_bytes,
-                        int((encoded.ids == self._unknown_id).sum()),
-                    )
+                    num_unknown = int((encoded.ids == self._unknown_id).sum())
+                    sizes = len(encoded.ids), sum(map(len, batch)), num_bytes, num_unknown
+                    counts += ShardCounts(num_documents, len(full), encoded.num_words, *sizes)
                     advance(num_bytes)
             write_json(temporary / _COUNTS, self._facts | {"counts": asdict(counts)})
 
@@ -202,8 +192,7 @@ def _offsets(paths: Iterable[Path]) -> Iterator[NDArray[np.uint64]]:
     total = np.uint64(0)
     yield np.array([total], "<u8")
     for path in paths:
-        lengths = np.fromfile(path, "<u4")
-        ends = np.cumsum(lengths, dtype="<u8") + total
+        ends = np.cumsum(np.fromfile(path, "<u4"), dtype="<u8") + total
         if len(ends):
             total = ends[-1]
             yield ends

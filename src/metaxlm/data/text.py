@@ -1,7 +1,6 @@
-"""Prepared text: one sentence (or paragraph) per line, and a blank line between documents.
+"""Prepared text: the folder `text/XX` with the parts `00000.txt`, ... and a manifest with counts.
 
-The prepared text of a language is the folder `text/XX` with the parts `00000.txt`, `00001.txt`, ...
-and a manifest with digests and counts.
+A part has one sentence (or paragraph) per line, and a blank line between documents.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import read_manifest, write_manifest
 
-Lines = list[str]
-"""The lines of one document."""
+Lines = list[str]  # of one document
 
 
 @dataclass
@@ -27,11 +25,9 @@ class TextCounts:
 
     documents: int = 0
     sentences: int = 0
-    words: int = 0
-    """Words between spaces; scripts without spaces have few and long ones."""
+    words: int = 0  # between spaces; scripts without spaces have few and long ones
     characters: int = 0
-    bytes: int = 0
-    """Bytes of the sentences in UTF-8, without line ends."""
+    bytes: int = 0  # of the sentences in UTF-8, without line ends
 
     def add_document(self, lines: Lines) -> None:
         """Count one more document."""
@@ -53,14 +49,10 @@ class CorpusCounts:
     """Counts of the raw and the prepared text of a language."""
 
     text: TextCounts
-    records: int = 0
-    """Records of the input: pages, rows or lines."""
-    rejected: Mapping[str, int] | None = None
-    """Records that did not become documents, by reason."""
-    dropped: Mapping[str, int] | None = None
-    """Paragraphs that were left out, by reason."""
-    examples: Mapping[str, str] | None = None
-    """The first place of each reason."""
+    records: int = 0  # of the input: pages, rows or lines
+    rejected: Mapping[str, int] | None = None  # records by reason
+    dropped: Mapping[str, int] | None = None  # paragraphs by reason
+    examples: Mapping[str, str] | None = None  # the first place of each reason
 
 
 def write_lines(path: Path, documents: Iterable[Lines]) -> TextCounts:

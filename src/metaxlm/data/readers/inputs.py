@@ -1,15 +1,12 @@
 """Find the files of a language in a corpus folder, and split them for parallel tasks.
 
-The result depends only on the files, not on the machine, so any number of workers gives the same
-corpus. Reading all splits of a file gives the records of the whole file.
-
-    layout                                                          source
-    en.txt   en.txt.xz   en-00000.txt                               text
-    en.jsonl.zst   en-00000-of-00002.jsonl                          jsonl
-    20231101.en/train-00000-of-00041.parquet   en-00000.parquet     parquet
-    enwiki-20240101-pages-articles-multistream.xml.bz2   en.xml     dump
-    enwiki-20240101-pages-articles1.xml-p1p41242.bz2 (and so on)    dump
-    en/...   enwiki/...   20231101.en/... with any file of its kind, at any depth
+layout                                                          source
+en.txt   en.txt.xz   en-00000.txt                               text
+en.jsonl.zst   en-00000-of-00002.jsonl                          jsonl
+20231101.en/train-00000-of-00041.parquet   en-00000.parquet     parquet
+enwiki-20240101-pages-articles-multistream.xml.bz2   en.xml     dump
+enwiki-20240101-pages-articles1.xml-p1p41242.bz2 (and so on)    dump
+en/...   enwiki/...   20231101.en/... with any file of its kind, at any depth
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from metaxlm.languages import wiki_code
 from metaxlm.streams import find_compression
 
 Source = Literal["text", "jsonl", "parquet", "dump"]
-"""File format of a corpus."""
 
 _COMPRESSED = r"(?:\.(?:gz|bz2|xz|zst))?"
 _ENDINGS: dict[Source, str] = {
@@ -48,11 +44,7 @@ _NUM_SHOWN = 6
 
 
 def find_inputs(folder: Path, source: Source, language: str) -> list[Path]:
-    """Return the sorted files of a language; raise an error if there are none or several copies.
-
-    Files under the language's own code take precedence over those under Wikipedia's code, because
-    several languages may share a Wikipedia.
-    """
+    """Return the sorted files of a language; raise an error if there are none or several copies."""
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: no such folder; set corpus.path to the folder of the files")
     wiki = wiki_code(language)
@@ -61,6 +53,7 @@ def find_inputs(folder: Path, source: Source, language: str) -> list[Path]:
     shared = rf"{code}wiki/|\d{{8}}\.{re.escape(wiki)}/"
     if source == "dump":
         shared += f"|{code}wiki-.*"
+    # Several languages may share a Wikipedia: files under the language's own code come first.
     if wiki == language:
         places = _find_places(folder, source, wiki, f"{own}|{shared}")
     else:
@@ -95,10 +88,8 @@ def split_input(path: Path, source: Source, target: int) -> list[Split]:
     if find_compression(path) is not None or not size:
         return [Split(path, size=size)]
     step = max(1, -(-target // WINDOW_BYTES)) * WINDOW_BYTES
-    starts = range(0, size, step)
-    return [
-        Split(path, start, min(start + step, size), min(step, size - start)) for start in starts
-    ]
+    bounds = ((start, min(start + step, size)) for start in range(0, size, step))
+    return [Split(path, start, stop, stop - start) for start, stop in bounds]
 
 
 def _database(wiki: str) -> str:

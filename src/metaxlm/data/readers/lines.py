@@ -28,12 +28,9 @@ from metaxlm.data.documents import (
 from metaxlm.reading import MAX_RECORD_BYTES, has_too_many_values
 from metaxlm.streams import Advance, Meter, open_stream
 
-WINDOW_BYTES = 1 << 20
-"""Windows and splits start at multiples of this."""
-MAX_LINE_BYTES = MAX_RECORD_BYTES
-"""Longer lines are skipped."""
-MAX_DOCUMENT_LINES = 1_000
-"""Longer documents are cut."""
+MAX_LINE_BYTES = MAX_RECORD_BYTES  # longer lines are skipped
+WINDOW_BYTES = 1 << 20  # windows and splits start at multiples of this
+MAX_DOCUMENT_LINES = 1_000  # longer documents are cut
 # Raw tabs and newlines in strings violate the standard, but are harmless.
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -42,14 +39,10 @@ _DECODER = json.JSONDecoder(strict=False)
 class Window:
     """The lines that start in one MiB of the uncompressed file."""
 
-    offset: int
-    """Start of the first line, in bytes of the uncompressed file."""
-    stop: int
-    """End of the last line."""
-    data: bytes
-    """Whole lines; all but the file's last end in a newline."""
-    too_long: int | None
-    """Start of the last line if it is above the limit; it is not in `data`."""
+    offset: int  # start of the first line
+    stop: int  # end of the last line
+    data: bytes  # whole lines; all but the file's last end in a newline
+    too_long: int | None  # start of the last line if it is above the limit; it is not in `data`
 
 
 def read_windows(split: Split, meter: Meter, lead_bytes: int = 0) -> Iterator[Window]:
@@ -125,7 +118,6 @@ class _Section:
     text: str
 
     def documents(self, file_name: str) -> Iterator[Document]:
-        """Yield the section as documents of at most `MAX_DOCUMENT_LINES`."""
         text = tidy_lines(self.text)
         name = f"{file_name}, byte {self.offset}"
         if text.count("\n") < MAX_DOCUMENT_LINES:
@@ -151,8 +143,7 @@ def read_text(split: Split, advance: Advance) -> Iterator[Record]:
         if carried is not None:
             first = _Section(carried.offset, carried.text + first.text)
         carried = others.pop() if others else None
-        if carried is not None and not carried.text:
-            carried = None
+        carried = carried if carried and carried.text else None
         if first.offset >= split.start:
             yield from first.documents(name)
         if is_past:
@@ -167,11 +158,7 @@ def read_text(split: Split, advance: Advance) -> Iterator[Record]:
 
 
 def _parse_window(window: Window, file_name: str) -> tuple[list[_Section], list[Rejection]]:
-    """Return the sections and the lines that cannot be read.
-
-    The first section continues the previous window, the last one continues in the next window and
-    is empty if it does not.
-    """
+    """Return the sections, of which the first and the last may continue, and unreadable lines."""
     rejections: list[Rejection] = []
     text = _decode(window.data)
     if text is None:
@@ -205,9 +192,7 @@ def _decode(data: bytes) -> str | None:
 def _split_sections(text: str, offset: int) -> list[_Section]:
     # With a newline at both ends, all blank lines match.
     text = f"\n{text}" if text.endswith("\n") else f"\n{text}\n"
-    offset -= 1
-    sections = []
-    position = 0
+    sections, position, offset = [], 0, offset - 1
     for match in BLANK_LINES.finditer(text):
         section = text[position : match.start() + 1]
         sections.append(_Section(offset, section))

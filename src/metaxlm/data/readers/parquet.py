@@ -1,12 +1,11 @@
 """Read parquet files such as Hugging Face's `wikimedia/wikipedia`: one document per row.
 
-A file has a column `text` and, optionally, `title`, `id` and `url`. Rows are read a few at a time,
-so memory does not depend on the size of a row group. A row above 32 MiB is rejected.
+A file has a column `text` and, optionally, `title`, `id` and `url`. Rows are read a few at a time.
+A row above 32 MiB is rejected.
 
-Nothing checks the sizes in the footer of a parquet file. A column of a few kilobytes can unpack to
-gigabytes: in a compressed page, by a dictionary whose long value is repeated in millions of rows,
-or as a run of equal numbers. So the headers of the pages are checked first: the decoder allocates
-what they contain and rejects other data. A page that unpacks to many times its size is an error.
+A column of a few kilobytes can unpack to gigabytes: in a compressed page, by a dictionary whose
+long value is repeated in millions of rows, or as a run of equal numbers. So the headers of the
+pages are checked first. A page that unpacks to many times its size is an error.
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.reading import MAX_RECORD_BYTES, open_file, reading
 from metaxlm.streams import Advance, Meter
 
-MAX_EXPANSION = 50
-"""Largest ratio of memory to file size of a large page, or of a whole table."""
-LARGE_BYTES = 2 * MAX_RECORD_BYTES
-"""Memory that is always allowed, however small the file is."""
+MAX_EXPANSION = 50  # ratio of memory to file size of a large page, or of a whole table
+LARGE_BYTES = 2 * MAX_RECORD_BYTES  # always allowed, however small the file is
 
 _TEXT = "text"
 _BATCH_ROWS = 64
@@ -42,7 +39,6 @@ def split_parquet(path: Path, target: int) -> list[Split]:
     """Split a file between row groups into parts of about `target` bytes."""
     with open_parquet(path) as file, reading_parquet(path):
         sizes = _group_sizes(file)
-    num_bytes = path.stat().st_size
     splits: list[Split] = []
     start = size = 0
     for group, group_size in enumerate(sizes):
@@ -50,7 +46,7 @@ def split_parquet(path: Path, target: int) -> list[Split]:
         if size >= target and group + 1 < len(sizes):
             splits.append(Split(path, start, group + 1, size))
             start, size = group + 1, 0
-    rest = num_bytes - sum(split.size for split in splits)
+    rest = path.stat().st_size - sum(split.size for split in splits)
     return [*splits, Split(path, start, len(sizes), rest)]
 
 
@@ -98,10 +94,8 @@ def _read_rows(batch: Any, row: int, file_name: str) -> Iterator[Record]:
             yield Rejection("row_too_large", where)
             continue
         named = {key: values[index] for key, values in columns.items()}
-        fields = {
-            key: value.decode(errors="replace") if isinstance(value, bytes) else value
-            for key, value in named.items()
-        }
+        raw = {key: value for key, value in named.items() if isinstance(value, bytes)}
+        fields = named | {key: value.decode(errors="replace") for key, value in raw.items()}
         try:
             yield make_record(None if text is None else text.decode(), fields, where)
         except UnicodeDecodeError:
@@ -145,8 +139,7 @@ class Page:
     """The header of a page."""
 
     is_dictionary: bool
-    num_bytes: int
-    """Uncompressed."""
+    num_bytes: int  # uncompressed
     packed_bytes: int
     num_values: int
 
@@ -156,12 +149,9 @@ def open_parquet(path: Path, read_dictionary: Sequence[str] = ()) -> ParquetFile
     with reading_parquet(path):
         open_file(path).close()  # raises an error if it is missing or not a file
         return ParquetFile(
-            path,
-            read_dictionary=list(read_dictionary),
-            buffer_size=_BUFFER_BYTES,
-            pre_buffer=False,
-            page_checksum_verification=True,
-        )
+            path, read_dictionary=list(read_dictionary), buffer_size=_BUFFER_BYTES,
+            pre_buffer=False, page_checksum_verification=True,
+        )  # fmt: skip
 
 
 def reading_parquet(path: Path) -> Any:
@@ -232,7 +222,6 @@ class _Header:
         self.place = 0
 
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
-        """Return the fields of a struct by number."""
         if depth > _MAX_DEPTH:
             raise ValueError("the header of a page is nested too deeply")
         fields: dict[int, Any] = {}
@@ -267,12 +256,10 @@ class _Header:
 
     def _read_varint(self) -> int:
         value = shift = 0
-        while True:
-            byte = self._read_byte()
+        while (byte := self._read_byte()) > 127:
             value |= (byte & 127) << shift
             shift += 7
-            if byte < 128:
-                return value
+        return value | byte << shift
 
     def _read_number(self) -> int:
         value = self._read_varint()

@@ -22,9 +22,5 @@ def clean_page(wikitext: str, site: Site) -> list[str]:
     """Return the paragraphs of a page as plain text, one line each, with single spaces."""
     text = remove_elements(remove_marks(wikitext.replace("\r\n", "\n").replace("\r", "\n")))
     text = choose_variants(remove_brackets(text, site), site.language)
-    paragraphs = []
-    for block in split_blocks(text):
-        shown = tidy(render(block.text, site))
-        if shown and (not block.is_item or is_prose(shown)):
-            paragraphs.append(shown)
-    return paragraphs
+    shown = ((tidy(render(block.text, site)), block.is_item) for block in split_blocks(text))
+    return [text for text, is_item in shown if text and (not is_item or is_prose(text))]

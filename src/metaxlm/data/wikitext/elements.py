@@ -15,14 +15,10 @@ import re
 
 from metaxlm.data.wikitext.site import WORDS
 
-HOLE = "\ufdd0"
-"""The place of a removed part; `tidy` closes it."""
-BROKEN_TEMPLATE = "\ufdd1"
-"""A template starts here and never ends."""
-BROKEN_LINK = "\ufdd2"
-"""A link to a file or a category starts here and never ends."""
-NOTHING = "\ufdd3"
-"""An invisible separator, as `<nowiki />`."""
+HOLE = "\ufdd0"  # the place of a removed part; `tidy` closes it
+BROKEN_TEMPLATE = "\ufdd1"  # a template starts here and never ends
+BROKEN_LINK = "\ufdd2"  # a link to a file or a category starts here and never ends
+NOTHING = "\ufdd3"  # an invisible separator, as `<nowiki />`
 
 _PROTECTED = "[]{}<>|'=*#:;&_-!~"
 _FIRST = 0xFDD4
@@ -78,9 +74,7 @@ def unprotect(text: str) -> str:
 
 def remove_elements(text: str) -> str:
     """Remove comments, elements without readable text, and tags."""
-    if "<" not in text:
-        return text
-    return _Remover(text).run()
+    return _Remover(text).run() if "<" in text else text
 
 
 class _Remover:

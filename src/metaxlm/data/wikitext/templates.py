@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from metaxlm.data.wikitext.elements import BROKEN_LINK, BROKEN_TEMPLATE, HOLE
 from metaxlm.data.wikitext.site import Site, Target, fold, read_data
 
-MAX_LENGTH = 4_000
-"""A longer template is a box and shows nothing."""
+MAX_LENGTH = 4_000  # a longer template is a box and shows nothing
 
 # In `templates.tsv`, `$1` is the first unnamed argument, and the first nonempty form between bars
 # is shown.
@@ -43,10 +42,8 @@ _KEPT = (Target.PAGE, Target.SISTER)
 
 @dataclass(slots=True)
 class _Frame:
-    """An open bracket: its place in the output, and the number of its open braces (0: a link)."""
-
-    index: int
-    braces: int
+    index: int  # of the bracket in the output
+    braces: int  # that are open; 0 for a link
 
 
 def remove_brackets(text: str, site: Site) -> str:
@@ -55,8 +52,7 @@ def remove_brackets(text: str, site: Site) -> str:
         return text.replace("}}", "")
     out: list[str] = []
     frames: list[_Frame] = []
-    text = f"\n{text}"
-    position = 0
+    text, position = f"\n{text}", 0
     for match in _TOKEN.finditer(text):
         out.append(text[position : match.start()])
         position = match.end()
@@ -131,12 +127,9 @@ def _close_templates(out: list[str], frames: list[_Frame], braces: int) -> None:
 
 
 def _show(out: list[str], index: int) -> str:
-    length = 0
-    for piece in out[index + 1 :]:
-        length += len(piece)
-        if length > MAX_LENGTH:
-            return ""
-    return show_template("".join(out[index + 1 :]).replace(HOLE, ""))
+    pieces = out[index + 1 :]
+    is_short = sum(map(len, pieces)) <= MAX_LENGTH
+    return show_template("".join(pieces).replace(HOLE, "")) if is_short else ""
 
 
 def _break_open(out: list[str], frames: list[_Frame], site: Site) -> None:
@@ -150,18 +143,14 @@ def _break_open(out: list[str], frames: list[_Frame], site: Site) -> None:
 
 
 def show_template(content: str) -> str:
-    """Return the text that a reader sees for a template, mostly none.
-
-    `content` is the text between the braces, with the templates inside already replaced.
-    """
+    """Return the text that a reader sees for the text between a template's braces, mostly none."""
     head, bar, rest = content.partition("|")
     name, colon, value = head.partition(":")
     if colon and "$1" in _FORM_OF.get(fold(name), ""):
         return value.strip()  # {{formatnum:1234}}
     folded = fold(head)
-    form = _FORM_OF.get(folded)
-    if form is None:
-        form = next((form for family, form in _FAMILIES if family.fullmatch(folded)), None)
+    families = (form for family, form in _FAMILIES if family.fullmatch(folded))
+    form = _FORM_OF.get(folded) or next(families, None)
     if form is None:
         return ""
     arguments = _read_arguments(rest) if bar else {}
@@ -185,8 +174,7 @@ def _read_arguments(text: str) -> dict[str, str]:
     arguments: dict[str, str] = {}
     number = 0
     for part in _split_at_bars(text):
-        named = _NAMED.match(part)
-        if named:
+        if named := _NAMED.match(part):
             arguments[named[1]] = part[named.end() :].strip()
         else:
             number += 1
