@@ -1,8 +1,4 @@
-"""Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`.
-
-On a terminal, rich draws a bar with rate and remaining time, and the latest note below it, so that
-both fit 80 columns. In a log file a plain line appears at most every few seconds.
-"""
+"""Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`."""
 
 from __future__ import annotations
 
@@ -33,8 +29,6 @@ class _Terminal(Console):
 
 
 console = _Terminal(highlight=False)
-"""Prints everything for the user."""
-
 _PLAIN_INTERVAL_S = 10.0
 
 Advance = Callable[..., None]
@@ -69,14 +63,9 @@ def say(message: str) -> None:
 def track(title: str, total: int, unit: str, completed: int = 0) -> Iterator[Advance]:
     """Show a bar over `total` units of work, of which `completed` are already done."""
     if console.is_terminal and not console.quiet:
-        columns = (
-            TextColumn("{task.description:<24}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            _RateColumn(),
-            TimeRemainingColumn(),
-        )
-        with _Bars(*columns, console=console, expand=True) as bars:
+        title_column = TextColumn("{task.description:<24}")
+        columns = (title_column, BarColumn(None), MofNCompleteColumn(), _RateColumn())
+        with _Bars(*columns, TimeRemainingColumn(), console=console, expand=True) as bars:
             bar = bars.add_task(title, total=total, completed=completed, note="", unit=unit)
 
             def advance(amount: int = 1, note: str | None = None) -> None:

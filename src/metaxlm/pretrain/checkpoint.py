@@ -133,7 +133,8 @@ def require_space(needed_bytes: int, folder: Path, *others: Path) -> None:
     if more > free:
         raise MetaXLMError(
             f"{folder}: checkpoints need {more:,} bytes ({more / 1e6:,.1f} MB) more, but only "
-            f"{free:,} bytes ({free / 1e6:,.1f} MB) are free; free space, lower keep_checkpoints or keep_steps, or choose another --output"
+            f"{free:,} bytes ({free / 1e6:,.1f} MB) are free; free space, lower keep_checkpoints "
+            "or keep_steps, or choose another --output"
         )
 
 
