@@ -1,9 +1,8 @@
 """Save and load checkpoints that survive crashes.
 
 A checkpoint is the folder `step-00000200` with `model.safetensors`, `optimizer.safetensors`,
-`state.json` and `manifest.json` (digests). It is written under a temporary name, flushed and then
-renamed. Tensors are copied to host memory, on a GPU asynchronously, and a background thread writes
-the copy while training continues. Loading uses the newest checkpoint whose digests match.
+`state.json` and `manifest.json` (digests). Tensors are copied to host memory, and a background
+thread writes the copy while training continues. Loading uses the newest undamaged checkpoint.
 """
 
 from __future__ import annotations
@@ -62,8 +61,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint atomically."""
     final = folder / step_name(checkpoint.state.step)
     with atomic_folder(final) as temporary:
-        save_file(_contiguous(checkpoint.model), temporary / "model.safetensors")
-        save_file(_contiguous(checkpoint.moments), temporary / "optimizer.safetensors")
+        for name, found in (("model", checkpoint.model), ("optimizer", checkpoint.moments)):
+            tensors = {key: tensor.detach().contiguous() for key, tensor in found.items()}
+            save_file(tensors, temporary / f"{name}.safetensors")
         write_json(temporary / "state.json", asdict(checkpoint.state))
         write_manifest(temporary, {"step": checkpoint.state.step})
     return final
@@ -221,21 +221,16 @@ class CheckpointWriter:
         except Exception as error:
             if not isinstance(error, MetaXLMError) and describe_failure(error) is None:
                 raise
-            raise self._explain(error, step) from error
-
-    def _explain(self, error: Exception, step: int) -> MetaXLMError:
-        place, reason = self._folder / step_name(step), str(error)
-        if isinstance(error, OSError):
-            place, reason = Path(error.filename or place), error.strerror or reason
-        newest = self._newest_step
-        what = f"checkpoint of step {step:,} not saved"
-        if newest == step:
-            what = f"checkpoint of step {step:,} saved, but an older one not removed"
-        resume = f"resume after step {newest:,}" if newest else "start from scratch"
-        return MetaXLMError(
-            f"{place}: {what} ({reason}); free disk space or repair the disk and run again: "
-            f"training will {resume}"
-        )
+            place, reason = self._folder / step_name(step), str(error)
+            if isinstance(error, OSError):
+                place, reason = Path(error.filename or place), error.strerror or reason
+            newest = self._newest_step
+            what = "saved, but an older one not removed" if newest == step else "not saved"
+            resume = f"resume after step {newest:,}" if newest else "start from scratch"
+            raise MetaXLMError(
+                f"{place}: checkpoint of step {step:,} {what} ({reason}); free disk space or "
+                f"repair the disk and run again: training will {resume}"
+            ) from error
 
 
 def remove_old(folder: Path, newest_step: int, keep: int, permanent: Collection[int]) -> None:
@@ -247,10 +242,6 @@ def remove_old(folder: Path, newest_step: int, keep: int, permanent: Collection[
         if path.name not in names:
             # Rename first: a crash must not leave part of a checkpoint under its final name.
             remove(path.rename(path.with_name(f"{TEMPORARY_PREFIX}removed-{path.name}")))
-
-
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
 
 
 def _describe(shape: torch.Size | None) -> str:

@@ -1,14 +1,10 @@
 """Dictionary-based code switching: replace some words of the training text with translations.
 
-A share of the words that have a translation are replaced before masking, so the model sees and
-predicts words among words of other languages. This is not in the paper: it extends +Dict, with the
-same dictionaries and the same number of steps.
-
-A word and its translation are one token each, so lengths do not change. A token is replaced only
-where it is a whole word, which the next token shows. Random numbers are functions of (key, row of
-the step, column), so the result does not depend on the split into micro-batches. Their bits decide
-whether a word is switched, into which language (uniformly among those with a translation), and to
-which translation (the n-th has weight 1/n).
+A share of the words that have a translation are replaced before masking. This is not in the paper:
+it extends +Dict, with the same dictionaries and the same number of steps. A word and its
+translation are one token each, so lengths do not change. Random numbers are functions of (key, row
+of the step, column). Their bits decide whether a word is switched, into which language (uniformly
+among those with a translation), and to which translation (the n-th has weight 1/n).
 
 Shapes: B rows of a micro-batch, L columns, N words that can switch, K that do; G languages of text,
 V tokens of the vocabulary; S words with translations.

@@ -1,15 +1,15 @@
 """The cost of a training run: parameters, FLOPs, memory, disk space, and the time of a step.
 
 Everything but time follows from the shape of the encoder and the recipe. Time is measured with real
-steps (masking, forward, backward, AdamW) on random tokens. Where whole steps take too long, as on a
-CPU, a tiny step and a step with a few rows are timed and extrapolated linearly. `metaxlm plan`
-shows these numbers, `metaxlm doctor` checks them, and the training log divides by them.
+steps on random tokens. Where whole steps take too long, as on a CPU, a tiny step and a step with a
+few rows are timed and extrapolated linearly.
 """
 
 from __future__ import annotations
 
 import gc
 import math
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,10 +103,8 @@ def step_flops(
     config: EncoderConfig, recipe: TrainingRecipe, *, frozen_body: bool = False
 ) -> float:
     """Count the FLOPs of an average step."""
-    predictions = count_predictions(recipe)
-    return count_step_flops(
-        config, recipe.batch_size, recipe.length, predictions, frozen_body=frozen_body
-    )
+    shape = recipe.batch_size, recipe.length, count_predictions(recipe)
+    return count_step_flops(config, *shape, frozen_body=frozen_body)
 
 
 def estimate_memory(
@@ -119,10 +117,9 @@ def estimate_memory(
     frozen_body: bool = False,
     flash: bool = True,
 ) -> dict[str, int]:
-    """Estimate the memory of a step by part, in bytes, for plain torch.
+    """Estimate the memory of a step of plain torch by part, in bytes, for one micro-batch.
 
-    `batch_size` counts the rows of a micro-batch, `num_predictions` their slots. With `flash`,
-    attention does not store its weights; on a CPU with dropout it does.
+    With `flash`, attention does not store its weights; on a CPU with dropout it does.
     """
     parameters, trainable = count_parameters(config), count_trainable(config, frozen_body)
     size, inner = config.hidden_size, config.ffn_size
@@ -292,11 +289,10 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = re.search(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text("ascii"))
     except OSError:
         return None
-    values = dict(line.split(":", 1) for line in lines)
-    return int(values["MemAvailable"].split()[0]) * 1024
+    return int(found[1]) * 1024 if found else None
 
 
 def _check_memory(config: EncoderConfig, recipe: TrainingRecipe, num_rows: int) -> None:
@@ -365,9 +361,8 @@ def _random_training(
             model = MaskedLM(config)
         model.encoder.layers.requires_grad_(not frozen_body)
         masking = Masking(make_tokenizer(config.vocab_size), recipe, device)
-        execution = execution or ExecutionRecipe()
         alone = DistributedContext.alone(device)
-        step = PretrainStep(model, masking, recipe, execution, alone)
+        step = PretrainStep(model, masking, recipe, execution or ExecutionRecipe(), alone)
         try:
             yield step
         finally:

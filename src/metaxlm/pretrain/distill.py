@@ -273,12 +273,8 @@ class _WordTokenizer:
 
     def encode(self, texts: list[str]) -> tuple[Ints, Ints, Ints, Ints]:
         """Return the tokens, their starts and ends in the joined text, and counts per sentence."""
-        words: list[str] = []
-        num_words: list[int] = []
-        for text in texts:
-            before = len(words)
-            words += _split(text) if self._by_words else [text]
-            num_words.append(len(words) - before)
+        split = [_split(text) if self._by_words else [text] for text in texts]
+        words, num_words = list(chain.from_iterable(split)), list(map(len, split))
         found = list(map(self._encode, words))
         counts_W = _collect(len(ids) for ids, _, _ in found)
         widths_W = _collect(map(len, words))
@@ -296,8 +292,7 @@ class _WordTokenizer:
         shift = len(text) - len(bare)
         encoding = self._backend.encode(bare, add_special_tokens=False)
         starts = tuple(start + shift for start, _ in encoding.offsets)
-        ends = tuple(end + shift for _, end in encoding.offsets)
-        return tuple(encoding.ids), starts, ends
+        return tuple(encoding.ids), starts, tuple(end + shift for _, end in encoding.offsets)
 
 
 def _spell_all(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:

@@ -1,9 +1,8 @@
 """Train on one device, or in several processes started by torchrun.
 
-A `DistributedContext` gives the training loop sums, agreement and its share of each step; with one
-process all of it is a no-op. Gradients are averaged by DDP or sharded by FSDP2. Checkpoints hold
-whole tensors under the same names in all cases, so a run can resume with another number of
-processes or another sharding.
+With one process, all of `DistributedContext` is a no-op. Gradients are averaged by DDP or sharded
+by FSDP2. Checkpoints hold whole tensors under the same names in all cases, so a run can resume with
+another number of processes or another sharding.
 
 Rank 0 decides what to do next, and the other processes wait for its orders without a time limit
 (preparing text can take hours). Orders and stop requests go through torch's key-value store.
@@ -192,8 +191,7 @@ class DistributedContext:
         """Return rank 0's value in every process (collective)."""
         if self.size == 1:
             return value
-        values = [value]
-        dist.broadcast_object_list(values, src=0, group=self._hosts)
+        dist.broadcast_object_list(values := [value], src=0, group=self._hosts)
         return values[0]
 
     def wrap(self, objective: nn.Module, sharding: str) -> nn.Module:
@@ -253,13 +251,12 @@ class DistributedContext:
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 tensor.copy_(self._scatter(model_tensors, name, tensor))
-        names = {
-            f"{moment}.{name}": parameter
+        scattered = {
+            key: self._scatter(moments, key, parameter)
             for name, parameter in model.named_parameters()
             if parameter.requires_grad
-            for moment in MOMENTS
+            for key in (f"{moment}.{name}" for moment in MOMENTS)
         }
-        scattered = {name: self._scatter(moments, name, like) for name, like in names.items()}
         import_moments(optimizer, model, scattered, step)
 
     def _scatter(self, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
@@ -349,8 +346,7 @@ def _shard(objective: nn.Module) -> None:
             fully_shard(module)
     fully_shard(objective)
 
-    def reshard(module: nn.Module, *_: object) -> None:
-        """Release the parameters gathered by a forward pass without a backward pass."""
+    def reshard(module: nn.Module, *_: object) -> None:  # without a backward pass
         if isinstance(module, FSDPModule) and not torch.is_grad_enabled():
             module.reshard()
 
@@ -370,9 +366,8 @@ def choose_device(name: str, local_rank: int = 0, local_size: int = 1) -> torch.
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise MetaXLMError(
-            f"--device {name}: not a device; use auto, cpu, cuda or cuda:N"
-        ) from error
+        what = f"--device {name}: not a device; use auto, cpu, cuda or cuda:N"
+        raise MetaXLMError(what) from error
     if device.type not in ("cpu", "cuda"):
         raise MetaXLMError(f"--device {name}: only cpu and cuda are supported")
     if device.type == "cpu":
@@ -406,8 +401,7 @@ def describe_device(device: torch.device) -> str:
 def own_bfloat16(device: torch.device, enabled: bool = True) -> Iterator[None]:
     """Use torch's own bfloat16 products on a CPU that has no instructions for them.
 
-    oneDNN, which torch tries first, fails there: it prints a warning with a C++ stack trace and is
-    then disabled for the process, which changes the bits of later results.
+    oneDNN fails there, and is then disabled for the process, which changes later results.
     """
     if not enabled or device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
         yield

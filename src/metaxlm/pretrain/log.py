@@ -1,9 +1,8 @@
 """Log a training run: `log.jsonl`, trackers, and the note of the progress bar.
 
-`log.jsonl` has one JSON line per log row, in the order of the steps. The same numbers go to the
-trackers of the recipe: TensorBoard, Weights & Biases or trackio. A resumed run drops the rows after
-its checkpoint and writes them again, so its log equals that of an uninterrupted run except for
-times. A tracker that fails during training is closed with one message, and training continues.
+`log.jsonl` has one JSON line per log row; the same numbers go to the trackers of the recipe. A
+resumed run drops the rows after its checkpoint and writes them again, so its log equals that of an
+uninterrupted run except for times. A tracker that fails is closed, and training continues.
 """
 
 from __future__ import annotations
@@ -89,9 +88,9 @@ class TrainingLog:
             "seconds": round(state.seconds, 3),
         }
         self._write(state.step, row, row)
-        shown = [f"loss {loss:.3f}" if loss is not None else "loss -", f"{speed:,.0f} tokens/s"]
-        shown += [] if share is None else [f"{share:.1%} of peak"]
-        self.note = ", ".join([*shown, f"rate {rate:.2e}"])
+        shown = "loss -" if loss is None else f"loss {loss:.3f}"
+        peak = "" if share is None else f", {share:.1%} of peak"
+        self.note = f"{shown}, {speed:,.0f} tokens/s{peak}, rate {rate:.2e}"
         if loss is not None:
             self._check_spike(state, loss)
 
@@ -308,7 +307,7 @@ class _Wandb(_Service):
 
         try:
             self._run = wandb.init(
-                project=_project(recipe), name=title, dir=folder, id=_identify(folder),
+                project=recipe.get("name", "metaxlm"), name=title, dir=folder, id=_identify(folder),
                 resume="allow", config=dict(recipe), settings=wandb.Settings(silent=True),
             )  # fmt: skip
         except wandb.errors.Error as error:
@@ -327,7 +326,7 @@ class _Trackio(_Service):
         import trackio
         from trackio.sqlite_storage import SQLiteStorage
 
-        project, name = _project(recipe), f"{title} {_identify(folder)}"
+        project, name = recipe.get("name", "metaxlm"), f"{title} {_identify(folder)}"
         last = SQLiteStorage.get_max_step_for_run(project, name)
         self._last = -1 if last is None else int(last)
         self._run = trackio.init(
@@ -340,10 +339,6 @@ _TRACKERS: dict[str, Callable[[Path, str, Mapping[str, Any]], _Tracker]] = {
     "wandb": _Wandb,
     "trackio": _Trackio,
 }
-
-
-def _project(recipe: Mapping[str, Any]) -> str:
-    return str(recipe.get("name", "metaxlm"))
 
 
 def _identify(folder: Path) -> str:

@@ -2,14 +2,13 @@
 
 The model is trained in place; checkpoints and `log.jsonl` are written to a folder. A run that was
 stopped or killed resumes from its newest checkpoint and ends with bit-identical weights: samples,
-masks and dropout are functions of (seed, step), and everything else is in the checkpoint. The host
-waits for the device only for log rows, held-out losses and checkpoints.
+masks and dropout are functions of (seed, step), and everything else is in the checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -70,7 +69,10 @@ def train(
     """Train to the recipe's last step, resuming from the newest checkpoint in the folder."""
     execution = execution or ExecutionRecipe()
     indices, count = world.share(recipe.micro_batches, recipe.batch_size)
-    with _lock(folder, world):
+    workers = execution.workers
+    with exclusive_folder(folder) if world.is_main else nullcontext():
+        if world.is_main:
+            sweep(folder)  # temporary files of a killed run
         step = PretrainStep(model, masking, recipe, execution, world, teacher)
         state = _resume(step, folder, title)
         log_path = peak = None
@@ -88,16 +90,13 @@ def train(
 
         with (
             _open_writer(folder, recipe, model, state.step, export) as writer,
-            Prefetcher(
-                batches, state.step, recipe.steps, indices, count, execution.workers
-            ) as prefetcher,
+            Prefetcher(batches, state.step, recipe.steps, indices, count, workers) as prefetcher,
             deferred_stops() as stop_requested,
             track(title, recipe.steps, "steps", completed=state.step) as advance,
         ):
             while state.step < recipe.steps:
-                rate, probability = _scheduled_values(recipe, state.step)
-                micro_batches = prefetcher.get(state.step)
-                step(micro_batches, rate, probability, batches.mask_key(state.step))
+                values = _scheduled_values(recipe, state.step)
+                step(prefetcher.get(state.step), *values, batches.mask_key(state.step))
                 state.step += 1
                 if is_due(recipe.log_every):
                     _write_row(step, state, log, recipe)
@@ -207,17 +206,6 @@ def measure_held_out(
         return {language: compute(found) for language, found in held_out.items() if found}
     finally:
         step.model.train()
-
-
-@contextmanager
-def _lock(folder: Path, world: DistributedContext) -> Iterator[None]:
-    """Lock the folder against other runs, and remove temporary files of a killed run."""
-    if not world.is_main:
-        yield
-        return
-    with exclusive_folder(folder):
-        sweep(folder)
-        yield
 
 
 def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:

@@ -112,7 +112,12 @@ class TrainStep(ABC, Generic[Inputs]):
             graph.replay(inputs)
         else:
             self._compute(inputs.to(self.world.device))
-        self._limit_queue()
+        if self.world.device.type == "cuda":
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+            self._running.append(event)
+            if len(self._running) > _STEPS_AHEAD:  # queued inputs would fill the memory
+                self._running.popleft().synchronize()
 
     def _update(self, loss: Tensor, skip: bool) -> None:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
@@ -156,16 +161,6 @@ class TrainStep(ABC, Generic[Inputs]):
             pool = next(iter(self._graphs.values())).pool if self._graphs else None
             self._graphs[shape] = _Graph(self, inputs, self.world.device, pool)
         return self._graphs.get(shape)
-
-    def _limit_queue(self) -> None:
-        """Wait if the host is far ahead of the device: queued inputs would fill the memory."""
-        if self.world.device.type != "cuda":
-            return
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        self._running.append(event)
-        if len(self._running) > _STEPS_AHEAD:
-            self._running.popleft().synchronize()
 
 
 class _Graph(Generic[Inputs]):
@@ -213,12 +208,8 @@ class FusedUpdate:
         for name, weight in encoder.layers.named_parameters():
             if weight.ndim > 1 and name.endswith("weight"):
                 self.copies[weight] = weight.detach().to(torch.bfloat16)
-        self._large = [
-            (parameter, group)
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.ndim > 1
-        ]
+        groups = optimizer.param_groups
+        self._large = [(p, group) for group in groups for p in group["params"] if p.ndim > 1]
         taken = [state["step"] for state in optimizer.state.values()]
         self._time = taken[0].clone() if taken else torch.zeros((), device=words.device)
         for parameter, _ in self._large:
@@ -256,7 +247,6 @@ class Teacher(Protocol):
 
     def loss(self, hidden_BLD: Tensor, extra: Extra) -> Tensor:
         """Return the weighted loss of a micro-batch; the losses of a step are summed."""
-        ...
 
 
 class Objective(nn.Module):

@@ -5,9 +5,8 @@ tokens unless `exclude_special` is set. Of the chosen tokens, 80 % become `<mask
 drawn uniformly from the ordinary vocabulary, and 10 % stay unchanged. With `whole_words`, either
 all tokens of a word are chosen or none.
 
-Random numbers are hashes of (key, row of the step, column). They are integers, so masks are the
-same on every device and for every split of a step into micro-batches. All shapes are fixed and
-nothing is read back to the host, so masking can be part of a CUDA graph.
+Random numbers are integer hashes of (key, row of the step, column), so masks are the same on every
+device and for every split of a step. Shapes are fixed, so masking can be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -57,9 +56,8 @@ class Masking:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, recipe: TrainingRecipe, device: torch.device
     ) -> None:
-        specials = sorted(tokenizer.all_special_ids)
         is_special_V = torch.zeros(len(tokenizer), dtype=torch.bool)
-        is_special_V[specials] = True
+        is_special_V[tokenizer.all_special_ids] = True
         self._largest = largest(recipe.mask_probability)
         self._mask_id = tokenizer.mask_token_id
         self._ordinary_ids = (~is_special_V).nonzero().flatten().to(device)
@@ -144,12 +142,10 @@ def starts_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
     starts = np.zeros(len(tokenizer), np.bool_)
     for token, row in tokenizer.get_vocab().items():
         form = surface_form(token, kind)
-        # Bytes that are not valid text by themselves begin a word only after a space.
-        starts[row] = (
-            token.startswith(_BYTE_SPACE)
-            if form is None
-            else form[1] or find_script(form[0]) in UNSPACED
-        )
+        if form is None:  # bytes that are not valid text begin a word only after a space
+            starts[row] = token.startswith(_BYTE_SPACE)
+        else:
+            starts[row] = form[1] or find_script(form[0]) in UNSPACED
     starts[tokenizer.all_special_ids] = True
     return starts
 

@@ -4,8 +4,8 @@ A block is a run of consecutive sentences. The remaining space is filled with th
 next few sentences that fit, with or without the last sentence of the run, whichever fills the block
 better. Each sentence is in exactly one block, close to its neighbors in the text.
 
-Sentences are split into lanes that are packed in parallel, one block per lane at a time. NumPy
-works on columns of a thousand lanes: packing takes about two microseconds per block.
+Sentences are split into lanes, of which NumPy packs a thousand in parallel, one block per lane at a
+time: about two microseconds per block.
 """
 
 from __future__ import annotations
@@ -48,11 +48,7 @@ def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
     size = min(_LANE_BLOCKS * capacity, _LARGEST_LANE)
     orders = [np.empty(len(stream), np.uint16) for stream in streams]
     counts: list[list[NDArray[np.int64]]] = [[np.zeros(1, np.int64)] for _ in streams]
-    places = [
-        (index, first)
-        for index, stream in enumerate(streams)
-        for first in range(0, len(stream), size)
-    ]
+    places = [(i, first) for i, s in enumerate(streams) for first in range(0, len(s), size)]
     for start in range(0, len(places), _LANES_AT_ONCE):
         group = places[start : start + _LANES_AT_ONCE]
         lanes = _Lanes([streams[index][first : first + size] for index, first in group], capacity)
@@ -96,10 +92,7 @@ class _Lanes:
             sentence = at[lane] + column
             lengths[sentence] = 0
             block_of[sentence] = block[lane]
-            first = left.argmax(axis=1)
-            at = at + np.where(
-                np.take_along_axis(left, first[:, None], 1)[:, 0], first, _LOOK_AHEAD
-            )
+            at = at + np.where(left.any(axis=1), left.argmax(axis=1), _LOOK_AHEAD)
             block = block + is_full.astype(np.uint16)
             room[is_full] = self._capacity
             going = at < end

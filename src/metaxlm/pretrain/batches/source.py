@@ -1,15 +1,9 @@
 """Read the micro-batches of a training run from packed shards.
 
-The data flow of a step:
-
-1. `sampling.Schedule` selects the language and block of every row;
-2. `PackedBlocks` reads those rows from the memory-mapped shards;
-3. the rows are split into equal micro-batches, for gradient accumulation and for processes;
-4. `code_switching.Switching`, if the variant has it, replaces some words with translations;
-5. on the device, `masking.Masking` masks tokens.
-
-Nothing has state that a checkpoint would need: `micro_batch(step, ...)` may be called in any order,
-and the rows of a step are the same for every number of micro-batches.
+`sampling.Schedule` selects the language and block of every row, `PackedBlocks` reads these rows
+from the memory-mapped shards, `code_switching.Switching` replaces some words with translations if
+the variant has it, and `masking.Masking` masks tokens on the device. Nothing has state that a
+checkpoint would need, and the rows of a step are the same for every number of micro-batches.
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
-from metaxlm.pretrain.batches.packing import Packing, pack
+from metaxlm.pretrain.batches.packing import pack
 from metaxlm.pretrain.batches.sampling import CHUNK, Schedule, spread_held_out
 from metaxlm.pretrain.code_switching import Switching
 from metaxlm.pretrain.optimizer import value_at
@@ -50,11 +44,9 @@ class Extra(Protocol):
 
     def to(self, device: torch.device) -> Extra:
         """Return a copy on a device."""
-        ...
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors that differ between two instances of the same shapes."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -73,10 +65,8 @@ class MicroBatch:
         """Return a copy on a device; the copies may still be in progress on return."""
         if device.type == "cpu":
             return self
-        ids, lengths, rows = (
-            tensor.to(device, non_blocking=True)
-            for tensor in (self.ids_BL, self.lengths_B, self.rows_B)
-        )
+        tensors = (self.ids_BL, self.lengths_B, self.rows_B)
+        ids, lengths, rows = (tensor.to(device, non_blocking=True) for tensor in tensors)
         extra = None if self.extra is None else self.extra.to(device)
         return replace(self, ids_BL=ids, lengths_B=lengths, rows_B=rows, extra=extra)
 
@@ -104,6 +94,7 @@ class BatchSource:
             name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()
         }
         self._blocks = PackedBlocks(shards, tokenizer, recipe.length)
+        self.padding_share = self._blocks.padding_share
         num_blocks = self._blocks.num_blocks
         self._held_out = {
             name: spread_held_out(num, recipe.held_out) for name, num in num_blocks.items()
@@ -112,11 +103,6 @@ class BatchSource:
             self.probabilities, num_blocks, recipe.batch_size, seed, self._held_out
         )
         self._pin = torch.cuda.is_available()
-
-    @property
-    def padding_share(self) -> float:
-        """Share of padding in all blocks."""
-        return self._blocks.padding_share
 
     def probabilities(self, step: int) -> dict[str, float]:
         """Return the sampling probability of each language; alpha changes between chunks."""
@@ -239,8 +225,7 @@ class PackedBlocks:
     ) -> None:
         if length < 3:
             raise MetaXLMError(
-                f"length is {length}, which leaves no token between <s> and </s>; set length to 3 "
-                "or more"
+                f"length is {length}, which leaves no token between <s> and </s>; set 3 or more"
             )
         # Plain arrays over the same memory maps: np.memmap makes every access slower.
         self._tokens = [np.asarray(shard.tokens) for shard in shards.values()]
@@ -252,12 +237,6 @@ class PackedBlocks:
         streams = [_measure(offsets, self._capacity) for offsets in self._offsets]
         packings = pack(streams, self._capacity)
         self.num_blocks = {name: len(p) for name, p in zip(shards, packings, strict=True)}
-        self._join(packings)
-        num_blocks = sum(self.num_blocks.values())
-        num_tokens = num_blocks + sum(int(stream.sum(dtype=np.int64)) for stream in streams)
-        self.padding_share = 1 - num_tokens / (num_blocks * length)
-
-    def _join(self, packings: list[Packing]) -> None:
         self._lane = packings[0].lane
         self._order = np.concatenate([p.order for p in packings])
         sizes = np.array([len(p.order) for p in packings])
@@ -267,6 +246,9 @@ class PackedBlocks:
         )
         num_starts = np.array([len(p.starts) for p in packings])
         self._first_block = np.cumsum(num_starts) - num_starts
+        num_blocks = sum(self.num_blocks.values())
+        num_tokens = num_blocks + sum(int(stream.sum(dtype=np.int64)) for stream in streams)
+        self.padding_share = 1 - num_tokens / (num_blocks * length)
 
     def read(self, languages: Ints, blocks: Ints, output: NDArray[np.int32]) -> Ints:
         """Write the rows into `output` [rows, length]; return the number of tokens of each row."""
@@ -277,11 +259,8 @@ class PackedBlocks:
         until_R = np.cumsum(num_sentences_R)
         edges = np.searchsorted(language_R, np.arange(len(self._tokens) + 1))
         cuts = np.concatenate([[0], until_R])[edges].tolist()
-        spans = [
-            (index, slice(first, last))
-            for index, (first, last) in enumerate(pairwise(cuts))
-            if last > first
-        ]
+        slices = enumerate(slice(first, last) for first, last in pairwise(cuts))
+        spans = [(index, span) for index, span in slices if span.stop > span.start]
         bounds_S2 = np.empty((len(sentence_S), 2), np.int64)
         for index, span in spans:
             bounds_S2[span] = self._offsets[index][sentence_S[span, None] + _BOTH_ENDS]
