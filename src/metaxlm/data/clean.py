@@ -67,10 +67,8 @@ class ParagraphFilter:
     def find_fault(self, paragraph: str) -> str | None:
         """Return the reason to drop a paragraph, or None to keep it."""
         recipe = self._recipe
-        if len(paragraph) < recipe.min_characters:
-            return "too_short"
-        if len(paragraph) > recipe.max_characters:
-            return "too_long"
+        if not recipe.min_characters <= len(paragraph) <= recipe.max_characters:
+            return "too_short" if len(paragraph) < recipe.min_characters else "too_long"
         if recipe.script and not self._is_in_script(paragraph):
             return "wrong_script"
         if recipe.language and len(paragraph) >= recipe.min_language_characters:

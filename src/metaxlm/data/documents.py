@@ -76,10 +76,8 @@ Reader = Callable[[Split, Advance], Iterator[Record]]
 
 def make_record(text: object, fields: Mapping[str, Any], where: str) -> Record:
     """Return the document of a JSON object or a parquet row, or the rejection."""
-    if not isinstance(text, str):
-        return Rejection("no_text", where)
-    if "\0" in text:
-        return Rejection("nul", where)
+    if not isinstance(text, str) or "\0" in text:
+        return Rejection("nul" if isinstance(text, str) else "no_text", where)
     tidy = tidy_document(text)
     if not tidy:
         return Rejection("empty", where)
@@ -91,9 +89,7 @@ def make_record(text: object, fields: Mapping[str, Any], where: str) -> Record:
 def tidy_lines(text: str, separator: str = " ") -> str:
     r"""Return tidy lines without empty ones; only `\n` ends a line."""
     if _has_odd(text):
-        text = _REMOVE.sub("", text)
-        text = _BREAK.sub(separator, text)
-        text = _SPACE.sub(" ", text)
+        text = _SPACE.sub(" ", _BREAK.sub(separator, _REMOVE.sub("", text)))
         # Only escapes in JSON can produce half a character, which has no UTF-8.
         text = _SURROGATE.sub("\ufffd", text)
     if "  " in text:

@@ -1,10 +1,8 @@
 """Encode sentences as token ids, each distinct word of a batch only once.
 
 Tokens of SentencePiece and byte-level BPE do not cross spaces, so the ids of a sentence are the ids
-of its words. As few words make up most of any text, it is many times faster to encode the distinct
-words of a large batch and to gather their ids. Other tokenizers encode whole sentences.
-
-Text never becomes a special token: a literal `<s>` or `<mask>` in a corpus is split into pieces.
+of its words, and few words make up most of any text. Other tokenizers encode whole sentences. Text
+never becomes a special token: a literal `<s>` or `<mask>` in a corpus is split into pieces.
 """
 
 from __future__ import annotations
@@ -12,9 +10,10 @@ from __future__ import annotations
 import base64
 import json
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -94,8 +93,7 @@ class SentenceEncoder:
         rows = [known.get(word) for word in words]
         missing = [place for place, row in enumerate(rows) if row is None]
         new = [words[place] for place in missing]
-        packed = map(_pack, self._encode(new))
-        for place, word, row in zip(missing, new, packed, strict=True):
+        for place, word, row in zip(missing, new, map(_pack, self._encode(new)), strict=True):
             rows[place] = row
             if len(known) < _KNOWN_WORDS and len(word) <= _LONGEST_KNOWN:
                 known[word] = row
@@ -123,13 +121,10 @@ def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
     return base64.b64decode(maps[0]) if len(maps) == 1 and is_exact else None
 
 
-def _flatten(normalizer: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
-    if normalizer is None:
-        return
-    if normalizer["type"] != "Sequence":
+def _flatten(normalizer: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    if normalizer is not None:
         yield normalizer
-    for step in normalizer.get("normalizers", ()):
-        yield from _flatten(step)
+        yield from chain.from_iterable(map(_flatten, normalizer.get("normalizers", ())))
 
 
 def _make_processor(description: dict[str, Any], charsmap: bytes) -> SentencePieceProcessor:
@@ -138,12 +133,9 @@ def _make_processor(description: dict[str, Any], charsmap: bytes) -> SentencePie
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
     proto.normalizer_spec.precompiled_charsmap = charsmap
     for index, (piece, score) in enumerate(model["vocab"]):
-        kind = proto.SentencePiece.NORMAL
-        if index == model["unk_id"]:
-            kind = proto.SentencePiece.UNKNOWN
-        elif piece in special:
-            kind = proto.SentencePiece.CONTROL
-        proto.pieces.add(piece=piece, score=score, type=kind)
+        kind = "CONTROL" if piece in special else "NORMAL"
+        kind = "UNKNOWN" if index == model["unk_id"] else kind
+        proto.pieces.add(piece=piece, score=score, type=getattr(proto.SentencePiece, kind))
     return SentencePieceProcessor(model_proto=proto.SerializeToString())
 
 

@@ -38,14 +38,12 @@ if TYPE_CHECKING:
     from metaxlm.recipe import EngineRecipe
 
 Item = TypeVar("Item")
-Move = Callable[[int], None]
-"""Moves the progress bar by an amount of weight."""
+Move = Callable[[int], None]  # of the progress bar by an amount of weight
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_POLL_S, _SLURM_POLL_S = 0.1, 10.0
+_POLL_S, _SLURM_POLL_S, _REPORT_S = 0.1, 10.0, 0.2
 _GRACE_S = 20.0  # files of other machines appear late on network file systems
-_REPORT_S = 0.2
 _SMALL_BYTES, _SHOWN_ERRORS = 10_000_000, 3
 _RAY_CONNECT_S = 10.0
 _RAY_STORE_BYTES = 100_000_000  # tasks exchange files, not objects
@@ -252,8 +250,7 @@ def _limit_threads() -> None:
 class _Reporter:
     def __init__(self) -> None:
         self.send: Callable[[int], None] | None = None
-        self.amount = 0
-        self.last_s = 0.0
+        self.amount, self.last_s = 0, 0.0
 
     def add(self, amount: int) -> None:
         if self.send is None:

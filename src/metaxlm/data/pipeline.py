@@ -146,10 +146,8 @@ def _extract(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[Path]]]:
     from metaxlm.data.readers.inputs import find_inputs, split_input
 
-    assert recipe.path is not None, "the recipe checks it"
-    assert recipe.source != "phrasebook", "the built-in corpus is prepared"
-    part_bytes = recipe.task_mb * 1_000_000
-    folder = recipe.path.absolute()
+    assert recipe.path is not None and recipe.source != "phrasebook", "the recipe checks it"
+    part_bytes, folder = recipe.task_mb * 1_000_000, recipe.path.absolute()
     files = {language: find_inputs(folder, recipe.source, language) for language in languages}
     _check_shared(files)
     splits = [
@@ -228,14 +226,12 @@ def _choose_reader(recipe: CorpusRecipe) -> Reader:
 def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
     """Reject a file of two languages, such as the Wikipedia `zh` for both codes of Chinese."""
     owners: dict[Path, str] = {}
-    for language, paths in files.items():
-        for path in paths:
-            other = owners.setdefault(path, language)
-            if other != language:
-                raise MetaXLMError(
-                    f"{path}: read for both {other!r} and {language!r}; remove one of them, or put "
-                    f"the text of {language!r} into a folder {language}/"
-                )
+    for path, language in ((path, code) for code, paths in files.items() for path in paths):
+        if (other := owners.setdefault(path, language)) != language:
+            raise MetaXLMError(
+                f"{path}: read for both {other!r} and {language!r}; remove one of them, or put "
+                f"the text of {language!r} into a folder {language}/"
+            )
 
 
 def _merge_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -306,14 +302,11 @@ def _split(
     marks: Mapping[Path, Path],
     rounds: _Rounds,
 ) -> dict[str, list[Path]]:
-    paths = [(language, path) for language, found in parts.items() for path in found]
+    paths = [(language, path, marks.get(path)) for language in parts for path in parts[language]]
     outputs = rounds.outputs("sentences", len(paths))
-    items = [
-        _Part(language, path, marks.get(path), output)
-        for (language, path), output in zip(paths, outputs, strict=True)
-    ]
+    items = [_Part(*path, output) for path, output in zip(paths, outputs, strict=True)]
     split = partial(_split_part, recipe.split_sentences)
-    sizes = [path.stat().st_size for _, path in paths]
+    sizes = [item.path.stat().st_size for item in items]
     rounds.run("split", "corpus: split sentences", split, items, sizes)
     return {
         language: [item.output for item in items if item.language == language] for language in parts

@@ -52,16 +52,13 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
     """Return the sentences of a paragraph; the language may be any code."""
     # sentencex fails on rare whitespace such as U+2028.
     text = " ".join(paragraph.split())
-    short = len(text) <= _WINDOW
-    pieces = _segment(text, language) if short else _segment_windows(text, language)
-    if len(pieces) > 1:
-        pieces = _join(pieces, language)
+    segment = _segment if len(text) <= _WINDOW else _segment_windows
+    pieces = _join(segment(text, language), language)
     if len(text) > _LONG:
         pieces = _split_long(pieces, language)
-    limit = _SPACED.get(language)
-    if limit is not None:
-        if language == "km":
-            pieces = [part for piece in pieces for part in _cut_after(piece, _KHMER_END)]
+    if language == "km":
+        pieces = [part for piece in pieces for part in _cut_after(piece, _KHMER_END)]
+    if limit := _SPACED.get(language):
         pieces = [part for piece in pieces for part in _cut(piece, limit, [_SPACE_BETWEEN_WORDS])]
     return [sentence for piece in pieces if (sentence := piece.strip())]
 

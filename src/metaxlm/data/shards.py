@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from importlib.metadata import version
+from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 
 # Characters that are encoded at once: enough for words to repeat, with little memory.
 _BATCH_CHARACTERS = 1_000_000
-_COPY_BYTES = 1 << 24
-_COUNTED_AT_ONCE = 1 << 22
+_COPY_BYTES, _COUNTED_AT_ONCE = 1 << 24, 1 << 22
 _TOKENS, _OFFSETS, _LENGTHS, _COUNTS = "tokens.bin", "offsets.bin", "lengths.bin", "counts.json"
 
 
@@ -49,9 +49,7 @@ class ShardCounts:
     unknown: int = 0
 
     def __add__(self, other: ShardCounts) -> ShardCounts:
-        return ShardCounts(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
+        return ShardCounts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,8 @@ class ShardWriter:
         dtype = self._facts["dtype"]
         self._encoder.forget()
         with atomic_folder(folder, internal=True) as temporary:
-            with (
-                (temporary / _TOKENS).open("wb") as tokens,
-                (temporary / _LENGTHS).open("wb") as lengths,
-            ):
+            files = temporary / _TOKENS, temporary / _LENGTHS
+            with files[0].open("wb") as tokens, files[1].open("wb") as lengths:
                 for num_documents, batch in _batches(lines):
                     encoded = self._encoder.encode(batch)
                     tokens.write(encoded.ids.astype(dtype).tobytes())
@@ -172,13 +168,12 @@ def _unknown_id(model: dict[str, Any]) -> int:
 def _batches(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     batch: list[str] = []
     num_documents = num_characters = 0
-    inside = False
+    before = ""
     for line in lines:
+        previous, before = before, line
         if not line:
-            inside = False
             continue
-        num_documents += not inside
-        inside = True
+        num_documents += not previous
         batch.append(line)
         num_characters += len(line)
         if num_characters >= _BATCH_CHARACTERS:

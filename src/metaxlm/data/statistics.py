@@ -1,8 +1,7 @@
 """Sizes, sampling probabilities and token counts of a corpus, by language.
 
 The table of `metaxlm corpus stats` is the paper's appendix table of Wikipedia sizes, with more
-columns: documents, sentences, tokens, tokens per word, unknown tokens, and the probability
-p_i = N_i^alpha / sum_j N_j^alpha. All functions take a run folder, or a folder of shards or of
+columns. All functions take a run folder, or a folder of shards or of
 prepared text; token counts also take a folder with files such as `de.txt.xz`.
 """
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
+from itertools import chain, groupby
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,7 @@ class TextCounts:
             self.bytes += len(line) if line.isascii() else len(line.encode())
 
     def __add__(self, other: TextCounts) -> TextCounts:
-        return TextCounts(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
+        return TextCounts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,10 @@ def write_lines(path: Path, documents: Iterable[Lines]) -> TextCounts:
 
 def read_lines(path: Path) -> Iterator[Lines]:
     """Yield the documents of one part."""
-    lines: Lines = []
     with path.open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            if line != "\n":
-                lines.append(line.removesuffix("\n"))
-            elif lines:
-                yield lines
-                lines = []
-    if lines:
-        yield lines
+        for is_text, lines in groupby(file, lambda line: line != "\n"):
+            if is_text:
+                yield [line.removesuffix("\n") for line in lines]
 
 
 def list_parts(folder: Path) -> list[Path]:
@@ -91,18 +85,16 @@ def list_parts(folder: Path) -> list[Path]:
 def read_sentences(folder: Path) -> Iterator[str]:
     """Yield the sentences of a language's prepared text, without document boundaries."""
     require_whole(folder)
-    for part in list_parts(folder):
-        for lines in read_lines(part):
-            yield from lines
+    for lines in chain.from_iterable(map(read_lines, list_parts(folder))):
+        yield from lines
 
 
 def seal_text(folder: Path, counts: CorpusCounts | None = None) -> None:
     """Write the manifest of a language's prepared text; count the text if no counts are given."""
     if counts is None:
         text = TextCounts()
-        for part in list_parts(folder):
-            for lines in read_lines(part):
-                text.add_document(lines)
+        for lines in chain.from_iterable(map(read_lines, list_parts(folder))):
+            text.add_document(lines)
         counts = CorpusCounts(text, text.documents)
     write_manifest(folder, {"metaxlm": __version__, "counts": asdict(counts)})
 

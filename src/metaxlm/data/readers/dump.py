@@ -25,9 +25,8 @@ from metaxlm.streams import Advance, find_compression, open_stream
 MAX_PAGE_BYTES = MAX_RECORD_BYTES
 """Longer pages are skipped while they stream; Wikipedia's own limit is 2 MiB of wikitext."""
 
-_MAX_HEAD_BYTES = 4 << 20
+_MAX_HEAD_BYTES, _CHUNK_BYTES = 4 << 20, 1 << 18
 _MAX_PAGE_TAGS = 1 << 20  # each takes a hundred bytes of memory, and text has none
-_CHUNK_BYTES = 1 << 18
 _PAGE_START = re.compile(rb"<page>")
 _PAGE_TAG = re.compile(rb"</?page>")
 _END = b"</mediawiki>"

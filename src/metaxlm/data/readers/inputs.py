@@ -39,6 +39,7 @@ _DUMP = re.compile(
     r"(?P<wiki>[a-z_]+)wiki-(?P<date>\d{8}|latest)-"
     r"(?P<kind>pages-articles(?:-multistream)?|pages-meta-current)(?P<part>\d*)" + _ENDINGS["dump"]
 )
+_HIDDEN = re.compile(r"(?:^|/)[._]")
 _NO_TEXT = re.compile(r"(?:readme|licen[cs]e)\..*", re.IGNORECASE)
 _NUM_SHOWN = 6
 
@@ -54,11 +55,9 @@ def find_inputs(folder: Path, source: Source, language: str) -> list[Path]:
     if source == "dump":
         shared += f"|{code}wiki-.*"
     # Several languages may share a Wikipedia: files under the language's own code come first.
-    if wiki == language:
-        places = _find_places(folder, source, wiki, f"{own}|{shared}")
-    else:
-        places = _find_places(folder, source, wiki, own)
-        places = places or _find_places(folder, source, wiki, shared)
+    names = [f"{own}|{shared}"] if wiki == language else [own, shared]
+    found = (_find_places(folder, source, wiki, name) for name in names)
+    places: dict[Path, list[Path]] = next(filter(None, found), {})
     if not places:
         raise MetaXLMError(_describe_missing(folder, source, language))
     files = sorted(file for files in places.values() for file in files)
@@ -101,14 +100,9 @@ def _find_places(folder: Path, source: Source, wiki: str, names: str) -> dict[Pa
     places: defaultdict[Path, list[Path]] = defaultdict(list)
     for entry in folder.iterdir():
         if entry.is_dir() and re.fullmatch(names, f"{entry.name}/"):
-            files = [
-                file
-                for file in entry.rglob("*")
-                if not any(part.startswith((".", "_")) for part in file.relative_to(entry).parts)
-                and file.is_file()
-                and _is_input(file, source, wiki)
-            ]
-            if files:
+            inner = (file for file in entry.rglob("*") if _is_input(file, source, wiki))
+            shown = (file for file in inner if not _HIDDEN.search(str(file.relative_to(entry))))
+            if files := [file for file in shown if file.is_file()]:
                 places[entry] = files
         elif entry.is_file() and re.fullmatch(names, entry.name) and _is_input(entry, source, wiki):
             places[folder].append(entry)

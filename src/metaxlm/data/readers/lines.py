@@ -4,9 +4,8 @@ Windows start at fixed positions of the uncompressed file, so any splits of a fi
 records as the whole file. A line above 32 MiB is skipped while it streams.
 
 In text files, blank lines separate documents. A document that fills a whole window is cut there,
-and none has more than 1,000 lines, so memory stays flat for files without blank lines. A line that
-cannot be read ends its document. Whether a window ends inside a document can be seen from that
-window alone: it has a blank line and text after it. So a split starts with the window before it.
+and none has more than 1,000 lines. A line that cannot be read ends its document. A window shows
+alone whether it ends inside a document, so a split starts with the window before it.
 """
 
 from __future__ import annotations

@@ -27,12 +27,8 @@ from metaxlm.streams import Advance, Meter
 MAX_EXPANSION = 50  # ratio of memory to file size of a large page, or of a whole table
 LARGE_BYTES = 2 * MAX_RECORD_BYTES  # always allowed, however small the file is
 
-_TEXT = "text"
-_BATCH_ROWS = 64
-_BUFFER_BYTES = 1 << 20
-_DICTIONARY_PAGE = 2
-_MAX_HEADER_BYTES = 1 << 20
-_MAX_DEPTH = 8
+_TEXT, _BATCH_ROWS, _BUFFER_BYTES = "text", 64, 1 << 20
+_DICTIONARY_PAGE, _MAX_HEADER_BYTES, _MAX_DEPTH = 2, 1 << 20, 8
 
 
 def split_parquet(path: Path, target: int) -> list[Split]:
@@ -54,13 +50,19 @@ def read_parquet(split: Split, advance: Advance) -> Iterator[Record]:
     """Yield a record for each row of a split."""
     meter = Meter(advance, split.size)
     with open_parquet(split.path) as file:
-        _check_columns(split.path, file.schema_arrow)
+        schema = file.schema_arrow
+        if _TEXT not in schema.names:
+            raise MetaXLMError(
+                f"{split.path}: no column {_TEXT!r} among {', '.join(schema.names)}; rename the "
+                "column that holds the text"
+            )
+        if not _is_text(kind := schema.field(_TEXT).type):
+            raise MetaXLMError(f"{split.path}: column {_TEXT!r} holds {kind}, not strings")
         sizes = _group_sizes(file)
         num_rows = [file.metadata.row_group(group).num_rows for group in range(len(sizes))]
         stop = len(sizes) if split.stop is None else split.stop
         for group in range(split.start, stop):
-            row = sum(num_rows[:group])
-            done = 0
+            row, done = sum(num_rows[:group]), 0
             for batch in _read_batches(split.path, file, group):
                 yield from _read_rows(batch, row, split.path.name)
                 row += len(batch)
@@ -109,21 +111,9 @@ def _as_bytes(column: Any) -> Any:
 
 def _is_text(kind: Any) -> bool:
     types = pyarrow.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
     strings = (types.is_string, types.is_large_string, types.is_string_view)
     return any(is_kind(kind) for is_kind in (*strings, types.is_binary, types.is_large_binary))
-
-
-def _check_columns(path: Path, schema: Any) -> None:
-    if _TEXT not in schema.names:
-        raise MetaXLMError(
-            f"{path}: no column {_TEXT!r} among {', '.join(schema.names)}; rename the column that "
-            "holds the text"
-        )
-    kind = schema.field(_TEXT).type
-    if not _is_text(kind):
-        raise MetaXLMError(f"{path}: column {_TEXT!r} holds {kind}, not strings")
 
 
 def _group_sizes(file: ParquetFile) -> list[int]:

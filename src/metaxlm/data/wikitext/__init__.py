@@ -1,12 +1,7 @@
 """Clean wikitext: a page becomes paragraphs of plain text.
 
-1. `elements`: remove comments, references, formulas, galleries, tags.
-2. `templates`: remove or show templates, remove links to files, categories and other languages.
-3. `blocks`: drop tables and headings, join lines to paragraphs and list items.
-4. `inline`: replace links by their labels, remove quotes and entities.
-5. `inline.tidy`: remove invisible characters and leftovers.
-
-Each step takes time linear in the length of the page. List items stay if they read like prose.
+The steps are `elements`, `templates`, `blocks` and `inline`. Each takes time linear in the length
+of the page. List items stay if they read like prose.
 """
 
 from metaxlm.data.wikitext.blocks import choose_variants, is_prose, split_blocks

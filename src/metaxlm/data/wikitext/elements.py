@@ -1,9 +1,7 @@
 """Step 1 of cleaning: remove comments, `<ref>`, `<math>`, `<nowiki>` and all other tags.
 
-The text is read from left to right, as MediaWiki does: a comment hides a tag, `<nowiki>` hides a
-comment, and the content of a `<ref>` may be malformed. Elements without readable text leave a
-`HOLE`, inline tags leave nothing, and block tags leave a line break. The time is linear in the
-length, also with unclosed tags.
+The text is read from left to right, as MediaWiki does. Elements without readable text leave a
+`HOLE`, inline tags nothing, and block tags a line break. The time is linear in the length.
 
 While a page is cleaned, the noncharacters U+FDD0 to U+FDEF are marks. Text may not contain them:
 `remove_marks` takes them out of a page first, and `unprotect` removes the last ones at the end.
@@ -28,14 +26,8 @@ _ANY = re.compile("[\ufdd0-\ufdef]")
 _MARKED = re.compile(f"[{NOTHING}-\ufdef]")
 
 # These are not part of a sentence. `pre` and code are text, but not in a natural language.
-_DROPPED_BLOCKS = WORDS["dropped_blocks"]
-_DROPPED_INLINE = WORDS["dropped_inline"]
-_DROPPED_SILENTLY = WORDS["dropped_silently"]
-_DROPPED = _DROPPED_BLOCKS | _DROPPED_INLINE | _DROPPED_SILENTLY
-_INLINE = WORDS["inline"]
-_BLOCKS = WORDS["blocks"]
-# A cell outside of a table counts as a list item.
-_ITEMS = WORDS["items"]
+_DROPPED_BLOCKS, _DROPPED_SILENTLY = WORDS["dropped_blocks"], WORDS["dropped_silently"]
+_DROPPED = _DROPPED_BLOCKS | WORDS["dropped_inline"] | _DROPPED_SILENTLY
 # Replacements of elements; the default is a hole in the line.
 _HOLES = {
     **dict.fromkeys(_DROPPED_BLOCKS, f"\n{HOLE}\n"),
@@ -113,11 +105,11 @@ class _Remover:
             return " ", match.end()
         if name == "poem" and opening:
             return self._replace_poem(match)
-        if name in _ITEMS:
+        if name in WORDS["items"]:  # a cell outside of a table counts as a list item
             return ("\n* " if opening else "\n"), match.end()
-        if name in _BLOCKS:
+        if name in WORDS["blocks"]:
             return "\n\n", match.end()
-        return ("" if name in _INLINE else match[0]), match.end()
+        return ("" if name in WORDS["inline"] else match[0]), match.end()
 
     def _replace_element(self, match: re.Match[str], name: str, opening: bool) -> tuple[str, int]:
         hole = _HOLES.get(name, HOLE)

@@ -130,11 +130,8 @@ def _drop_quotes(line: str) -> str:
     num_italic = sum(length in (2, 5) for length in lengths)
     if num_bold % 2 and num_italic % 2:
         lengths = _make_one_italic(line, runs, lengths)
-    pieces, position = [], 0
-    for run, length in zip(runs, lengths, strict=True):
-        pieces.append(line[position : run.start()] + "'" * (len(run[0]) - length))
-        position = run.end()
-    return "".join([*pieces, line[position:]])
+    marks = iter(lengths)
+    return _QUOTES.sub(lambda run: "'" * (len(run[0]) - next(marks)), line)
 
 
 def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -> list[int]:

@@ -65,10 +65,9 @@ WORDS = {
 """Prefixes of links to other wikis, kinds of HTML tags, and languages with variants."""
 _NAMES = _read_names()
 # Namespaces and redirects have the names of all languages together: they hardly ever clash.
-_FILES = frozenset().union(*_NAMES["file"].values())
-_CATEGORIES = frozenset().union(*_NAMES["category"].values())
-_REDIRECTS = frozenset().union(*_NAMES["redirect"].values())
-_DISAMBIGUATIONS = frozenset().union(*_NAMES["disambiguation"].values())
+_FILES, _CATEGORIES, _REDIRECTS, _DISAMBIGUATIONS = (
+    frozenset[str]().union(*by_language.values()) for by_language in _NAMES.values()
+)
 
 
 class Target(Enum):

@@ -1,12 +1,9 @@
 """Step 2 of cleaning: templates, and links to files, categories and other languages.
 
-Templates are removed, or replaced by their text. Links without text go with everything inside. One
-pass matches the brackets with a stack, so nesting has no cost. A heading ends all open brackets:
-an unclosed bracket costs at most its section, and only what looks like a template or a caption.
-
-Most templates show nothing that belongs to a sentence: boxes, notes, navigation, coordinates. The
-ones in `templates.tsv` do (`The river is {{convert|3|km|mi}} long`): their text is an argument,
-and their name means the same in every wiki that has it. What a template computes is left out.
+One pass matches the brackets with a stack. A heading ends all open brackets: an unclosed one costs
+at most its section, and only what looks like a template or a caption. Most templates show nothing
+that belongs to a sentence. The ones in `templates.tsv` do (`{{convert|3|km|mi}}`): their text is an
+argument, and their name means the same in every wiki that has it.
 """
 
 from __future__ import annotations
@@ -86,15 +83,12 @@ def _close_links(out: list[str], frames: list[_Frame], brackets: int, site: Site
 
 def _close_link(out: list[str], frames: list[_Frame], site: Site) -> None:
     """Close the innermost link, unless it is outside of an open template."""
-    if not frames or frames[-1].braces:
-        out.append("]]")
-        return
-    index = frames.pop().index
-    if _classify(out, index, site) in _KEPT:
+    is_open = bool(frames) and not frames[-1].braces
+    index = frames.pop().index if is_open else 0
+    if not is_open or _classify(out, index, site) in _KEPT:
         out.append("]]")
     else:
-        del out[index:]
-        out.append(HOLE)
+        out[index:] = [HOLE]
 
 
 def _classify(out: list[str], index: int, site: Site) -> Target:
