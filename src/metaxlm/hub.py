@@ -22,8 +22,7 @@ from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 
-HUB = "hf:"
-"""Prefix that marks a name on the hub, such as `hf:FacebookAI/xlm-roberta-base`."""
+HUB = "hf:"  # marks a name on the hub, such as `hf:FacebookAI/xlm-roberta-base`
 CONFIG = "config.json"
 MODULES = "modules.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"

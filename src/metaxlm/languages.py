@@ -63,8 +63,7 @@ def _read_table() -> dict[str, Language]:
     return table
 
 
-LANGUAGES: dict[str, Language] = _read_table()
-"""All known languages by their code, in alphabetical order."""
+LANGUAGES: dict[str, Language] = _read_table()  # by code, in alphabetical order
 
 # Other codes in use: retired and country codes, the bibliographic three-letter codes, and parts of
 # macrolanguages.

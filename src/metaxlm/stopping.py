@@ -142,10 +142,7 @@ def stoppable(line: str) -> Iterator[None]:
 
 @contextmanager
 def deferred_stops() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether a stop was requested; raise `Interrupted` at the end.
-
-    Outside of a command, a second request raises KeyboardInterrupt without waiting.
-    """
+    """Yield a function that returns whether to stop; raise `Interrupted` at the end."""
     with _receive() as stops:
         stops.num_deferring += 1
         try:

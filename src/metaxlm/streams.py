@@ -1,8 +1,7 @@
 """Read files that may be compressed: `.gz`, `.bz2`, `.xz` and `.zst`.
 
 Files of several streams (multistream dumps, pbzip2, concatenated gzip or zstd) are read to their
-end. A misnamed, damaged or truncated file raises a `MetaXLMError`; it is never read as a shorter
-file.
+end. A misnamed, damaged or truncated file is an error; it is never read as a shorter file.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from typing import IO, Any, Protocol, cast
 from metaxlm.errors import MetaXLMError
 from metaxlm.reading import open_file, reading
 
-Advance = Callable[[int], None]
-"""Receives the number of bytes that were read from the input file."""
+Advance = Callable[[int], None]  # receives the number of bytes that were read from the file
 
 _MAGIC = {
     ".gz": re.compile(rb"\x1f\x8b\x08"),
@@ -29,11 +27,8 @@ _MAGIC = {
     ".xz": re.compile(rb"\xfd7zXZ\x00"),
     ".zst": re.compile(rb"(?s)\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
 }
-COMPRESSIONS = tuple(_MAGIC)
-"""Endings of compressed files."""
-_HEAD_BYTES = 10
-_CHUNK_BYTES = 1 << 16
-_BUFFER_BYTES = 1 << 20
+COMPRESSIONS = tuple(_MAGIC)  # endings of compressed files
+_HEAD_BYTES, _CHUNK_BYTES, _BUFFER_BYTES = 10, 1 << 16, 1 << 20
 _MAX_DICTIONARY_BYTES = 256 << 20  # `xz -9` needs a quarter of it
 
 
@@ -223,11 +218,7 @@ class _InflatedStream(_Unpacked):
 
 
 class _ZstdStream(_Unpacked):
-    """A zstd file of any number of frames, through pyarrow's codec.
-
-    The `zstandard` package reads a file that is cut within a frame as a shorter one; pyarrow raises
-    an error.
-    """
+    """A zstd file through pyarrow: `zstandard` would read a file cut within a frame as shorter."""
 
     def __init__(self, path: Path, file: io.RawIOBase) -> None:
         import pyarrow  # imported here: it takes a while, and few corpora are zstd

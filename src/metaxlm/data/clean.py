@@ -29,8 +29,7 @@ Hashes = NDArray[np.uint64]
 
 _RANGE = 1 << 21  # hashes that are compared at once; some 100 MB
 
-MIN_SCRIPT_SHARE = 0.5
-"""The least share of a paragraph's letters in the scripts of the language."""
+MIN_SCRIPT_SHARE = 0.5  # of a paragraph's letters in the scripts of the language
 
 # py3langid loops over bytes in Python. The first characters suffice for most paragraphs, and more
 # than the longer sample changes nothing.
@@ -50,7 +49,6 @@ _ACCEPTED = {
     "it": ("lij", "vec"), "lv": ("ltg",), "ms": ("id",), "nn": ("da", "no"), "no": ("da", "nn"),
     "sr": ("bs", "hr"), "uz": ("uzs",), "xh": ("zu",), "zh": ("wuu", "yue"),
 }  # fmt: skip
-_NO_LANGUAGE = "zxx"
 
 
 class ParagraphFilter:
@@ -61,7 +59,7 @@ class ParagraphFilter:
         known = LANGUAGES.get(language)
         self._scripts = known.scripts if known else ()
         self._label = _LABELS.get(language, language)
-        self._accepted = frozenset({self._label, _NO_LANGUAGE, *_ACCEPTED.get(self._label, ())})
+        self._accepted = frozenset({self._label, "zxx", *_ACCEPTED.get(self._label, ())})
         self._proof = _find_proof(language)
 
     def find_fault(self, paragraph: str) -> str | None:

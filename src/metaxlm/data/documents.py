@@ -15,8 +15,7 @@ from typing import Any
 
 from metaxlm.streams import Advance
 
-NAME_KEYS = ("title", "id", "url")
-"""The first of these fields that a record has names its document."""
+NAME_KEYS = ("title", "id", "url")  # the first one that a record has names its document
 
 _BREAKS = "\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 _SPACES = "\t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from tokenizers import Tokenizer
 
+# Words are encoded alone, with a space before all but the first, or as whole sentences.
 WordMode = Literal["alone", "spaced", "sentence"]
-"""How words are encoded: alone, with a space before all but the first, or as whole sentences."""
-
 EncodeTexts = Callable[[list[str]], Iterable[Sequence[int]]]
 
 # Words that are remembered, some 150 bytes each; frequent words occur early in a text.

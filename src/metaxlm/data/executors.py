@@ -103,8 +103,7 @@ class _Tasks:
         return self.work_dir / "failures" / f"{rank:05d}.txt"
 
     def __call__(self, data: object, rank: int, world_size: int) -> None:
-        """Run a task for datatrove, which writes the completion marker and a log."""
-        del data, world_size
+        del data, world_size  # datatrove writes the completion marker and a log
         _limit_threads()
         try:
             self.function(self.items[rank])

@@ -13,9 +13,7 @@ from itertools import pairwise
 
 from metaxlm.scripts import SOUTHEAST_ASIAN
 
-MAX_CHARACTERS = 1_000
-"""The longest sentence; a longer one is cut at a clause, else at a space, else anywhere."""
-
+MAX_CHARACTERS = 1_000  # a longer sentence is cut at a clause, else at a space, else anywhere
 # The time of sentencex is quadratic in the number of unclosed quotation marks, so it gets at most
 # this many characters at once (measured: 4,000 opening marks take 0.03 s).
 _WINDOW = 4_000

@@ -39,8 +39,7 @@ _PLACES = {
     "tokens": ("shards/multilingual", "multilingual", "."),
     "text": ("corpus/text", "text", "."),
 }
-_BATCH_SENTENCES = 5_000
-_WHOLE_FILE = 1 << 62
+_BATCH_SENTENCES, _WHOLE_FILE = 5_000, 1 << 62
 
 
 @dataclass(frozen=True)

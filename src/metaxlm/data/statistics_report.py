@@ -19,8 +19,7 @@ from metaxlm.languages import language_name
 _HEADINGS = (
     "language", "MB", "documents", "sentences", "tokens", "tokens/word", "unknown", "sampled",
 )  # fmt: skip
-_SIZE_COLOR = "#0b6fad"
-_DRAWN_COLOR = "#c8500a"
+_SIZE_COLOR, _DRAWN_COLOR = "#0b6fad", "#c8500a"
 
 
 def _cells(row: LanguageStatistics) -> list[str]:

@@ -153,8 +153,7 @@ class CheckpointWriter:
         publish: Callable[[Checkpoint], None] | None = None,
         newest_step: int = 0,
     ) -> None:
-        self._folder = folder
-        self._keep = keep
+        self._folder, self._keep = folder, keep
         self._permanent = frozenset(permanent)
         self._publish = publish
         self._newest_step = newest_step

@@ -34,14 +34,11 @@ from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
 FLOAT, HALF = 4, 2  # bytes of a float32 and of a bfloat16
-_SAMPLED_STEPS = 1_000
-_PEAK_REPEATS = 10
-_TIME_LIMIT_S = 20.0
+_SAMPLED_STEPS, _PEAK_REPEATS, _TIME_LIMIT_S = 1_000, 10, 20.0
 _EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
 _MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
 _FEW_TOKENS = 8  # length of the tiny step, which takes as long as the optimizer
-_WARM_UP = 2
-_RATE = 1e-4
+_WARM_UP, _RATE = 2, 1e-4
 
 
 def count_parts(config: EncoderConfig) -> dict[str, int]:

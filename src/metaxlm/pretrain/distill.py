@@ -41,8 +41,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _ROW_MULTIPLE, _COLUMN_MULTIPLE = 8, 64  # of shapes on a GPU
-_MULTIPLE = 8
-_SPACE = ord(" ")
+_MULTIPLE, _SPACE = 8, ord(" ")
 _CACHED_WORDS = 1 << 16  # at about 500 bytes each; they cover most of any text
 
 
@@ -83,16 +82,11 @@ class Distillation:
         self._teacher = teacher.to(device).eval().requires_grad_(False)
         self._retokenizer = retokenizer
         self._weight = recipe.pooled
-        self._source_language = source_language
-        self._device = device
+        self._source_language, self._device = source_language, device
 
     def prepare(self, batch: MicroBatch, samples: Sequence[tuple[str, int]]) -> TeacherBatch | None:
-        """Retokenize the source-language blocks of a micro-batch on the host; None without any.
-
-        `samples` are those of the whole step.
-        """
-        is_source = [language == self._source_language for language, _ in batch.samples]
-        rows = np.flatnonzero(is_source)
+        """Retokenize the source-language blocks of a micro-batch of a step with these samples."""
+        rows = np.flatnonzero([name == self._source_language for name, _ in batch.samples])
         if not len(rows):
             return None
         ids_RL = batch.ids_BL.numpy()[rows].astype(np.int64)

@@ -31,8 +31,8 @@ from metaxlm.recipe import ExecutionRecipe
 
 _POLL_S = 0.1
 _GRACE_S = 10.0  # for the other processes to read the end of the run
+# Keys of the store: a rank to stop, rank 0's exit code, processes that left, an error.
 _STOP, _END, _LEFT, _FAILURE = "stop", "end", "left", "failure"
-"""Keys of the store: a rank to stop, rank 0's exit code, processes that left, an error."""
 
 Value = TypeVar("Value")
 
@@ -48,11 +48,8 @@ class DistributedContext:
         store: Store | None = None,
         hosts: dist.ProcessGroup | None = None,
     ) -> None:
-        self.rank = rank
-        self.size = size
-        self.device = device
-        self._store = store
-        self._hosts = hosts
+        self.rank, self.size, self.device = rank, size, device
+        self._store, self._hosts = store, hosts
         self._num_orders = 0
 
     @classmethod
@@ -75,13 +72,11 @@ class DistributedContext:
         limit = timedelta(seconds=execution.timeout_s)
         try:
             store, _, _ = next(rendezvous("env://", timeout=limit))
-            dist.init_process_group(
+            backend, group = (
                 "nccl" if device.type == "cuda" else "gloo",
-                store=PrefixStore("group", store),
-                rank=rank,
-                world_size=size,
-                timeout=limit,
+                PrefixStore("group", store),
             )
+            dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=limit)
             hosts = None
             if device.type == "cuda":
                 torch.cuda.set_device(device)
@@ -91,8 +86,7 @@ class DistributedContext:
             raise UnmetError(
                 f"rank {rank}: the {size} processes did not connect at "
                 f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} within "
-                f"{execution.timeout_s} s; check that all are running, and MASTER_ADDR and "
-                "MASTER_PORT"
+                f"{execution.timeout_s} s; check that all run, and MASTER_ADDR and MASTER_PORT"
             ) from error
         return cls(rank, size, device, PrefixStore("orders", store), hosts)
 

@@ -28,10 +28,8 @@ from metaxlm.progress import say
 
 LOG_NAME = "log.jsonl"
 _SHOWN_LANGUAGES = 12
-_NUM_RECENT = 50  # log rows that a new row is compared with
-_FEWEST_RECENT = 10
-_SPIKE_DEVIATIONS = 6.0
-_SMALLEST_DEVIATION = 0.01
+_NUM_RECENT, _FEWEST_RECENT = 50, 10  # log rows that a new row is compared with
+_SPIKE_DEVIATIONS, _SMALLEST_DEVIATION = 6.0, 0.01
 
 
 class TrainingLog:
@@ -47,10 +45,8 @@ class TrainingLog:
         peak_flops: float | None = None,
     ) -> None:
         self.note = ""  # for the progress bar
-        self._path = path
-        self._title = title
-        self._trackers = trackers
-        self._peak = peak_flops
+        self._path, self._title = path, title
+        self._trackers, self._peak = trackers, peak_flops
         self._start = time.monotonic() - state.seconds
         self._window = (state.tokens, state.seconds, state.step)
         self._reported_spike = False
@@ -241,10 +237,7 @@ class Trackers:
 def open_trackers(
     names: Sequence[str], folder: Path, title: str, recipe: Mapping[str, Any]
 ) -> Trackers:
-    """Open the trackers of a recipe; TensorBoard is optional, another missing one is an error.
-
-    `recipe` is stored with the numbers, and its `name` groups the training runs of an experiment.
-    """
+    """Open the trackers of a recipe; TensorBoard is optional, another missing one is an error."""
     trackers: dict[str, _Tracker] = {}
     for name in names:
         try:

@@ -40,15 +40,10 @@ from metaxlm.randomness import derive_seed
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.stopping import deferred_stops
 
-STEPS = "steps"
-"""Folder next to the checkpoints with the exported models of the recipe's `keep_steps`."""
+STEPS = "steps"  # folder next to the checkpoints with the exported models of `keep_steps`
 BAD_STEPS_NAME = "bad_steps.json"
-
-Export = Callable[[MaskedLM, Path], None]
-"""Writes a model as a Hugging Face folder."""
-
-# A stop must be agreed by all processes, which costs a message: every second step.
-_AGREE_EVERY = 2
+Export = Callable[[MaskedLM, Path], None]  # writes a model as a Hugging Face folder
+_AGREE_EVERY = 2  # steps: all processes must agree on a stop, which costs a message
 
 
 def train(
@@ -107,8 +102,7 @@ def train(
                 advance(note=log.note)
                 stopping = _must_stop(step, state, recipe, batches, folder, stop_requested)
                 if stopping or state.step in recipe.keep_steps or is_due(recipe.checkpoint_every):
-                    wait = stopping or state.step == recipe.steps
-                    _save(step, state, log, writer, wait)
+                    _save(step, state, log, writer, stopping or state.step == recipe.steps)
                 if stopping:
                     raise Interrupted(f"{title}: stopped after step {state.step}")
     return state
@@ -178,11 +172,8 @@ def _save(
 def measure_held_out(
     step: PretrainStep, batches: BatchSource, masking: Masking, recipe: TrainingRecipe, seed: int
 ) -> dict[str, float]:
-    """Return the mean loss per prediction of each language that has held-out blocks.
-
-    Masks are the same in every call, and dropout is off. With several processes, each computes
-    everything, as sharded weights require.
-    """
+    """Return the mean loss per prediction of each language that has held-out blocks."""
+    # Masks are the same in every call. Each process computes all, as sharded weights require.
     device = step.world.device
     key = derive_seed(seed, "held-out")
     # One rate for all steps, so that measurements are comparable.

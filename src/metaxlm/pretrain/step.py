@@ -48,9 +48,9 @@ class Totals:
     @classmethod
     def zeros(cls, device: torch.device) -> Totals:
         """Return empty totals."""
-        real = [torch.zeros((), dtype=torch.float64, device=device) for _ in range(3)]
-        whole = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(3)]
-        return cls(real[0], whole[0], real[1], real[2], whole[1], whole[2])
+        real, whole = torch.float64, torch.int64
+        kinds = (real, whole, real, real, whole, whole)
+        return cls(*(torch.zeros((), dtype=kind, device=device) for kind in kinds))
 
     def reset(self) -> None:
         """Start a new mean loss, after a log row."""
@@ -79,8 +79,7 @@ class TrainStep(ABC, Generic[Inputs]):
         bfloat16: bool,
     ) -> None:
         self.totals = Totals.zeros(world.device)
-        self.world = world
-        self.bfloat16 = bfloat16
+        self.world, self.bfloat16 = world, bfloat16
         self._optimizer = optimizer
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._clip = clip if clip > 0 else math.inf
@@ -256,8 +255,7 @@ class Objective(nn.Module):
         self, model: MaskedLM, teacher: Teacher | None = None, *, kernels: str = "auto"
     ) -> None:
         super().__init__()
-        self.model = model
-        self.teacher = teacher
+        self.model, self.teacher = model, teacher
         # The bfloat16 copies of weights of a `FusedUpdate`; other weights are cast when used.
         self.copies: Mapping[Tensor, Tensor] = {}
         self._kernels = kernels
@@ -391,10 +389,9 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
         state.tokens += int(self.world.sum(new_tokens))
         self._new_tokens = 0
         totals = self.totals
-        numbers = (totals.loss, totals.steps, totals.bad, totals.bad_in_row, totals.norm)
-        loss, count, bad, bad_in_row, norm = torch.stack([n.double() for n in numbers]).tolist()
-        state.loss_sum, state.loss_count = loss, int(count)
-        state.skipped, state.skipped_in_row = int(bad), int(bad_in_row)
+        numbers = (totals.steps, totals.bad, totals.bad_in_row, totals.loss, totals.norm)
+        *counts, state.loss_sum, norm = torch.stack([n.double() for n in numbers]).tolist()
+        state.loss_count, state.skipped, state.skipped_in_row = map(int, counts)
         return float(norm)
 
     def collect(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

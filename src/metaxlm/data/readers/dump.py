@@ -22,9 +22,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.reading import MAX_RECORD_BYTES
 from metaxlm.streams import Advance, find_compression, open_stream
 
-MAX_PAGE_BYTES = MAX_RECORD_BYTES
-"""Longer pages are skipped while they stream; Wikipedia's own limit is 2 MiB of wikitext."""
-
+MAX_PAGE_BYTES = MAX_RECORD_BYTES  # Wikipedia's own limit is 2 MiB of wikitext
 _MAX_HEAD_BYTES, _CHUNK_BYTES = 4 << 20, 1 << 18
 _MAX_PAGE_TAGS = 1 << 20  # each takes a hundred bytes of memory, and text has none
 _PAGE_START = re.compile(rb"<page>")

@@ -72,11 +72,9 @@ def _read_window(file: IO[bytes], offset: int) -> Window:
 
 def _skip_line(file: IO[bytes]) -> int:
     """Read to the end of the line in flat memory; return the number of bytes."""
-    num_bytes = 0
-    while part := file.readline(WINDOW_BYTES):
+    num_bytes, part = 0, b""
+    while not part.endswith(b"\n") and (part := file.readline(WINDOW_BYTES)):
         num_bytes += len(part)
-        if part.endswith(b"\n"):
-            break
     return num_bytes
 
 

@@ -1,9 +1,8 @@
 """Step 3 of cleaning: paragraphs and list items, without tables and headings.
 
-Lines that follow each other are one paragraph. Articles end in lists of links, books and names,
-which no markup tells apart from other lists: an item is kept if it is long, or if it ends like a
-sentence and has a few words. Wikis in Chinese, Serbian, Kazakh and others have text in several
-scripts or spellings, such as `-{zh-hans:计算机;zh-hant:電腦}-`, of which one is kept.
+Articles end in lists of links, books and names: an item is kept if it is long, or if it ends like a
+sentence and has a few words. Of text in several scripts or spellings, such as
+`-{zh-hans:计算机;zh-hant:電腦}-`, one is kept.
 """
 
 from __future__ import annotations

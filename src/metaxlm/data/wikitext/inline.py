@@ -52,8 +52,7 @@ _PAIRS = {"(": ")", "（": "）", "[": "]"}
 _CLOSING = tuple(_PAIRS.values())
 # No language puts a space before these; French does before the rest.
 _CLOSE = tuple(",.。，、،؛।۔»”") + _CLOSING
-_REACH = 200  # characters before a hole that are searched for punctuation
-_MAX_NESTING = 10
+_REACH, _MAX_NESTING = 200, 10  # characters before a hole that are searched for punctuation
 # Leftovers of links and templates that were never closed, or closed twice.
 _BRACKETS = re.compile(r"[\[\]{}|]{2,}")
 _PAIRED = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}")

@@ -24,11 +24,8 @@ from metaxlm.recipe import TrainingRecipe
 from metaxlm.scripts import UNSPACED, find_script
 from metaxlm.vocab.tokens import detect_kind, surface_form
 
-IGNORED = -100
-"""Label of a slot without a prediction."""
-
-_MASKED_SHARE = 0.8
-_REPLACED_SHARE = 0.1
+IGNORED = -100  # label of a slot without a prediction
+_MASKED_SHARE, _REPLACED_SHARE = 0.8, 0.1
 _FIXED_POINT = 40  # fractional bits of the mask rate and of the random number added to p L
 _COLUMN = 16  # bits of a column index
 _BITS = 31  # bits that select the replacement type of a token, and bits that select the new token

@@ -32,9 +32,7 @@ from metaxlm.recipe import TrainingRecipe
 from metaxlm.vocab.tokens import boundary_ids
 
 Ints = NDArray[np.int64]
-Sample = tuple[str, int]
-"""Language and block of a row."""
-
+Sample = tuple[str, int]  # language and block of a row
 _MEASURED_AT_ONCE = 1 << 20
 _BOTH_ENDS = np.array([0, 1])
 
@@ -86,10 +84,8 @@ class BatchSource:
         self.languages: Sequence[str] = tuple(shards)
         assert switching is None or switching.languages == self.languages
         assert switching is None or prepare is None, "a teacher cannot read switched text"
-        self._recipe = recipe
-        self._seed = seed
-        self._prepare = prepare
-        self._switching = switching
+        self._recipe, self._seed = recipe, seed
+        self._prepare, self._switching = prepare, switching
         self._sizes = {
             name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()
         }
@@ -134,13 +130,10 @@ class BatchSource:
 
     def held_out(self, language: str) -> Sequence[MicroBatch]:
         """Return the held-out blocks of a language in batches."""
-        blocks = self._held_out[language]
+        blocks, size = self._held_out[language], self._recipe.batch_size
         languages = np.full(len(blocks), self.languages.index(language))
-        size = self._recipe.batch_size
-        return [
-            self._read(languages[first : first + size], blocks[first : first + size], first, 0)
-            for first in range(0, len(blocks), size)
-        ]
+        parts = (slice(first, first + size) for first in range(0, len(blocks), size))
+        return [self._read(languages[part], blocks[part], part.start, 0) for part in parts]
 
     def _read(self, languages: Ints, blocks: Ints, first_row: int, dropout_seed: int) -> MicroBatch:
         shape = (len(blocks), self._recipe.length)
@@ -214,11 +207,7 @@ class Prefetcher:
 
 
 class PackedBlocks:
-    """The token ids of the packed blocks of all languages.
-
-    A row is `<s> A </s> B </s>`, padded to the full length. A sentence longer than a block is
-    truncated and fills a block alone.
-    """
+    """The token ids of the packed blocks of all languages, as padded rows `<s> A </s> B </s>`."""
 
     def __init__(
         self, shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase, length: int
