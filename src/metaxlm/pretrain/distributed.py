@@ -72,10 +72,8 @@ class DistributedContext:
         limit = timedelta(seconds=execution.timeout_s)
         try:
             store, _, _ = next(rendezvous("env://", timeout=limit))
-            backend, group = (
-                "nccl" if device.type == "cuda" else "gloo",
-                PrefixStore("group", store),
-            )
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            group = PrefixStore("group", store)
             dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=limit)
             hosts = None
             if device.type == "cuda":
