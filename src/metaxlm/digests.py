@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,14 +26,10 @@ from metaxlm.progress import say
 
 DIGESTS = "digests.json"
 CARD = "README.md"
-_PROSE = frozenset({CARD, "data_notes.txt"})
-"""Model cards and notes on data. Nothing is computed from them, so only `verify` checks them."""
-_LARGE = 64_000_000
-"""Bytes from which on a digest is remembered for later commands."""
-_WORTH_SAYING = 2_000_000_000
-"""Log a message before reading at least this many bytes."""
-_SETTLED_NS = 2_000_000_000
-"""A file that changed more recently may change again and keep its time."""
+_PROSE = (CARD, "data_notes.txt")  # nothing is computed from these: only `verify` checks them
+_LARGE = 64_000_000  # bytes from which on a digest is remembered for later commands
+_WORTH_SAYING = 2_000_000_000  # bytes from which on a message comes before reading
+_SETTLED_NS = 2_000_000_000  # a file that changed more recently may change and keep its time
 
 Facts = Mapping[str, Any]
 Listed = dict[Path, Facts]
@@ -43,13 +39,11 @@ Listed = dict[Path, Facts]
 def read_list(path: Path, *, nested: bool = False) -> Listed:
     """Return the files that a sealed list names; none for the marker of unfinished work.
 
-    Of files below a manifest of their own, a marker has only the sizes. With `nested`, the digests
-    of those manifests are included.
+    Of files below a manifest of their own, a marker has only the sizes; `nested` adds the digests.
     """
     files = read_sealed(path).get("files", {})
     listed: Listed = {path.parent / name: facts for name, facts in files.items()}
-    inner = [other for other in listed if other.name == MANIFEST] if nested else []
-    for manifest in inner:
+    for manifest in [other for other in listed if nested and other.name == MANIFEST]:
         listed |= read_list(manifest)
     return listed
 
@@ -75,10 +69,7 @@ def find_damaged(listed: Listed) -> dict[Path, str]:
 
 
 def require_whole(path: Path, fix: str | None = None) -> None:
-    """Raise an error if a file or folder differs from what metaxlm wrote; ignore unlisted ones.
-
-    `fix` is the advice to the user if it does not help to make the folder again.
-    """
+    """Raise an error if a file or folder differs from what metaxlm wrote; ignore unlisted ones."""
     path = path.absolute()
     for folder in (path, *path.parents):
         for record in (folder / MARKER, folder / MANIFEST, folder / DIGESTS):
@@ -116,8 +107,7 @@ def write_listed(folder: Path, name: str, text: str) -> None:
         files: dict[str, dict[str, Any]] = value.setdefault("files", {})
         earlier = {key: files[name][key] for key in ("bytes", "sha256")} if name in files else None
         content = text.encode("utf-8")
-        digest = hashlib.sha256(content).hexdigest()
-        files[name] = {"bytes": len(content), "sha256": digest}
+        files[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         if earlier is None:
             write_text(folder / name, text)
         elif earlier != files[name]:
@@ -175,7 +165,7 @@ def _make_entry(path: Path, facts: Facts) -> list[Any]:
         status = path.stat()
     except OSError:
         return [0, 0, 0, ""]
-    times = [status.st_mtime_ns, status.st_ctime_ns]
+    times = status.st_mtime_ns, status.st_ctime_ns
     return [status.st_size, *times, facts.get("sha256"), facts["bytes"]]
 
 
@@ -184,7 +174,6 @@ def _find_cache() -> Path:
 
 
 def _read_cache() -> dict[str, list[Any]]:
-    """Return the digests that earlier commands compared; nothing if they cannot be read."""
     try:
         found = read_json(_find_cache())
     except (MetaXLMError, OSError, RuntimeError):
@@ -194,9 +183,6 @@ def _read_cache() -> dict[str, list[Any]]:
 
 def _remember(key: str, entry: list[Any]) -> None:
     """Keep a digest for later commands, if the cache can be written; forget files that are gone."""
-    try:
-        with _writing:
-            kept = {name: value for name, value in _read_cache().items() if Path(name).is_file()}
-            write_json(_find_cache(), kept | {key: entry})
-    except (OSError, RuntimeError):
-        return
+    with suppress(OSError, RuntimeError), _writing:
+        kept = {name: value for name, value in _read_cache().items() if Path(name).is_file()}
+        write_json(_find_cache(), kept | {key: entry})

@@ -1,7 +1,6 @@
 """Errors that the user can fix, and the one line that describes each.
 
-Everything a user can get wrong (a recipe key, a file, a folder, a size) raises `MetaXLMError` with
-a message that says what was found, where, and what to do. Failures of the system (a full disk, no
+Everything a user can get wrong raises `MetaXLMError`. Failures of the system (a full disk, no
 memory, a closed pipe) raise exceptions of Python and of libraries, which `describe_failure` turns
 into one line. The command line prints the line and exits with code 2. Any other exception is a bug
 and keeps its traceback.
@@ -25,7 +24,6 @@ class MetaXLMError(Exception):
     """A mistake of the user, in one line: what was found, where, and how to fix it."""
 
     def __init__(self, message: str = "") -> None:
-        """Keep the message; leave out the middle of one that quotes a long part of a file."""
         if len(message) > _MAX_CHARACTERS:
             half = _MAX_CHARACTERS // 2
             message = f"{message[:half]} ... {message[-half:]}"
@@ -47,16 +45,13 @@ class Interrupted(BaseException):
 STREAMS = ("standard input", "standard output", "standard error")
 """Names of the streams in error messages, in place of a path."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_RUST_ERROR = re.compile(r"\(os error (\d+)\)")
-"""How libraries written in Rust (safetensors, tokenizers) show an error of the system."""
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # as safetensors and tokenizers show it
 _TORCH_WRITE = re.compile("PytorchStreamWriter|inline_container")
 _TORCH_MEMORY = re.compile("not enough memory|can't allocate memory|CUDA out of memory")
 _FILE_ERRORS = (
-    ("safetensors", "SafetensorError"),
-    ("pyarrow", "ArrowException"),
-    ("lzma", "LZMAError"),
+    ("safetensors", "SafetensorError"), ("pyarrow", "ArrowException"), ("lzma", "LZMAError"),
     ("zlib", "error"),
-)
+)  # fmt: skip
 """Exceptions of libraries that mean a damaged or unwritable file."""
 
 
@@ -64,10 +59,9 @@ _FILE_ERRORS = (
 def naming(
     path: Path | str, temporary: Path | None = None, *, size: int | None = None
 ) -> Iterator[None]:
-    """Add the path to exceptions of the body that name none, such as those of `write` and `fsync`.
+    """Add the path, and the `size` that the body writes, to exceptions that name none.
 
-    Paths below `temporary` are replaced by those below `path`. `size` is the number of bytes that
-    the body writes.
+    Paths below `temporary` are replaced by those below `path`.
     """
     try:
         yield

@@ -29,18 +29,12 @@ from metaxlm.errors import MetaXLMError, naming
 from metaxlm.reading import decode_text, json_loads, read_bytes, read_record
 from metaxlm.streams import open_stream
 
-TEMPORARY_PREFIX = ".tmp-metaxlm-"
-"""Beginning of the name of every unfinished file or folder."""
-_REPLACED = f"{TEMPORARY_PREFIX}replaced-"
-"""Beginning of the name that a folder has while a new one takes its place."""
-PACKED = ".xz"
-"""Ending of a text file that is stored compressed."""
-STANDARD = "-"
-"""The standard input or output in place of a file name."""
-_PREPARATION_S = 20.0
-"""Time limit for the first of several processes to sweep a shared folder."""
-LONGEST_NAME = 100
-"""Maximum number of bytes of a file name."""
+TEMPORARY_PREFIX = ".tmp-metaxlm-"  # of every unfinished file or folder
+_REPLACED = f"{TEMPORARY_PREFIX}replaced-"  # of a folder while a new one takes its place
+PACKED = ".xz"  # ending of a text file that is stored compressed
+STANDARD = "-"  # the standard input or output in place of a file name
+LONGEST_NAME = 100  # bytes of a file name
+_PREPARATION_S = 20.0  # for the first of several processes to sweep a shared folder
 _TOKEN_BYTES = 4
 _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
@@ -57,11 +51,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def atomic_file(final: Path) -> Iterator[Path]:
-    """Yield a temporary file beside `final`; on success flush it and rename it to `final`.
-
-    If the body raises, the temporary is removed and `final` stays as it was. A folder or a device
-    is never replaced by a file.
-    """
+    """Yield a temporary file beside `final`; on success flush it and rename it to `final`."""
     check_file_target(final)
     final = follow_link(final)
     with temporary_beside(final, folder=False) as temporary:
@@ -123,18 +113,15 @@ def check_name(name: str, what: str) -> str:
 
 @contextmanager
 def temporary_beside(final: Path, *, folder: bool) -> Iterator[Path]:
-    """Create a file or folder beside `final` under a temporary name; remove it at the end.
-
-    The temporary is locked while its writer lives, to distinguish it from leftovers of killed
-    processes.
-    """
+    """Create a file or folder beside `final` under a temporary name; remove it at the end."""
+    # It is locked while its writer lives, to distinguish it from leftovers of killed processes.
     with naming(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         restore_replaced(final)
-    leftovers = [*_list_temporaries(final, TEMPORARY_PREFIX), *_list_temporaries(final, _REPLACED)]
-    for leftover in leftovers:
-        if not _is_locked(leftover):
-            remove(leftover)
+    for prefix in (TEMPORARY_PREFIX, _REPLACED):
+        for leftover in _list_temporaries(final, prefix):
+            if not _is_locked(leftover):
+                remove(leftover)
     with naming(final):
         temporary, lock = _create_locked(final, folder)
     try:
@@ -187,7 +174,6 @@ def sweep(folder: Path) -> None:
 
 
 def _name_temporary(final: Path, prefix: str) -> Path:
-    """Return an unused name beside `final`."""
     return final.with_name(f"{prefix}{secrets.token_hex(_TOKEN_BYTES)}-{_shorten(final)}")
 
 
@@ -199,12 +185,10 @@ def _shorten(final: Path) -> str:
 
 
 def _start(prefix: str) -> int:
-    """Return where the target's name starts in that of a temporary."""
     return len(prefix) + 2 * _TOKEN_BYTES + 1
 
 
 def _list_temporaries(final: Path, prefix: str) -> list[Path]:
-    """List the temporaries of one target, oldest first."""
     if not final.parent.is_dir():
         return []
     start = _start(prefix)
@@ -230,7 +214,6 @@ def _create_locked(final: Path, folder: bool) -> tuple[Path, int]:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a living process writes a temporary."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -278,11 +261,9 @@ def link(source: Path, target: Path) -> None:
 
 def link_tree(source: Path, target: Path) -> None:
     """Give all files of a finished folder a second name below another folder."""
-
-    def link_entry(old: str, new: str) -> None:
-        link(Path(old), Path(new))
-
-    shutil.copytree(source, target, copy_function=link_entry, dirs_exist_ok=True)
+    shutil.copytree(
+        source, target, copy_function=lambda *names: link(*map(Path, names)), dirs_exist_ok=True
+    )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -348,10 +329,7 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def shared_folder(folder: Path, prepare: Callable[[], None]) -> Iterator[None]:
-    """Lock a folder together with other processes that share it.
-
-    The first process runs `prepare` alone, and the others wait for it.
-    """
+    """Lock a folder with other processes; the first runs `prepare`, and the others wait for it."""
     with _open_lock(folder) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,14 +22,14 @@ from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 
-HUB = "hf:"
-"""Prefix that marks a name on the hub, such as `hf:FacebookAI/xlm-roberta-base`."""
+HUB = "hf:"  # marks a name on the hub, such as `hf:FacebookAI/xlm-roberta-base`
 CONFIG = "config.json"
 MODULES = "modules.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _CODE_KEYS = ("auto_map", "custom_pipelines")
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def is_hub_name(source: str | Path) -> bool:
@@ -54,8 +54,7 @@ def find_local(source: str | Path) -> Path | None:
 def find_source(source: str | Path, patterns: Sequence[str], needed: Sequence[str]) -> Path:
     """Return the local folder of a path, or the cached or downloaded copy of a hub name.
 
-    `patterns` are the files to download. A cached copy that has all files in `needed` is used
-    without a request to the hub. A folder that needs its own code is rejected.
+    `patterns` are the files to download; a cached copy that has all files in `needed` suffices.
     """
     folder = find_local(source)
     if folder is None and is_hub_name(source):
@@ -120,7 +119,6 @@ def _list_items(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _is_known(tokenizer_class: Any) -> bool:
-    """Return whether transformers has a tokenizer class."""
     if not isinstance(tokenizer_class, str):
         return tokenizer_class is None
     name = tokenizer_class.removesuffix("Fast")
@@ -138,9 +136,7 @@ def read_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
     """Load the fast tokenizer of a folder with transformers; errors begin with `name`."""
     reject_code(folder)
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, **_LOCAL)
     except Exception as error:  # tokenizers raises plain Exception for a broken file
         raise MetaXLMError(
             f"{name}: no tokenizer that transformers can load; is there a tokenizer.json? "
@@ -162,9 +158,7 @@ def read_auto_config(folder: Path) -> PreTrainedConfig:
     """Load the config.json of a folder as transformers' class for its `model_type`."""
     reject_code(folder)
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, **_LOCAL)
     except Exception as error:  # transformers raises many kinds for what it does not know
         values = read_json(folder / CONFIG)
         model_type = values.get("model_type") if isinstance(values, dict) else None

@@ -8,6 +8,7 @@ tasks test. A corpus may use any other code: it is then shown as the code itself
 
 from __future__ import annotations
 
+import csv
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,22 +33,14 @@ class Language:
 
     code: str
     name: str
-    iso3: str
-    """The code in Tatoeba's file names; no two languages share one."""
-    scripts: tuple[str, ...]
-    """Scripts it is written in today, the usual one first; names as in `metaxlm.scripts`."""
-    family: str
-    """Language family; `IE` is Indo-European, with its branch."""
-    paper_gb: float | None
-    """GB of text in the paper's appendix table, if it has the language."""
-    in_xlmr: bool
-    """Whether it is among the 94 of XLM-R's list."""
-    wiki: str
-    """Wikipedia's code, as in `XXwiki` dumps and in Hugging Face's `20231101.XX`."""
-    has_dictionary: bool
-    """Whether MUSE has an English dictionary of it."""
-    tasks: tuple[str, ...]
-    """The `TASKS` with test data in it (besides English, for pairs with English)."""
+    iso3: str  # in Tatoeba's file names; no two languages share one
+    scripts: tuple[str, ...]  # the usual one first; names as in `metaxlm.scripts`
+    family: str  # `IE` is Indo-European, with its branch
+    paper_gb: float | None  # GB of text in the paper's appendix table, if it has the language
+    in_xlmr: bool  # among the 94 of XLM-R's list
+    wiki: str  # Wikipedia's code, as in `XXwiki` dumps and in Hugging Face's `20231101.XX`
+    has_dictionary: bool  # MUSE has an English dictionary of it
+    tasks: tuple[str, ...]  # the `TASKS` with test data in it (besides English)
 
     @property
     def script(self) -> str:
@@ -57,27 +50,20 @@ class Language:
 
 def _read_table() -> dict[str, Language]:
     text = resources.files("metaxlm").joinpath("languages.tsv").read_text(encoding="utf-8")
-    header, *rows = text.splitlines()
     table: dict[str, Language] = {}
-    for row in rows:
-        fields = dict(zip(header.split("\t"), row.split("\t"), strict=True))
-        table[fields["code"]] = Language(
-            code=fields["code"],
-            name=fields["name"],
-            iso3=fields["iso3"],
-            scripts=tuple(fields["scripts"].split()),
-            family=fields["family"],
-            paper_gb=None if fields["paper_gb"] == "-" else float(fields["paper_gb"]),
-            in_xlmr=fields["xlmr"] == "yes",
-            wiki=fields["wiki"],
-            has_dictionary=fields["muse"] == "yes",
-            tasks=() if fields["tasks"] == "-" else tuple(fields["tasks"].split()),
+    for row in csv.DictReader(text.splitlines(), delimiter="\t"):
+        table[row["code"]] = Language(
+            **{key: row[key] for key in ("code", "name", "iso3", "family", "wiki")},
+            scripts=tuple(row["scripts"].split()),
+            paper_gb=None if row["paper_gb"] == "-" else float(row["paper_gb"]),
+            in_xlmr=row["xlmr"] == "yes",
+            has_dictionary=row["muse"] == "yes",
+            tasks=() if row["tasks"] == "-" else tuple(row["tasks"].split()),
         )
     return table
 
 
-LANGUAGES: dict[str, Language] = _read_table()
-"""All known languages by their code, in alphabetical order."""
+LANGUAGES: dict[str, Language] = _read_table()  # by code, in alphabetical order
 
 # Other codes in use: retired and country codes, the bibliographic three-letter codes, and parts of
 # macrolanguages.
@@ -114,9 +100,9 @@ def task_languages(task: str) -> tuple[str, ...]:
 def suggest_code(code: str) -> str | None:
     """Return the most likely code of the table for another one, or None."""
     wanted = code.strip().lower().replace("_", "-")
-    known = {c.lower(): c for c in LANGUAGES}
-    known |= {entry.iso3.lower(): entry.code for entry in LANGUAGES.values()}
-    known |= {entry.name.lower(): entry.code for entry in LANGUAGES.values()}
+    known: dict[str, str] = {}
+    for key in ("code", "iso3", "name"):
+        known |= {getattr(entry, key).lower(): code for code, entry in LANGUAGES.items()}
     known |= _ALIASES
     while wanted:
         if wanted in known:
@@ -129,10 +115,7 @@ def suggest_code(code: str) -> str | None:
 
 
 def explain_unknown(codes: Iterable[str]) -> list[str]:
-    """Return a warning for each code that is not in the table.
-
-    A corpus may be in any language, but a mistyped code would get no checks and no tasks.
-    """
+    """Return a warning for each code that is not in the table, which may be mistyped."""
     lines = []
     for code in dict.fromkeys(codes):
         if code not in LANGUAGES:

@@ -34,8 +34,7 @@ from metaxlm.files import (
 from metaxlm.progress import say
 
 MANIFEST = "manifest.json"
-MARKER = ".stage.json"
-"""Lists the files of a stage of a run."""
+MARKER = ".stage.json"  # lists the files of a stage of a run
 EXTRA = "extra, nothing lists it"
 _SEAL = "seal"
 
@@ -58,10 +57,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 
 def describe_files(folder: Path, names: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return size and digest of files, by their names relative to the folder.
-
-    Files below a manifest of their own have their digest there, and only their size here.
-    """
+    """Return size and digest of files, by their names relative to the folder."""
+    # Files below a manifest of their own have their digest there, and only their size here.
     covered = set(names) - set(list_files(folder))
     return {
         name: {"bytes": (folder / name).stat().st_size}
@@ -81,10 +78,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def list_files(folder: Path, *, nested: bool = False) -> list[str]:
-    """Return the files that a folder's manifest answers for, the manifest itself left out.
-
-    With `nested`, return all files below the folder.
-    """
+    """Return the files that a folder's manifest lists; with `nested`, all files below it."""
     found = [path for path in folder.rglob("*") if not path.is_dir()]
     if not nested:
         others = [p.parent for p in found if p.name == MANIFEST and p.parent != folder]
@@ -113,11 +107,9 @@ def find_damage(folder: Path) -> list[str]:
         listed = read_manifest(folder)["files"]
     except MetaXLMError as error:
         return [str(error)]
-    extra = [f"{folder / name}: {EXTRA}" for name in list_files(folder) if name not in listed]
-    checked = ((folder / name, facts) for name, facts in listed.items())
-    return extra + [
-        f"{path}: {what}" for path, facts in checked if (what := check_file(path, facts))
-    ]
+    found = {name: EXTRA for name in list_files(folder) if name not in listed}
+    found |= {name: what for name in listed if (what := check_file(folder / name, listed[name]))}
+    return [f"{folder / name}: {what}" for name, what in found.items()]
 
 
 @contextmanager
@@ -130,11 +122,9 @@ def atomic_folder(
 ) -> Iterator[Path]:
     """Yield a new folder beside `final`; on success seal it and rename it to `final`.
 
-    A folder without a marker or manifest of its own gets a manifest with the given facts, unless
-    it is part of another unfinished folder. An existing folder is replaced only if its marker or
-    manifest says that metaxlm wrote it; files that it does not list stay. `internal` folders are
-    parts of a work folder of metaxlm: they have no manifest and are replaced as a whole.
-    `set_aside` renames a folder whose manifest is damaged instead of raising an error.
+    An existing folder is replaced only if its marker or manifest says that metaxlm wrote it; files
+    that it does not list stay. `internal` folders are parts of a work folder of metaxlm: they have
+    no manifest and are replaced as a whole. `set_aside` renames a folder with a damaged manifest.
     """
     if final.name.startswith(TEMPORARY_PREFIX) and final.is_dir():
         yield final  # unfinished itself: its own context seals and renames it
@@ -158,20 +148,14 @@ def atomic_folder(
 
 
 def list_foreign_files(folder: Path) -> list[str]:
-    """List the files of a folder that metaxlm did not write.
-
-    Raise an error if the folder must not be replaced: it is a file, or it is not empty and has
-    neither a marker nor a manifest.
-    """
+    """List the files that metaxlm did not write; raise an error if it must not be replaced."""
     restore_replaced(folder)
     if not folder.exists():
         return []
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: is a file, cannot write a folder there; choose another name")
     found = _walk(folder)
-    if not found:
-        return []
-    listed = _list_own(folder)
+    listed = _list_own(folder) if found else set()
     if listed is None:
         raise MetaXLMError(
             f"{folder}: not empty and not written by metaxlm (no {MANIFEST}); move it away or "
@@ -191,7 +175,6 @@ def _set_aside(folder: Path) -> None:
 
 
 def _walk(folder: Path) -> list[str]:
-    """List all files and links below a folder; temporaries are left out."""
     names = []
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(TEMPORARY_PREFIX))

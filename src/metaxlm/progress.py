@@ -1,8 +1,4 @@
-"""Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`.
-
-On a terminal, rich draws a bar with rate and remaining time, and the latest note below it, so that
-both fit 80 columns. In a log file a plain line appears at most every few seconds.
-"""
+"""Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`."""
 
 from __future__ import annotations
 
@@ -27,16 +23,12 @@ from metaxlm.errors import naming
 
 
 class _Terminal(Console):
-    """A console whose errors name the stream."""
-
     def print(self, *objects: Any, **options: Any) -> None:
         with naming("standard error" if self.stderr else "standard output"):
             super().print(*objects, **options)
 
 
 console = _Terminal(highlight=False)
-"""Prints everything for the user."""
-
 _PLAIN_INTERVAL_S = 10.0
 
 Advance = Callable[..., None]
@@ -50,8 +42,6 @@ class _RateColumn(ProgressColumn):
 
 
 class _Bars(Progress):
-    """Bars over the whole width, each with its note on a line of its own."""
-
     def get_renderables(self) -> Iterator[RenderableType]:
         for task in self.tasks:
             yield self.make_tasks_table([task])
@@ -73,14 +63,9 @@ def say(message: str) -> None:
 def track(title: str, total: int, unit: str, completed: int = 0) -> Iterator[Advance]:
     """Show a bar over `total` units of work, of which `completed` are already done."""
     if console.is_terminal and not console.quiet:
-        columns = (
-            TextColumn("{task.description:<24}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            _RateColumn(),
-            TimeRemainingColumn(),
-        )
-        with _Bars(*columns, console=console, expand=True) as bars:
+        title_column = TextColumn("{task.description:<24}")
+        columns = (title_column, BarColumn(None), MofNCompleteColumn(), _RateColumn())
+        with _Bars(*columns, TimeRemainingColumn(), console=console, expand=True) as bars:
             bar = bars.add_task(title, total=total, completed=completed, note="", unit=unit)
 
             def advance(amount: int = 1, note: str | None = None) -> None:

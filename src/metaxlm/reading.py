@@ -1,9 +1,7 @@
 """Limits and errors of everything that reads files.
 
-A reader holds one record at a time, and a record has a limit. A file that cannot be read raises a
-`MetaXLMError` of one line, with the file's name, the reason and what to do. Parsers run inside
-`reading`, which turns the exceptions of damaged data into that error. It catches only exceptions
-that data can cause; any other one is a bug and keeps its traceback.
+A reader holds one record at a time, and a record has a limit. Parsers run inside `reading`, which
+turns the exceptions that damaged data can cause into a `MetaXLMError`; any other one is a bug.
 """
 
 from __future__ import annotations
@@ -21,15 +19,11 @@ from metaxlm.errors import MetaXLMError
 
 MAX_RECORD_BYTES = 32 << 20
 """Longest line of a corpus, page of a dump, row of a table, and JSON document in a packed file."""
-MAX_TEXT_BYTES = 4 << 20
-"""Longest line that a model reads. Models read thousands of tokens; a book has about a megabyte."""
-MAX_DOCUMENT_BYTES = 1 << 30
-"""Largest file that is read whole, such as a JSON file of questions."""
-MAX_JSON_VALUES = 4_000_000
-"""Maximum number of values of a JSON record; each takes up to 65 bytes of memory."""
+MAX_TEXT_BYTES = 4 << 20  # longest line that a model reads; a book has about a megabyte
+MAX_DOCUMENT_BYTES = 1 << 30  # largest file that is read whole, such as a JSON file of questions
+MAX_JSON_VALUES = 4_000_000  # of a JSON record; each takes up to 65 bytes of memory
 _USUAL = (OSError, EOFError, UnicodeError, RecursionError, lzma.LZMAError, zlib.error)
-_MAX_DIGITS = 300
-"""Maximum length of a whole number in JSON; longer ones exceed every float."""
+_MAX_DIGITS = 300  # of a whole number in JSON; longer ones exceed every float
 
 
 @contextmanager
@@ -154,10 +148,7 @@ def json_loads(text: str, where: str, *, is_line: bool = False) -> Any:
 
 
 def has_too_many_values(text: AnyStr) -> bool:
-    """Return whether a JSON record would take much more memory than its text.
-
-    Documents above the size of a record are large files, and may take more memory.
-    """
+    """Return whether a JSON record (not a larger document) takes much more memory than its text."""
     if not MAX_JSON_VALUES < len(text) <= MAX_RECORD_BYTES:
         return False
     data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")

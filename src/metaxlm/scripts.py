@@ -1,8 +1,7 @@
 """The script of a token, and the share of a text's letters that are in given scripts.
 
 A script has a name such as Latin, Cyrillic or Han, from the Unicode name of the first letter;
-tokens without letters (digits, punctuation) are `Common`. Corpus cleaning drops paragraphs by the
-share of their letters in the scripts of the language.
+tokens without letters (digits, punctuation) are `Common`.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 COMMON = "Common"
-SPECIAL = "Special"
-"""The script of tokens that are not text: special tokens and incomplete bytes."""
+SPECIAL = "Special"  # tokens that are not text: special tokens and incomplete bytes
 
 UNSPACED = frozenset({"Bopomofo", "Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"})
 """Scripts that put no spaces between words."""
@@ -29,18 +27,12 @@ UNSPACED_CHARACTERS = (
 )
 """Characters of the scripts in `UNSPACED`, for a character class of a regular expression."""
 
-SAMPLE_CHARACTERS = 2_000
-"""`measure_share` reads at most this many characters of a text."""
+SAMPLE_CHARACTERS = 2_000  # that `measure_share` reads of a text
 
 # Unicode names a letter by its script first, but for these.
-_RENAMED = {
-    "CJK": "Han",
-    "HENTAIGANA": "Kana",
-    "HIRAGANA": "Kana",
-    "IDEOGRAPHIC": "Han",
-    "KATAKANA": "Kana",
-    "KATAKANA-HIRAGANA": "Kana",
-}
+_RENAMED = {"CJK": "Han", "IDEOGRAPHIC": "Han"} | dict.fromkeys(
+    ("HENTAIGANA", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"), "Kana"
+)
 _WIDTHS = {"FULLWIDTH", "HALFWIDTH"}
 # First words of letters and marks that belong to no script, or to several.
 _SHARED = {
@@ -60,18 +52,11 @@ _LAST_LETTER = 0x40000
 
 def find_script(text: str) -> str:
     """Return the script of the first letter of a text."""
-    for char in text:
-        script = _script_of(char)
-        if script != COMMON:
-            return script
-    return COMMON
+    return next((script for char in text if (script := _script_of(char)) != COMMON), COMMON)
 
 
 def measure_share(text: str, scripts: Sequence[str]) -> float:
-    """Return the share of a text's letters that are in one of the scripts; 1.0 without letters.
-
-    Chinese, Japanese and Korean characters count as several letters.
-    """
+    """Return the share of a text's letters that are in one of the scripts; 1.0 without letters."""
     # Nearly all English, and much of Latin, is ASCII: known without a look at the letters.
     if text.isascii() and "Latin" in scripts:
         return 1.0

@@ -18,8 +18,7 @@ from contextlib import contextmanager
 
 from metaxlm.errors import Interrupted
 
-EXIT_INTERRUPTED = 75
-"""The system's code for "try again later"."""
+EXIT_INTERRUPTED = 75  # the system's code for "try again later"
 CONTINUES = "; the same command continues"
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -34,8 +33,7 @@ class _Stops:
     """The stop requests of a command, or of work that a program of the user calls."""
 
     def __init__(self, line: str | None = None) -> None:
-        self.line = line
-        """Printed by a command that ends at once; None outside of a command."""
+        self.line = line  # printed by a command that ends at once; None outside of a command
         self.requested = False
         self.num_deferring = 0
 
@@ -88,16 +86,13 @@ class _Stops:
         os._exit(EXIT_INTERRUPTED)
 
 
-_active: list[_Stops] = []
-"""The receiver of stop requests, at most one."""
+_active: list[_Stops] = []  # at most one
 
 
 @contextmanager
 def _receive(line: str | None = None) -> Iterator[_Stops]:
-    """Receive stop requests, or share those that are being received.
-
-    Only the main thread gets signals; elsewhere, and where the user ignores them, nothing changes.
-    """
+    """Receive stop requests, or share those that are being received."""
+    # Only the main thread gets signals; elsewhere, and where the user ignores them, do nothing.
     if threading.current_thread() is not threading.main_thread():
         yield _Stops()
         return
@@ -122,9 +117,9 @@ def _receive(line: str | None = None) -> Iterator[_Stops]:
 
 @contextmanager
 def stoppable(line: str) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise `Interrupted` in a command; a second request ends the process.
+    """Let Ctrl-C and SIGTERM raise `Interrupted` in a command.
 
-    The process then prints `line`. It also ends so if the first request gets no answer for a while.
+    A second request, or a first one without an answer, prints `line` and ends the process.
     """
     with _receive(line) as stops:
         reader, writer = os.pipe()
@@ -141,20 +136,13 @@ def stoppable(line: str) -> Iterator[None]:
             signal.signal(signal.SIGALRM, alarm)
             signal.set_wakeup_fd(descriptor)
             os.close(writer)
-            atexit.register(_ignore_stops)  # the exit code is settled when Python cleans up
-
-
-def _ignore_stops() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+            for number in _SIGNALS:  # the exit code is settled when Python cleans up
+                atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 @contextmanager
 def deferred_stops() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether a stop was requested; raise `Interrupted` at the end.
-
-    Outside of a command, a second request raises KeyboardInterrupt without waiting.
-    """
+    """Yield a function that returns whether to stop; raise `Interrupted` at the end."""
     with _receive() as stops:
         stops.num_deferring += 1
         try:

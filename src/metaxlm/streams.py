@@ -1,8 +1,7 @@
 """Read files that may be compressed: `.gz`, `.bz2`, `.xz` and `.zst`.
 
 Files of several streams (multistream dumps, pbzip2, concatenated gzip or zstd) are read to their
-end. A misnamed, damaged or truncated file raises a `MetaXLMError`; it is never read as a shorter
-file.
+end. A misnamed, damaged or truncated file is an error; it is never read as a shorter file.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ from typing import IO, Any, Protocol, cast
 from metaxlm.errors import MetaXLMError
 from metaxlm.reading import open_file, reading
 
-Advance = Callable[[int], None]
-"""Receives the number of bytes that were read from the input file."""
-
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-"""Endings of compressed files."""
+Advance = Callable[[int], None]  # receives the number of bytes that were read from the file
 
 _MAGIC = {
     ".gz": re.compile(rb"\x1f\x8b\x08"),
@@ -32,19 +27,17 @@ _MAGIC = {
     ".xz": re.compile(rb"\xfd7zXZ\x00"),
     ".zst": re.compile(rb"(?s)\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
 }
-_HEAD_BYTES = 10
-_CHUNK_BYTES = 1 << 16
-_BUFFER_BYTES = 1 << 20
+COMPRESSIONS = tuple(_MAGIC)  # endings of compressed files
+_HEAD_BYTES, _CHUNK_BYTES, _BUFFER_BYTES = 10, 1 << 16, 1 << 20
 _MAX_DICTIONARY_BYTES = 256 << 20  # `xz -9` needs a quarter of it
 
 
 def open_stream(
     path: Path, advance: Advance | None = None, start: int = 0, stop: int | None = None
 ) -> IO[bytes]:
-    """Open a file for reading; uncompress it according to its ending.
+    """Open a file, or a part of it, for reading; uncompress it according to its ending.
 
-    `advance` receives the number of bytes read. `start` and `stop` select a part of the file; in a
-    compressed file, `start` must be the start of a compressed stream.
+    In a compressed file, `start` must be the start of a compressed stream.
     """
     compression = find_compression(path)
     _check_head(path, compression)
@@ -63,10 +56,7 @@ def find_compression(path: Path) -> str | None:
 
 
 class Meter:
-    """Reports progress with a total of exactly the size of a split.
-
-    Reading a split may go past its end, to finish the last record, or skip bytes such as a footer.
-    """
+    """Reports progress with a total of exactly the size of a split, whatever is read."""
 
     def __init__(self, advance: Advance, size: int) -> None:
         self._advance = advance
@@ -85,7 +75,6 @@ class Meter:
 
 
 def _check_head(path: Path, compression: str | None) -> None:
-    """Raise an error if the first bytes of a file do not match its ending."""
     with open_file(path) as file, reading(path):
         head = file.read(_HEAD_BYTES)
     found = next((ending for ending, magic in _MAGIC.items() if magic.match(head)), None)
@@ -103,8 +92,6 @@ def _check_head(path: Path, compression: str | None) -> None:
 
 
 class _RawFile(io.RawIOBase):
-    """The bytes of a file from `start` to `stop`, counted as they are read."""
-
     def __init__(self, path: Path, advance: Advance | None, start: int, stop: int | None) -> None:
         self._path = path
         self._advance = advance
@@ -135,8 +122,6 @@ class _RawFile(io.RawIOBase):
 
 
 class _Decoder(Protocol):
-    """The interface of the decompressors of `bz2` and `lzma`."""
-
     @property
     def eof(self) -> bool: ...
     @property
@@ -175,37 +160,45 @@ _DECODERS: dict[str, Callable[[], _Decoder]] = {
 }
 
 
-def _damaged(path: Path, error: Exception) -> MetaXLMError:
-    return MetaXLMError(
-        f"{path}: cannot be read to its end ({error}); damaged or cut short: fetch it again"
-    )
+class _Unpacked(io.RawIOBase):
+    """The content of a compressed file; damage is an error that names the file."""
 
-
-class _InflatedStream(io.RawIOBase):
-    """The streams of a compressed file, one after the other.
-
-    Python's own `BZ2File` and `LZMAFile` stop without an error at a stream whose header is damaged.
-    """
-
-    def __init__(self, path: Path, file: io.RawIOBase, new_decoder: Callable[[], _Decoder]) -> None:
+    def __init__(self, path: Path, file: io.RawIOBase) -> None:
         self._path = path
         self._file = file
-        self._new_decoder = new_decoder
-        self._decoder = new_decoder()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         try:
-            data = self._read(len(buffer))
+            return self._fill(buffer)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            raise _damaged(self._path, error) from error
-        buffer[: len(data)] = data
-        return len(data)
+            raise MetaXLMError(
+                f"{self._path}: cannot be read to its end ({error}); damaged or cut short: fetch "
+                "it again"
+            ) from error
 
-    def _read(self, max_length: int) -> bytes:
-        """Return some uncompressed bytes; none at the end of the file."""
+    def _fill(self, buffer: Any) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _InflatedStream(_Unpacked):
+    """The streams of a compressed file, one after the other.
+
+    Python's own `BZ2File` and `LZMAFile` stop without an error at a stream whose header is damaged.
+    """
+
+    def __init__(self, path: Path, file: io.RawIOBase, new_decoder: Callable[[], _Decoder]) -> None:
+        super().__init__(path, file)
+        self._new_decoder = new_decoder
+        self._decoder = new_decoder()
+
+    def _fill(self, buffer: Any) -> int:
         while True:
             given = b""
             if self._decoder.eof:  # xz and gzip files may be padded with zeros
@@ -213,44 +206,29 @@ class _InflatedStream(io.RawIOBase):
                 while not given and (chunk := self._file.read(_CHUNK_BYTES)):
                     given = chunk.lstrip(b"\0")
                 if not given:
-                    return b""
+                    return 0
                 self._decoder = self._new_decoder()
             elif self._decoder.needs_input:
                 given = self._file.read(_CHUNK_BYTES) or b""
                 if not given:
                     raise EOFError("the compressed data ends in the middle")
-            if data := self._decoder.decompress(given, max_length):
-                return data
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+            if data := self._decoder.decompress(given, len(buffer)):
+                buffer[: len(data)] = data
+                return len(data)
 
 
-class _ZstdStream(io.RawIOBase):
-    """A zstd file of any number of frames, through pyarrow's codec.
-
-    The `zstandard` package reads a file that is cut within a frame as a shorter one; pyarrow raises
-    an error.
-    """
+class _ZstdStream(_Unpacked):
+    """A zstd file through pyarrow: `zstandard` would read a file cut within a frame as shorter."""
 
     def __init__(self, path: Path, file: io.RawIOBase) -> None:
         import pyarrow  # imported here: it takes a while, and few corpora are zstd
 
-        self._path = path
-        self._file = file
+        super().__init__(path, file)
         self._stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return cast(int, self._stream.readinto(buffer))
-        except OSError as error:
-            raise _damaged(self._path, error) from error
+    def _fill(self, buffer: Any) -> int:
+        return cast(int, self._stream.readinto(buffer))
 
     def close(self) -> None:
         self._stream.close()
-        self._file.close()
         super().close()

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaxlm.data import sentences
 from metaxlm.data.sentences import MAX_CHARACTERS, split_sentences
 from metaxlm.languages import LANGUAGES
 
@@ -169,7 +169,7 @@ def test_a_panic_of_the_library_costs_one_paragraph(monkeypatch: pytest.MonkeyPa
         raise KeyboardInterrupt
 
     def replace(segment: Callable[[str, str], list[str]]) -> None:
-        monkeypatch.setattr(sentences, "_segmenter", lambda: segment)
+        monkeypatch.setattr(sentencex, "segment", segment)
 
     replace(panic)
     assert split_sentences("A cat. A dog.", "en") == ["A cat. A dog."]

@@ -1,13 +1,9 @@
 """Choose the paragraphs of a corpus: filters by length, script and language, and deduplication.
 
-The filter returns the reason to drop a paragraph, which is counted. Script and language are checked
-so that paragraphs of another language go and hardly any of the right one do; lists of foreign names
-and romanized text are the typical mistakes.
-
-Deduplication compares 64-bit hashes of the paragraphs of a language. The first occurrence stays,
-so that the result depends only on the order of the parts. Hashes are compared range by range, about
-two million at once, so that memory grows by only one byte per paragraph. Two different paragraphs
-share a hash once in 10^4 corpora of the size of English Wikipedia (60 million paragraphs).
+Paragraphs of another language go and hardly any of the right one do; lists of foreign names and
+romanized text are the typical mistakes. Deduplication compares 64-bit hashes of the paragraphs of a
+language, range by range, so that memory grows by only one byte per paragraph. The first occurrence
+stays. Two different paragraphs share a hash once in 10^4 corpora of the size of English Wikipedia.
 """
 
 from __future__ import annotations
@@ -31,11 +27,9 @@ if TYPE_CHECKING:
 
 Hashes = NDArray[np.uint64]
 
-_RANGE = 1 << 21
-"""Hashes that are compared at once; some 100 MB."""
+_RANGE = 1 << 21  # hashes that are compared at once; some 100 MB
 
-MIN_SCRIPT_SHARE = 0.5
-"""The least share of a paragraph's letters in the scripts of the language."""
+MIN_SCRIPT_SHARE = 0.5  # of a paragraph's letters in the scripts of the language
 
 # py3langid loops over bytes in Python. The first characters suffice for most paragraphs, and more
 # than the longer sample changes nothing.
@@ -50,50 +44,29 @@ _LABELS = {"zh-Hant": "zh"}
 # Labels of py3langid that count as right: varieties and stages of the language, and languages that
 # it confuses beyond the margin. Its label `zxx` means "not a language".
 _ACCEPTED = {
-    "ar": ("ary", "arz"),
-    "bs": ("hr", "sr"),
-    "da": ("nn", "no"),
-    "el": ("grc",),
-    "en": ("pcm",),
-    "es": ("an", "ext"),
-    "he": ("hbo",),
-    "hr": ("bs", "sr"),
-    "id": ("ace", "ms"),
-    "it": ("lij", "vec"),
-    "lv": ("ltg",),
-    "ms": ("id",),
-    "nn": ("da", "no"),
-    "no": ("da", "nn"),
-    "sr": ("bs", "hr"),
-    "uz": ("uzs",),
-    "xh": ("zu",),
-    "zh": ("wuu", "yue"),
-}
-_NO_LANGUAGE = "zxx"
+    "ar": ("ary", "arz"), "bs": ("hr", "sr"), "da": ("nn", "no"), "el": ("grc",), "en": ("pcm",),
+    "es": ("an", "ext"), "he": ("hbo",), "hr": ("bs", "sr"), "id": ("ace", "ms"),
+    "it": ("lij", "vec"), "lv": ("ltg",), "ms": ("id",), "nn": ("da", "no"), "no": ("da", "nn"),
+    "sr": ("bs", "hr"), "uz": ("uzs",), "xh": ("zu",), "zh": ("wuu", "yue"),
+}  # fmt: skip
 
 
 class ParagraphFilter:
-    """The filter of a language.
-
-    The script of a language that is not in the table is not checked, nor is the language of one
-    that py3langid does not know (in the table: ckb, sd, su, yi).
-    """
+    """The filter of a language; a language or script that is not known is not checked."""
 
     def __init__(self, language: str, recipe: CleaningRecipe) -> None:
         self._recipe = recipe
         known = LANGUAGES.get(language)
         self._scripts = known.scripts if known else ()
         self._label = _LABELS.get(language, language)
-        self._accepted = frozenset({self._label, _NO_LANGUAGE, *_ACCEPTED.get(self._label, ())})
+        self._accepted = frozenset({self._label, "zxx", *_ACCEPTED.get(self._label, ())})
         self._proof = _find_proof(language)
 
     def find_fault(self, paragraph: str) -> str | None:
         """Return the reason to drop a paragraph, or None to keep it."""
         recipe = self._recipe
-        if len(paragraph) < recipe.min_characters:
-            return "too_short"
-        if len(paragraph) > recipe.max_characters:
-            return "too_long"
+        if not recipe.min_characters <= len(paragraph) <= recipe.max_characters:
+            return "too_short" if len(paragraph) < recipe.min_characters else "too_long"
         if recipe.script and not self._is_in_script(paragraph):
             return "wrong_script"
         if recipe.language and len(paragraph) >= recipe.min_language_characters:
@@ -101,17 +74,14 @@ class ParagraphFilter:
         return None
 
     def _is_in_script(self, paragraph: str) -> bool:
-        if not self._scripts:
-            return True
-        return measure_share(paragraph, self._scripts) >= MIN_SCRIPT_SHARE
+        scripts = self._scripts
+        return not scripts or measure_share(paragraph, scripts) >= MIN_SCRIPT_SHARE
 
     def _is_in_language(self, paragraph: str) -> bool:
         if self._label not in _identifier().labels:
             return True
-        if self._proof:
-            scripts, share = self._proof
-            if measure_share(paragraph, scripts) >= share:
-                return True
+        if self._proof and measure_share(paragraph, self._proof[0]) >= self._proof[1]:
+            return True
         if _identifier().classify(paragraph[:_SHORT_SAMPLE])[0] in self._accepted:
             return True
         if self._sounds_right(paragraph[:_LONG_SAMPLE]):
@@ -182,7 +152,6 @@ def find_duplicates(parts: Sequence[Hashes], range_size: int = _RANGE) -> list[N
 
 
 def _select(parts: Sequence[Hashes], low: int, high: int) -> tuple[Hashes, NDArray[np.int64]]:
-    """Return the hashes within a range, in order, and their positions in the language."""
     chosen, places, before = [], [], 0
     for part in parts:
         within = np.flatnonzero((part >= np.uint64(low)) & (part <= np.uint64(high)))

@@ -1,8 +1,7 @@
 """The phrasebook, the built-in corpus: text in six languages and data for every task.
 
-The package contains a pool of sentences and examples (see `data/phrasebook/README.md`). A seed
-chooses where a sample starts in the pool; at the end of the pool, the sample continues at its
-beginning. Seed 1 starts at the beginning. No test sentence of the pool is in its training data.
+A seed chooses where a sample starts in the pool of sentences (see `data/phrasebook/README.md`); at
+its end, the sample continues at its beginning. No test sentence is in the training data.
 """
 
 from __future__ import annotations
@@ -22,18 +21,13 @@ from metaxlm.recipe import PhrasebookRecipe
 
 LANGUAGES = ("en", "de", "fr", "ru", "tr", "zh")
 _POOL = "data/phrasebook/pool.tar.xz"
-_STRIDE = (3 - 5**0.5) / 2
-"""The share of the pool between two seeds. The golden section keeps many starts far apart."""
+_STRIDE = (3 - 5**0.5) / 2  # of the pool between two seeds: keeps many starts far apart
 
 
 def write_phrasebook(
     folder: Path, languages: Sequence[str], seed: int, sizes: PhrasebookRecipe | None = None
 ) -> None:
-    """Write `text/XX/00000.txt` and `tasks/` in the published formats.
-
-    Text has one sentence per line and a blank line between documents. The same arguments give the
-    same bytes. The dictionaries are the same for all seeds and sizes.
-    """
+    """Write `text/XX/00000.txt` and `tasks/` in the published formats; the same bytes per seed."""
     if unknown := [code for code in languages if code not in LANGUAGES]:
         raise MetaXLMError(
             f"corpus.source phrasebook: no text in {', '.join(unknown)}; "

@@ -1,9 +1,8 @@
 """Documents and rejected records, and the characters of raw text.
 
-A reader yields a `Document` for each record of a split that it can read and a `Rejection` for each
-other one, so that both add up to the input. `tidy_lines` and `tidy_document` normalize white space
-and remove control characters. Letters and marks stay as they are, also zero-width ones (Persian,
-Hindi and Khmer need them); Unicode normalization is left to the tokenizer.
+`tidy_lines` and `tidy_document` normalize white space and remove control characters. Letters and
+marks stay as they are, also zero-width ones (Persian, Hindi and Khmer need them); Unicode
+normalization is left to the tokenizer.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from typing import Any
 
 from metaxlm.streams import Advance
 
-NAME_KEYS = ("title", "id", "url")
-"""The first of these fields that a record has names its document."""
+NAME_KEYS = ("title", "id", "url")  # the first one that a record has names its document
 
 _BREAKS = "\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 _SPACES = "\t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -42,8 +40,7 @@ BLANK_LINES = re.compile(f"\n(?:[ {_SPACES}{_BREAKS}{_REMOVED}]*+\n)++")
 class Document:
     """A document with one paragraph per line."""
 
-    name: str
-    """Title, id, or file and line, to find it in the input."""
+    name: str  # title, id, or file and line
     text: str
 
 
@@ -51,10 +48,8 @@ class Document:
 class Rejection:
     """A record that did not become a document."""
 
-    reason: str
-    """A short key under which it is counted: `invalid_utf8`, `redirect`, ..."""
-    where: str
-    """File and line, page or row."""
+    reason: str  # a key under which it is counted: `invalid_utf8`, `redirect`, ...
+    where: str  # file and line, page or row
 
 
 Record = Document | Rejection
@@ -62,18 +57,16 @@ Record = Document | Rejection
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of an input file that one task reads.
+    """A part of an input file that one task reads; a record belongs to the split of its start.
 
     `start` and `stop` are bytes of text, JSONL and multistream bz2 files, row groups of parquet
-    files, and 0 and None for files that can only be read from the beginning. A record belongs to
-    the split in which it starts.
+    files, and 0 and None for files that can only be read from the beginning.
     """
 
     path: Path
     start: int = 0
     stop: int | None = None
-    size: int = 0
-    """Bytes of the file that the split covers."""
+    size: int = 0  # bytes of the file that the split covers
 
 
 Reader = Callable[[Split, Advance], Iterator[Record]]
@@ -82,10 +75,8 @@ Reader = Callable[[Split, Advance], Iterator[Record]]
 
 def make_record(text: object, fields: Mapping[str, Any], where: str) -> Record:
     """Return the document of a JSON object or a parquet row, or the rejection."""
-    if not isinstance(text, str):
-        return Rejection("no_text", where)
-    if "\0" in text:
-        return Rejection("nul", where)
+    if not isinstance(text, str) or "\0" in text:
+        return Rejection("nul" if isinstance(text, str) else "no_text", where)
     tidy = tidy_document(text)
     if not tidy:
         return Rejection("empty", where)
@@ -97,9 +88,7 @@ def make_record(text: object, fields: Mapping[str, Any], where: str) -> Record:
 def tidy_lines(text: str, separator: str = " ") -> str:
     r"""Return tidy lines without empty ones; only `\n` ends a line."""
     if _has_odd(text):
-        text = _REMOVE.sub("", text)
-        text = _BREAK.sub(separator, text)
-        text = _SPACE.sub(" ", text)
+        text = _SPACE.sub(" ", _BREAK.sub(separator, _REMOVE.sub("", text)))
         # Only escapes in JSON can produce half a character, which has no UTF-8.
         text = _SURROGATE.sub("\ufffd", text)
     if "  " in text:

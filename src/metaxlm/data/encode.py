@@ -1,10 +1,8 @@
 """Encode sentences as token ids, each distinct word of a batch only once.
 
 Tokens of SentencePiece and byte-level BPE do not cross spaces, so the ids of a sentence are the ids
-of its words. As few words make up most of any text, it is many times faster to encode the distinct
-words of a large batch and to gather their ids. Other tokenizers encode whole sentences.
-
-Text never becomes a special token: a literal `<s>` or `<mask>` in a corpus is split into pieces.
+of its words, and few words make up most of any text. Other tokenizers encode whole sentences. Text
+never becomes a special token: a literal `<s>` or `<mask>` in a corpus is split into pieces.
 """
 
 from __future__ import annotations
@@ -12,9 +10,10 @@ from __future__ import annotations
 import base64
 import json
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -24,9 +23,8 @@ from numpy.typing import NDArray
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from tokenizers import Tokenizer
 
+# Words are encoded alone, with a space before all but the first, or as whole sentences.
 WordMode = Literal["alone", "spaced", "sentence"]
-"""How words are encoded: alone, with a space before all but the first, or as whole sentences."""
-
 EncodeTexts = Callable[[list[str]], Iterable[Sequence[int]]]
 
 # Words that are remembered, some 150 bytes each; frequent words occur early in a text.
@@ -43,12 +41,9 @@ _UNWRITABLE = "\0"
 class Encoded:
     """Token ids of a batch of sentences."""
 
-    ids: NDArray[np.uint32]
-    """All ids, sentence after sentence."""
-    lengths: NDArray[np.int64]
-    """Tokens in each sentence."""
-    num_words: int
-    """Words between spaces."""
+    ids: NDArray[np.uint32]  # sentence after sentence
+    lengths: NDArray[np.int64]  # tokens in each sentence
+    num_words: int  # between spaces
 
 
 class SentenceEncoder:
@@ -93,13 +88,11 @@ class SentenceEncoder:
         return Encoded(store[places], np.diff(ends, prepend=0), len(flat))
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
-        """Return the packed ids of each word; encode only those that are not remembered."""
         known = self._known
         rows = [known.get(word) for word in words]
         missing = [place for place, row in enumerate(rows) if row is None]
         new = [words[place] for place in missing]
-        packed = map(_pack, self._encode(new))
-        for place, word, row in zip(missing, new, packed, strict=True):
+        for place, word, row in zip(missing, new, map(_pack, self._encode(new)), strict=True):
             rows[place] = row
             if len(known) < _KNOWN_WORDS and len(word) <= _LONGEST_KNOWN:
                 known[word] = row
@@ -113,19 +106,12 @@ def choose_backend(description: dict[str, Any]) -> EncodeTexts:
         processor = _make_processor(description, charsmap)
         return partial(processor.encode, out_type=int, num_threads=1)
     tokenizer = _without_special_tokens(description)
-
-    def encode(texts: list[str]) -> Iterable[Sequence[int]]:
-        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return (encoding.ids for encoding in encodings)
-
-    return encode
+    encode = partial(tokenizer.encode_batch_fast, add_special_tokens=False)
+    return lambda texts: (encoding.ids for encoding in encode(texts))
 
 
 def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
-    """Return SentencePiece's character map if the tokenizer normalizes exactly by it.
-
-    Tokenizers of `metaxlm.vocab` do; others may normalize accents in another way.
-    """
+    """Return SentencePiece's character map if the tokenizer normalizes exactly by it."""
     if description["model"]["type"] != "Unigram":
         return None
     steps = list(_flatten(description["normalizer"]))
@@ -134,28 +120,21 @@ def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
     return base64.b64decode(maps[0]) if len(maps) == 1 and is_exact else None
 
 
-def _flatten(normalizer: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
-    if normalizer is None:
-        return
-    if normalizer["type"] != "Sequence":
+def _flatten(normalizer: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    if normalizer is not None:
         yield normalizer
-    for step in normalizer.get("normalizers", ()):
-        yield from _flatten(step)
+        yield from chain.from_iterable(map(_flatten, normalizer.get("normalizers", ())))
 
 
 def _make_processor(description: dict[str, Any], charsmap: bytes) -> SentencePieceProcessor:
-    """Build the SentencePiece model of a fast tokenizer, with the same ids."""
     model, special = description["model"], _special_tokens(description)
     proto = sentencepiece_model_pb2.ModelProto()
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
     proto.normalizer_spec.precompiled_charsmap = charsmap
     for index, (piece, score) in enumerate(model["vocab"]):
-        kind = proto.SentencePiece.NORMAL
-        if index == model["unk_id"]:
-            kind = proto.SentencePiece.UNKNOWN
-        elif piece in special:
-            kind = proto.SentencePiece.CONTROL
-        proto.pieces.add(piece=piece, score=score, type=kind)
+        kind = "CONTROL" if piece in special else "NORMAL"
+        kind = "UNKNOWN" if index == model["unk_id"] else kind
+        proto.pieces.add(piece=piece, score=score, type=getattr(proto.SentencePiece, kind))
     return SentencePieceProcessor(model_proto=proto.SerializeToString())
 
 
@@ -169,9 +148,9 @@ def _unpack(rows: Iterable[bytes]) -> NDArray[np.uint32]:
 
 def word_mode(description: dict[str, Any]) -> WordMode:
     """Return how the words of a tokenizer can be encoded, given the content of `tokenizer.json`."""
-    steps = description["pre_tokenizer"] or {"type": None}
-    kinds = [step["type"] for step in steps.get("pretokenizers", [steps])]
-    last = steps.get("pretokenizers", [steps])[-1]
+    outer = description["pre_tokenizer"] or {"type": None}
+    steps = outer.get("pretokenizers", [outer])
+    kinds, last = [step["type"] for step in steps], steps[-1]
     if kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         whole = last.get("split", True) and last.get("prepend_scheme", "always") == "always"
         return "alone" if whole and last.get("replacement") == "▁" else "sentence"
@@ -187,7 +166,6 @@ def _special_tokens(description: dict[str, Any]) -> set[str]:
 
 
 def _without_special_tokens(description: dict[str, Any]) -> Tokenizer:
-    """Return the tokenizer without special tokens in text, and without truncation and padding."""
     model, special = description["model"], _special_tokens(description)
     if model["type"] == "Unigram":
         for entry in model["vocab"]:

@@ -1,8 +1,7 @@
 """Run tasks on the cores of this machine, on Slurm or on Ray, with the same result.
 
 Each task leaves a marker `completions/00000` in the work folder, so that the next run only does the
-missing tasks. The local executor is a process pool of the standard library. For Slurm and Ray the
-executors of datatrove run the tasks; all machines have to see the work folder.
+missing tasks. On Slurm and Ray, all machines have to see the work folder.
 """
 
 from __future__ import annotations
@@ -39,16 +38,13 @@ if TYPE_CHECKING:
     from metaxlm.recipe import EngineRecipe
 
 Item = TypeVar("Item")
-Move = Callable[[int], None]
-"""Moves the progress bar by an amount of weight."""
+Move = Callable[[int], None]  # of the progress bar by an amount of weight
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_POLL_S, _SLURM_POLL_S = 0.1, 10.0
+_POLL_S, _SLURM_POLL_S, _REPORT_S = 0.1, 10.0, 0.2
 _GRACE_S = 20.0  # files of other machines appear late on network file systems
-_REPORT_S = 0.2
-_SMALL_BYTES = 10_000_000
-_SHOWN_ERRORS = 3
+_SMALL_BYTES, _SHOWN_ERRORS = 10_000_000, 3
 _RAY_CONNECT_S = 10.0
 _RAY_STORE_BYTES = 100_000_000  # tasks exchange files, not objects
 
@@ -62,11 +58,10 @@ def run_tasks(
     title: str,
     unit: str = "MB",
 ) -> None:
-    """Call a function for each item, and return when all calls are complete.
+    """Call a picklable function for each item, and return when all calls are complete.
 
-    A weight is the amount of work of an item: bytes if the unit is `MB`. Function and items have to
-    be picklable. A failed task does not stop the others; one error at the end reports all failures.
-    Ctrl-C and SIGTERM raise `Interrupted`.
+    A weight is the amount of work of an item: bytes if the unit is `MB`. A failed task does not
+    stop the others; one error at the end reports all failures.
     """
     tasks = _Tasks(function, items, weights, work_dir.absolute(), title)
     (tasks.work_dir / "completions").mkdir(parents=True, exist_ok=True)
@@ -98,21 +93,17 @@ class _Tasks:
     title: str
 
     def find_incomplete(self) -> list[int]:
-        """Return the ranks without a completion marker."""
         completed = {path.name for path in (self.work_dir / "completions").iterdir()}
         return [rank for rank in range(len(self.items)) if f"{rank:05d}" not in completed]
 
     def add_weights(self, ranks: Iterable[int]) -> int:
-        """Return the weight of some tasks; none is zero."""
         return sum(max(self.weights[rank], 1) for rank in ranks)
 
     def failure(self, rank: int) -> Path:
-        """Return the file with the reason of a failure on another machine."""
         return self.work_dir / "failures" / f"{rank:05d}.txt"
 
     def __call__(self, data: object, rank: int, world_size: int) -> None:
-        """Run a task for datatrove, which writes the completion marker and a log."""
-        del data, world_size
+        del data, world_size  # datatrove writes the completion marker and a log
         _limit_threads()
         try:
             self.function(self.items[rank])
@@ -121,7 +112,6 @@ class _Tasks:
             raise
 
     def collect_errors(self, ranks: Sequence[int]) -> list[Exception]:
-        """Return an error for each incomplete task of a cluster."""
         incomplete = set(self.find_incomplete())
         lost = f"a job ended before its task (time, memory, setup?); see {self.work_dir}"
         return [
@@ -133,7 +123,6 @@ class _Tasks:
 
 @contextmanager
 def _show_progress(tasks: _Tasks, left: Sequence[int], unit: str) -> Iterator[Move]:
-    """Show a bar over all tasks, and yield the function that moves it."""
     everything = tasks.add_weights(range(len(tasks.items)))
     done = everything - tasks.add_weights(left)
     divisor = 1
@@ -141,14 +130,12 @@ def _show_progress(tasks: _Tasks, left: Sequence[int], unit: str) -> Iterator[Mo
         divisor, unit = (1_000, "kB") if everything < _SMALL_BYTES else (1_000_000, "MB")
     total = max(round(everything / divisor), 1)
     shown = done * total // everything
-
     with track(tasks.title, total, unit, completed=shown) as show:
 
         def move(amount: int) -> None:
             nonlocal done, shown
             done = min(done + amount, everything)
-            units = done * total // everything
-            if units > shown:
+            if (units := done * total // everything) > shown:
                 show(units - shown)
                 shown = units
 
@@ -167,7 +154,6 @@ def _raise(errors: Sequence[Exception], title: str, num_tasks: int) -> None:
 
 
 def _describe(error: Exception) -> str:
-    """Describe an error in one line."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"{error.filename or 'output'}: {os.strerror(error.errno)}"
     if isinstance(error, MemoryError):
@@ -201,7 +187,10 @@ def _run_local(
                 while reports.poll():
                     move(reports.recv())
                 check_stop()
-                errors += _collect_errors(done)
+                for error in filter(None, (future.exception() for future in done)):
+                    if isinstance(error, BrokenProcessPool) or not isinstance(error, Exception):
+                        raise error
+                    errors.append(error)
         pool.shutdown()
     except BrokenProcessPool as error:
         raise MetaXLMError(
@@ -227,25 +216,12 @@ def _submit(pool: ProcessPoolExecutor, tasks: _Tasks, rank: int) -> Future[None]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _collect_errors(done: set[Future[None]]) -> list[Exception]:
-    """Return the errors of completed tasks; raise `BrokenProcessPool` if a worker died."""
-    errors = []
-    for future in done:
-        error = future.exception()
-        if isinstance(error, BrokenProcessPool):
-            raise error
-        if isinstance(error, Exception):
-            errors.append(error)
-    return errors
-
-
 def _run_task(function: Callable[[Any], None], item: Any, marker: Path) -> None:
     function(item)
     marker.touch()
 
 
 def _start_worker(reporter: Connection, log: Path) -> None:
-    """Set up a worker process, which ends with its parent."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
     # Output of libraries would damage the progress bar; without a log it is dropped.
@@ -260,25 +236,20 @@ def _start_worker(reporter: Connection, log: Path) -> None:
 
 
 def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _limit_threads() -> None:
-    """Use one thread: there is a process for each core already."""
-    for name in _THREAD_VARIABLES:
+    for name in _THREAD_VARIABLES:  # there is a process for each core already
         os.environ.setdefault(name, "1")
 
 
 class _Reporter:
-    """Adds up the reports of a task, and sends the sum a few times per second."""
-
     def __init__(self) -> None:
         self.send: Callable[[int], None] | None = None
-        self.amount = 0
-        self.last_s = 0.0
+        self.amount, self.last_s = 0, 0.0
 
     def add(self, amount: int) -> None:
         if self.send is None:
@@ -300,7 +271,6 @@ _reporter = _Reporter()
 def _run_slurm(
     tasks: _Tasks, ranks: Sequence[int], engine: EngineRecipe, move: Move
 ) -> list[Exception]:
-    """Submit a job array, and wait until it has left the queue."""
     executor_class = _import_executor("slurm").SlurmPipelineExecutor
     settings, folder = engine.slurm, str(tasks.work_dir)
     if settings.partition is None:
@@ -311,20 +281,13 @@ def _run_slurm(
         if shutil.which(program) is None:
             raise MetaXLMError(f"`engine: slurm` needs {program}; run on a node with Slurm")
     executor = executor_class(
-        [tasks],
-        tasks=len(tasks.items),
-        time=settings.time,
-        partition=settings.partition,
-        mem_per_cpu_gb=settings.memory_gb,
-        workers=settings.max_jobs or -1,
+        [tasks], tasks=len(tasks.items), workers=settings.max_jobs or -1,
         job_name=f"metaxlm-{sha256(folder.encode()).hexdigest()[:12]}",
-        qos=None,
         env_command=settings.setup or f"export PATH={Path(sys.executable).parent}:$PATH",
-        sbatch_args=settings.options,
-        logging_dir=folder,
-        slurm_logs_folder=f"{folder}/slurm_logs",
-        with_srun=False,
-    )
+        logging_dir=folder, slurm_logs_folder=f"{folder}/slurm_logs",
+        time=settings.time, partition=settings.partition, mem_per_cpu_gb=settings.memory_gb,
+        sbatch_args=settings.options, qos=None, with_srun=False,
+    )  # fmt: skip
     cancel = ["scancel", f"--name={executor.job_name}"]
     with stopping.interruptible(tasks.title) as check_stop:
         subprocess.run(cancel, check=False)  # jobs of a run that was killed
@@ -342,7 +305,6 @@ def _run_slurm(
 def _wait_for_jobs(
     job: str, tasks: _Tasks, ranks: Sequence[int], move: Move, check_stop: Callable[[], None]
 ) -> None:
-    """Wait until all tasks are complete, or the last job array has left the queue."""
     left, start_s = set(ranks), time.monotonic()
     last_seen_s = start_s
     query = ["squeue", "--noheader", f"--jobs={job}"]
@@ -367,7 +329,6 @@ def _wait_for_jobs(
 def _run_ray(
     tasks: _Tasks, ranks: Sequence[int], engine: EngineRecipe, move: Move
 ) -> list[Exception]:
-    """Run the tasks on a Ray cluster, or on one that starts on this machine."""
     del move
     executor_class = _import_executor("ray").RayPipelineExecutor
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data leaves the user's machines
@@ -396,14 +357,8 @@ def _run_ray(
             "start a cluster with `ray start --head`, or remove the key"
         ) from error
     try:
-        executor = executor_class(
-            [tasks],
-            tasks=len(tasks.items),
-            workers=workers or -1,
-            logging_dir=str(tasks.work_dir),
-            mem_per_cpu_gb=0,
-        )
-        executor.run()
+        settings = {"logging_dir": str(tasks.work_dir), "mem_per_cpu_gb": 0}
+        executor_class([tasks], tasks=len(tasks.items), workers=workers or -1, **settings).run()
     finally:
         if not is_connected:
             ray.shutdown()
@@ -412,7 +367,6 @@ def _run_ray(
 
 
 def _import_executor(name: str) -> Any:
-    """Import a module of datatrove, and keep its log off the terminal."""
     try:
         from loguru import logger
 

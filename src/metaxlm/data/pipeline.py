@@ -6,9 +6,8 @@
     tokenize     encode the sentences of a part                              a task per part
     join         join the token parts of a shard                             a task per shard
 
-Each round runs its tasks in parallel (`executors`). A task writes a folder, which appears when it
-is complete. The work folder keeps the output of all rounds until the end, so that a run that was
-stopped or failed continues. The paper prepares Wikipedia in 94 languages this way (section 4.1).
+Each round runs its tasks in parallel (`executors`). The work folder keeps the output of all rounds
+until the end, so that a run that was stopped or failed continues.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from itertools import compress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -47,20 +46,14 @@ from metaxlm.recipe import CorpusRecipe, EngineRecipe
 if TYPE_CHECKING:
     from metaxlm.data.shards import ShardWriter
 
-Seconds = dict[str, float]
-"""The duration of each round."""
-
-_INTENDED_REJECTIONS = frozenset(
-    {"redirect", "namespace", "disambiguation", "empty", "not_wikitext"}
-)
-"""Records that are left out on purpose; all other rejections are damage."""
+Seconds = dict[str, float]  # of each round
+# Records that are left out on purpose; all other rejections are damage.
+_INTENDED_REJECTIONS = {"redirect", "namespace", "disambiguation", "empty", "not_wikitext"}
 _HASHES, _TALLY, _SENTENCES, _COUNTS = ".hashes", "tally.json", "text.txt", "counts.json"
 
 
 @dataclass
 class _Rounds:
-    """Runs one round of tasks after another."""
-
     engine: EngineRecipe
     work_dir: Path
     seconds: Seconds = field(default_factory=dict)
@@ -79,7 +72,6 @@ class _Rounds:
         self.seconds[name] = time.monotonic() - start
 
     def outputs(self, name: str, count: int) -> list[Path]:
-        """Return the output folder of each task of a round."""
         return [self.work_dir / name / f"{rank:05d}" for rank in range(count)]
 
 
@@ -133,23 +125,17 @@ def tokenize_text(
 
 @dataclass
 class _Tally:
-    """Counts of the records of a task."""
-
     records: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
     def add(self, counts: Counter[str], reason: str, where: str) -> None:
-        """Count a rejected record or a dropped paragraph."""
         counts[reason] += 1
         self.examples.setdefault(reason, where)
 
 
-@dataclass(frozen=True)
-class _Input:
-    """A split of a file, its language, and the output folder."""
-
+class _Input(NamedTuple):
     language: str
     split: Split
     output: Path
@@ -158,13 +144,10 @@ class _Input:
 def _extract(
     recipe: CorpusRecipe, languages: Sequence[str], rounds: _Rounds
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[Path]]]:
-    """Read and filter all files; return the tally and the parts of each language."""
     from metaxlm.data.readers.inputs import find_inputs, split_input
 
-    assert recipe.path is not None, "the recipe checks it"
-    assert recipe.source != "phrasebook", "the built-in corpus is prepared"
-    part_bytes = recipe.task_mb * 1_000_000
-    folder = recipe.path.absolute()
+    assert recipe.path is not None and recipe.source != "phrasebook", "the recipe checks it"
+    part_bytes, folder = recipe.task_mb * 1_000_000, recipe.path.absolute()
     files = {language: find_inputs(folder, recipe.source, language) for language in languages}
     _check_shared(files)
     splits = [
@@ -186,13 +169,10 @@ def _extract(
 
 
 def _extract_split(recipe: CorpusRecipe, task: _Input) -> None:
-    """Write the paragraphs of a split and their hashes, and the tally.
-
-    Only files that cannot be split are longer than a part, which has room for a whole split.
-    """
     from metaxlm.data.clean import hash_paragraph
 
     tally = _Tally()
+    # Only files that cannot be split are longer than a part, which has room for a whole split.
     part_bytes = 2 * recipe.task_mb * 1_000_000
     with atomic_folder(task.output, internal=True) as temporary:
         with ExitStack() as files:
@@ -214,7 +194,6 @@ def _extract_split(recipe: CorpusRecipe, task: _Input) -> None:
 
 
 def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Iterator[list[str]]:
-    """Yield the paragraphs of each document that pass the filter."""
     from metaxlm.data.clean import ParagraphFilter
 
     find_fault = ParagraphFilter(task.language, recipe.cleaning).find_fault
@@ -238,7 +217,6 @@ def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Itera
 
 
 def _choose_reader(recipe: CorpusRecipe) -> Reader:
-    """Return the reader of a corpus source."""
     module = "lines" if recipe.source in ("text", "jsonl") else recipe.source
     read = getattr(import_module(f"metaxlm.data.readers.{module}"), f"read_{recipe.source}")
     chosen: Reader = partial(read, text_key=recipe.text_key) if recipe.source == "jsonl" else read
@@ -248,37 +226,30 @@ def _choose_reader(recipe: CorpusRecipe) -> Reader:
 def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
     """Reject a file of two languages, such as the Wikipedia `zh` for both codes of Chinese."""
     owners: dict[Path, str] = {}
-    for language, paths in files.items():
-        for path in paths:
-            other = owners.setdefault(path, language)
-            if other != language:
-                raise MetaXLMError(
-                    f"{path}: read for both {other!r} and {language!r}; remove one of them, or put "
-                    f"the text of {language!r} into a folder {language}/"
-                )
+    for path, language in ((path, code) for code, paths in files.items() for path in paths):
+        if (other := owners.setdefault(path, language)) != language:
+            raise MetaXLMError(
+                f"{path}: read for both {other!r} and {language!r}; remove one of them, or put "
+                f"the text of {language!r} into a folder {language}/"
+            )
 
 
 def _merge_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     examples: dict[str, str] = {}
     for tally in tallies:
         examples = tally["examples"] | examples
-    return {
-        "records": sum(tally["records"] for tally in tallies),
-        "rejected": merge_reasons(tally["rejected"] for tally in tallies),
-        "dropped": merge_reasons(tally["dropped"] for tally in tallies),
-        "examples": examples,
+    reasons = {
+        key: merge_reasons(tally[key] for tally in tallies) for key in ("rejected", "dropped")
     }
+    records = sum(tally["records"] for tally in tallies)
+    return {"records": records, **reasons, "examples": examples}
 
 
 def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> None:
-    """Reject a corpus with too many unreadable records."""
-    damaged = {
-        reason: count
-        for reason, count in tally["rejected"].items()
-        if reason not in _INTENDED_REJECTIONS
-    }
+    rejected = tally["rejected"].items()
+    damaged = {reason: n for reason, n in rejected if reason not in _INTENDED_REJECTIONS}
     if sum(damaged.values()) > limit * tally["records"]:
-        reason = max(damaged, key=lambda name: damaged[name])
+        reason = max(damaged, key=damaged.__getitem__)
         raise MetaXLMError(
             f"{tally['examples'][reason]}: {reason}, the first of {damaged[reason]:,} among "
             f"{tally['records']:,} records of language {language!r}; fix the files, or raise "
@@ -290,14 +261,12 @@ def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> 
 
 
 def _deduplicate(parts: Mapping[str, Sequence[Path]], rounds: _Rounds) -> dict[Path, Path]:
-    """Find repeated paragraphs; return the file with the bits of each part."""
     found = [paths for paths in parts.values() if paths]
     outputs = rounds.outputs("duplicates", len(found))
     sizes = [sum(path.with_suffix(_HASHES).stat().st_size // 8 for path in part) for part in found]
     items = list(zip(found, outputs, strict=True))
-    rounds.run(
-        "deduplicate", "corpus: find duplicates", _mark_duplicates, items, sizes, "paragraphs"
-    )
+    title = "corpus: find duplicates"
+    rounds.run("deduplicate", title, _mark_duplicates, items, sizes, "paragraphs")
     return {
         path: output / _bits_name(number)
         for paths, output in items
@@ -306,7 +275,6 @@ def _deduplicate(parts: Mapping[str, Sequence[Path]], rounds: _Rounds) -> dict[P
 
 
 def _mark_duplicates(task: tuple[Sequence[Path], Path]) -> None:
-    """Write a bit per paragraph for each part of a language."""
     from metaxlm.data.clean import find_duplicates
 
     parts, output = task
@@ -321,13 +289,10 @@ def _bits_name(number: int) -> str:
     return f"{number:05d}.duplicates"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Paragraphs of a language, the bits of the repeated ones, and the output folder."""
-
+class _Part(NamedTuple):
     language: str
     path: Path
-    duplicates: Path | None
+    duplicates: Path | None  # the bits of the repeated paragraphs
     output: Path
 
 
@@ -337,15 +302,11 @@ def _split(
     marks: Mapping[Path, Path],
     rounds: _Rounds,
 ) -> dict[str, list[Path]]:
-    """Split all parts into sentences; return the outputs of each language."""
-    paths = [(language, path) for language, found in parts.items() for path in found]
+    paths = [(language, path, marks.get(path)) for language in parts for path in parts[language]]
     outputs = rounds.outputs("sentences", len(paths))
-    items = [
-        _Part(language, path, marks.get(path), output)
-        for (language, path), output in zip(paths, outputs, strict=True)
-    ]
+    items = [_Part(*path, output) for path, output in zip(paths, outputs, strict=True)]
     split = partial(_split_part, recipe.split_sentences)
-    sizes = [path.stat().st_size for _, path in paths]
+    sizes = [item.path.stat().st_size for item in items]
     rounds.run("split", "corpus: split sentences", split, items, sizes)
     return {
         language: [item.output for item in items if item.language == language] for language in parts
@@ -353,9 +314,8 @@ def _split(
 
 
 def _split_part(split_sentences: bool, part: _Part) -> None:
-    """Write the sentences of a part, without repeated paragraphs, and their counts."""
     dropped: Counter[str] = Counter()
-    documents = _read_part(part, dropped)
+    documents: Iterator[list[str]] = _read_part(part, dropped)
     if split_sentences:
         from metaxlm.data.sentences import split_sentences as split
 
@@ -363,14 +323,13 @@ def _split_part(split_sentences: bool, part: _Part) -> None:
             [line for text in paragraphs for line in split(text, part.language)]
             for paragraphs in documents
         )
-        documents = (lines for lines in split_documents if lines)
+        documents = filter(None, split_documents)
     with atomic_folder(part.output, internal=True) as temporary:
         counts = write_lines(temporary / _SENTENCES, documents)
         write_json(temporary / _COUNTS, {"text": asdict(counts), "dropped": dropped})
 
 
 def _read_part(part: _Part, dropped: Counter[str]) -> Iterator[list[str]]:
-    """Yield the paragraphs of each document, without the repeated ones."""
     keep: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     if part.duplicates is not None:
         keep = ~np.unpackbits(np.fromfile(part.duplicates, np.uint8)).astype(bool)
@@ -387,7 +346,6 @@ def _read_part(part: _Part, dropped: Counter[str]) -> Iterator[list[str]]:
 
 
 def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequence[Path]) -> None:
-    """Write the prepared text of a language with its manifest."""
     facts = [read_json(task / _COUNTS) for task in tasks]
     counts = sum((TextCounts(**fact["text"]) for fact in facts), TextCounts())
     dropped = merge_reasons([tally["dropped"], *(fact["dropped"] for fact in facts)])
@@ -402,17 +360,14 @@ def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequ
     full = [task for task, fact in zip(tasks, facts, strict=True) if fact["text"]["sentences"]]
     for number, task in enumerate(full):
         link(task / _SENTENCES, folder / f"{number:05d}.txt")
-    seal_text(
-        folder,
-        CorpusCounts(counts, tally["records"], tally["rejected"], dropped, tally["examples"]),
-    )
+    records, rejected, examples = (tally[key] for key in ("records", "rejected", "examples"))
+    seal_text(folder, CorpusCounts(counts, records, rejected, dropped, examples))
 
 
 # Tokens
 
 
 def _tokenize_part(task: tuple[Path, Path, Path]) -> None:
-    """Encode a part of the prepared text, given a tokenizer file, the text and the output."""
     tokenizer_file, text, output = task
     writer = _open_writer(tokenizer_file)
     with text.open(encoding="utf-8", newline="\n") as file:
@@ -420,7 +375,6 @@ def _tokenize_part(task: tuple[Path, Path, Path]) -> None:
 
 
 def _join_parts(task: tuple[Path, Sequence[Path]]) -> None:
-    """Join token parts to a shard, unless that is done, and remove them."""
     from metaxlm.data.shards import ShardWriter
 
     shard, parts = task
@@ -431,9 +385,8 @@ def _join_parts(task: tuple[Path, Sequence[Path]]) -> None:
     advance(1)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2)  # once for all tasks of a worker
 def _open_writer(tokenizer_file: Path) -> ShardWriter:
-    """Load a tokenizer once for all tasks of a worker."""
     from tokenizers import Tokenizer
 
     from metaxlm.data.shards import ShardWriter

@@ -1,25 +1,19 @@
 """Split paragraphs into sentences, in every language of the table.
 
-sentencex finds the ends of sentences. It has the marks and abbreviations of some thirty languages,
-and uses the nearest of these for the others. This module corrects its mistakes on real text, and
-cuts overlong sentences, so that packing into blocks loses no text. All characters are kept, except
-for the whitespace between sentences. The paper samples "raw sentences" from Wikipedia (appendix A)
-and does not describe how they were split.
+sentencex finds the ends of sentences. This module corrects its mistakes on real text, and cuts
+overlong sentences, so that packing into blocks loses no text. All characters are kept, except for
+the whitespace between sentences. The paper (appendix A) does not describe how it split them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import cast
 
 from metaxlm.scripts import SOUTHEAST_ASIAN
 
-MAX_CHARACTERS = 1_000
-"""The longest sentence; a longer one is cut at a clause, else at a space, else anywhere."""
-
+MAX_CHARACTERS = 1_000  # a longer sentence is cut at a clause, else at a space, else anywhere
 # The time of sentencex is quadratic in the number of unclosed quotation marks, so it gets at most
 # this many characters at once (measured: 4,000 opening marks take 0.03 s).
 _WINDOW = 4_000
@@ -56,22 +50,18 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
     """Return the sentences of a paragraph; the language may be any code."""
     # sentencex fails on rare whitespace such as U+2028.
     text = " ".join(paragraph.split())
-    short = len(text) <= _WINDOW
-    pieces = _segment(text, language) if short else _segment_windows(text, language)
-    if len(pieces) > 1:
-        pieces = _join(pieces, language)
+    segment = _segment if len(text) <= _WINDOW else _segment_windows
+    pieces = _join(segment(text, language), language)
     if len(text) > _LONG:
         pieces = _split_long(pieces, language)
-    limit = _SPACED.get(language)
-    if limit is not None:
-        if language == "km":
-            pieces = [part for piece in pieces for part in _cut_after(piece, _KHMER_END)]
+    if language == "km":
+        pieces = [part for piece in pieces for part in _cut_after(piece, _KHMER_END)]
+    if limit := _SPACED.get(language):
         pieces = [part for piece in pieces for part in _cut(piece, limit, [_SPACE_BETWEEN_WORDS])]
     return [sentence for piece in pieces if (sentence := piece.strip())]
 
 
 def _segment_windows(text: str, language: str) -> list[str]:
-    """Segment a text of any length, window by window."""
     pieces: list[str] = []
     start = 0
     while len(text) - start > _WINDOW:
@@ -83,20 +73,14 @@ def _segment_windows(text: str, language: str) -> list[str]:
     return pieces + _segment(text[start:], language)
 
 
-@cache
-def _segmenter() -> Callable[[str, str], list[str]]:
-    # Imported late: a machine that only trains does not need it.
-    from sentencex import segment
-
-    return cast(Callable[[str, str], list[str]], segment)
-
-
 def _segment(text: str, language: str) -> list[str]:
+    from sentencex import segment  # imported late: a machine that only trains does not need it
+
     # With a list mark in parentheses at its start, sentencex does not split a paragraph.
     mark = _LIST_MARK.match(text)
     begin = mark.end() if mark else 0
     try:
-        pieces = _segmenter()(language, text[begin:])
+        pieces: list[str] = segment(language, text[begin:])
     except BaseException as error:
         # A panic of Rust is not an Exception. Do not split this paragraph.
         if type(error).__name__ != "PanicException":
@@ -110,14 +94,10 @@ def _segment(text: str, language: str) -> list[str]:
 
 
 def _join(pieces: Iterable[str], language: str) -> list[str]:
-    """Join pieces that are not sentences to the piece before."""
     joined: list[str] = []
     for piece in pieces:
-        if (
-            joined
-            and len(joined[-1]) + len(piece) <= _LONG
-            and _continues(joined[-1], piece, language)
-        ):
+        is_short = joined and len(joined[-1]) + len(piece) <= _LONG
+        if is_short and _continues(joined[-1], piece, language):
             joined[-1] += piece
         else:
             joined.append(piece)
@@ -125,7 +105,6 @@ def _join(pieces: Iterable[str], language: str) -> list[str]:
 
 
 def _continues(previous: str, piece: str, language: str) -> bool:
-    """Return whether two pieces belong to one sentence."""
     # `M. de Nemours`, `19. yüzyıl`, `т.е. три`: no sentence begins with a small letter.
     if piece[0].islower() and not "ა" <= piece[0] <= "ჿ":  # all of Georgian's are small
         return True
@@ -145,23 +124,17 @@ def _has_letters(piece: str) -> bool:
 
 
 def _split_long(pieces: Iterable[str], language: str) -> list[str]:
-    """Split long quotations into their sentences, and cut sentences that are still too long."""
     sentences: list[str] = []
     for piece in pieces:
-        parts = [piece]
-        if len(piece) > _LONG:
-            parts = _join(_split_quotation(piece, language), language)
+        is_long = len(piece) > _LONG
+        parts = _join(_split_quotation(piece, language), language) if is_long else [piece]
         for part in parts:
             sentences += _cut(part, MAX_CHARACTERS, _CUTS)
     return sentences
 
 
 def _split_quotation(piece: str, language: str) -> list[str]:
-    """Split at sentence ends inside quotation marks and parentheses, which sentencex ignores.
-
-    sentencex splits the text with spaces for these characters. An opening one then belongs to the
-    part after it.
-    """
+    """Split at sentence ends inside quotation marks and parentheses, which sentencex ignores."""
     parts: list[str] = []
     start = end = 0
     for found in _segment(piece.translate(_QUOTES), language):
@@ -180,10 +153,7 @@ def _cut_after(piece: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def _cut(piece: str, limit: int, patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Cut into about equal parts, none longer than the limit, at the first pattern that matches.
-
-    A part without a match in reach stays whole.
-    """
+    """Cut into about equal parts up to the limit, at the first pattern that matches in reach."""
     parts: list[str] = []
     start = 0
     while len(piece) - start > limit:

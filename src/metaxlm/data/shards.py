@@ -2,8 +2,7 @@
 
 A shard is a folder with `tokens.bin` (little-endian uint16, or uint32 above 65,536 ids),
 `offsets.bin` (uint64: the start of each sentence, and the end), and `manifest.json` with counts,
-versions and digests. Special tokens are not stored; packing adds them. The parts of a language are
-tokenized in parallel and joined in order, so that the bytes do not depend on the workers.
+versions and digests. Special tokens are not stored; packing adds them.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from importlib.metadata import version
+from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 # Characters that are encoded at once: enough for words to repeat, with little memory.
 _BATCH_CHARACTERS = 1_000_000
-_COPY_BYTES = 1 << 24
-_COUNTED_AT_ONCE = 1 << 22
+_COPY_BYTES, _COUNTED_AT_ONCE = 1 << 24, 1 << 22
 _TOKENS, _OFFSETS, _LENGTHS, _COUNTS = "tokens.bin", "offsets.bin", "lengths.bin", "counts.json"
 
 
@@ -50,9 +49,7 @@ class ShardCounts:
     unknown: int = 0
 
     def __add__(self, other: ShardCounts) -> ShardCounts:
-        return ShardCounts(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
+        return ShardCounts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -100,33 +97,22 @@ class ShardWriter:
     def write_part(
         self, folder: Path, lines: Iterable[str], advance: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Tokenize lines (blank ones separate documents) into a part folder.
-
-        `advance` receives the number of bytes after each batch.
-        """
+        """Tokenize lines (blank ones separate documents) into a part folder."""
         counts = ShardCounts()
         dtype = self._facts["dtype"]
         self._encoder.forget()
         with atomic_folder(folder, internal=True) as temporary:
-            with (
-                (temporary / _TOKENS).open("wb") as tokens,
-                (temporary / _LENGTHS).open("wb") as lengths,
-            ):
+            files = temporary / _TOKENS, temporary / _LENGTHS
+            with files[0].open("wb") as tokens, files[1].open("wb") as lengths:
                 for num_documents, batch in _batches(lines):
                     encoded = self._encoder.encode(batch)
                     tokens.write(encoded.ids.astype(dtype).tobytes())
                     full = encoded.lengths[encoded.lengths > 0]
                     lengths.write(full.astype("<u4").tobytes())
                     num_bytes = sum(len(line.encode()) for line in batch)
-                    counts += ShardCounts(
-                        num_documents,
-                        len(full),
-                        encoded.num_words,
-                        len(encoded.ids),
-                        sum(map(len, batch)),
-                        num_bytes,
-                        int((encoded.ids == self._unknown_id).sum()),
-                    )
+                    num_unknown = int((encoded.ids == self._unknown_id).sum())
+                    sizes = len(encoded.ids), sum(map(len, batch)), num_bytes, num_unknown
+                    counts += ShardCounts(num_documents, len(full), encoded.num_words, *sizes)
                     advance(num_bytes)
             write_json(temporary / _COUNTS, self._facts | {"counts": asdict(counts)})
 
@@ -180,16 +166,14 @@ def _unknown_id(model: dict[str, Any]) -> int:
 
 
 def _batches(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield batches of sentences with the number of documents that start in them."""
     batch: list[str] = []
     num_documents = num_characters = 0
-    inside = False
+    before = ""
     for line in lines:
+        previous, before = before, line
         if not line:
-            inside = False
             continue
-        num_documents += not inside
-        inside = True
+        num_documents += not previous
         batch.append(line)
         num_characters += len(line)
         if num_characters >= _BATCH_CHARACTERS:
@@ -200,12 +184,10 @@ def _batches(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _offsets(paths: Iterable[Path]) -> Iterator[NDArray[np.uint64]]:
-    """Yield the start of each sentence from the sentence lengths, part by part."""
     total = np.uint64(0)
     yield np.array([total], "<u8")
     for path in paths:
-        lengths = np.fromfile(path, "<u4")
-        ends = np.cumsum(lengths, dtype="<u8") + total
+        ends = np.cumsum(np.fromfile(path, "<u4"), dtype="<u8") + total
         if len(ends):
             total = ends[-1]
             yield ends

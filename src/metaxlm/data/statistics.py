@@ -1,9 +1,7 @@
 """Sizes, sampling probabilities and token counts of a corpus, by language.
 
 The table of `metaxlm corpus stats` is the paper's appendix table of Wikipedia sizes, with more
-columns: documents, sentences, tokens, tokens per word, unknown tokens, and the probability
-p_i = N_i^alpha / sum_j N_j^alpha. Vocabulary matching weighs its coverage by token counts, and
-trimming chooses tokens by them. All functions take a run folder, or a folder of shards or of
+columns. All functions take a run folder, or a folder of shards or of
 prepared text; token counts also take a folder with files such as `de.txt.xz`.
 """
 
@@ -12,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 SizeUnit = Literal["bytes", "characters", "tokens"]
-Manifests = dict[Path, dict[str, Any]]
-"""Manifests by folder; the name of a folder is its language."""
+Manifests = dict[Path, dict[str, Any]]  # by folder, whose name is the language
 
-_SHARD_FOLDERS = ("shards/multilingual", "multilingual", ".")
-_TEXT_FOLDERS = ("corpus/text", "text", ".")
-_BATCH_SENTENCES = 5_000
-_WHOLE_FILE = 1 << 62
+_PLACES = {
+    "tokens": ("shards/multilingual", "multilingual", "."),
+    "text": ("corpus/text", "text", "."),
+}
+_BATCH_SENTENCES, _WHOLE_FILE = 5_000, 1 << 62
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,9 @@ class LanguageStatistics:
     sentences: int
     words: int
     characters: int
-    tokens: int | None
-    """None before tokenization, as the next two."""
+    tokens: int | None  # None before tokenization, as the next one
     unknown: int | None
-    probability: float
-    """Share of the blocks that are sampled from this language."""
+    probability: float  # share of the blocks that are sampled from this language
 
     @property
     def tokens_per_word(self) -> float | None:
@@ -82,19 +79,9 @@ class Losses:
     dropped: Mapping[str, int]
 
 
-def find_shards(folder: Path) -> Manifests:
-    """Return the shards of a run, or of a folder in it."""
-    return _find(folder, _SHARD_FOLDERS, "tokens")
-
-
-def find_texts(folder: Path) -> Manifests:
-    """Return the prepared text of a run, or of a folder in it."""
-    return _find(folder, _TEXT_FOLDERS, "text")
-
-
-def _find(folder: Path, places: Sequence[str], key: str) -> Manifests:
-    """Return the folders with a count of `key` in the first place that has some."""
-    for place in places:
+def _find(folder: Path, key: Literal["tokens", "text"]) -> Manifests:
+    """Return the shards or the prepared text of a run, or of a folder in it."""
+    for place in _PLACES[key]:
         manifests = sorted((folder / place).glob(f"*/{MANIFEST}"))
         facts = {path.parent: read_manifest(path.parent) for path in manifests}
         found = {path: one for path, one in facts.items() if key in (one.get("counts") or {})}
@@ -105,8 +92,8 @@ def _find(folder: Path, places: Sequence[str], key: str) -> Manifests:
 
 def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[LanguageStatistics]:
     """Return the rows of the table, largest language first."""
-    counts = {path.name: facts["counts"] for path, facts in find_shards(folder).items()} or {
-        path.name: facts["counts"]["text"] for path, facts in find_texts(folder).items()
+    counts = {path.name: facts["counts"] for path, facts in _find(folder, "tokens").items()} or {
+        path.name: facts["counts"]["text"] for path, facts in _find(folder, "text").items()
     }
     if not counts:
         raise MetaXLMError(
@@ -116,15 +103,9 @@ def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[Langu
     if unit not in next(iter(counts.values())):
         raise MetaXLMError(f"--unit {unit}: the text in {folder} is not tokenized yet")
     shares = rebalance({language: facts[unit] for language, facts in counts.items()}, alpha)
+    keys = ("bytes", "documents", "sentences", "words", "characters", "tokens", "unknown")
     rows = [
-        LanguageStatistics(
-            language,
-            **{key: facts[key] for key in ("bytes", "documents", "sentences", "words")},
-            characters=facts["characters"],
-            tokens=facts.get("tokens"),
-            unknown=facts.get("unknown"),
-            probability=shares[language],
-        )
+        LanguageStatistics(language, *map(facts.get, keys), probability=shares[language])
         for language, facts in counts.items()
     ]
     return sorted(rows, key=lambda row: (-row.bytes, row.language))
@@ -132,7 +113,7 @@ def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[Langu
 
 def collect_losses(folder: Path) -> Losses | None:
     """Return what corpus preparation left out, or None without prepared text."""
-    counts = [facts["counts"] for facts in find_texts(folder).values()]
+    counts = [facts["counts"] for facts in _find(folder, "text").values()]
     if not counts:
         return None
     return Losses(
@@ -150,10 +131,9 @@ def count_corpus(
 ) -> dict[str, NDArray[np.int64]]:
     """Return for each language the number of occurrences of each token id.
 
-    Shards of the same tokenizer are counted directly. Other text is tokenized, at most `limit`
-    sentences per language.
+    Without shards of this tokenizer, at most `limit` sentences per language are tokenized.
     """
-    shards = {path.name: (path, facts) for path, facts in find_shards(folder).items()}
+    shards = {path.name: (path, facts) for path, facts in _find(folder, "tokens").items()}
     if shards and set(languages or ()) <= shards.keys():
         wanted = digest_value(json.loads(tokenizer.backend_tokenizer.to_str()))
         chosen = {name: shards[name] for name in languages or shards}
@@ -194,11 +174,15 @@ def count_sentences(
 
 def list_languages(folder: Path) -> list[str]:
     """Return the languages with text in a folder."""
-    prepared = [path.name for path in find_texts(folder)]
-    if prepared or not folder.is_dir():
-        return sorted(prepared)
-    names = {re.split(r"[._-]", entry.name)[0] for entry in folder.iterdir()}
-    return sorted(name for name in names & LANGUAGES.keys() if _has_text(folder, name))
+    from metaxlm.data.readers.inputs import find_inputs
+
+    found = [path.name for path in _find(folder, "text")]
+    if not found and folder.is_dir():
+        names = {re.split(r"[._-]", entry.name)[0] for entry in folder.iterdir()}
+        for name in names & LANGUAGES.keys():
+            with suppress(MetaXLMError):
+                found += [name] if find_inputs(folder, "text", name) else []
+    return sorted(found)
 
 
 def read_corpus(folder: Path, language: str) -> Iterator[str]:
@@ -206,7 +190,7 @@ def read_corpus(folder: Path, language: str) -> Iterator[str]:
     from metaxlm.data.readers.inputs import find_inputs, split_input
     from metaxlm.data.readers.lines import read_text
 
-    prepared = {path.name: path for path in find_texts(folder)}
+    prepared = {path.name: path for path in _find(folder, "text")}
     if language in prepared:
         yield from read_sentences(prepared[language])
         return
@@ -219,12 +203,3 @@ def read_corpus(folder: Path, language: str) -> Iterator[str]:
 
 def _count_ids(tokenizer: PreTrainedTokenizerBase) -> int:
     return int(max(tokenizer.get_vocab().values())) + 1
-
-
-def _has_text(folder: Path, language: str) -> bool:
-    from metaxlm.data.readers.inputs import find_inputs
-
-    try:
-        return bool(find_inputs(folder, "text", language))
-    except MetaXLMError:
-        return False

@@ -1,14 +1,15 @@
-"""Prepared text: one sentence (or paragraph) per line, and a blank line between documents.
+"""Prepared text: the folder `text/XX` with the parts `00000.txt`, ... and a manifest with counts.
 
-The prepared text of a language is the folder `text/XX` with the parts `00000.txt`, `00001.txt`, ...
-and a manifest with digests and counts.
+A part has one sentence (or paragraph) per line, and a blank line between documents.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
+from itertools import chain, groupby
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import read_manifest, write_manifest
 
-Lines = list[str]
-"""The lines of one document."""
+Lines = list[str]  # of one document
 
 
 @dataclass
@@ -27,11 +27,9 @@ class TextCounts:
 
     documents: int = 0
     sentences: int = 0
-    words: int = 0
-    """Words between spaces; scripts without spaces have few and long ones."""
+    words: int = 0  # between spaces; scripts without spaces have few and long ones
     characters: int = 0
-    bytes: int = 0
-    """Bytes of the sentences in UTF-8, without line ends."""
+    bytes: int = 0  # of the sentences in UTF-8, without line ends
 
     def add_document(self, lines: Lines) -> None:
         """Count one more document."""
@@ -43,9 +41,7 @@ class TextCounts:
             self.bytes += len(line) if line.isascii() else len(line.encode())
 
     def __add__(self, other: TextCounts) -> TextCounts:
-        return TextCounts(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
+        return TextCounts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -53,14 +49,10 @@ class CorpusCounts:
     """Counts of the raw and the prepared text of a language."""
 
     text: TextCounts
-    records: int = 0
-    """Records of the input: pages, rows or lines."""
-    rejected: Mapping[str, int] | None = None
-    """Records that did not become documents, by reason."""
-    dropped: Mapping[str, int] | None = None
-    """Paragraphs that were left out, by reason."""
-    examples: Mapping[str, str] | None = None
-    """The first place of each reason."""
+    records: int = 0  # of the input: pages, rows or lines
+    rejected: Mapping[str, int] | None = None  # records by reason
+    dropped: Mapping[str, int] | None = None  # paragraphs by reason
+    examples: Mapping[str, str] | None = None  # the first place of each reason
 
 
 def write_lines(path: Path, documents: Iterable[Lines]) -> TextCounts:
@@ -76,16 +68,10 @@ def write_lines(path: Path, documents: Iterable[Lines]) -> TextCounts:
 
 def read_lines(path: Path) -> Iterator[Lines]:
     """Yield the documents of one part."""
-    lines: Lines = []
     with path.open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            if line != "\n":
-                lines.append(line.removesuffix("\n"))
-            elif lines:
-                yield lines
-                lines = []
-    if lines:
-        yield lines
+        for is_text, lines in groupby(file, lambda line: line != "\n"):
+            if is_text:
+                yield [line.removesuffix("\n") for line in lines]
 
 
 def list_parts(folder: Path) -> list[Path]:
@@ -99,18 +85,16 @@ def list_parts(folder: Path) -> list[Path]:
 def read_sentences(folder: Path) -> Iterator[str]:
     """Yield the sentences of a language's prepared text, without document boundaries."""
     require_whole(folder)
-    for part in list_parts(folder):
-        for lines in read_lines(part):
-            yield from lines
+    for lines in chain.from_iterable(map(read_lines, list_parts(folder))):
+        yield from lines
 
 
 def seal_text(folder: Path, counts: CorpusCounts | None = None) -> None:
     """Write the manifest of a language's prepared text; count the text if no counts are given."""
     if counts is None:
         text = TextCounts()
-        for part in list_parts(folder):
-            for lines in read_lines(part):
-                text.add_document(lines)
+        for lines in chain.from_iterable(map(read_lines, list_parts(folder))):
+            text.add_document(lines)
         counts = CorpusCounts(text, text.documents)
     write_manifest(folder, {"metaxlm": __version__, "counts": asdict(counts)})
 

@@ -1,9 +1,8 @@
 """Save and load checkpoints that survive crashes.
 
 A checkpoint is the folder `step-00000200` with `model.safetensors`, `optimizer.safetensors`,
-`state.json` and `manifest.json` (digests). It is written under a temporary name, flushed and then
-renamed. Tensors are copied to host memory, on a GPU asynchronously, and a background thread writes
-the copy while training continues. Loading uses the newest checkpoint whose digests match.
+`state.json` and `manifest.json` (digests). Tensors are copied to host memory, and a background
+thread writes the copy while training continues. Loading uses the newest undamaged checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -34,24 +32,15 @@ from metaxlm.progress import say
 class TrainingState:
     """The state of a run besides its tensors; everything else follows from the step."""
 
-    step: int = 0
-    """Steps taken, including skipped ones."""
-    tokens: int = 0
-    """Tokens trained on, without padding."""
-    loss_sum: float = 0.0
-    """Sum of the losses of good steps since the last log row."""
-    loss_count: int = 0
-    """Number of good steps since the last log row."""
-    skipped: int = 0
-    """Steps without an update because the loss or the gradient was not finite."""
+    step: int = 0  # including skipped ones
+    tokens: int = 0  # without padding
+    loss_sum: float = 0.0  # of good steps since the last log row
+    loss_count: int = 0  # good steps since the last log row
+    skipped: int = 0  # steps whose loss or gradient was not finite
     skipped_in_row: int = 0
-    """Number of consecutive skipped steps up to now."""
-    recent_losses: list[float] = field(default_factory=list)
-    """Losses of the latest log rows, for spike detection."""
-    seconds: float = 0.0
-    """Training time over all starts."""
-    log: dict[str, Any] = field(default_factory=dict)
-    """Size and digest of the training log up to this step."""
+    recent_losses: list[float] = field(default_factory=list)  # of log rows, for spike detection
+    seconds: float = 0.0  # over all starts
+    log: dict[str, Any] = field(default_factory=dict)  # size and digest of the training log
 
     @property
     def good_steps(self) -> int:
@@ -72,8 +61,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint atomically."""
     final = folder / step_name(checkpoint.state.step)
     with atomic_folder(final) as temporary:
-        save_file(_contiguous(checkpoint.model), temporary / "model.safetensors")
-        save_file(_contiguous(checkpoint.moments), temporary / "optimizer.safetensors")
+        for name, found in (("model", checkpoint.model), ("optimizer", checkpoint.moments)):
+            tensors = {key: tensor.detach().contiguous() for key, tensor in found.items()}
+            save_file(tensors, temporary / f"{name}.safetensors")
         write_json(temporary / "state.json", asdict(checkpoint.state))
         write_manifest(temporary, {"step": checkpoint.state.step})
     return final
@@ -142,30 +132,28 @@ def require_space(needed_bytes: int, folder: Path, *others: Path) -> None:
     free = shutil.disk_usage(folder).free
     if more > free:
         raise MetaXLMError(
-            f"{folder}: checkpoints need {_megabytes(more)} more, but only {_megabytes(free)} are "
-            "free; free space, lower keep_checkpoints or keep_steps, or choose another --output"
+            f"{folder}: checkpoints need {more:,} bytes ({more / 1e6:,.1f} MB) more, but only "
+            f"{free:,} bytes ({free / 1e6:,.1f} MB) are free; free space, lower keep_checkpoints "
+            "or keep_steps, or choose another --output"
         )
 
 
 class CheckpointWriter:
     """Saves the checkpoints of a training run in a background thread, one at a time.
 
-    `publish` receives every checkpoint of the permanent steps before it is written, so the
-    published form exists wherever the checkpoint exists. A failed save raises an error at the next
-    save or at the end, and reports the step from which training will resume.
+    `publish` receives every checkpoint of the permanent steps before it is written. A failed save
+    raises an error at the next save or at the end.
     """
 
     def __init__(
         self,
         folder: Path,
-        *,
         keep: int,
         permanent: Collection[int] = (),
         publish: Callable[[Checkpoint], None] | None = None,
         newest_step: int = 0,
     ) -> None:
-        self._folder = folder
-        self._keep = keep
+        self._folder, self._keep = folder, keep
         self._permanent = frozenset(permanent)
         self._publish = publish
         self._newest_step = newest_step
@@ -176,14 +164,9 @@ class CheckpointWriter:
     def __enter__(self) -> CheckpointWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._thread.shutdown()
-        if error is None:
+        if kind is None:
             self.wait()
 
     def save(
@@ -237,28 +220,21 @@ class CheckpointWriter:
         except Exception as error:
             if not isinstance(error, MetaXLMError) and describe_failure(error) is None:
                 raise
-            raise self._explain(error, step) from error
-
-    def _explain(self, error: Exception, step: int) -> MetaXLMError:
-        place, reason = self._folder / step_name(step), str(error)
-        if isinstance(error, OSError):
-            place, reason = Path(error.filename or place), error.strerror or reason
-        newest = self._newest_step
-        what = f"checkpoint of step {step:,} not saved"
-        if newest == step:
-            what = f"checkpoint of step {step:,} saved, but an older one not removed"
-        resume = f"resume after step {newest:,}" if newest else "start from scratch"
-        return MetaXLMError(
-            f"{place}: {what} ({reason}); free disk space or repair the disk and run again: "
-            f"training will {resume}"
-        )
+            place, reason = self._folder / step_name(step), str(error)
+            if isinstance(error, OSError):
+                place, reason = Path(error.filename or place), error.strerror or reason
+            newest = self._newest_step
+            what = "saved, but an older one not removed" if newest == step else "not saved"
+            resume = f"resume after step {newest:,}" if newest else "start from scratch"
+            raise MetaXLMError(
+                f"{place}: checkpoint of step {step:,} {what} ({reason}); free disk space or "
+                f"repair the disk and run again: training will {resume}"
+            ) from error
 
 
 def remove_old(folder: Path, newest_step: int, keep: int, permanent: Collection[int]) -> None:
-    """Remove all but the newest `keep` checkpoints up to a step, and the permanent ones.
-
-    Later checkpoints are damaged, or the run would have resumed from them; they do not count.
-    """
+    """Remove all but the newest `keep` checkpoints up to a step, and the permanent ones."""
+    # Later checkpoints are damaged, or the run would have resumed from them; they do not count.
     names = {step_name(step) for step in permanent}
     upto = [path for path in list_checkpoints(folder) if path.name <= step_name(newest_step)]
     for path in upto[:-keep]:
@@ -267,13 +243,5 @@ def remove_old(folder: Path, newest_step: int, keep: int, permanent: Collection[
             remove(path.rename(path.with_name(f"{TEMPORARY_PREFIX}removed-{path.name}")))
 
 
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-
-
 def _describe(shape: torch.Size | None) -> str:
     return "absent" if shape is None else " x ".join(map(str, shape))
-
-
-def _megabytes(count: int) -> str:
-    return f"{count:,} bytes ({count / 1e6:,.1f} MB)"

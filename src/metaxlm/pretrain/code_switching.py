@@ -1,14 +1,10 @@
 """Dictionary-based code switching: replace some words of the training text with translations.
 
-A share of the words that have a translation are replaced before masking, so the model sees and
-predicts words among words of other languages. This is not in the paper: it extends +Dict, with the
-same dictionaries and the same number of steps.
-
-A word and its translation are one token each, so lengths do not change. A token is replaced only
-where it is a whole word, which the next token shows. Random numbers are functions of (key, row of
-the step, column), so the result does not depend on the split into micro-batches. Their bits decide
-whether a word is switched, into which language (uniformly among those with a translation), and to
-which translation (the n-th has weight 1/n).
+A share of the words that have a translation are replaced before masking. This is not in the paper:
+it extends +Dict, with the same dictionaries and the same number of steps. A word and its
+translation are one token each, so lengths do not change. Random numbers are functions of (key, row
+of the step, column). Their bits decide whether a word is switched, into which language (uniformly
+among those with a translation), and to which translation (the n-th has weight 1/n).
 
 Shapes: B rows of a micro-batch, L columns, N words that can switch, K that do; G languages of text,
 V tokens of the vocabulary; S words with translations.
@@ -29,10 +25,8 @@ from metaxlm.vocab.tokens import detect_kind, surface_form
 
 Ints = NDArray[np.int64]
 
-_FATE_BITS, _LANGUAGE_BITS, _RANK_BITS = 32, 19, 12
-"""Bits of a random number for each decision; 63 of 64 are used."""
-_AT_ONCE = 4
-"""Numbers that Philox returns per counter value."""
+_FATE_BITS, _LANGUAGE_BITS, _RANK_BITS = 32, 19, 12  # of the random number, for each decision
+_AT_ONCE = 4  # numbers that Philox returns per counter value
 _APOSTROPHES = frozenset("'’ʼ`´＇")
 
 
@@ -40,16 +34,11 @@ _APOSTROPHES = frozenset("'’ʼ`´＇")
 class SwitchTable:
     """Translations of tokens, by the language of the text."""
 
-    languages: tuple[str, ...]
-    """Languages of the text, in the order of the batches."""
-    words_GV: NDArray[np.int32]
-    """The word number of a token in text of a language; -1 without a translation."""
-    group_offsets_S: Ints
-    """Word s has the groups `[s]` to `[s + 1]`, one for each target language."""
-    offsets: Ints
-    """Group g has the translations `[g]` to `[g + 1]`, in dictionary order."""
-    pieces: NDArray[np.int32]
-    """The translations, as token ids."""
+    languages: tuple[str, ...]  # of the text, in the order of the batches
+    words_GV: NDArray[np.int32]  # word number of a token in text of a language, or -1
+    group_offsets_S: Ints  # word s has the groups [s] to [s + 1], one for each target language
+    offsets: Ints  # group g has the translations [g] to [g + 1], in dictionary order
+    pieces: NDArray[np.int32]  # the translations, as token ids
 
     def count_pieces(self) -> dict[str, int]:
         """Return the number of tokens with a translation in text of each language."""
@@ -151,11 +140,7 @@ def _draw(key: int, first_row: int, shape: tuple[int, ...]) -> Ints:
 
 
 def ends_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
-    """Return for every token whether a word before it is complete.
-
-    It is complete before another word, a special token and punctuation, but not before an
-    apostrophe, which is often within a word (`don't`, `l'eau`).
-    """
+    """Return for every token whether a word before it is complete (`don` before `'t` is not)."""
     kind = detect_kind(tokenizer)
     ends = starts_words(tokenizer)
     for token, row in tokenizer.get_vocab().items():
@@ -170,10 +155,7 @@ def _is_punctuation(char: str) -> bool:
 
 
 def _spread_ranks(most: int) -> NDArray[np.uint8]:
-    """Return the rank for a number of translations and random bits.
-
-    Row c distributes the ranks below c in proportion to 1, 1/2, 1/3 and so on.
-    """
+    """Return a table whose row c distributes the ranks below c in proportion to 1, 1/2, 1/3..."""
     middles = (np.arange(1 << _RANK_BITS) + 0.5) / (1 << _RANK_BITS)
     ranks = np.zeros((most + 1, len(middles)), np.min_scalar_type(most))
     for count in range(1, most + 1):

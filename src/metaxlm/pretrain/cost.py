@@ -1,15 +1,15 @@
 """The cost of a training run: parameters, FLOPs, memory, disk space, and the time of a step.
 
 Everything but time follows from the shape of the encoder and the recipe. Time is measured with real
-steps (masking, forward, backward, AdamW) on random tokens. Where whole steps take too long, as on a
-CPU, a tiny step and a step with a few rows are timed and extrapolated linearly. `metaxlm plan`
-shows these numbers, `metaxlm doctor` checks them, and the training log divides by them.
+steps on random tokens. Where whole steps take too long, as on a CPU, a tiny step and a step with a
+few rows are timed and extrapolated linearly.
 """
 
 from __future__ import annotations
 
 import gc
 import math
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,19 +33,12 @@ from metaxlm.pretrain.step import PretrainStep, uses_bfloat16
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, wrap_tokenizer
 
-FLOAT, HALF = 4, 2
-"""Bytes of a float32 and of a bfloat16."""
-_SAMPLED_STEPS = 1_000
-_PEAK_REPEATS = 10
-_TIME_LIMIT_S = 20.0
-_EXPECTED_SHARE = 0.3
-"""Assumed share of the matmul rate in a step, to choose the number of rows to time."""
-_MEMORY_MARGIN = 1.3
-"""Temporary tensors of the backward pass and fragmentation, measured on a CPU."""
-_FEW_TOKENS = 8
-"""Length of the tiny step, which takes as long as the optimizer."""
-_WARM_UP = 2
-_RATE = 1e-4
+FLOAT, HALF = 4, 2  # bytes of a float32 and of a bfloat16
+_SAMPLED_STEPS, _PEAK_REPEATS, _TIME_LIMIT_S = 1_000, 10, 20.0
+_EXPECTED_SHARE = 0.3  # of the matmul rate, to choose the number of rows to time
+_MEMORY_MARGIN = 1.3  # temporary tensors and fragmentation, measured on a CPU
+_FEW_TOKENS = 8  # length of the tiny step, which takes as long as the optimizer
+_WARM_UP, _RATE = 2, 1e-4
 
 
 def count_parts(config: EncoderConfig) -> dict[str, int]:
@@ -80,9 +73,9 @@ def count_predictions(recipe: TrainingRecipe) -> float:
     return recipe.batch_size * recipe.length * sum(shares) / len(shares)
 
 
-def count_slots(recipe: TrainingRecipe, num_rows: int) -> int:
+def count_slots(recipe: TrainingRecipe, num_rows: int, length: int | None = None) -> int:
     """Return the number of slots for predictions in a batch of rows, used or not."""
-    return num_rows * (int(largest(recipe.mask_probability) * recipe.length) + 1)
+    return num_rows * (int(largest(recipe.mask_probability) * (length or recipe.length)) + 1)
 
 
 def count_step_flops(
@@ -93,14 +86,12 @@ def count_step_flops(
     *,
     frozen_body: bool = False,
 ) -> float:
-    """Count the minimum FLOPs of a step: one forward and two backward products per weight.
-
-    A frozen body has no weight gradient, but passes the gradient on to the embeddings.
-    """
+    """Count the minimum FLOPs of a step: one forward and two backward products per weight."""
     size = config.hidden_size
     weights = config.num_layers * (4 * size**2 + 2 * size * config.ffn_size)
     attention = config.num_layers * 2 * length * size
     head = size * (config.vocab_size + size)
+    # A frozen body has no weight gradient, but passes the gradient on to the embeddings.
     body = (4 if frozen_body else 6) * weights + 6 * attention
     return float(batch_size * length * body + 6 * num_predictions * head)
 
@@ -109,10 +100,8 @@ def step_flops(
     config: EncoderConfig, recipe: TrainingRecipe, *, frozen_body: bool = False
 ) -> float:
     """Count the FLOPs of an average step."""
-    predictions = count_predictions(recipe)
-    return count_step_flops(
-        config, recipe.batch_size, recipe.length, predictions, frozen_body=frozen_body
-    )
+    shape = recipe.batch_size, recipe.length, count_predictions(recipe)
+    return count_step_flops(config, *shape, frozen_body=frozen_body)
 
 
 def estimate_memory(
@@ -125,10 +114,9 @@ def estimate_memory(
     frozen_body: bool = False,
     flash: bool = True,
 ) -> dict[str, int]:
-    """Estimate the memory of a step by part, in bytes, for plain torch.
+    """Estimate the memory of a step of plain torch by part, in bytes, for one micro-batch.
 
-    `batch_size` counts the rows of a micro-batch, `num_predictions` their slots. With `flash`,
-    attention does not store its weights; on a CPU with dropout it does.
+    With `flash`, attention does not store its weights; on a CPU with dropout it does.
     """
     parameters, trainable = count_parameters(config), count_trainable(config, frozen_body)
     size, inner = config.hidden_size, config.ffn_size
@@ -171,10 +159,7 @@ def estimate_disk(
 
 
 def measure_peak(device: torch.device, bfloat16: bool | None = None) -> float:
-    """Measure the FLOP/s of a large matrix product, once per process.
-
-    Without `bfloat16`, use the type of `precision: auto`. Torch's generators are not changed.
-    """
+    """Measure the FLOP/s of a large matrix product, by default in the type of `precision: auto`."""
     if bfloat16 is None:
         bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return _measure_peak(str(device), bfloat16, torch.get_num_threads())
@@ -225,16 +210,11 @@ class DoesNotFit(MetaXLMError):
 class Measurement:
     """The result of timing steps."""
 
-    seconds: float
-    """Time of a whole step."""
-    num_steps: int
-    """Number of timed steps."""
-    num_rows: int
-    """Rows of a timed step; fewer than a batch if the time is extrapolated."""
-    peak_bytes: int | None
-    """Peak memory during whole steps, if the device reports it."""
-    loss: float
-    """Mean loss; NaN if a step was skipped."""
+    seconds: float  # of a whole step
+    num_steps: int  # timed steps
+    num_rows: int  # of a timed step; fewer than a batch if the time is extrapolated
+    peak_bytes: int | None  # during whole steps, if the device reports it
+    loss: float  # mean; NaN if a step was skipped
 
 
 def measure_step(
@@ -249,8 +229,7 @@ def measure_step(
 ) -> Measurement:
     """Time steps of the recipe's shape; raise `DoesNotFit` if there is too little memory.
 
-    No step starts after `limit_s`. If whole steps would take too long, time fewer rows. Torch's
-    generators are not changed.
+    No step starts after `limit_s`. If whole steps would take too long, time fewer rows.
     """
     rows = recipe.batch_size
     # On a GPU whole steps are short, and a graph is captured for one shape.
@@ -268,7 +247,10 @@ def measure_step(
                 few, count = _time_steps(step, recipe, rows, recipe.length, steps, limit_s * 3 / 4)
                 whole = (recipe.batch_size, recipe.length)
                 shapes = ((1, _FEW_TOKENS), (rows, recipe.length), whole)
-                flops = [_shape_flops(config, recipe, *shape) for shape in shapes]
+                flops = [
+                    count_step_flops(config, *shape, count_slots(recipe, *shape))
+                    for shape in shapes
+                ]
                 seconds = extrapolate((flops[0], tiny), (flops[1], few), flops[2])
             peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
             state = TrainingState()
@@ -284,11 +266,8 @@ def measure_step(
 
 
 def extrapolate(few: tuple[float, float], many: tuple[float, float], flops: float) -> float:
-    """Return the seconds of a step from the (FLOPs, seconds) of two smaller ones.
-
-    The time is linear in FLOPs, plus a constant for the optimizer. A lower bound of the slope
-    prevents noise from making work free.
-    """
+    """Return the seconds of a step from the (FLOPs, seconds) of two smaller ones."""
+    # Linear, plus a constant for the optimizer. The lower bound prevents free work due to noise.
     slope = (many[1] - few[1]) / (many[0] - few[0])
     return many[1] + max(slope, 0.1 * many[1] / many[0]) * (flops - many[0])
 
@@ -297,7 +276,7 @@ def affordable_rows(
     config: EncoderConfig, recipe: TrainingRecipe, device: torch.device, seconds: float
 ) -> int:
     """Estimate the number of rows of a step that takes this time."""
-    row = _shape_flops(config, recipe, 1, recipe.length)
+    row = count_step_flops(config, 1, recipe.length, count_slots(recipe, 1))
     rate = measure_peak(device, uses_bfloat16(recipe, device))
     return int(seconds * rate * _EXPECTED_SHARE / row)
 
@@ -307,11 +286,10 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = re.search(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text("ascii"))
     except OSError:
         return None
-    values = dict(line.split(":", 1) for line in lines)
-    return int(values["MemAvailable"].split()[0]) * 1024
+    return int(found[1]) * 1024 if found else None
 
 
 def _check_memory(config: EncoderConfig, recipe: TrainingRecipe, num_rows: int) -> None:
@@ -327,24 +305,13 @@ def _check_memory(config: EncoderConfig, recipe: TrainingRecipe, num_rows: int) 
         )
 
 
-def _shape_flops(config: EncoderConfig, recipe: TrainingRecipe, rows: int, length: int) -> float:
-    slots = rows * (int(largest(recipe.mask_probability) * length) + 1)
-    return count_step_flops(config, rows, length, slots)
-
-
 def _time_steps(
-    step: PretrainStep,
-    recipe: TrainingRecipe,
-    num_rows: int,
-    length: int,
-    steps: int,
-    limit_s: float,
+    step: PretrainStep, recipe: TrainingRecipe, rows: int, length: int, steps: int, limit_s: float
 ) -> tuple[float, int]:
-    """Return the median time of steps on random tokens, and the number of timed steps."""
     device, begin = step.world.device, time.perf_counter()
     # A whole batch is split as in training.
-    count = recipe.micro_batches if num_rows == recipe.batch_size else 1
-    batches = _make_batches(num_rows, length, count, step.model.config.vocab_size)
+    count = recipe.micro_batches if rows == recipe.batch_size else 1
+    batches = _make_batches(rows, length, count, step.model.config.vocab_size)
     probability = largest(recipe.mask_probability)
     seconds: list[float] = []
     while len(seconds) < steps + _WARM_UP:
@@ -391,9 +358,8 @@ def _random_training(
             model = MaskedLM(config)
         model.encoder.layers.requires_grad_(not frozen_body)
         masking = Masking(make_tokenizer(config.vocab_size), recipe, device)
-        execution = execution or ExecutionRecipe()
         alone = DistributedContext.alone(device)
-        step = PretrainStep(model, masking, recipe, execution, alone)
+        step = PretrainStep(model, masking, recipe, execution or ExecutionRecipe(), alone)
         try:
             yield step
         finally:

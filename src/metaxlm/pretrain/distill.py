@@ -4,16 +4,10 @@ The loss is the squared distance between the mean hidden states of both models f
 (section 5.3 and table 3 of the paper), averaged over the hidden dimension and over the blocks of
 the step in the source language, the only language that the teacher knows. Special tokens are
 included, padding is not. The teacher reads the whole text, the student its masked block. The paper
-does not say what is compared across two vocabularies.
-
-The vocabularies differ, so the text of each block is tokenized again for the teacher:
-
-1. the student's tokens are decoded to text, sentence by sentence;
-2. the teacher's tokenizer tokenizes each sentence;
-3. the teacher's tokens become rows `<s> A </s> B </s>`.
-
-A block with more tokens than the teacher has positions is truncated, and the student's mean covers
-the same text. The cost is one forward pass of the teacher on these blocks.
+does not say what is compared across two vocabularies: here the student's tokens are decoded to
+text, sentence by sentence, and tokenized again as rows `<s> A </s> B </s>` of the teacher. A block
+with more tokens than the teacher has positions is truncated, and the student's mean covers the same
+text. The cost is one forward pass of the teacher on these blocks.
 
 Shapes: B rows of a micro-batch, R those in the source language, L and T columns of student and
 teacher, N and K their tokens in all rows, S sentences, W words, V vocabulary, D hidden.
@@ -22,7 +16,7 @@ teacher, N and K their tokens in all rows, S sentences, W words, V vocabulary, D
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -46,39 +40,28 @@ from metaxlm.vocab.tokens import Kind, boundary_ids, detect_kind, spell
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_ROW_MULTIPLE, _COLUMN_MULTIPLE = 8, 64
-"""Shapes on a GPU are multiples of these."""
-_MULTIPLE = 8
-_SPACE = ord(" ")
-_CACHED_WORDS = 1 << 16
-"""Words whose tokens are cached, at about 500 bytes each; they cover most of any text."""
+_ROW_MULTIPLE, _COLUMN_MULTIPLE = 8, 64  # of shapes on a GPU
+_MULTIPLE, _SPACE = 8, ord(" ")
+_CACHED_WORDS = 1 << 16  # at about 500 bytes each; they cover most of any text
 
 
 @dataclass(frozen=True)
 class TeacherBatch:
     """The source-language blocks of a micro-batch for the teacher; indices are int64."""
 
-    rows_R: Tensor
-    """Row numbers in the micro-batch."""
+    rows_R: Tensor  # in the micro-batch
     ids_RT: Tensor
     lengths_R: Tensor
-    covered_RL: Tensor
-    """Student tokens whose text the teacher reads, boolean."""
-    real_R: Tensor
-    """False for rows that only pad the shape."""
-    num_rows: Tensor
-    """Number of source-language blocks in the whole step, a scalar."""
-    num_tokens: int
-    """Number of tokens that the teacher computes."""
+    covered_RL: Tensor  # student tokens whose text the teacher reads, boolean
+    real_R: Tensor  # False for rows that only pad the shape
+    num_rows: Tensor  # source-language blocks in the whole step, a scalar
+    num_tokens: int  # that the teacher computes
 
     def to(self, device: torch.device) -> TeacherBatch:
         """Return a copy on a device."""
-        values: dict[str, Any] = {
-            name: value.to(device, non_blocking=True)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor)
-        }
-        return replace(self, **values)
+        values = {name: v for name, v in vars(self).items() if isinstance(v, Tensor)}
+        moved: Any = {name: v.to(device, non_blocking=True) for name, v in values.items()}
+        return replace(self, **moved)
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors that differ between two instances of the same shapes."""
@@ -99,16 +82,11 @@ class Distillation:
         self._teacher = teacher.to(device).eval().requires_grad_(False)
         self._retokenizer = retokenizer
         self._weight = recipe.pooled
-        self._source_language = source_language
-        self._device = device
+        self._source_language, self._device = source_language, device
 
     def prepare(self, batch: MicroBatch, samples: Sequence[tuple[str, int]]) -> TeacherBatch | None:
-        """Retokenize the source-language blocks of a micro-batch on the host; None without any.
-
-        `samples` are those of the whole step. This is a pure, thread-safe function.
-        """
-        is_source = [language == self._source_language for language, _ in batch.samples]
-        rows = np.flatnonzero(is_source)
+        """Retokenize the source-language blocks of a micro-batch of a step with these samples."""
+        rows = np.flatnonzero([name == self._source_language for name, _ in batch.samples])
         if not len(rows):
             return None
         ids_RL = batch.ids_BL.numpy()[rows].astype(np.int64)
@@ -124,7 +102,6 @@ class Distillation:
         )
 
     def _hold(self, array: NDArray[Any]) -> Tensor:
-        """Return an array as a tensor, in pinned memory for a GPU."""
         tensor = torch.from_numpy(array)
         return tensor.pin_memory() if self._device.type == "cuda" else tensor
 
@@ -150,10 +127,7 @@ def make_teacher(
     source_language: str,
     device: torch.device,
 ) -> Distillation:
-    """Make a teacher from a monolingual model; `tokenizer` and `config` are the student's.
-
-    The model is moved to the device, frozen, and put into evaluation mode.
-    """
+    """Make a teacher from a monolingual model; `tokenizer` and `config` are the student's."""
     found = source.model.config
     if found.hidden_size != config.hidden_size:
         raise MetaXLMError(
@@ -167,8 +141,7 @@ def make_teacher(
 def pad_shapes(arrays: dict[str, NDArray[Any]], most_columns: int) -> dict[str, NDArray[Any]]:
     """Round the shapes of a teacher batch up, so that few CUDA graphs are needed.
 
-    Additional rows repeat the first one, which keeps all values finite. Additional columns are
-    zeros, which are not real tokens.
+    Additional rows repeat the first one, which keeps all values finite; columns are zeros.
     """
     num_rows = -len(arrays["rows_R"]) % _ROW_MULTIPLE
     width = arrays["ids_RT"].shape[1]
@@ -195,8 +168,7 @@ class RetokenizedText:
 
     ids_RT: Ints
     lengths_R: Ints
-    covered_RL: Flags
-    """Student tokens whose text the teacher reads; False for padding."""
+    covered_RL: Flags  # student tokens whose text the teacher reads; False for padding
 
 
 class Retokenizer:
@@ -244,7 +216,6 @@ class Retokenizer:
         return RetokenizedText(ids_RT, teacher_lengths_R, covered_RL)
 
     def _decode(self, ids_N: Ints, rows_N: Ints) -> tuple[list[str], Ints]:
-        """Return the text and the row of each sentence."""
         outside_N = np.isin(ids_N, self._boundaries)
         # A sentence is a run of tokens of one row without a boundary (-1).
         runs = np.concatenate([[-1], np.where(outside_N, -1, rows_N), [-1]])
@@ -260,10 +231,7 @@ class Retokenizer:
     def _lay_out(
         self, ids_K: Ints, rows_S: Ints, counts_S: Ints, num_rows: int
     ) -> tuple[Ints, Ints, Flags]:
-        """Return rows of tokens, their lengths, and which tokens are kept.
-
-        `<s>` comes first, and `</s>` after each sentence.
-        """
+        """Return rows `<s> A </s> B </s>`, their lengths, and which tokens are kept."""
         sizes_S = counts_S + 1
         totals_R = np.bincount(rows_S, sizes_S, num_rows).astype(np.int64)
         begin_S = 1 + np.cumsum(sizes_S) - sizes_S - (np.cumsum(totals_R) - totals_R)[rows_S]
@@ -286,8 +254,6 @@ class Retokenizer:
 
 
 class _WordTokenizer:
-    """Tokenizes sentences; caches the tokens of frequent words."""
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
         plain = {**content, "truncation": None, "padding": None}
@@ -300,16 +266,9 @@ class _WordTokenizer:
         self._encode = lru_cache(_CACHED_WORDS if self._by_words else 0)(self._encode_word)
 
     def encode(self, texts: list[str]) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the tokens of sentences, their character spans, and the counts per sentence.
-
-        Words are separated by one space. Characters are numbered through all sentences.
-        """
-        words: list[str] = []
-        num_words: list[int] = []
-        for text in texts:
-            before = len(words)
-            words += _split(text) if self._by_words else [text]
-            num_words.append(len(words) - before)
+        """Return the tokens, their starts and ends in the joined text, and counts per sentence."""
+        split = [_split(text) if self._by_words else [text] for text in texts]
+        words, num_words = list(chain.from_iterable(split)), list(map(len, split))
         found = list(map(self._encode, words))
         counts_W = _collect(len(ids) for ids, _, _ in found)
         widths_W = _collect(map(len, words))
@@ -323,13 +282,11 @@ class _WordTokenizer:
         )
 
     def _encode_word(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the ids of a text, and their starts and ends in it."""
         bare = text if self._keeps_space else text.removeprefix(" ")
         shift = len(text) - len(bare)
         encoding = self._backend.encode(bare, add_special_tokens=False)
         starts = tuple(start + shift for start, _ in encoding.offsets)
-        ends = tuple(end + shift for _, end in encoding.offsets)
-        return tuple(encoding.ids), starts, ends
+        return tuple(encoding.ids), starts, tuple(end + shift for _, end in encoding.offsets)
 
 
 def _spell_all(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:
@@ -344,7 +301,6 @@ def _spell_all(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:
 
 
 def _strip(starts: Ints, ends: Ints, solid: Flags) -> tuple[Ints, Ints]:
-    """Remove spaces from both ends of spans; spans of spaces only become empty."""
     places = np.arange(len(solid))
     following = np.minimum.accumulate(np.where(solid, places, len(solid))[::-1])[::-1]
     preceding = np.maximum.accumulate(np.where(solid, places + 1, 0))
@@ -353,13 +309,10 @@ def _strip(starts: Ints, ends: Ints, solid: Flags) -> tuple[Ints, Ints]:
     return starts, np.maximum(starts, ends)
 
 
-def _split(text: str) -> Iterator[str]:
-    """Yield the words of a text, each with the space before it."""
+def _split(text: str) -> list[str]:
+    """Return the words of a text, each with the space before it."""
     first, *others = text.split(" ")
-    if first:
-        yield first
-    for word in others:
-        yield f" {word}"
+    return ([first] if first else []) + [f" {word}" for word in others]
 
 
 def _collect(values: Iterable[int]) -> Ints:

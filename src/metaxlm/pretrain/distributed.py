@@ -1,13 +1,11 @@
 """Train on one device, or in several processes started by torchrun.
 
-A `DistributedContext` gives the training loop sums, agreement and its share of each step; with one
-process all of it is a no-op. Gradients are averaged by DDP or sharded by FSDP2. Checkpoints hold
-whole tensors under the same names in all cases, so a run can resume with another number of
-processes or another sharding.
+With one process, all of `DistributedContext` is a no-op. Gradients are averaged by DDP or sharded
+by FSDP2. Checkpoints hold whole tensors under the same names in all cases, so a run can resume with
+another number of processes or another sharding.
 
 Rank 0 decides what to do next, and the other processes wait for its orders without a time limit
 (preparing text can take hours). Orders and stop requests go through torch's key-value store.
-Supervision is left to torchrun and to the timeouts of collective operations.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -32,10 +30,9 @@ from metaxlm.pretrain.optimizer import MOMENTS, import_moments
 from metaxlm.recipe import ExecutionRecipe
 
 _POLL_S = 0.1
-_GRACE_S = 10.0
-"""Time for the other processes to read the end of the run."""
+_GRACE_S = 10.0  # for the other processes to read the end of the run
+# Keys of the store: a rank to stop, rank 0's exit code, processes that left, an error.
 _STOP, _END, _LEFT, _FAILURE = "stop", "end", "left", "failure"
-"""Keys of the store: a rank asked to stop, rank 0's exit code, processes that left, an error."""
 
 Value = TypeVar("Value")
 
@@ -51,11 +48,8 @@ class DistributedContext:
         store: Store | None = None,
         hosts: dist.ProcessGroup | None = None,
     ) -> None:
-        self.rank = rank
-        self.size = size
-        self.device = device
-        self._store = store
-        self._hosts = hosts
+        self.rank, self.size, self.device = rank, size, device
+        self._store, self._hosts = store, hosts
         self._num_orders = 0
 
     @classmethod
@@ -78,13 +72,9 @@ class DistributedContext:
         limit = timedelta(seconds=execution.timeout_s)
         try:
             store, _, _ = next(rendezvous("env://", timeout=limit))
-            dist.init_process_group(
-                "nccl" if device.type == "cuda" else "gloo",
-                store=PrefixStore("group", store),
-                rank=rank,
-                world_size=size,
-                timeout=limit,
-            )
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            group = PrefixStore("group", store)
+            dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=limit)
             hosts = None
             if device.type == "cuda":
                 torch.cuda.set_device(device)
@@ -94,8 +84,7 @@ class DistributedContext:
             raise UnmetError(
                 f"rank {rank}: the {size} processes did not connect at "
                 f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} within "
-                f"{execution.timeout_s} s; check that all are running, and MASTER_ADDR and "
-                "MASTER_PORT"
+                f"{execution.timeout_s} s; check that all run, and MASTER_ADDR and MASTER_PORT"
             ) from error
         return cls(rank, size, device, PrefixStore("orders", store), hosts)
 
@@ -111,10 +100,7 @@ class DistributedContext:
             self._num_orders += 1
 
     def next_order(self, stop_requested: Callable[[], bool]) -> str | None:
-        """Wait for rank 0's next order; None means that the run has ended.
-
-        A stop request of this process is passed on to rank 0.
-        """
+        """Wait for rank 0's next order; None means that the run has ended."""
         assert self._store is not None
         key, passed_on = f"order/{self._num_orders}", False
         while not self._store.check([key]):
@@ -134,18 +120,13 @@ class DistributedContext:
 
     def find_failure(self) -> str | None:
         """Return the error that another process reported, if any."""
-        try:
+        with suppress(RuntimeError):  # the store may be gone
             if self._store is not None and self._store.check([_FAILURE]):
                 return str(self._store.get(_FAILURE).decode())
-        except RuntimeError:  # the store is gone
-            return None
         return None
 
     def leave(self, code: int, failure: str = "") -> int | None:
-        """Leave the other processes; return rank 0's exit code, or None if it does not answer.
-
-        Rank 0 reports `failure`, an error of this process.
-        """
+        """Leave the other processes; return rank 0's exit code, or None if it does not answer."""
         store = self._store
         if store is None:
             return code
@@ -156,7 +137,7 @@ class DistributedContext:
                 _poll(lambda: int(store.add(_LEFT, 0)) == others)
             elif failure:
                 store.set(_FAILURE, f"rank {self.rank}: {failure}")
-                return code  # rank 0 notices when this process ends
+                return code  # rank 0 reports the failure when this process ends
             else:
                 if not _poll(lambda: bool(store.check([_END]))):
                     return None
@@ -202,8 +183,7 @@ class DistributedContext:
         """Return rank 0's value in every process (collective)."""
         if self.size == 1:
             return value
-        values = [value]
-        dist.broadcast_object_list(values, src=0, group=self._hosts)
+        dist.broadcast_object_list(values := [value], src=0, group=self._hosts)
         return values[0]
 
     def wrap(self, objective: nn.Module, sharding: str) -> nn.Module:
@@ -243,13 +223,12 @@ class DistributedContext:
             return dict(tensors)
         whole = {}
         for name, tensor in tensors.items():
-            value = tensor
             if _is_sharded(tensor):
                 # One at a time: a sharded model may not fit on a single device.
-                value = tensor.full_tensor()  # type: ignore[attr-defined]
-                value = value.cpu() if self.is_main else value
+                tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+                tensor = tensor.cpu() if self.is_main else tensor
             if self.is_main:
-                whole[name] = value
+                whole[name] = tensor
         return whole
 
     def load_state(
@@ -264,23 +243,19 @@ class DistributedContext:
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 tensor.copy_(self._scatter(model_tensors, name, tensor))
-        names = {
-            f"{moment}.{name}": parameter
+        scattered = {
+            key: self._scatter(moments, key, parameter)
             for name, parameter in model.named_parameters()
             if parameter.requires_grad
-            for moment in MOMENTS
+            for key in (f"{moment}.{name}" for moment in MOMENTS)
         }
-        scattered = {name: self._scatter(moments, name, like) for name, like in names.items()}
         import_moments(optimizer, model, scattered, step)
 
     def _scatter(self, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
-        """Return rank 0's tensor, or this process's shard of it."""
         if self.size == 1:
             return tensors[name]
-        if self.is_main:
-            whole = tensors[name].to(self.device)
-        else:
-            whole = torch.empty(like.shape, dtype=like.dtype, device=self.device)
+        empty = partial(torch.empty, like.shape, dtype=like.dtype, device=self.device)
+        whole = tensors[name].to(self.device) if self.is_main else empty()
         if _is_sharded(like):
             from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -305,11 +280,10 @@ class DistributedContext:
 def local_place() -> tuple[int, int]:
     """Return this process's number on its machine, and the number of processes there."""
     rank, size = _read_environment()
-    return (int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    return int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
 
 
 def _read_environment() -> tuple[int, int]:
-    """Return rank and number of processes from the environment that torchrun sets."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return 0, 1
@@ -333,7 +307,6 @@ def is_collective_error(error: BaseException | None) -> bool:
 
 
 def _poll(condition: Callable[[], bool]) -> bool:
-    """Wait for a condition; return False if it does not hold in time."""
     deadline = time.monotonic() + _GRACE_S
     while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -344,8 +317,7 @@ def _settle_buckets(parallel: DistributedDataParallel) -> None:
     """Make DDP assign its gradient buckets before the first step.
 
     DDP rebuilds its buckets after the first backward pass, and they decide the order in which three
-    or more processes sum gradients: without this, a resumed run would round differently from an
-    uninterrupted one. The gradients of this pass arrive last layer first, as in training.
+    or more processes sum gradients: without this, a resumed run would round differently.
     """
     objective = parallel.module
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
@@ -357,8 +329,6 @@ def _settle_buckets(parallel: DistributedDataParallel) -> None:
 
 
 # FSDP is imported only where it is used: the import takes half a second.
-
-
 def _shard(objective: nn.Module) -> None:
     """Shard a model over all processes, layer by layer; this replaces its parameters."""
     from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -368,8 +338,7 @@ def _shard(objective: nn.Module) -> None:
             fully_shard(module)
     fully_shard(objective)
 
-    def reshard(module: nn.Module, *_: object) -> None:
-        """Release the parameters gathered by a forward pass without a backward pass."""
+    def reshard(module: nn.Module, *_: object) -> None:  # without a backward pass
         if isinstance(module, FSDPModule) and not torch.is_grad_enabled():
             module.reshard()
 
@@ -383,18 +352,14 @@ def _is_sharded(tensor: Tensor) -> bool:
 
 
 def choose_device(name: str, local_rank: int = 0, local_size: int = 1) -> torch.device:
-    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`.
-
-    Of several processes on a machine, each uses the GPU with its own number.
-    """
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; each local process has its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise MetaXLMError(
-            f"--device {name}: not a device; use auto, cpu, cuda or cuda:N"
-        ) from error
+        what = f"--device {name}: not a device; use auto, cpu, cuda or cuda:N"
+        raise MetaXLMError(what) from error
     if device.type not in ("cpu", "cuda"):
         raise MetaXLMError(f"--device {name}: only cpu and cuda are supported")
     if device.type == "cpu":
@@ -428,8 +393,7 @@ def describe_device(device: torch.device) -> str:
 def own_bfloat16(device: torch.device, enabled: bool = True) -> Iterator[None]:
     """Use torch's own bfloat16 products on a CPU that has no instructions for them.
 
-    oneDNN, which torch tries first, fails there: it prints a warning with a C++ stack trace and is
-    then disabled for the process, which changes the bits of later results.
+    oneDNN fails there, and is then disabled for the process, which changes later results.
     """
     if not enabled or device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
         yield

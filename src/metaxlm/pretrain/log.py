@@ -1,9 +1,8 @@
 """Log a training run: `log.jsonl`, trackers, and the note of the progress bar.
 
-`log.jsonl` has one JSON line per log row, in the order of the steps. The same numbers go to the
-trackers of the recipe: TensorBoard, Weights & Biases or trackio. A resumed run drops the rows after
-its checkpoint and writes them again, so its log equals that of an uninterrupted run except for
-times. A tracker that fails during training is closed with one message, and training continues.
+`log.jsonl` has one JSON line per log row; the same numbers go to the trackers of the recipe. A
+resumed run drops the rows after its checkpoint and writes them again, so its log equals that of an
+uninterrupted run except for times. A tracker that fails is closed, and training continues.
 """
 
 from __future__ import annotations
@@ -28,13 +27,9 @@ from metaxlm.pretrain.checkpoint import TrainingState
 from metaxlm.progress import say
 
 LOG_NAME = "log.jsonl"
-"""The training log next to the checkpoints: one row every `log_every` steps."""
 _SHOWN_LANGUAGES = 12
-_NUM_RECENT = 50
-"""Log rows that a new row is compared with."""
-_FEWEST_RECENT = 10
-_SPIKE_DEVIATIONS = 6.0
-_SMALLEST_DEVIATION = 0.01
+_NUM_RECENT, _FEWEST_RECENT = 50, 10  # log rows that a new row is compared with
+_SPIKE_DEVIATIONS, _SMALLEST_DEVIATION = 6.0, 0.01
 
 
 class TrainingLog:
@@ -49,12 +44,9 @@ class TrainingLog:
         trackers: Trackers | None = None,
         peak_flops: float | None = None,
     ) -> None:
-        self.note = ""
-        """Text for the progress bar."""
-        self._path = path
-        self._title = title
-        self._trackers = trackers
-        self._peak = peak_flops
+        self.note = ""  # for the progress bar
+        self._path, self._title = path, title
+        self._trackers, self._peak = trackers, peak_flops
         self._start = time.monotonic() - state.seconds
         self._window = (state.tokens, state.seconds, state.step)
         self._reported_spike = False
@@ -69,13 +61,7 @@ class TrainingLog:
         return time.monotonic() - self._start
 
     def write_row(
-        self,
-        state: TrainingState,
-        *,
-        rate: float,
-        norm: float,
-        probability: float,
-        step_flops: float,
+        self, state: TrainingState, rate: float, norm: float, probability: float, step_flops: float
     ) -> None:
         """Write the row of a step, with the mean loss since the last row."""
         state.seconds = self.seconds
@@ -98,9 +84,9 @@ class TrainingLog:
             "seconds": round(state.seconds, 3),
         }
         self._write(state.step, row, row)
-        shown = [f"loss {loss:.3f}" if loss is not None else "loss -", f"{speed:,.0f} tokens/s"]
-        shown += [] if share is None else [f"{share:.1%} of peak"]
-        self.note = ", ".join([*shown, f"rate {rate:.2e}"])
+        shown = "loss -" if loss is None else f"loss {loss:.3f}"
+        peak = "" if share is None else f", {share:.1%} of peak"
+        self.note = f"{shown}, {speed:,.0f} tokens/s{peak}, rate {rate:.2e}"
         if loss is not None:
             self._check_spike(state, loss)
 
@@ -162,7 +148,6 @@ class TrainingLog:
 
 
 def _drop_later_rows(path: Path, state: TrainingState) -> str:
-    """Keep the rows up to a checkpoint and return them; raise an error if they were changed."""
     lines = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
     kept = "".join(f"{line}\n" for line in lines if _row_step(line) <= state.step)
     digest = hashlib.sha256(kept.encode()).hexdigest()
@@ -204,36 +189,24 @@ class Spike:
 
 
 def find_spike(loss: float, recent: Sequence[float]) -> Spike | None:
-    """Return a spike if the loss exceeds the mean of recent losses by six standard deviations.
-
-    The deviation is at least 1 % of the mean: late in training, losses differ so little that noise
-    would look like a spike. With fewer than ten losses the result is None.
-    """
+    """Return a spike if the loss exceeds the mean of recent losses by six standard deviations."""
     if len(recent) < _FEWEST_RECENT:
         return None
     mean = statistics.fmean(recent)
+    # Late in training, losses differ so little that noise would look like a spike.
     deviation = max(statistics.stdev(recent), _SMALLEST_DEVIATION * abs(mean))
-    if loss <= mean + _SPIKE_DEVIATIONS * deviation:
-        return None
-    return Spike(loss, mean, deviation)
+    return Spike(loss, mean, deviation) if loss > mean + _SPIKE_DEVIATIONS * deviation else None
 
 
-class Tracker(Protocol):
-    """A service that plots numbers over steps."""
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Add the numbers of a step; steps increase."""
-        ...
-
-    def close(self) -> None:
-        """Write buffered numbers and finish."""
-        ...
+class _Tracker(Protocol):
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+    def close(self) -> None: ...
 
 
 class Trackers:
     """All trackers of a training run."""
 
-    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
+    def __init__(self, trackers: Mapping[str, _Tracker]) -> None:
         self._trackers = dict(trackers)
 
     @property
@@ -251,7 +224,7 @@ class Trackers:
         self._each(lambda tracker: tracker.close())
         self._trackers.clear()
 
-    def _each(self, act: Callable[[Tracker], None]) -> None:
+    def _each(self, act: Callable[[_Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
                 act(tracker)
@@ -264,30 +237,20 @@ class Trackers:
 def open_trackers(
     names: Sequence[str], folder: Path, title: str, recipe: Mapping[str, Any]
 ) -> Trackers:
-    """Open the trackers of a recipe for the training run `title` with its log in `folder`.
-
-    `recipe` is stored with the numbers, and its `name` groups the training runs of an experiment.
-    TensorBoard is skipped if it is not installed; any other missing tracker is an error.
-    """
-    trackers: dict[str, Tracker] = {}
+    """Open the trackers of a recipe; TensorBoard is optional, another missing one is an error."""
+    trackers: dict[str, _Tracker] = {}
     for name in names:
-        if name == "tensorboard" and not _is_installed("torch.utils.tensorboard"):
-            continue
-        if name != "tensorboard" and not _is_installed(name):
+        try:
+            importlib.import_module("torch.utils.tensorboard" if name == "tensorboard" else name)
+        except ImportError as error:
+            if name == "tensorboard":
+                continue
             raise MetaXLMError(
                 f"execution.trackers: {name} is not installed; "
                 f"pip install 'metaxlm[{name}]', or leave it out"
-            )
+            ) from error
         trackers[name] = _TRACKERS[name](folder, title, recipe)
     return Trackers(trackers)
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        return False
-    return True
 
 
 class _TensorBoard:
@@ -319,8 +282,7 @@ class _Service:
     """A run of a service whose steps must increase, also after a resume."""
 
     _run: Any
-    _last: int
-    """The last step that the service has."""
+    _last: int  # step that the service has
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         if step > self._last:
@@ -338,14 +300,9 @@ class _Wandb(_Service):
 
         try:
             self._run = wandb.init(
-                project=_project(recipe),
-                name=title,
-                dir=folder,
-                id=_identify(folder),
-                resume="allow",
-                config=dict(recipe),
-                settings=wandb.Settings(silent=True),
-            )
+                project=recipe.get("name", "metaxlm"), name=title, dir=folder, id=_identify(folder),
+                resume="allow", config=dict(recipe), settings=wandb.Settings(silent=True),
+            )  # fmt: skip
         except wandb.errors.Error as error:
             reason = " ".join(str(error).split())
             raise MetaXLMError(
@@ -362,7 +319,7 @@ class _Trackio(_Service):
         import trackio
         from trackio.sqlite_storage import SQLiteStorage
 
-        project, name = _project(recipe), f"{title} {_identify(folder)}"
+        project, name = recipe.get("name", "metaxlm"), f"{title} {_identify(folder)}"
         last = SQLiteStorage.get_max_step_for_run(project, name)
         self._last = -1 if last is None else int(last)
         self._run = trackio.init(
@@ -370,15 +327,11 @@ class _Trackio(_Service):
         )
 
 
-_TRACKERS: dict[str, Callable[[Path, str, Mapping[str, Any]], Tracker]] = {
+_TRACKERS: dict[str, Callable[[Path, str, Mapping[str, Any]], _Tracker]] = {
     "tensorboard": _TensorBoard,
     "wandb": _Wandb,
     "trackio": _Trackio,
 }
-
-
-def _project(recipe: Mapping[str, Any]) -> str:
-    return str(recipe.get("name", "metaxlm"))
 
 
 def _identify(folder: Path) -> str:

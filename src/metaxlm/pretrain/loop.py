@@ -2,14 +2,13 @@
 
 The model is trained in place; checkpoints and `log.jsonl` are written to a folder. A run that was
 stopped or killed resumes from its newest checkpoint and ends with bit-identical weights: samples,
-masks and dropout are functions of (seed, step), and everything else is in the checkpoint. The host
-waits for the device only for log rows, held-out losses and checkpoints.
+masks and dropout are functions of (seed, step), and everything else is in the checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -41,16 +40,10 @@ from metaxlm.randomness import derive_seed
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.stopping import deferred_stops
 
-STEPS = "steps"
-"""Folder next to the checkpoints with the exported models of the recipe's `keep_steps`."""
+STEPS = "steps"  # folder next to the checkpoints with the exported models of `keep_steps`
 BAD_STEPS_NAME = "bad_steps.json"
-"""File next to the checkpoints with the samples of the steps that ended a run."""
-
-Export = Callable[[MaskedLM, Path], None]
-"""Writes a model as a Hugging Face folder."""
-
-# A stop must be agreed by all processes, which costs a message: every second step.
-_AGREE_EVERY = 2
+Export = Callable[[MaskedLM, Path], None]  # writes a model as a Hugging Face folder
+_AGREE_EVERY = 2  # steps: all processes must agree on a stop, which costs a message
 
 
 def train(
@@ -68,13 +61,13 @@ def train(
     export: Export | None = None,
     trackers: Trackers | None = None,
 ) -> TrainingState:
-    """Train to the recipe's last step, resuming from the newest checkpoint in the folder.
-
-    `export` writes the models of the recipe's `keep_steps` to `steps/` next to the folder.
-    """
+    """Train to the recipe's last step, resuming from the newest checkpoint in the folder."""
     execution = execution or ExecutionRecipe()
     indices, count = world.share(recipe.micro_batches, recipe.batch_size)
-    with _lock(folder, world):
+    workers = execution.workers
+    with exclusive_folder(folder) if world.is_main else nullcontext():
+        if world.is_main:
+            sweep(folder)  # temporary files of a killed run
         step = PretrainStep(model, masking, recipe, execution, world, teacher)
         state = _resume(step, folder, title)
         log_path = peak = None
@@ -82,8 +75,8 @@ def train(
             frozen = not all(parameter.requires_grad for parameter in model.parameters())
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
             require_space(needed, folder, folder.parent / STEPS)
-            peak = peak_flops(world.device, step.bfloat16)
-            peak = None if peak is None else peak * world.size
+            if peak := peak_flops(world.device, step.bfloat16):
+                peak *= world.size
             log_path = folder / LOG_NAME
         log = TrainingLog(log_path, state, title, trackers=trackers, peak_flops=peak)
 
@@ -91,17 +84,14 @@ def train(
             return state.step % every == 0 or state.step == recipe.steps
 
         with (
-            _open_writer(folder, recipe, model, state, export) as writer,
-            Prefetcher(
-                batches, state.step, recipe.steps, indices, count, execution.workers
-            ) as prefetcher,
+            _open_writer(folder, recipe, model, state.step, export) as writer,
+            Prefetcher(batches, state.step, recipe.steps, indices, count, workers) as prefetcher,
             deferred_stops() as stop_requested,
             track(title, recipe.steps, "steps", completed=state.step) as advance,
         ):
             while state.step < recipe.steps:
-                rate, probability = _scheduled_values(recipe, state.step)
-                micro_batches = prefetcher.get(state.step)
-                step(micro_batches, rate, probability, batches.mask_key(state.step))
+                values = _scheduled_values(recipe, state.step)
+                step(prefetcher.get(state.step), *values, batches.mask_key(state.step))
                 state.step += 1
                 if is_due(recipe.log_every):
                     _write_row(step, state, log, recipe)
@@ -112,15 +102,13 @@ def train(
                 advance(note=log.note)
                 stopping = _must_stop(step, state, recipe, batches, folder, stop_requested)
                 if stopping or state.step in recipe.keep_steps or is_due(recipe.checkpoint_every):
-                    wait = stopping or state.step == recipe.steps
-                    _save(step, state, log, writer, wait)
+                    _save(step, state, log, writer, stopping or state.step == recipe.steps)
                 if stopping:
                     raise Interrupted(f"{title}: stopped after step {state.step}")
     return state
 
 
 def _scheduled_values(recipe: TrainingRecipe, step: int) -> tuple[float, float]:
-    """Return learning rate and mask probability of a step, counted from 0."""
     rate = learning_rate(step, recipe.learning_rate, recipe.steps, recipe.warmup_steps)
     return rate, value_at(recipe.mask_probability, step)
 
@@ -132,7 +120,7 @@ def _write_row(
     rate, probability = _scheduled_values(recipe, state.step - 1)
     num_predictions = round(probability * recipe.batch_size * recipe.length)
     flops = count_step_flops(step.model.config, recipe.batch_size, recipe.length, num_predictions)
-    log.write_row(state, rate=rate, norm=norm, probability=probability, step_flops=flops)
+    log.write_row(state, rate, norm, probability, flops)
     step.totals.reset()
     state.loss_sum, state.loss_count = 0.0, 0
 
@@ -184,12 +172,8 @@ def _save(
 def measure_held_out(
     step: PretrainStep, batches: BatchSource, masking: Masking, recipe: TrainingRecipe, seed: int
 ) -> dict[str, float]:
-    """Return the mean loss per prediction of each language on its held-out blocks.
-
-    Languages that are too small to hold out blocks are left out. Masks are the same in every call,
-    dropout is off, and the state of training does not change. With several processes, each computes
-    everything, as sharded weights require.
-    """
+    """Return the mean loss per prediction of each language that has held-out blocks."""
+    # Masks are the same in every call. Each process computes all, as sharded weights require.
     device = step.world.device
     key = derive_seed(seed, "held-out")
     # One rate for all steps, so that measurements are comparable.
@@ -215,19 +199,7 @@ def measure_held_out(
         step.model.train()
 
 
-@contextmanager
-def _lock(folder: Path, world: DistributedContext) -> Iterator[None]:
-    """Lock the folder against other runs, and remove temporary files of a killed run."""
-    if not world.is_main:
-        yield
-        return
-    with exclusive_folder(folder):
-        sweep(folder)
-        yield
-
-
 def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
-    """Load the newest checkpoint, which rank 0 reads for all processes."""
     found = load_newest(folder) if step.world.is_main else None
     if found is not None:
         check_fit(found, step.model, folder)
@@ -240,11 +212,7 @@ def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
 
 
 def _open_writer(
-    folder: Path,
-    recipe: TrainingRecipe,
-    model: MaskedLM,
-    state: TrainingState,
-    export: Export | None,
+    folder: Path, recipe: TrainingRecipe, model: MaskedLM, newest: int, export: Export | None
 ) -> CheckpointWriter:
     def publish(checkpoint: Checkpoint) -> None:
         if export is not None:
@@ -255,10 +223,4 @@ def _open_writer(
         source, place = (parent / step_name(step) for parent in (folder, folder.parent / STEPS))
         if source.is_dir() and find_damage(place) and not find_damage(source):
             publish(load_checkpoint(source))
-    return CheckpointWriter(
-        folder,
-        keep=recipe.keep_checkpoints,
-        permanent=recipe.keep_steps,
-        publish=publish,
-        newest_step=state.step,
-    )
+    return CheckpointWriter(folder, recipe.keep_checkpoints, recipe.keep_steps, publish, newest)

@@ -1,8 +1,7 @@
 """AdamW and schedules, for pretraining and finetuning.
 
 Weight decay is decoupled and excludes biases and LayerNorms. The learning rate rises linearly in
-warm-up and decays linearly to zero, as a pure function of the step. Moments are exported by
-parameter name, so that a checkpoint needs no pickle.
+warm-up and decays linearly to zero. A checkpoint has the moments by parameter name, without pickle.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
-"""Adam's state of each parameter."""
-Scheduled = float | Mapping[int, float]
-"""A constant, or values at steps with linear interpolation between them."""
+MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's state of each parameter
+Scheduled = float | Mapping[int, float]  # a constant, or values at steps, interpolated linearly
 
 
 def value_at(scheduled: Scheduled, step: int) -> float:

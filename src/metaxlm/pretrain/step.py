@@ -2,11 +2,9 @@
 
 A step whose loss or gradient is not finite changes no weight and no moment, and is counted. Totals
 stay on the device until they are read. On one GPU with fused kernels the whole step, from its
-inputs to the optimizer, is one CUDA graph: the host copies the inputs and launches it. There is one
-graph per input shape.
-
-In pretraining, loss and gradients are divided by the number of predictions in the whole step, so
-the result does not depend on the split into micro-batches and processes.
+inputs to the optimizer, is one CUDA graph per input shape. In pretraining, loss and
+gradients are divided by the number of predictions in the whole step, so the result does not depend
+on the split into micro-batches and processes.
 """
 
 from __future__ import annotations
@@ -31,37 +29,28 @@ from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
 from metaxlm.pretrain.optimizer import export_moments, make_optimizer, set_rate
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
-_STEPS_AHEAD = 8
-"""Steps that the host may run ahead of the device."""
-_WARM_UP = 2
-"""Steps without effect before a graph is captured, to compile kernels and allocate moments."""
-_MOST_GRAPHS = 24
-"""Maximum number of graphs; steps of further shapes run without a graph."""
+_STEPS_AHEAD = 8  # of the host before the device
+_WARM_UP = 2  # steps without effect before a capture compile kernels and allocate moments
+_MOST_GRAPHS = 24  # steps of further shapes run without a graph
 
 
 @dataclass
 class Totals:
-    """Sums over steps, as scalars on the device."""
+    """Sums over steps, as scalars on the device: float64 and int64."""
 
-    loss: Tensor
-    """Sum of the losses of good steps since `reset`, float64."""
-    steps: Tensor
-    """Number of good steps since `reset`."""
-    norm: Tensor
-    """Norm of the last gradient before clipping."""
-    last_loss: Tensor
-    """Loss of the last step, finite or not."""
-    bad: Tensor
-    """Number of skipped steps since the start of the run."""
-    bad_in_row: Tensor
-    """Number of consecutive skipped steps up to now."""
+    loss: Tensor  # summed over good steps since `reset`
+    steps: Tensor  # good steps since `reset`
+    norm: Tensor  # of the last gradient before clipping
+    last_loss: Tensor  # finite or not
+    bad: Tensor  # skipped steps since the start of the run
+    bad_in_row: Tensor  # consecutive skipped steps up to now
 
     @classmethod
     def zeros(cls, device: torch.device) -> Totals:
         """Return empty totals."""
-        real = [torch.zeros((), dtype=torch.float64, device=device) for _ in range(3)]
-        whole = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(3)]
-        return cls(real[0], whole[0], real[1], real[2], whole[1], whole[2])
+        real, whole = torch.float64, torch.int64
+        kinds = (real, whole, real, real, whole, whole)
+        return cls(*(torch.zeros((), dtype=kind, device=device) for kind in kinds))
 
     def reset(self) -> None:
         """Start a new mean loss, after a log row."""
@@ -69,23 +58,13 @@ class Totals:
         self.steps.zero_()
 
 
-class StepInputs(Protocol):
-    """The inputs of a step."""
-
-    def shape(self) -> Hashable:
-        """Return a key that is equal for steps that can use the same graph."""
-        ...
-
-    def to(self, device: torch.device) -> Self:
-        """Return a copy on a device."""
-        ...
-
-    def fill(self, other: Self) -> None:
-        """Copy the values of inputs of the same shape in place."""
-        ...
+class _StepInputs(Protocol):
+    def shape(self) -> Hashable: ...  # equal for steps that can use the same graph
+    def to(self, device: torch.device) -> Self: ...
+    def fill(self, other: Self) -> None: ...  # copies the values of inputs of the same shape
 
 
-Inputs = TypeVar("Inputs", bound=StepInputs)
+Inputs = TypeVar("Inputs", bound=_StepInputs)
 
 
 class TrainStep(ABC, Generic[Inputs]):
@@ -100,8 +79,7 @@ class TrainStep(ABC, Generic[Inputs]):
         bfloat16: bool,
     ) -> None:
         self.totals = Totals.zeros(world.device)
-        self.world = world
-        self.bfloat16 = bfloat16
+        self.world, self.bfloat16 = world, bfloat16
         self._optimizer = optimizer
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._clip = clip if clip > 0 else math.inf
@@ -133,7 +111,12 @@ class TrainStep(ABC, Generic[Inputs]):
             graph.replay(inputs)
         else:
             self._compute(inputs.to(self.world.device))
-        self._limit_queue()
+        if self.world.device.type == "cuda":
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+            self._running.append(event)
+            if len(self._running) > _STEPS_AHEAD:  # queued inputs would fill the memory
+                self._running.popleft().synchronize()
 
     def _update(self, loss: Tensor, skip: bool) -> None:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
@@ -164,7 +147,6 @@ class TrainStep(ABC, Generic[Inputs]):
         return torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False)
 
     def _find_graph(self, inputs: Inputs) -> _Graph[Inputs] | None:
-        """Return the graph for inputs of this shape; capture it if it is new."""
         if not self._can_be_captured():
             return None
         shape = inputs.shape()
@@ -179,26 +161,10 @@ class TrainStep(ABC, Generic[Inputs]):
             self._graphs[shape] = _Graph(self, inputs, self.world.device, pool)
         return self._graphs.get(shape)
 
-    def _limit_queue(self) -> None:
-        """Wait if the host is far ahead of the device: queued inputs would fill the memory."""
-        if self.world.device.type != "cuda":
-            return
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        self._running.append(event)
-        if len(self._running) > _STEPS_AHEAD:
-            self._running.popleft().synchronize()
-
 
 class _Graph(Generic[Inputs]):
-    """A captured step that is replayed with other inputs."""
-
     def __init__(
-        self,
-        step: TrainStep[Inputs],
-        inputs: Inputs,
-        device: torch.device,
-        pool: Any,
+        self, step: TrainStep[Inputs], inputs: Inputs, device: torch.device, pool: Any
     ) -> None:
         self._inputs = inputs.to(device)
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -223,11 +189,9 @@ def is_recording() -> bool:
 
 
 class FusedUpdate:
-    """AdamW for captured steps.
+    """AdamW for captured steps: updates a large weight and its bfloat16 copy in one pass.
 
-    Each large weight is updated in one pass, together with the bfloat16 copy that matrix products
-    read. Torch's AdamW holds the moments, so checkpoints do not differ, and updates biases and
-    LayerNorms.
+    Torch's AdamW holds the moments, so checkpoints do not differ, and updates the other weights.
     """
 
     def __init__(
@@ -243,12 +207,8 @@ class FusedUpdate:
         for name, weight in encoder.layers.named_parameters():
             if weight.ndim > 1 and name.endswith("weight"):
                 self.copies[weight] = weight.detach().to(torch.bfloat16)
-        self._large = [
-            (parameter, group)
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.ndim > 1
-        ]
+        groups = optimizer.param_groups
+        self._large = [(p, group) for group in groups for p in group["params"] if p.ndim > 1]
         taken = [state["step"] for state in optimizer.state.values()]
         self._time = taken[0].clone() if taken else torch.zeros((), device=words.device)
         for parameter, _ in self._large:
@@ -286,7 +246,6 @@ class Teacher(Protocol):
 
     def loss(self, hidden_BLD: Tensor, extra: Extra) -> Tensor:
         """Return the weighted loss of a micro-batch; the losses of a step are summed."""
-        ...
 
 
 class Objective(nn.Module):
@@ -296,10 +255,9 @@ class Objective(nn.Module):
         self, model: MaskedLM, teacher: Teacher | None = None, *, kernels: str = "auto"
     ) -> None:
         super().__init__()
-        self.model = model
-        self.teacher = teacher
+        self.model, self.teacher = model, teacher
+        # The bfloat16 copies of weights of a `FusedUpdate`; other weights are cast when used.
         self.copies: Mapping[Tensor, Tensor] = {}
-        """bfloat16 copies of weights kept by `FusedUpdate`; other weights are cast when used."""
         self._kernels = kernels
 
     def uses_fused_kernels(self, device: torch.device) -> bool:
@@ -314,10 +272,8 @@ class Objective(nn.Module):
         extra: Extra | None = None,
         seed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the summed loss of the masked tokens, and the teacher's loss (0 without one).
-
-        The dropout of the fused kernels follows from `seed`, that of torch from its generator.
-        """
+        """Return the summed loss of the masked tokens, and the teacher's loss (0 without one)."""
+        # The dropout of the fused kernels follows from `seed`, that of torch from its generator.
         if self.uses_fused_kernels(lengths_B.device):
             from metaxlm.model.kernels.blocks import Blocks, TiedGradient
 
@@ -340,20 +296,16 @@ class Objective(nn.Module):
 
 @dataclass(frozen=True)
 class _MaskedLMInputs:
-    """The micro-batches of a step in this process, and the inputs of masking."""
-
     batches: list[MicroBatch]
-    seeds: list[Tensor]
-    """Dropout seeds of the micro-batches, for the fused kernels."""
+    seeds: list[Tensor]  # for the dropout of the fused kernels
     key: Tensor
     probability: Tensor
 
     @classmethod
     def make(cls, batches: Sequence[MicroBatch], key: int, probability: float) -> _MaskedLMInputs:
         seeds = [torch.tensor([batch.dropout_seed]) for batch in batches]
-        return cls(
-            list(batches), seeds, torch.tensor(key), torch.tensor(probability, dtype=torch.float64)
-        )
+        share = torch.tensor(probability, dtype=torch.float64)
+        return cls(list(batches), seeds, torch.tensor(key), share)
 
     def shape(self) -> Hashable:
         return tuple(tuple(tensor.shape for tensor in _tensors(batch)) for batch in self.batches)
@@ -377,16 +329,12 @@ class _MaskedLMInputs:
 
 
 def _tensors(batch: MicroBatch) -> list[Tensor]:
-    """Return all tensors that the host copies for a micro-batch."""
     extra = [] if batch.extra is None else batch.extra.tensors()
     return [batch.ids_BL, batch.lengths_B, batch.rows_B, *extra]
 
 
 class PretrainStep(TrainStep[_MaskedLMInputs]):
-    """Pretrains a model one step at a time, with one process or several.
-
-    Only `read`, `collect` and `restore` wait for the device.
-    """
+    """Pretrains a model; only `read`, `collect` and `restore` wait for the device."""
 
     def __init__(
         self,
@@ -401,12 +349,10 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
         objective = Objective(model, teacher, kernels=execution.kernels)
         self.objective = world.wrap(objective, execution.sharding)
         # The optimizer comes after `wrap`, because sharding replaces the parameters.
+        rate, decay, epsilon = recipe.learning_rate, recipe.weight_decay, recipe.adam_epsilon
+        first, second = recipe.adam_betas
         optimizer = make_optimizer(
-            model,
-            learning_rate=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            betas=(recipe.adam_betas[0], recipe.adam_betas[1]),
-            epsilon=recipe.adam_epsilon,
+            model, learning_rate=rate, weight_decay=decay, betas=(first, second), epsilon=epsilon
         )
         bfloat16 = uses_bfloat16(recipe, world.device)
         super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)
@@ -443,10 +389,9 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
         state.tokens += int(self.world.sum(new_tokens))
         self._new_tokens = 0
         totals = self.totals
-        numbers = (totals.loss, totals.steps, totals.bad, totals.bad_in_row, totals.norm)
-        loss, count, bad, bad_in_row, norm = torch.stack([n.double() for n in numbers]).tolist()
-        state.loss_sum, state.loss_count = loss, int(count)
-        state.skipped, state.skipped_in_row = int(bad), int(bad_in_row)
+        numbers = (totals.steps, totals.bad, totals.bad_in_row, totals.loss, totals.norm)
+        *counts, state.loss_sum, norm = torch.stack([n.double() for n in numbers]).tolist()
+        state.loss_count, state.skipped, state.skipped_in_row = map(int, counts)
         return float(norm)
 
     def collect(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

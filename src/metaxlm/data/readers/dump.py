@@ -1,9 +1,8 @@
 """Read MediaWiki dumps: articles become documents without wikitext markup.
 
-A dump is an XML export as Wikimedia publishes it, plain or compressed. A page is found by `<page>`
-and `</page>`, which cannot occur in text, and parsed alone: a broken page does not affect others,
-and a document type with entities before the first page is never parsed. At most one page is in
-memory.
+A page is found by `<page>` and `</page>`, which cannot occur in text, and parsed alone: a broken
+page does not affect others, and a document type with entities before the first page is never
+parsed. At most one page is in memory.
 """
 
 from __future__ import annotations
@@ -23,12 +22,9 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.reading import MAX_RECORD_BYTES
 from metaxlm.streams import Advance, find_compression, open_stream
 
-MAX_PAGE_BYTES = MAX_RECORD_BYTES
-"""Longer pages are skipped while they stream; Wikipedia's own limit is 2 MiB of wikitext."""
-
-_MAX_HEAD_BYTES = 4 << 20
+MAX_PAGE_BYTES = MAX_RECORD_BYTES  # Wikipedia's own limit is 2 MiB of wikitext
+_MAX_HEAD_BYTES, _CHUNK_BYTES = 4 << 20, 1 << 18
 _MAX_PAGE_TAGS = 1 << 20  # each takes a hundred bytes of memory, and text has none
-_CHUNK_BYTES = 1 << 18
 _PAGE_START = re.compile(rb"<page>")
 _PAGE_TAG = re.compile(rb"</?page>")
 _END = b"</mediawiki>"
@@ -57,11 +53,7 @@ def read_dump(split: Split, advance: Advance) -> Iterator[Record]:
 
 
 def split_dump(path: Path, target: int) -> list[Split]:
-    """Split a dump into parts of about `target` bytes.
-
-    Plain files are split before pages, bz2 files between streams (multistream dumps have one for
-    every 100 pages); others are one part.
-    """
+    """Split a dump into parts of about `target` bytes: before pages, or between bz2 streams."""
     open_stream(path).close()  # raises an error if it is missing or misnamed
     size = path.stat().st_size
     compression = find_compression(path)
@@ -78,16 +70,15 @@ def split_dump(path: Path, target: int) -> list[Split]:
 
 def _find_starts(file: IO[bytes], target: int, pattern: re.Pattern[bytes]) -> Iterator[int]:
     """Yield the starts of parts: each is the first match `target` bytes after the last one."""
-    found = _find(file, target, None, pattern)
-    while found is not None:
-        is_start = pattern is _PAGE_START or _is_stream(file, found)
-        if is_start:
+    found, step = 0, target
+    while (place := _find(file, found + step, None, pattern)) is not None:
+        found, step = place, 1
+        if pattern is _PAGE_START or _is_stream(file, found):
             yield found
-        found = _find(file, found + (target if is_start else 1), None, pattern)
+            step = target
 
 
 def _find(file: IO[bytes], start: int, stop: int | None, pattern: re.Pattern[bytes]) -> int | None:
-    """Return the position of the first match in a file from `start` on."""
     file.seek(start)
     overlap = _STREAM_START_BYTES - 1
     kept, position = b"", start
@@ -115,7 +106,6 @@ def _is_stream(file: IO[bytes], start: int) -> bool:
 
 
 def _read_head(path: Path) -> Site:
-    """Read the language and the namespaces before the first page."""
     head = b""
     with open_stream(path) as stream:
         while not _HEAD_END.search(head) and len(head) < _MAX_HEAD_BYTES:
@@ -131,8 +121,6 @@ def _read_head(path: Path) -> Site:
 
 
 class _Window:
-    """The uncompressed bytes of a split that are in memory."""
-
     def __init__(self, split: Split, advance: Advance, is_last: bool) -> None:
         self._path = split.path
         self._start, self._stop = split.start, split.stop
@@ -146,8 +134,7 @@ class _Window:
     def seek_page(self) -> bool:
         """Move to the next page that starts in the split; return whether there is one."""
         while True:
-            match = _PAGE_START.search(self._data)
-            if match:
+            if match := _PAGE_START.search(self._data):
                 self._drop(match.start())
                 return self._limit is None or self._offset < self._limit
             self._keep_last(_TAIL_BYTES)
@@ -156,17 +143,14 @@ class _Window:
                 return False
 
     def is_whole(self) -> bool:
-        """Return whether the file has its end tag; a split may start within the tag."""
-        tail = bytes(self._data).rstrip()
+        tail = bytes(self._data).rstrip()  # a split may start within the end tag
         return tail.endswith(_END) or (self._start > 0 and _END.endswith(tail))
 
     def take_page(self) -> tuple[bytes, bool]:
         """Return the page at the start of the window; of one above the limit, only its head."""
-        position = 1
-        head = b""
+        position, head = 1, b""
         while True:
-            match = _PAGE_TAG.search(self._data, position)
-            if match:
+            if match := _PAGE_TAG.search(self._data, position):
                 is_closed = match[0] == b"</page>"
                 data = bytes(self._data[: match.end() if is_closed else match.start()])
                 self._drop(len(data))
@@ -190,8 +174,7 @@ class _Window:
     def _read_more(self) -> bool:
         """Read more data, also past the end of the split; return whether there was any."""
         while self._open:
-            chunk = self._stream.read(_CHUNK_BYTES)
-            if chunk:
+            if chunk := self._stream.read(_CHUNK_BYTES):
                 self._data += chunk
                 return True
             self._stream.close()
@@ -204,13 +187,11 @@ class _Window:
 
 
 def _describe(data: bytes | bytearray) -> str:
-    """Return the title of a page, as far as it can be read."""
     title = _TITLE.search(data[:_CHUNK_BYTES])
     return f"page {title[1].decode('utf-8', 'replace')!r}" if title else "a page without a title"
 
 
 def _read_page(data: bytes, where: str, site: Site) -> Record:
-    """Parse a page and clean its text."""
     if b"\0" in data:
         return Rejection("nul", where)
     if data.count(b"<") > _MAX_PAGE_TAGS:

@@ -1,15 +1,12 @@
 """Find the files of a language in a corpus folder, and split them for parallel tasks.
 
-The result depends only on the files, not on the machine, so any number of workers gives the same
-corpus. Reading all splits of a file gives the records of the whole file.
-
-    layout                                                          source
-    en.txt   en.txt.xz   en-00000.txt                               text
-    en.jsonl.zst   en-00000-of-00002.jsonl                          jsonl
-    20231101.en/train-00000-of-00041.parquet   en-00000.parquet     parquet
-    enwiki-20240101-pages-articles-multistream.xml.bz2   en.xml     dump
-    enwiki-20240101-pages-articles1.xml-p1p41242.bz2 (and so on)    dump
-    en/...   enwiki/...   20231101.en/... with any file of its kind, at any depth
+layout                                                          source
+en.txt   en.txt.xz   en-00000.txt                               text
+en.jsonl.zst   en-00000-of-00002.jsonl                          jsonl
+20231101.en/train-00000-of-00041.parquet   en-00000.parquet     parquet
+enwiki-20240101-pages-articles-multistream.xml.bz2   en.xml     dump
+enwiki-20240101-pages-articles1.xml-p1p41242.bz2 (and so on)    dump
+en/...   enwiki/...   20231101.en/... with any file of its kind, at any depth
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from metaxlm.languages import wiki_code
 from metaxlm.streams import find_compression
 
 Source = Literal["text", "jsonl", "parquet", "dump"]
-"""File format of a corpus."""
 
 _COMPRESSED = r"(?:\.(?:gz|bz2|xz|zst))?"
 _ENDINGS: dict[Source, str] = {
@@ -43,16 +39,13 @@ _DUMP = re.compile(
     r"(?P<wiki>[a-z_]+)wiki-(?P<date>\d{8}|latest)-"
     r"(?P<kind>pages-articles(?:-multistream)?|pages-meta-current)(?P<part>\d*)" + _ENDINGS["dump"]
 )
+_HIDDEN = re.compile(r"(?:^|/)[._]")
 _NO_TEXT = re.compile(r"(?:readme|licen[cs]e)\..*", re.IGNORECASE)
 _NUM_SHOWN = 6
 
 
 def find_inputs(folder: Path, source: Source, language: str) -> list[Path]:
-    """Return the sorted files of a language; raise an error if there are none or several copies.
-
-    Files under the language's own code take precedence over those under Wikipedia's code, because
-    several languages may share a Wikipedia.
-    """
+    """Return the sorted files of a language; raise an error if there are none or several copies."""
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: no such folder; set corpus.path to the folder of the files")
     wiki = wiki_code(language)
@@ -61,11 +54,10 @@ def find_inputs(folder: Path, source: Source, language: str) -> list[Path]:
     shared = rf"{code}wiki/|\d{{8}}\.{re.escape(wiki)}/"
     if source == "dump":
         shared += f"|{code}wiki-.*"
-    if wiki == language:
-        places = _find_places(folder, source, wiki, f"{own}|{shared}")
-    else:
-        places = _find_places(folder, source, wiki, own)
-        places = places or _find_places(folder, source, wiki, shared)
+    # Several languages may share a Wikipedia: files under the language's own code come first.
+    names = [f"{own}|{shared}"] if wiki == language else [own, shared]
+    found = (_find_places(folder, source, wiki, name) for name in names)
+    places: dict[Path, list[Path]] = next(filter(None, found), {})
     if not places:
         raise MetaXLMError(_describe_missing(folder, source, language))
     files = sorted(file for files in places.values() for file in files)
@@ -95,10 +87,8 @@ def split_input(path: Path, source: Source, target: int) -> list[Split]:
     if find_compression(path) is not None or not size:
         return [Split(path, size=size)]
     step = max(1, -(-target // WINDOW_BYTES)) * WINDOW_BYTES
-    starts = range(0, size, step)
-    return [
-        Split(path, start, min(start + step, size), min(step, size - start)) for start in starts
-    ]
+    bounds = ((start, min(start + step, size)) for start in range(0, size, step))
+    return [Split(path, start, stop, stop - start) for start, stop in bounds]
 
 
 def _database(wiki: str) -> str:
@@ -110,14 +100,9 @@ def _find_places(folder: Path, source: Source, wiki: str, names: str) -> dict[Pa
     places: defaultdict[Path, list[Path]] = defaultdict(list)
     for entry in folder.iterdir():
         if entry.is_dir() and re.fullmatch(names, f"{entry.name}/"):
-            files = [
-                file
-                for file in entry.rglob("*")
-                if not any(part.startswith((".", "_")) for part in file.relative_to(entry).parts)
-                and file.is_file()
-                and _is_input(file, source, wiki)
-            ]
-            if files:
+            inner = (file for file in entry.rglob("*") if _is_input(file, source, wiki))
+            shown = (file for file in inner if not _HIDDEN.search(str(file.relative_to(entry))))
+            if files := [file for file in shown if file.is_file()]:
                 places[entry] = files
         elif entry.is_file() and re.fullmatch(names, entry.name) and _is_input(entry, source, wiki):
             places[folder].append(entry)
@@ -143,7 +128,6 @@ def _are_doubtful(files: list[Path], source: Source, folder: Path) -> bool:
 
 
 def _describe_series(file: Path, source: Source, folder: Path) -> tuple[object, ...]:
-    """Return a key that the parts of one corpus share."""
     if source == "dump" and (dump := _DUMP.fullmatch(file.name)):
         return dump["date"], dump["kind"], bool(dump["part"])
     is_part = re.fullmatch(f".+?{_PART}{_ENDINGS[source]}", file.name) is not None

@@ -4,9 +4,8 @@ Windows start at fixed positions of the uncompressed file, so any splits of a fi
 records as the whole file. A line above 32 MiB is skipped while it streams.
 
 In text files, blank lines separate documents. A document that fills a whole window is cut there,
-and none has more than 1,000 lines, so memory stays flat for files without blank lines. A line that
-cannot be read ends its document. Whether a window ends inside a document can be seen from that
-window alone: it has a blank line and text after it. So a split starts with the window before it.
+and none has more than 1,000 lines. A line that cannot be read ends its document. A window shows
+alone whether it ends inside a document, so a split starts with the window before it.
 """
 
 from __future__ import annotations
@@ -28,12 +27,9 @@ from metaxlm.data.documents import (
 from metaxlm.reading import MAX_RECORD_BYTES, has_too_many_values
 from metaxlm.streams import Advance, Meter, open_stream
 
-WINDOW_BYTES = 1 << 20
-"""Windows and splits start at multiples of this."""
-MAX_LINE_BYTES = MAX_RECORD_BYTES
-"""Longer lines are skipped."""
-MAX_DOCUMENT_LINES = 1_000
-"""Longer documents are cut."""
+MAX_LINE_BYTES = MAX_RECORD_BYTES  # longer lines are skipped
+WINDOW_BYTES = 1 << 20  # windows and splits start at multiples of this
+MAX_DOCUMENT_LINES = 1_000  # longer documents are cut
 # Raw tabs and newlines in strings violate the standard, but are harmless.
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -42,14 +38,10 @@ _DECODER = json.JSONDecoder(strict=False)
 class Window:
     """The lines that start in one MiB of the uncompressed file."""
 
-    offset: int
-    """Start of the first line, in bytes of the uncompressed file."""
-    stop: int
-    """End of the last line."""
-    data: bytes
-    """Whole lines; all but the file's last end in a newline."""
-    too_long: int | None
-    """Start of the last line if it is above the limit; it is not in `data`."""
+    offset: int  # start of the first line
+    stop: int  # end of the last line
+    data: bytes  # whole lines; all but the file's last end in a newline
+    too_long: int | None  # start of the last line if it is above the limit; it is not in `data`
 
 
 def read_windows(split: Split, meter: Meter, lead_bytes: int = 0) -> Iterator[Window]:
@@ -80,11 +72,9 @@ def _read_window(file: IO[bytes], offset: int) -> Window:
 
 def _skip_line(file: IO[bytes]) -> int:
     """Read to the end of the line in flat memory; return the number of bytes."""
-    num_bytes = 0
-    while part := file.readline(WINDOW_BYTES):
+    num_bytes, part = 0, b""
+    while not part.endswith(b"\n") and (part := file.readline(WINDOW_BYTES)):
         num_bytes += len(part)
-        if part.endswith(b"\n"):
-            break
     return num_bytes
 
 
@@ -121,13 +111,10 @@ def _parse_json(line: bytes, text_key: str, where: str) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """Lines between blank lines."""
-
     offset: int
     text: str
 
     def documents(self, file_name: str) -> Iterator[Document]:
-        """Yield the section as documents of at most `MAX_DOCUMENT_LINES`."""
         text = tidy_lines(self.text)
         name = f"{file_name}, byte {self.offset}"
         if text.count("\n") < MAX_DOCUMENT_LINES:
@@ -153,8 +140,7 @@ def read_text(split: Split, advance: Advance) -> Iterator[Record]:
         if carried is not None:
             first = _Section(carried.offset, carried.text + first.text)
         carried = others.pop() if others else None
-        if carried is not None and not carried.text:
-            carried = None
+        carried = carried if carried and carried.text else None
         if first.offset >= split.start:
             yield from first.documents(name)
         if is_past:
@@ -169,11 +155,7 @@ def read_text(split: Split, advance: Advance) -> Iterator[Record]:
 
 
 def _parse_window(window: Window, file_name: str) -> tuple[list[_Section], list[Rejection]]:
-    """Return the sections and the lines that cannot be read.
-
-    The first section continues the previous window, the last one continues in the next window and
-    is empty if it does not.
-    """
+    """Return the sections, of which the first and the last may continue, and unreadable lines."""
     rejections: list[Rejection] = []
     text = _decode(window.data)
     if text is None:
@@ -205,12 +187,9 @@ def _decode(data: bytes) -> str | None:
 
 
 def _split_sections(text: str, offset: int) -> list[_Section]:
-    """Split at blank lines; the first and the last section may be empty."""
     # With a newline at both ends, all blank lines match.
     text = f"\n{text}" if text.endswith("\n") else f"\n{text}\n"
-    offset -= 1
-    sections = []
-    position = 0
+    sections, position, offset = [], 0, offset - 1
     for match in BLANK_LINES.finditer(text):
         section = text[position : match.start() + 1]
         sections.append(_Section(offset, section))

@@ -1,12 +1,11 @@
 """Read parquet files such as Hugging Face's `wikimedia/wikipedia`: one document per row.
 
-A file has a column `text` and, optionally, `title`, `id` and `url`. Rows are read a few at a time,
-so memory does not depend on the size of a row group. A row above 32 MiB is rejected.
+A file has a column `text` and, optionally, `title`, `id` and `url`. Rows are read a few at a time.
+A row above 32 MiB is rejected.
 
-Nothing checks the sizes in the footer of a parquet file. A column of a few kilobytes can unpack to
-gigabytes: in a compressed page, by a dictionary whose long value is repeated in millions of rows,
-or as a run of equal numbers. So the headers of the pages are checked first: the decoder allocates
-what they contain and rejects other data. A page that unpacks to many times its size is an error.
+A column of a few kilobytes can unpack to gigabytes: in a compressed page, by a dictionary whose
+long value is repeated in millions of rows, or as a run of equal numbers. So the headers of the
+pages are checked first. A page that unpacks to many times its size is an error.
 """
 
 from __future__ import annotations
@@ -25,24 +24,17 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.reading import MAX_RECORD_BYTES, open_file, reading
 from metaxlm.streams import Advance, Meter
 
-MAX_EXPANSION = 50
-"""Largest ratio of memory to file size of a large page, or of a whole table."""
-LARGE_BYTES = 2 * MAX_RECORD_BYTES
-"""Memory that is always allowed, however small the file is."""
+MAX_EXPANSION = 50  # ratio of memory to file size of a large page, or of a whole table
+LARGE_BYTES = 2 * MAX_RECORD_BYTES  # always allowed, however small the file is
 
-_TEXT = "text"
-_BATCH_ROWS = 64
-_BUFFER_BYTES = 1 << 20
-_DICTIONARY_PAGE = 2
-_MAX_HEADER_BYTES = 1 << 20
-_MAX_DEPTH = 8
+_TEXT, _BATCH_ROWS, _BUFFER_BYTES = "text", 64, 1 << 20
+_DICTIONARY_PAGE, _MAX_HEADER_BYTES, _MAX_DEPTH = 2, 1 << 20, 8
 
 
 def split_parquet(path: Path, target: int) -> list[Split]:
     """Split a file between row groups into parts of about `target` bytes."""
     with open_parquet(path) as file, reading_parquet(path):
         sizes = _group_sizes(file)
-    num_bytes = path.stat().st_size
     splits: list[Split] = []
     start = size = 0
     for group, group_size in enumerate(sizes):
@@ -50,7 +42,7 @@ def split_parquet(path: Path, target: int) -> list[Split]:
         if size >= target and group + 1 < len(sizes):
             splits.append(Split(path, start, group + 1, size))
             start, size = group + 1, 0
-    rest = num_bytes - sum(split.size for split in splits)
+    rest = path.stat().st_size - sum(split.size for split in splits)
     return [*splits, Split(path, start, len(sizes), rest)]
 
 
@@ -58,13 +50,19 @@ def read_parquet(split: Split, advance: Advance) -> Iterator[Record]:
     """Yield a record for each row of a split."""
     meter = Meter(advance, split.size)
     with open_parquet(split.path) as file:
-        _check_columns(split.path, file.schema_arrow)
+        schema = file.schema_arrow
+        if _TEXT not in schema.names:
+            raise MetaXLMError(
+                f"{split.path}: no column {_TEXT!r} among {', '.join(schema.names)}; rename the "
+                "column that holds the text"
+            )
+        if not _is_text(kind := schema.field(_TEXT).type):
+            raise MetaXLMError(f"{split.path}: column {_TEXT!r} holds {kind}, not strings")
         sizes = _group_sizes(file)
         num_rows = [file.metadata.row_group(group).num_rows for group in range(len(sizes))]
         stop = len(sizes) if split.stop is None else split.stop
         for group in range(split.start, stop):
-            row = sum(num_rows[:group])
-            done = 0
+            row, done = sum(num_rows[:group]), 0
             for batch in _read_batches(split.path, file, group):
                 yield from _read_rows(batch, row, split.path.name)
                 row += len(batch)
@@ -98,10 +96,8 @@ def _read_rows(batch: Any, row: int, file_name: str) -> Iterator[Record]:
             yield Rejection("row_too_large", where)
             continue
         named = {key: values[index] for key, values in columns.items()}
-        fields = {
-            key: value.decode(errors="replace") if isinstance(value, bytes) else value
-            for key, value in named.items()
-        }
+        raw = {key: value for key, value in named.items() if isinstance(value, bytes)}
+        fields = named | {key: value.decode(errors="replace") for key, value in raw.items()}
         try:
             yield make_record(None if text is None else text.decode(), fields, where)
         except UnicodeDecodeError:
@@ -115,25 +111,12 @@ def _as_bytes(column: Any) -> Any:
 
 def _is_text(kind: Any) -> bool:
     types = pyarrow.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
     strings = (types.is_string, types.is_large_string, types.is_string_view)
     return any(is_kind(kind) for is_kind in (*strings, types.is_binary, types.is_large_binary))
 
 
-def _check_columns(path: Path, schema: Any) -> None:
-    if _TEXT not in schema.names:
-        raise MetaXLMError(
-            f"{path}: no column {_TEXT!r} among {', '.join(schema.names)}; rename the column that "
-            "holds the text"
-        )
-    kind = schema.field(_TEXT).type
-    if not _is_text(kind):
-        raise MetaXLMError(f"{path}: column {_TEXT!r} holds {kind}, not strings")
-
-
 def _group_sizes(file: ParquetFile) -> list[int]:
-    """Return the compressed size of each row group."""
     groups = map(file.metadata.row_group, range(file.num_row_groups))
     return [
         sum(group.column(index).total_compressed_size for index in range(group.num_columns))
@@ -146,8 +129,7 @@ class Page:
     """The header of a page."""
 
     is_dictionary: bool
-    num_bytes: int
-    """Uncompressed."""
+    num_bytes: int  # uncompressed
     packed_bytes: int
     num_values: int
 
@@ -157,12 +139,9 @@ def open_parquet(path: Path, read_dictionary: Sequence[str] = ()) -> ParquetFile
     with reading_parquet(path):
         open_file(path).close()  # raises an error if it is missing or not a file
         return ParquetFile(
-            path,
-            read_dictionary=list(read_dictionary),
-            buffer_size=_BUFFER_BYTES,
-            pre_buffer=False,
-            page_checksum_verification=True,
-        )
+            path, read_dictionary=list(read_dictionary), buffer_size=_BUFFER_BYTES,
+            pre_buffer=False, page_checksum_verification=True,
+        )  # fmt: skip
 
 
 def reading_parquet(path: Path) -> Any:
@@ -206,7 +185,6 @@ def check_table(path: Path, file: ParquetFile, columns: Sequence[str]) -> None:
 
 
 def _read_pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:
-    """Yield the headers of the pages of a column chunk, in file order."""
     offsets = (chunk.data_page_offset, chunk.dictionary_page_offset)
     start = min((offset for offset in offsets if offset), default=0)
     stop = start + chunk.total_compressed_size if start else 0
@@ -234,7 +212,6 @@ class _Header:
         self.place = 0
 
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
-        """Return the fields of a struct by number."""
         if depth > _MAX_DEPTH:
             raise ValueError("the header of a page is nested too deeply")
         fields: dict[int, Any] = {}
@@ -269,12 +246,10 @@ class _Header:
 
     def _read_varint(self) -> int:
         value = shift = 0
-        while True:
-            byte = self._read_byte()
+        while (byte := self._read_byte()) > 127:
             value |= (byte & 127) << shift
             shift += 7
-            if byte < 128:
-                return value
+        return value | byte << shift
 
     def _read_number(self) -> int:
         value = self._read_varint()

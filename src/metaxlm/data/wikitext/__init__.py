@@ -1,12 +1,7 @@
 """Clean wikitext: a page becomes paragraphs of plain text.
 
-1. `elements`: remove comments, references, formulas, galleries, tags.
-2. `templates`: remove or show templates, remove links to files, categories and other languages.
-3. `blocks`: drop tables and headings, join lines to paragraphs and list items.
-4. `inline`: replace links by their labels, remove quotes and entities.
-5. `inline.tidy`: remove invisible characters and leftovers.
-
-Each step takes time linear in the length of the page. List items stay if they read like prose.
+The steps are `elements`, `templates`, `blocks` and `inline`. Each takes time linear in the length
+of the page. List items stay if they read like prose.
 """
 
 from metaxlm.data.wikitext.blocks import choose_variants, is_prose, split_blocks
@@ -22,9 +17,5 @@ def clean_page(wikitext: str, site: Site) -> list[str]:
     """Return the paragraphs of a page as plain text, one line each, with single spaces."""
     text = remove_elements(remove_marks(wikitext.replace("\r\n", "\n").replace("\r", "\n")))
     text = choose_variants(remove_brackets(text, site), site.language)
-    paragraphs = []
-    for block in split_blocks(text):
-        shown = tidy(render(block.text, site))
-        if shown and (not block.is_item or is_prose(shown)):
-            paragraphs.append(shown)
-    return paragraphs
+    shown = ((tidy(render(block.text, site)), block.is_item) for block in split_blocks(text))
+    return [text for text, is_item in shown if text and (not is_item or is_prose(text))]

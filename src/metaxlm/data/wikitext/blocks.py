@@ -1,9 +1,8 @@
 """Step 3 of cleaning: paragraphs and list items, without tables and headings.
 
-Lines that follow each other are one paragraph. Articles end in lists of links, books and names,
-which no markup tells apart from other lists: an item is kept if it is long, or if it ends like a
-sentence and has a few words. Wikis in Chinese, Serbian, Kazakh and others have text in several
-scripts or spellings, such as `-{zh-hans:计算机;zh-hant:電腦}-`, of which one is kept.
+Articles end in lists of links, books and names: an item is kept if it is long, or if it ends like a
+sentence and has a few words. Of text in several scripts or spellings, such as
+`-{zh-hans:计算机;zh-hant:電腦}-`, one is kept.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from metaxlm.data.wikitext.elements import HOLE
 from metaxlm.data.wikitext.site import WORDS
 from metaxlm.scripts import UNSPACED_CHARACTERS
 
-MIN_SENTENCE_WORDS = 4
-"""The least number of words of a list item that ends like a sentence."""
-MIN_WORDS = 12
-"""The least number of words of another list item."""
+MIN_SENTENCE_WORDS = 4  # of a list item that ends like a sentence
+MIN_WORDS = 12  # of another list item
 
 _HEADING = re.compile(r"=.*=[ \t]*")
 _BOLD = re.compile(r"'''(?:(?!''').)*'''[:：]?")
@@ -102,11 +99,7 @@ def _join(lines: list[str]) -> str:
 
 
 def _drop_tables(lines: list[str]) -> Iterator[str]:
-    """Yield the lines outside of tables.
-
-    An unclosed table ends before the first heading, or before the first line after a blank one
-    that is not a row.
-    """
+    """Yield the lines outside of tables; a heading or a new paragraph ends an unclosed table."""
     unclosed = _find_unclosed(lines)
     depth, after_blank = 0, False
     for number, line in enumerate(lines):
@@ -129,7 +122,6 @@ def _drop_tables(lines: list[str]) -> Iterator[str]:
 
 
 def _find_unclosed(lines: list[str]) -> list[int]:
-    """Return the numbers of the lines where unclosed tables start."""
     starts: list[int] = []
     for number, line in enumerate(lines):
         if _TABLE_START.match(line):
@@ -155,20 +147,15 @@ def choose_variants(text: str, language: str) -> str:
     if "-{" not in text or (language and language not in _VARIANT_LANGUAGES):
         return text
     for _ in range(_MAX_NESTING):
-        text, num_found = _MARKUP.subn(_choose, text)
-        if not num_found:
-            break
+        text = _MARKUP.sub(_choose, text)
     return text
 
 
 def _choose(match: re.Match[str]) -> str:
-    flags, bar, rest = match[1].partition("|")
+    content = match[1]
+    flags, bar, rest = content.partition("|")
     if bar and not re.search(r"[:\[\]]", flags):
-        if _SILENT.match(flags):
-            return ""
-        content = rest
-    else:
-        content = match[1]
+        content = "" if _SILENT.match(flags) else rest
     parts = _VARIANT.split(content)
     if len(parts) < 3:
         return content

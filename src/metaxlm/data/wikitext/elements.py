@@ -1,9 +1,7 @@
 """Step 1 of cleaning: remove comments, `<ref>`, `<math>`, `<nowiki>` and all other tags.
 
-The text is read from left to right, as MediaWiki does: a comment hides a tag, `<nowiki>` hides a
-comment, and the content of a `<ref>` may be malformed. Elements without readable text leave a
-`HOLE`, inline tags leave nothing, and block tags leave a line break. The time is linear in the
-length, also with unclosed tags.
+The text is read from left to right, as MediaWiki does. Elements without readable text leave a
+`HOLE`, inline tags nothing, and block tags a line break. The time is linear in the length.
 
 While a page is cleaned, the noncharacters U+FDD0 to U+FDEF are marks. Text may not contain them:
 `remove_marks` takes them out of a page first, and `unprotect` removes the last ones at the end.
@@ -15,14 +13,10 @@ import re
 
 from metaxlm.data.wikitext.site import WORDS
 
-HOLE = "\ufdd0"
-"""The place of a removed part; `tidy` closes it."""
-BROKEN_TEMPLATE = "\ufdd1"
-"""A template starts here and never ends."""
-BROKEN_LINK = "\ufdd2"
-"""A link to a file or a category starts here and never ends."""
-NOTHING = "\ufdd3"
-"""An invisible separator, as `<nowiki />`."""
+HOLE = "\ufdd0"  # the place of a removed part; `tidy` closes it
+BROKEN_TEMPLATE = "\ufdd1"  # a template starts here and never ends
+BROKEN_LINK = "\ufdd2"  # a link to a file or a category starts here and never ends
+NOTHING = "\ufdd3"  # an invisible separator, as `<nowiki />`
 
 _PROTECTED = "[]{}<>|'=*#:;&_-!~"
 _FIRST = 0xFDD4
@@ -32,14 +26,8 @@ _ANY = re.compile("[\ufdd0-\ufdef]")
 _MARKED = re.compile(f"[{NOTHING}-\ufdef]")
 
 # These are not part of a sentence. `pre` and code are text, but not in a natural language.
-_DROPPED_BLOCKS = WORDS["dropped_blocks"]
-_DROPPED_INLINE = WORDS["dropped_inline"]
-_DROPPED_SILENTLY = WORDS["dropped_silently"]
-_DROPPED = _DROPPED_BLOCKS | _DROPPED_INLINE | _DROPPED_SILENTLY
-_INLINE = WORDS["inline"]
-_BLOCKS = WORDS["blocks"]
-# A cell outside of a table counts as a list item.
-_ITEMS = WORDS["items"]
+_DROPPED_BLOCKS, _DROPPED_SILENTLY = WORDS["dropped_blocks"], WORDS["dropped_silently"]
+_DROPPED = _DROPPED_BLOCKS | WORDS["dropped_inline"] | _DROPPED_SILENTLY
 # Replacements of elements; the default is a hole in the line.
 _HOLES = {
     **dict.fromkeys(_DROPPED_BLOCKS, f"\n{HOLE}\n"),
@@ -78,14 +66,10 @@ def unprotect(text: str) -> str:
 
 def remove_elements(text: str) -> str:
     """Remove comments, elements without readable text, and tags."""
-    if "<" not in text:
-        return text
-    return _Remover(text).run()
+    return _Remover(text).run() if "<" in text else text
 
 
 class _Remover:
-    """A single pass over a page."""
-
     def __init__(self, text: str) -> None:
         self._text = _BREAKS.sub("\n\n", text)
         self._closers: dict[str, re.Match[str] | None] = {}
@@ -114,7 +98,6 @@ class _Remover:
         return end + 3
 
     def _replace(self, match: re.Match[str], name: str) -> tuple[str, int]:
-        """Return the replacement of a tag or its element, and where the text continues."""
         opening = not match["slash"] and not match["rest"].endswith("/")
         if name == "nowiki" or name in _DROPPED:
             return self._replace_element(match, name, opening)
@@ -122,11 +105,11 @@ class _Remover:
             return " ", match.end()
         if name == "poem" and opening:
             return self._replace_poem(match)
-        if name in _ITEMS:
+        if name in WORDS["items"]:  # a cell outside of a table counts as a list item
             return ("\n* " if opening else "\n"), match.end()
-        if name in _BLOCKS:
+        if name in WORDS["blocks"]:
             return "\n\n", match.end()
-        return ("" if name in _INLINE else match[0]), match.end()
+        return ("" if name in WORDS["inline"] else match[0]), match.end()
 
     def _replace_element(self, match: re.Match[str], name: str, opening: bool) -> tuple[str, int]:
         hole = _HOLES.get(name, HOLE)
@@ -159,7 +142,6 @@ class _Remover:
         return known
 
     def _find_table_end(self, opener: re.Match[str]) -> re.Match[str] | None:
-        """Return the closing tag of an HTML table, after the tables inside it."""
         if self._find_closer("table", opener) is None:
             return None
         depth = 1

@@ -5,8 +5,7 @@ mwparserfromhell reads the others: brackets in labels, nested links, all schemes
 quadratic in the number of unclosed links, so a line with many of them only loses its brackets.
 
 `tidy` removes invisible characters and what the removed markup leaves behind. It changes empty
-parentheses and repeated commas only around holes: `main()` in an article about programs stays. It
-removes marks of the text direction, and keeps the joiners of Persian and the Indic scripts.
+parentheses and repeated commas only around holes: `main()` in an article about programs stays.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from metaxlm.data.wikitext.elements import HOLE, protect, remove_marks, unprotec
 from metaxlm.data.wikitext.site import Site, Target
 from metaxlm.scripts import SOUTHEAST_ASIAN
 
-MAX_OPEN = 30
-"""The most brackets in a line for mwparserfromhell."""
-MAX_LENGTH = 20_000
-"""The longest line for mwparserfromhell."""
+MAX_OPEN, MAX_LENGTH = 30, 20_000
+"""The most brackets and characters in a line for mwparserfromhell."""
 
 _PLAIN_LINK = re.compile(r"\[\[([^\[\]{}|<>\n]+)(?:\|([^\[\]{}<>\n]*))?\]\]")
 _PLAIN_EXTERNAL = re.compile(
@@ -55,8 +52,7 @@ _PAIRS = {"(": ")", "（": "）", "[": "]"}
 _CLOSING = tuple(_PAIRS.values())
 # No language puts a space before these; French does before the rest.
 _CLOSE = tuple(",.。，、،؛।۔»”") + _CLOSING
-_REACH = 200  # characters before a hole that are searched for punctuation
-_MAX_NESTING = 10
+_REACH, _MAX_NESTING = 200, 10  # characters before a hole that are searched for punctuation
 # Leftovers of links and templates that were never closed, or closed twice.
 _BRACKETS = re.compile(r"[\[\]{}|]{2,}")
 _PAIRED = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}")
@@ -97,8 +93,8 @@ def render_with_parser(line: str, site: Site) -> str:
     return _show_nodes(code, site).translate(_UNSHIELD)
 
 
-def _show_nodes(code: Wikicode, site: Site) -> str:
-    return "".join(_show_node(node, site) for node in code.nodes)
+def _show_nodes(code: Wikicode | None, site: Site) -> str:
+    return "".join(_show_node(node, site) for node in code.nodes) if code is not None else ""
 
 
 def _show_node(node: object, site: Site) -> str:
@@ -110,8 +106,7 @@ def _show_node(node: object, site: Site) -> str:
     if isinstance(node, ExternalLink):
         if not node.brackets:
             return str(node.url)
-        label = _show_nodes(node.title, site) if node.title is not None else ""
-        return label.lstrip() or HOLE
+        return _show_nodes(node.title, site).lstrip() or HOLE
     return str(node)
 
 
@@ -125,8 +120,8 @@ def _decode(match: re.Match[str]) -> str:
 def _drop_quotes(line: str) -> str:
     """Drop the marks of bold and italic text; a surplus apostrophe is text.
 
-    As in MediaWiki, four apostrophes are one and a bold mark. If the numbers of bold and of italic
-    marks are both odd, one bold mark is an apostrophe and an italic mark (`L'''Odissea''`).
+    As in MediaWiki, if the numbers of bold and of italic marks are both odd, one bold mark is an
+    apostrophe and an italic mark (`L'''Odissea''`).
     """
     runs = list(_QUOTES.finditer(line))
     lengths = [3 if len(run[0]) == 4 else min(len(run[0]), 5) for run in runs]
@@ -134,11 +129,8 @@ def _drop_quotes(line: str) -> str:
     num_italic = sum(length in (2, 5) for length in lengths)
     if num_bold % 2 and num_italic % 2:
         lengths = _make_one_italic(line, runs, lengths)
-    pieces, position = [], 0
-    for run, length in zip(runs, lengths, strict=True):
-        pieces.append(line[position : run.start()] + "'" * (len(run[0]) - length))
-        position = run.end()
-    return "".join([*pieces, line[position:]])
+    marks = iter(lengths)
+    return _QUOTES.sub(lambda run: "'" * (len(run[0]) - next(marks)), line)
 
 
 def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -> list[int]:
@@ -151,9 +143,7 @@ def _make_one_italic(line: str, runs: list[re.Match[str]], lengths: list[int]) -
         return 0 if len(before) < 2 or before[0] == " " else 1
 
     bold = [index for index, length in enumerate(lengths) if length == 3]
-    if not bold:
-        return lengths
-    chosen = min(bold, key=rank)
+    chosen = min(bold, key=rank, default=None)
     return [2 if index == chosen else length for index, length in enumerate(lengths)]
 
 
@@ -170,7 +160,6 @@ def tidy(text: str) -> str:
 
 
 def _close_holes(text: str) -> str:
-    """Remove holes and the punctuation that belonged to the removed text."""
     done: list[str] = []
     left, *rest = " ".join(text.split()).split(HOLE)
     for right in rest:
@@ -185,7 +174,6 @@ def _close_holes(text: str) -> str:
 
 
 def _close_hole(left: str, right: str) -> tuple[str, str]:
-    """Return the text before and after a hole, without superfluous punctuation."""
     before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
     for _ in range(_MAX_NESTING):
         if not before or _PAIRS.get(before[-1]) != after[:1]:

@@ -1,8 +1,8 @@
 """The language of a wiki, and the names of its namespaces and templates.
 
-`names.tsv` has, for each language, the names of the file and category namespaces (the current names
-and the older ones, as in `[[Bild:...]]` for `[[Datei:...]]`), the words of redirects, and the
-templates that mark a disambiguation page. `words.tsv` has lists that all wikis share.
+`names.tsv` has, for each language, the current and older names of the file and category namespaces,
+the words of redirects, and the templates that mark a disambiguation page. `words.tsv` has lists
+that all wikis share.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def read_data(name: str) -> str:
 
 
 def _read_names() -> dict[str, dict[str, frozenset[str]]]:
-    """Return the folded names by column and language."""
     text = read_data("names.tsv")
     rows = {row.pop("language"): row for row in csv.DictReader(text.split("\n"), delimiter="\t")}
     return {
@@ -66,33 +65,27 @@ WORDS = {
 """Prefixes of links to other wikis, kinds of HTML tags, and languages with variants."""
 _NAMES = _read_names()
 # Namespaces and redirects have the names of all languages together: they hardly ever clash.
-_FILES = frozenset().union(*_NAMES["file"].values())
-_CATEGORIES = frozenset().union(*_NAMES["category"].values())
-_REDIRECTS = frozenset().union(*_NAMES["redirect"].values())
-_DISAMBIGUATIONS = frozenset().union(*_NAMES["disambiguation"].values())
+_FILES, _CATEGORIES, _REDIRECTS, _DISAMBIGUATIONS = (
+    frozenset[str]().union(*by_language.values()) for by_language in _NAMES.values()
+)
 
 
 class Target(Enum):
     """The kind of page that a link points to."""
 
     PAGE = "page"
-    """An article or another page of the wiki. The label of the link is part of the text."""
     FILE = "file"
     CATEGORY = "category"
-    LANGUAGE = "language"
-    """The same article in another language, which a wiki shows outside of the text."""
-    SISTER = "sister"
-    """A page of another project, such as a dictionary entry."""
+    LANGUAGE = "language"  # the same article in another language, outside of the text
+    SISTER = "sister"  # a page of another project, such as a dictionary entry
 
 
 @dataclass(frozen=True)
 class Site:
     """A wiki: its language and the names of its namespaces."""
 
-    language: str = ""
-    """Its code. Empty if the dump does not have one; then the names of all languages count."""
+    language: str = ""  # empty if the dump does not have one: the names of all languages count
     namespaces: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Numbers of the namespaces by folded name."""
 
     def namespace(self, title: str) -> int:
         """Return the number of a title's namespace; 0 for articles."""
@@ -113,21 +106,12 @@ class Site:
         return Target.SISTER if name in WORDS["sisters"] else Target.PAGE
 
     def _number(self, name: str) -> int | None:
-        """Return the number of a namespace by its folded name in any language."""
-        number = self.namespaces.get(name, _CANONICAL.get(name))
-        if number is None and name in _FILES:
-            return _FILE
-        if number is None and name in _CATEGORIES:
-            return _CATEGORY
-        return number
+        other = _FILE if name in _FILES else _CATEGORY if name in _CATEGORIES else None
+        return self.namespaces.get(name, _CANONICAL.get(name, other))
 
 
 def read_site(head: bytes) -> Site:
-    """Read the wiki's language and namespaces from the head of a dump.
-
-    The function parses only the `<siteinfo>` element, not a document type before it. Without a
-    valid element, the site knows the names of all languages.
-    """
+    """Read the wiki's language and namespaces from the `<siteinfo>` in the head of a dump."""
     language = _LANGUAGE.search(head)
     siteinfo = _SITEINFO.search(head)
     namespaces: dict[str, int] = {}
@@ -145,10 +129,7 @@ def read_site(head: bytes) -> Site:
 
 
 def is_redirect(wikitext: str) -> bool:
-    """Return whether a page only points to another one, in the words of any language.
-
-    Dumps mark redirects; this finds those in dumps that do not.
-    """
+    """Return whether a page only points to another one, for dumps that do not mark redirects."""
     match = _REDIRECT.match(wikitext)
     return match is not None and fold(match[1]) in _REDIRECTS
 
@@ -161,8 +142,5 @@ def is_disambiguation(wikitext: str, site: Site) -> bool:
     if site.language:
         by_language = _NAMES["disambiguation"]
         names = by_language.get(site.language, frozenset()) | by_language["en"]
-    for match in _TEMPLATE.finditer(wikitext):
-        name = _PREFIX.sub("", fold(match[1]), count=1)
-        if name in names or name.endswith(" disambiguation"):
-            return True
-    return False
+    found = (_PREFIX.sub("", fold(match[1]), count=1) for match in _TEMPLATE.finditer(wikitext))
+    return any(name in names or name.endswith(" disambiguation") for name in found)

@@ -1,12 +1,9 @@
 """Step 2 of cleaning: templates, and links to files, categories and other languages.
 
-Templates are removed, or replaced by their text. Links without text go with everything inside. One
-pass matches the brackets with a stack, so nesting has no cost. A heading ends all open brackets:
-an unclosed bracket costs at most its section, and only what looks like a template or a caption.
-
-Most templates show nothing that belongs to a sentence: boxes, notes, navigation, coordinates. The
-ones in `templates.tsv` do (`The river is {{convert|3|km|mi}} long`): their text is an argument,
-and their name means the same in every wiki that has it. What a template computes is left out.
+One pass matches the brackets with a stack. A heading ends all open brackets: an unclosed one costs
+at most its section, and only what looks like a template or a caption. Most templates show nothing
+that belongs to a sentence. The ones in `templates.tsv` do (`{{convert|3|km|mi}}`): their text is an
+argument, and their name means the same in every wiki that has it.
 """
 
 from __future__ import annotations
@@ -17,8 +14,7 @@ from dataclasses import dataclass
 from metaxlm.data.wikitext.elements import BROKEN_LINK, BROKEN_TEMPLATE, HOLE
 from metaxlm.data.wikitext.site import Site, Target, fold, read_data
 
-MAX_LENGTH = 4_000
-"""A longer template is a box and shows nothing."""
+MAX_LENGTH = 4_000  # a longer template is a box and shows nothing
 
 # In `templates.tsv`, `$1` is the first unnamed argument, and the first nonempty form between bars
 # is shown.
@@ -43,10 +39,8 @@ _KEPT = (Target.PAGE, Target.SISTER)
 
 @dataclass(slots=True)
 class _Frame:
-    """An open bracket: its place in the output, and the number of its open braces (0: a link)."""
-
-    index: int
-    braces: int
+    index: int  # of the bracket in the output
+    braces: int  # that are open; 0 for a link
 
 
 def remove_brackets(text: str, site: Site) -> str:
@@ -55,8 +49,7 @@ def remove_brackets(text: str, site: Site) -> str:
         return text.replace("}}", "")
     out: list[str] = []
     frames: list[_Frame] = []
-    text = f"\n{text}"
-    position = 0
+    text, position = f"\n{text}", 0
     for match in _TOKEN.finditer(text):
         out.append(text[position : match.start()])
         position = match.end()
@@ -90,15 +83,12 @@ def _close_links(out: list[str], frames: list[_Frame], brackets: int, site: Site
 
 def _close_link(out: list[str], frames: list[_Frame], site: Site) -> None:
     """Close the innermost link, unless it is outside of an open template."""
-    if not frames or frames[-1].braces:
-        out.append("]]")
-        return
-    index = frames.pop().index
-    if _classify(out, index, site) in _KEPT:
+    is_open = bool(frames) and not frames[-1].braces
+    index = frames.pop().index if is_open else 0
+    if not is_open or _classify(out, index, site) in _KEPT:
         out.append("]]")
     else:
-        del out[index:]
-        out.append(HOLE)
+        out[index:] = [HOLE]
 
 
 def _classify(out: list[str], index: int, site: Site) -> Target:
@@ -131,13 +121,9 @@ def _close_templates(out: list[str], frames: list[_Frame], braces: int) -> None:
 
 
 def _show(out: list[str], index: int) -> str:
-    """Return the text of the template whose braces are at an index of the output."""
-    length = 0
-    for piece in out[index + 1 :]:
-        length += len(piece)
-        if length > MAX_LENGTH:
-            return ""
-    return show_template("".join(out[index + 1 :]).replace(HOLE, ""))
+    pieces = out[index + 1 :]
+    is_short = sum(map(len, pieces)) <= MAX_LENGTH
+    return show_template("".join(pieces).replace(HOLE, "")) if is_short else ""
 
 
 def _break_open(out: list[str], frames: list[_Frame], site: Site) -> None:
@@ -151,18 +137,14 @@ def _break_open(out: list[str], frames: list[_Frame], site: Site) -> None:
 
 
 def show_template(content: str) -> str:
-    """Return the text that a reader sees for a template, mostly none.
-
-    `content` is the text between the braces, with the templates inside already replaced.
-    """
+    """Return the text that a reader sees for the text between a template's braces, mostly none."""
     head, bar, rest = content.partition("|")
     name, colon, value = head.partition(":")
     if colon and "$1" in _FORM_OF.get(fold(name), ""):
         return value.strip()  # {{formatnum:1234}}
     folded = fold(head)
-    form = _FORM_OF.get(folded)
-    if form is None:
-        form = next((form for family, form in _FAMILIES if family.fullmatch(folded)), None)
+    families = (form for family, form in _FAMILIES if family.fullmatch(folded))
+    form = _FORM_OF.get(folded) or next(families, None)
     if form is None:
         return ""
     arguments = _read_arguments(rest) if bar else {}
@@ -172,7 +154,6 @@ def show_template(content: str) -> str:
 
 
 def _fill(form: str, arguments: dict[str, str]) -> str:
-    """Fill the first form whose arguments exist."""
     if "$" not in form:
         return form
     for choice in form.split("|"):
@@ -184,12 +165,10 @@ def _fill(form: str, arguments: dict[str, str]) -> str:
 
 
 def _read_arguments(text: str) -> dict[str, str]:
-    """Return the arguments by name, or by number if they have no name."""
     arguments: dict[str, str] = {}
     number = 0
     for part in _split_at_bars(text):
-        named = _NAMED.match(part)
-        if named:
+        if named := _NAMED.match(part):
             arguments[named[1]] = part[named.end() :].strip()
         else:
             number += 1
@@ -198,7 +177,6 @@ def _read_arguments(text: str) -> dict[str, str]:
 
 
 def _split_at_bars(text: str) -> list[str]:
-    """Split at the bars outside of links."""
     parts, start, depth = [], 0, 0
     for match in _BAR.finditer(text):
         if match[0] == "|":

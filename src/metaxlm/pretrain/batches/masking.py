@@ -5,9 +5,8 @@ tokens unless `exclude_special` is set. Of the chosen tokens, 80 % become `<mask
 drawn uniformly from the ordinary vocabulary, and 10 % stay unchanged. With `whole_words`, either
 all tokens of a word are chosen or none.
 
-Random numbers are hashes of (key, row of the step, column). They are integers, so masks are the
-same on every device and for every split of a step into micro-batches. All shapes are fixed and
-nothing is read back to the host, so masking can be part of a CUDA graph.
+Random numbers are integer hashes of (key, row of the step, column), so masks are the same on every
+device and for every split of a step. Shapes are fixed, so masking can be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -25,21 +24,13 @@ from metaxlm.recipe import TrainingRecipe
 from metaxlm.scripts import UNSPACED, find_script
 from metaxlm.vocab.tokens import detect_kind, surface_form
 
-IGNORED = -100
-"""Label of a slot without a prediction."""
-
-_MASKED_SHARE = 0.8
-_REPLACED_SHARE = 0.1
-_FIXED_POINT = 40
-"""Fractional bits of the mask rate and of the random number added to p L."""
-_COLUMN = 16
-"""Bits of a column index."""
-_BITS = 31
-"""Bits that select the replacement type of a chosen token, and bits that select the new token."""
-_WORD_BITS = 62 - 2 * _COLUMN
-"""Bits of a word's random number."""
-_PASSES = 3
-"""Passes over the words of a row: later passes use the budget left by words that did not fit."""
+IGNORED = -100  # label of a slot without a prediction
+_MASKED_SHARE, _REPLACED_SHARE = 0.8, 0.1
+_FIXED_POINT = 40  # fractional bits of the mask rate and of the random number added to p L
+_COLUMN = 16  # bits of a column index
+_BITS = 31  # bits that select the replacement type of a token, and bits that select the new token
+_WORD_BITS = 62 - 2 * _COLUMN  # of a word's random number
+_PASSES = 3  # over the words of a row: later ones use the budget left by words that did not fit
 _BYTE_SPACE = "Ġ"
 # Constants of SplitMix64 (Steele, Lea and Flood 2014) as signed integers.
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -51,12 +42,9 @@ _SECOND = 0x94D049BB133111EB - (1 << 64)
 class Masked:
     """A masked micro-batch: model inputs, positions to predict, and labels."""
 
-    ids_BL: Tensor
-    """int64, model inputs."""
-    positions_M: Tensor
-    """int64, flat indices of the chosen positions; M depends only on the shape."""
-    labels_M: Tensor
-    """int64, original tokens at these positions; `IGNORED` for unused slots."""
+    ids_BL: Tensor  # int64, model inputs
+    positions_M: Tensor  # int64, flat indices of the chosen positions; M depends on the shape only
+    labels_M: Tensor  # int64, original tokens there; `IGNORED` for unused slots
 
 
 class Masking:
@@ -65,17 +53,15 @@ class Masking:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, recipe: TrainingRecipe, device: torch.device
     ) -> None:
-        specials = sorted(tokenizer.all_special_ids)
         is_special_V = torch.zeros(len(tokenizer), dtype=torch.bool)
-        is_special_V[specials] = True
+        is_special_V[tokenizer.all_special_ids] = True
         self._largest = largest(recipe.mask_probability)
         self._mask_id = tokenizer.mask_token_id
         self._ordinary_ids = (~is_special_V).nonzero().flatten().to(device)
         self._is_special_V = is_special_V.to(device)
         self._exclude_special = recipe.exclude_special
-        self._starts_V = (
-            torch.from_numpy(starts_words(tokenizer)).to(device) if recipe.whole_words else None
-        )
+        starts = torch.from_numpy(starts_words(tokenizer)) if recipe.whole_words else None
+        self._starts_V = None if starts is None else starts.to(device)
 
     def most_chosen(self, length: int) -> int:
         """Return the maximum number of positions chosen in a row."""
@@ -116,7 +102,6 @@ class Masking:
         )
 
     def _hide(self, labels_BK: Tensor, random_BK: Tensor) -> Tensor:
-        """Return the model inputs at the chosen positions."""
         fate_BK = random_BK >> _BITS
         number_BK = (random_BK & ((1 << _BITS) - 1)) * len(self._ordinary_ids) >> _BITS
         is_kept_BK = fate_BK >= int((_MASKED_SHARE + _REPLACED_SHARE) * (1 << _BITS))
@@ -146,22 +131,18 @@ def _choose_tokens(candidate_BL: Tensor, stream_B: Tensor, most: int) -> Tensor:
 
 
 def starts_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
-    """Return for every token whether it begins a word.
+    """Return for every token whether it begins a word: after a space mark (`▁`, `Ġ`, no `##`).
 
-    A word begins where the tokenizer marks a space (`▁`, `Ġ`, no `##`). Special tokens are words of
-    their own. In scripts written without spaces, where a "word" would be a clause, every token
-    begins a word.
+    Special tokens and all tokens of scripts written without spaces begin a word.
     """
     kind = detect_kind(tokenizer)
     starts = np.zeros(len(tokenizer), np.bool_)
     for token, row in tokenizer.get_vocab().items():
         form = surface_form(token, kind)
-        # Bytes that are not valid text by themselves begin a word only after a space.
-        starts[row] = (
-            token.startswith(_BYTE_SPACE)
-            if form is None
-            else form[1] or find_script(form[0]) in UNSPACED
-        )
+        if form is None:  # bytes that are not valid text begin a word only after a space
+            starts[row] = token.startswith(_BYTE_SPACE)
+        else:
+            starts[row] = form[1] or find_script(form[0]) in UNSPACED
     starts[tokenizer.all_special_ids] = True
     return starts
 
@@ -180,8 +161,7 @@ def choose_words(
 ) -> tuple[Tensor, Tensor]:
     """Return `most` columns of each row, chosen ones first, and the number of chosen columns.
 
-    Words are taken in the order of their random numbers until the budget (at most `most`) is spent.
-    A word that does not fit is skipped in favor of the next one.
+    Words are taken in the order of their random numbers; one that does not fit is skipped.
     """
     columns_L = torch.arange(first_BL.shape[1], device=first_BL.device)
     word_BL = (candidate_BL.long() << _WORD_BITS | random_BL) << _COLUMN | first_BL
@@ -217,10 +197,7 @@ def _find_edges(word_BL: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def open_streams(key: int | Tensor, counters_B: Tensor, count: int) -> Tensor:
-    """Return `count` independent random streams for each counter [B, count].
-
-    A stream is itself a random number with uniform bits.
-    """
+    """Return `count` random streams for each counter [B, count], themselves random numbers."""
     purposes = torch.arange(count, device=counters_B.device)
     return _mix(_mix(counters_B * _GOLDEN + key)[:, None] + purposes)
 

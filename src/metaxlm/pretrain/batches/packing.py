@@ -4,8 +4,8 @@ A block is a run of consecutive sentences. The remaining space is filled with th
 next few sentences that fit, with or without the last sentence of the run, whichever fills the block
 better. Each sentence is in exactly one block, close to its neighbors in the text.
 
-Sentences are split into lanes that are packed in parallel, one block per lane at a time. NumPy
-works on columns of a thousand lanes: packing takes about two microseconds per block.
+Sentences are split into lanes, of which NumPy packs a thousand in parallel, one block per lane at a
+time: about two microseconds per block.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_LOOK_AHEAD = 64
-"""Number of next sentences considered for a block."""
-_LANE_BLOCKS = 16
-"""Sentences per lane, in units of the capacity; the last block of a lane stays partly empty."""
-_LARGEST_LANE = 1 << 16
-"""A position within a lane fits into 16 bits."""
+_LOOK_AHEAD = 64  # next sentences considered for a block
+_LANE_BLOCKS = 16  # sentences per lane / capacity; the last block of a lane stays partly empty
+_LARGEST_LANE = 1 << 16  # a position within a lane fits into 16 bits
 _LANES_AT_ONCE = 1024
 
 Lengths = NDArray[np.integer]
@@ -32,12 +29,9 @@ Signed = NDArray[np.signedinteger]
 class Packing:
     """The sentences of each block of a language: 2 bytes per sentence and 8 bytes per block."""
 
-    starts: NDArray[np.int64]
-    """Start of each block in `order`, plus the end."""
-    order: NDArray[np.uint16]
-    """Sentences block by block, as offsets from the start of their lane."""
-    lane: int
-    """Sentences per lane: entry k of `order` belongs to lane k // lane."""
+    starts: NDArray[np.int64]  # of each block in `order`, plus the end
+    order: NDArray[np.uint16]  # sentences by block, as offsets from the start of their lane
+    lane: int  # sentences per lane: entry k of `order` belongs to lane k // lane
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -50,18 +44,11 @@ class Packing:
 
 
 def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
-    """Pack each stream of sentence lengths into separate blocks; a pure function of each stream.
-
-    Lengths include `</s>` and must be between 1 and `capacity`.
-    """
+    """Pack each stream of sentence lengths (with `</s>`, 1 to `capacity`) into separate blocks."""
     size = min(_LANE_BLOCKS * capacity, _LARGEST_LANE)
     orders = [np.empty(len(stream), np.uint16) for stream in streams]
     counts: list[list[NDArray[np.int64]]] = [[np.zeros(1, np.int64)] for _ in streams]
-    places = [
-        (index, first)
-        for index, stream in enumerate(streams)
-        for first in range(0, len(stream), size)
-    ]
+    places = [(i, first) for i, s in enumerate(streams) for first in range(0, len(s), size)]
     for start in range(0, len(places), _LANES_AT_ONCE):
         group = places[start : start + _LANES_AT_ONCE]
         lanes = _Lanes([streams[index][first : first + size] for index, first in group], capacity)
@@ -77,8 +64,6 @@ def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
 
 
 class _Lanes:
-    """Lanes of sentences that are packed in parallel."""
-
     def __init__(self, stretches: Sequence[Lengths], capacity: int) -> None:
         self._capacity = capacity
         self._size = max(map(len, stretches))
@@ -107,10 +92,7 @@ class _Lanes:
             sentence = at[lane] + column
             lengths[sentence] = 0
             block_of[sentence] = block[lane]
-            first = left.argmax(axis=1)
-            at = at + np.where(
-                np.take_along_axis(left, first[:, None], 1)[:, 0], first, _LOOK_AHEAD
-            )
+            at = at + np.where(left.any(axis=1), left.argmax(axis=1), _LOOK_AHEAD)
             block = block + is_full.astype(np.uint16)
             room[is_full] = self._capacity
             going = at < end
@@ -125,8 +107,7 @@ def _fill(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Signed, NDArray[np.bool_]]:
     """Choose sentences for the open block of each lane among the next ones [lanes, look-ahead].
 
-    Return the chosen sentences, those left for later, the remaining space, and whether the block is
-    complete. A block that takes all candidates continues with the sentences after them.
+    Return the chosen ones, those left for later, the remaining space, and whether it is complete.
     """
     lanes = np.arange(len(near))
     total = np.cumsum(near, axis=1, dtype=np.int32)

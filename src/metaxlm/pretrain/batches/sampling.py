@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 
 from metaxlm.randomness import generator
 
-CHUNK = 256
-"""Steps whose languages are drawn together, with the probabilities of the first step."""
-
-Table = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Language indices and blocks of rows."""
+CHUNK = 256  # steps whose languages are drawn together, with the probabilities of the first one
+Ints = NDArray[np.int64]
 
 
-def spread_held_out(num_blocks: int, wanted: int) -> NDArray[np.int64]:
+def spread_held_out(num_blocks: int, wanted: int) -> Ints:
     """Return the blocks to hold out: at most 5 %, evenly spread over the language."""
     count = min(wanted, num_blocks // 20)
     return (2 * np.arange(count, dtype=np.int64) + 1) * num_blocks // (2 * max(count, 1))
@@ -39,15 +36,13 @@ class Schedule:
         num_blocks: Mapping[str, int],
         batch_size: int,
         seed: int,
-        held_out: Mapping[str, NDArray[np.int64]] | None = None,
+        held_out: Mapping[str, Ints] | None = None,
     ) -> None:
         self.languages: Sequence[str] = tuple(num_blocks)
-        held_out = held_out or {}
         none = np.zeros(0, np.int64)
-        self._held_out = [held_out.get(name, none) for name in self.languages]
+        self._held_out = [(held_out or {}).get(name, none) for name in self.languages]
         self._num_drawn = [
-            num_blocks[name] - len(held)
-            for name, held in zip(self.languages, self._held_out, strict=True)
+            num - len(held) for num, held in zip(num_blocks.values(), self._held_out, strict=True)
         ]
         self._probabilities = probabilities
         self._batch_size = batch_size
@@ -58,14 +53,14 @@ class Schedule:
         self._order = lru_cache(maxsize=2 * len(self.languages))(self._shuffle)
         self._chunk = lru_cache(maxsize=4)(self._fill_chunk)
 
-    def rows(self, step: int) -> Table:
+    def rows(self, step: int) -> tuple[Ints, Ints]:
         """Return the language index and the block of each row of a step."""
         chunk, within = divmod(step, CHUNK)
         with self._lock:
             languages, blocks = self._chunk(chunk)
         return languages[within], blocks[within]
 
-    def _fill_chunk(self, chunk: int) -> Table:
+    def _fill_chunk(self, chunk: int) -> tuple[Ints, Ints]:
         while len(self._drawn_before) <= chunk:
             counts, _ = self._count(len(self._drawn_before) - 1)
             self._drawn_before.append(self._drawn_before[-1] + counts)
@@ -84,14 +79,14 @@ class Schedule:
         shape = (CHUNK, self._batch_size)
         return drawn.reshape(shape), blocks.reshape(shape)
 
-    def _count(self, chunk: int) -> tuple[NDArray[np.int64], np.random.Generator]:
+    def _count(self, chunk: int) -> tuple[Ints, np.random.Generator]:
         """Draw the number of rows of each language in a chunk; also return the generator."""
         random = generator(self._seed, "languages", chunk)
         by_name = self._probabilities(chunk * CHUNK)
         probabilities = np.array([by_name[name] for name in self.languages])
         return random.multinomial(CHUNK * self._batch_size, probabilities), random
 
-    def _blocks(self, language: int, number: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _blocks(self, language: int, number: Ints) -> Ints:
         """Return the blocks of the n-th draws of a language, for consecutive n."""
         size = self._num_drawn[language]
         epochs, places = np.divmod(number, size)

@@ -1,15 +1,9 @@
 """Read the micro-batches of a training run from packed shards.
 
-The data flow of a step:
-
-1. `sampling.Schedule` selects the language and block of every row;
-2. `PackedBlocks` reads those rows from the memory-mapped shards;
-3. the rows are split into equal micro-batches, for gradient accumulation and for processes;
-4. `code_switching.Switching`, if the variant has it, replaces some words with translations;
-5. on the device, `masking.Masking` masks tokens.
-
-Nothing has state that a checkpoint would need: `micro_batch(step, ...)` may be called in any order,
-and the rows of a step are the same for every number of micro-batches.
+`sampling.Schedule` selects the language and block of every row, `PackedBlocks` reads these rows
+from the memory-mapped shards, `code_switching.Switching` replaces some words with translations if
+the variant has it, and `masking.Masking` masks tokens on the device. Nothing has state that a
+checkpoint would need, and the rows of a step are the same for every number of micro-batches.
 """
 
 from __future__ import annotations
@@ -18,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -30,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.languages import rebalance
-from metaxlm.pretrain.batches.packing import Packing, pack
+from metaxlm.pretrain.batches.packing import pack
 from metaxlm.pretrain.batches.sampling import CHUNK, Schedule, spread_held_out
 from metaxlm.pretrain.code_switching import Switching
 from metaxlm.pretrain.optimizer import value_at
@@ -38,9 +31,8 @@ from metaxlm.randomness import derive_seed
 from metaxlm.recipe import TrainingRecipe
 from metaxlm.vocab.tokens import boundary_ids
 
-Sample = tuple[str, int]
-"""Language and block of a row."""
-
+Ints = NDArray[np.int64]
+Sample = tuple[str, int]  # language and block of a row
 _MEASURED_AT_ONCE = 1 << 20
 _BOTH_ENDS = np.array([0, 1])
 
@@ -50,37 +42,29 @@ class Extra(Protocol):
 
     def to(self, device: torch.device) -> Extra:
         """Return a copy on a device."""
-        ...
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors that differ between two instances of the same shapes."""
-        ...
 
 
 @dataclass(frozen=True)
 class MicroBatch:
     """Consecutive rows of a step before masking."""
 
-    ids_BL: Tensor
-    """int32, padded to the full length."""
-    lengths_B: Tensor
-    """int32, the number of real tokens of each row."""
-    rows_B: Tensor
-    """int64, row numbers within the step."""
+    ids_BL: Tensor  # int32, padded to the full length
+    lengths_B: Tensor  # int32, real tokens of each row
+    rows_B: Tensor  # int64, row numbers within the step
     dropout_seed: int
     samples: list[Sample]
     num_tokens: int
-    extra: Extra | None = None
-    """Inputs of a teacher for these rows."""
+    extra: Extra | None = None  # inputs of a teacher for these rows
 
     def to(self, device: torch.device) -> MicroBatch:
         """Return a copy on a device; the copies may still be in progress on return."""
         if device.type == "cpu":
             return self
-        ids, lengths, rows = (
-            tensor.to(device, non_blocking=True)
-            for tensor in (self.ids_BL, self.lengths_B, self.rows_B)
-        )
+        tensors = (self.ids_BL, self.lengths_B, self.rows_B)
+        ids, lengths, rows = (tensor.to(device, non_blocking=True) for tensor in tensors)
         extra = None if self.extra is None else self.extra.to(device)
         return replace(self, ids_BL=ids, lengths_B=lengths, rows_B=rows, extra=extra)
 
@@ -100,27 +84,21 @@ class BatchSource:
         self.languages: Sequence[str] = tuple(shards)
         assert switching is None or switching.languages == self.languages
         assert switching is None or prepare is None, "a teacher cannot read switched text"
-        self._recipe = recipe
-        self._seed = seed
-        self._prepare = prepare
-        self._switching = switching
+        self._recipe, self._seed = recipe, seed
+        self._prepare, self._switching = prepare, switching
         self._sizes = {
             name: getattr(shard.counts, recipe.size_unit) for name, shard in shards.items()
         }
         self._blocks = PackedBlocks(shards, tokenizer, recipe.length)
+        self.padding_share = self._blocks.padding_share
         num_blocks = self._blocks.num_blocks
         self._held_out = {
-            name: spread_held_out(num_blocks[name], recipe.held_out) for name in self.languages
+            name: spread_held_out(num, recipe.held_out) for name, num in num_blocks.items()
         }
         self._schedule = Schedule(
             self.probabilities, num_blocks, recipe.batch_size, seed, self._held_out
         )
         self._pin = torch.cuda.is_available()
-
-    @property
-    def padding_share(self) -> float:
-        """Share of padding in all blocks."""
-        return self._blocks.padding_share
 
     def probabilities(self, step: int) -> dict[str, float]:
         """Return the sampling probability of each language; alpha changes between chunks."""
@@ -152,21 +130,12 @@ class BatchSource:
 
     def held_out(self, language: str) -> Sequence[MicroBatch]:
         """Return the held-out blocks of a language in batches."""
-        blocks = self._held_out[language]
+        blocks, size = self._held_out[language], self._recipe.batch_size
         languages = np.full(len(blocks), self.languages.index(language))
-        size = self._recipe.batch_size
-        return [
-            self._read(languages[first : first + size], blocks[first : first + size], first, 0)
-            for first in range(0, len(blocks), size)
-        ]
+        parts = (slice(first, first + size) for first in range(0, len(blocks), size))
+        return [self._read(languages[part], blocks[part], part.start, 0) for part in parts]
 
-    def _read(
-        self,
-        languages: NDArray[np.int64],
-        blocks: NDArray[np.int64],
-        first_row: int,
-        dropout_seed: int,
-    ) -> MicroBatch:
+    def _read(self, languages: Ints, blocks: Ints, first_row: int, dropout_seed: int) -> MicroBatch:
         shape = (len(blocks), self._recipe.length)
         ids_BL = torch.empty(shape, dtype=torch.int32, pin_memory=self._pin)
         lengths_B = torch.empty(len(blocks), dtype=torch.int32, pin_memory=self._pin)
@@ -177,19 +146,13 @@ class BatchSource:
         samples = self._name(languages, blocks)
         return MicroBatch(ids_BL, lengths_B, rows_B, dropout_seed, samples, num_tokens)
 
-    def _name(self, languages: NDArray[np.int64], blocks: NDArray[np.int64]) -> list[Sample]:
-        return [
-            (self.languages[language], block)
-            for language, block in zip(languages.tolist(), blocks.tolist(), strict=True)
-        ]
+    def _name(self, languages: Ints, blocks: Ints) -> list[Sample]:
+        names = map(self.languages.__getitem__, languages.tolist())
+        return list(zip(names, blocks.tolist(), strict=True))
 
 
 class Prefetcher:
-    """Reads the micro-batches of one process ahead in threads; a context manager.
-
-    NumPy and torch release the interpreter lock while they fill arrays, so threads overlap with
-    training. The number of threads affects only the speed.
-    """
+    """Reads the micro-batches of one process ahead in threads; a context manager."""
 
     def __init__(
         self,
@@ -201,7 +164,6 @@ class Prefetcher:
         workers: int,
         depth: int = 4,
     ) -> None:
-        """Prefetch steps from `first_step` up to, not including, `last_step`."""
         self._source = source
         self._indices = tuple(indices)
         self._count = count
@@ -218,12 +180,7 @@ class Prefetcher:
             self._read_ahead()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -250,20 +207,14 @@ class Prefetcher:
 
 
 class PackedBlocks:
-    """The token ids of the packed blocks of all languages.
-
-    A row is `<s> A </s> B </s>`, padded to the full length. A sentence longer than a block is
-    truncated and fills a block alone. All rows of a batch are read together: two reads of memory
-    maps per language, and a few NumPy operations over all rows.
-    """
+    """The token ids of the packed blocks of all languages, as padded rows `<s> A </s> B </s>`."""
 
     def __init__(
         self, shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> None:
         if length < 3:
             raise MetaXLMError(
-                f"length is {length}, which leaves no token between <s> and </s>; set length to 3 "
-                "or more"
+                f"length is {length}, which leaves no token between <s> and </s>; set 3 or more"
             )
         # Plain arrays over the same memory maps: np.memmap makes every access slower.
         self._tokens = [np.asarray(shard.tokens) for shard in shards.values()]
@@ -275,13 +226,6 @@ class PackedBlocks:
         streams = [_measure(offsets, self._capacity) for offsets in self._offsets]
         packings = pack(streams, self._capacity)
         self.num_blocks = {name: len(p) for name, p in zip(shards, packings, strict=True)}
-        self._join(packings)
-        num_blocks = sum(self.num_blocks.values())
-        num_tokens = num_blocks + sum(int(stream.sum(dtype=np.int64)) for stream in streams)
-        self.padding_share = 1 - num_tokens / (num_blocks * length)
-
-    def _join(self, packings: list[Packing]) -> None:
-        """Concatenate the packings of all languages."""
         self._lane = packings[0].lane
         self._order = np.concatenate([p.order for p in packings])
         sizes = np.array([len(p.order) for p in packings])
@@ -291,25 +235,21 @@ class PackedBlocks:
         )
         num_starts = np.array([len(p.starts) for p in packings])
         self._first_block = np.cumsum(num_starts) - num_starts
+        num_blocks = sum(self.num_blocks.values())
+        num_tokens = num_blocks + sum(int(stream.sum(dtype=np.int64)) for stream in streams)
+        self.padding_share = 1 - num_tokens / (num_blocks * length)
 
-    def read(
-        self, languages: NDArray[np.int64], blocks: NDArray[np.int64], output: NDArray[np.int32]
-    ) -> NDArray[np.int64]:
-        """Write the rows into `output` [rows, length]; return the number of tokens of each row.
-
-        R counts rows and S their sentences, both grouped by language; T counts tokens.
-        """
+    def read(self, languages: Ints, blocks: Ints, output: NDArray[np.int32]) -> Ints:
+        """Write the rows into `output` [rows, length]; return the number of tokens of each row."""
+        # R counts rows and S their sentences, both grouped by language; T counts tokens.
         row_R = np.argsort(languages, kind="stable")
         language_R = languages[row_R]
         sentence_S, num_sentences_R = self._list_sentences(language_R, blocks[row_R])
         until_R = np.cumsum(num_sentences_R)
         edges = np.searchsorted(language_R, np.arange(len(self._tokens) + 1))
         cuts = np.concatenate([[0], until_R])[edges].tolist()
-        spans = [
-            (index, slice(first, last))
-            for index, (first, last) in enumerate(pairwise(cuts))
-            if last > first
-        ]
+        slices = enumerate(slice(first, last) for first, last in pairwise(cuts))
+        spans = [(index, span) for index, span in slices if span.stop > span.start]
         bounds_S2 = np.empty((len(sentence_S), 2), np.int64)
         for index, span in spans:
             bounds_S2[span] = self._offsets[index][sentence_S[span, None] + _BOTH_ENDS]
@@ -338,9 +278,7 @@ class PackedBlocks:
         lengths[row_R] = size_R + 1
         return lengths
 
-    def _list_sentences(
-        self, language_R: NDArray[np.int64], block_R: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _list_sentences(self, language_R: Ints, block_R: Ints) -> tuple[Ints, Ints]:
         """Return the sentence numbers of blocks within their languages, and counts per block."""
         block_R = block_R + self._first_block[language_R]
         start_R = self._starts[block_R]
