@@ -29,13 +29,11 @@ OneToMany = Literal["first", "mean", "frequency", "mean_per_language", "order"]
 ByLanguage = Mapping[str, Mapping[str, None]]
 """Translations of one word by language, in the order of the dictionary, each once."""
 
-OWN_SHARE = 0.2
-"""From this share of the source language on, a token keeps its text match alone."""
+OWN_SHARE = 0.2  # from this share of the source language on, a token keeps its text match alone
 DOUBTFUL_SHARE = 0.03
 """Below this share of the source language, the same spelling is likely a false friend."""
 
-# Shares are never zero: a language counts where no other has the token.
-_LEAST_SHARE = 1e-4
+_LEAST_SHARE = 1e-4  # shares are never zero: a language counts where no other has the token
 # A dictionary is reversed if its words look more like the source language than its translations.
 # RoBERTa has at least 93 % of the English words of MUSE's 44 dictionaries as one token, and at most
 # 60 % of the other words (Vietnamese).
@@ -54,8 +52,7 @@ class LanguageShares:
 
     source_language: str
     languages: tuple[str, ...]
-    shares_LV: NDArray[np.float64]
-    """Sums to one over the languages for each token that occurs."""
+    shares_LV: NDArray[np.float64]  # sums to one over the languages for each token that occurs
 
     def find(self, language: str, row: int) -> float:
         """Return the share of one language, which is never zero."""
@@ -128,8 +125,7 @@ class Translator:
     dictionaries: Dictionaries
     source: NormalizedVocab
     finder: Finder
-    rules: Sequence[str]
-    """The enabled text rules."""
+    rules: Sequence[str]  # the enabled text rules
     one_to_many: OneToMany
     multi_token: bool
     frequencies: NDArray[np.float64]
@@ -212,7 +208,6 @@ class Translator:
         return scale("dictionary_blend", weights, entries)
 
     def _weigh(self, translations: Mapping[str, tuple[int, ...]]) -> dict[str, float]:
-        """Return the weight of each translation of one language."""
         match self.one_to_many:
             case "first":
                 return {next(iter(translations)): 1.0}
@@ -231,7 +226,6 @@ class Translator:
 def _keep_known(
     rule: str, translations: Mapping[str, ByLanguage], rows_of: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Found]:
-    """Keep the translations that have source tokens."""
     kept = {}
     for word, by_language in translations.items():
         groups = {

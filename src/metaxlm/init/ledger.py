@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEDGER = "ledger.parquet"
-COVERAGE = "coverage.json"
-"""Names of the files in a model folder."""
+COVERAGE = "coverage.json"  # names of the files in a model folder
 
 _MOST_SCRIPTS = 14
 _MOST_LANGUAGES = 40
@@ -160,7 +159,6 @@ def _read_table(path: Path) -> Any:
 
 
 def _measure_text(column: Any) -> int:
-    """Return the bytes of the strings of a column, with repetitions."""
     if isinstance(column, pa.ListArray):
         column = column.flatten()
     if not isinstance(column, pa.DictionaryArray):
@@ -179,11 +177,7 @@ def _find_offsets(table: Any, column: str) -> NDArray[np.int64]:
 
 
 def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None) -> dict[str, Any]:
-    """Return the coverage of a plan, as in coverage.json.
-
-    `token_counts` are counts of the target tokens in text, by language; they give the share of
-    running tokens that a rule matched.
-    """
+    """Return the coverage of a plan (coverage.json), with counts of target tokens in text."""
     rows = np.repeat(np.arange(len(plan)), np.diff(plan.entry_offsets)).tolist()
     by_dictionary = Counter(code for _, code in set(zip(rows, plan.languages, strict=True)))
     return {
@@ -311,12 +305,9 @@ class Story:
 
     row: int
     origin: Origin
-    description: str
-    """The token: its text, script, and position in a word."""
-    steps: tuple[tuple[str, str], ...]
-    """The rules in order with their result; the last one decided."""
-    outcome: str
-    """The initial value of the embedding."""
+    description: str  # the token: its text, script, and position in a word
+    steps: tuple[tuple[str, str], ...]  # the rules in order with their result; the last one decided
+    outcome: str  # the initial value of the embedding
 
 
 def find_rows(plan: Plan, token: str) -> list[int]:
@@ -330,10 +321,7 @@ def find_rows(plan: Plan, token: str) -> list[int]:
 
 
 def explain(plan: Plan, row: int) -> Story:
-    """Explain the origin of one embedding.
-
-    A plan has results only, but a rule is tried only if all rules before it found nothing.
-    """
+    """Explain the origin of one embedding; a rule is tried if those before it found nothing."""
     origin = plan.origin(row)
     script = plan.scripts[row]
     form = None if script == SPECIAL else surface_form(origin.token, plan.kind)

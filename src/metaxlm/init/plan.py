@@ -57,10 +57,8 @@ FREQUENCY_WEIGHTED = "frequency_weighted"
 class Counts:
     """Token counts in text; None if unknown."""
 
-    source: NDArray[np.int64] | None = None
-    """By source token, in text of the source language."""
-    target: Mapping[str, NDArray[np.int64]] | None = None
-    """By language and target token."""
+    source: NDArray[np.int64] | None = None  # by source token, in text of the source language
+    target: Mapping[str, NDArray[np.int64]] | None = None  # by language and target token
 
 
 class Origin(NamedTuple):
@@ -71,8 +69,7 @@ class Origin(NamedTuple):
     source_rows: tuple[int, ...]
     source_tokens: tuple[str, ...]
     weights: tuple[float, ...]
-    entries: tuple[tuple[str, str], ...]
-    """Dictionary entries: language and translation."""
+    entries: tuple[tuple[str, str], ...]  # dictionary entries: language and translation
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -84,32 +81,19 @@ class Origin(NamedTuple):
 class Plan:
     """One origin per target token, in columns."""
 
-    tokens: tuple[str, ...]
-    """Target tokens as the tokenizer writes them."""
-    scripts: tuple[str, ...]
-    """Script of each target token."""
-    rules: NDArray[np.uint8]
-    """Indices into `rules.RULES`."""
-    offsets: NDArray[np.int64]
-    """Number of tokens + 1."""
-    sources: NDArray[np.int32]
-    """Source ids."""
-    weights: NDArray[np.float32]
-    """Weights of the source ids; they sum to one per target token."""
-    entry_offsets: NDArray[np.int64]
-    """Number of tokens + 1."""
-    languages: tuple[str, ...]
-    """Languages of the dictionary entries."""
-    translations: tuple[str, ...]
-    """Translations of the dictionary entries."""
-    source_tokens: Mapping[int, str]
-    """The tokens of the source ids."""
-    source_size: int
-    """Size of the source vocabulary."""
-    kind: Kind = Kind.SENTENCEPIECE
-    """Notation of the target tokens."""
-    recipe: MatchingRecipe = field(default_factory=MatchingRecipe)
-    """The settings of the plan."""
+    tokens: tuple[str, ...]  # target tokens as the tokenizer writes them
+    scripts: tuple[str, ...]  # script of each target token
+    rules: NDArray[np.uint8]  # indices into `rules.RULES`
+    offsets: NDArray[np.int64]  # number of tokens + 1
+    sources: NDArray[np.int32]  # source ids
+    weights: NDArray[np.float32]  # weights of the source ids; they sum to one per target token
+    entry_offsets: NDArray[np.int64]  # number of tokens + 1
+    languages: tuple[str, ...]  # languages of the dictionary entries
+    translations: tuple[str, ...]  # translations of the dictionary entries
+    source_tokens: Mapping[int, str]  # the tokens of the source ids
+    source_size: int  # size of the source vocabulary
+    kind: Kind = Kind.SENTENCEPIECE  # notation of the target tokens
+    recipe: MatchingRecipe = field(default_factory=MatchingRecipe)  # the settings of the plan
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.scripts) == len(self.rules)
@@ -242,7 +226,6 @@ def _list_words(
     matching: MatchingRecipe,
     shares: LanguageShares | None,
 ) -> dict[int, str]:
-    """Return the words to look up in dictionaries, by token."""
     words = {}
     for row, form in enumerate(target.forms):
         if form is None or (matching.pieces == "word_start" and not form[1]):
@@ -259,7 +242,6 @@ def _list_words(
 def _list_unmatched(
     target: NormalizedVocab, matches: Matches, composed: Iterable[int]
 ) -> list[int]:
-    """Return the tokens with text that have no origin yet."""
     rows = np.flatnonzero(matches.rules == UNMATCHED).tolist()
     done = set(composed)
     return [row for row in rows if row not in done and target.forms[row] is not None]
@@ -272,7 +254,6 @@ def _assemble(
     composed: Mapping[int, Composed],
     matching: MatchingRecipe,
 ) -> Plan:
-    """Convert single matches and composed tokens to columns."""
     rules = matches.rules.copy()
     is_single = matches.sources >= 0
     is_single[list(composed)] = False

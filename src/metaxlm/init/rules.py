@@ -100,10 +100,8 @@ _LEAST_EXPLAINED = 0.8
 class Matches:
     """Rule and source token of each target token."""
 
-    rules: NDArray[np.uint8]
-    """Indices into `RULES`; `UNMATCHED` without a match."""
-    sources: NDArray[np.int32]
-    """Source ids; -1 without a match."""
+    rules: NDArray[np.uint8]  # indices into `RULES`; `UNMATCHED` without a match
+    sources: NDArray[np.int32]  # source ids; -1 without a match
 
 
 class Composed(NamedTuple):
@@ -112,8 +110,7 @@ class Composed(NamedTuple):
     rule: str
     sources: tuple[int, ...]
     weights: tuple[float, ...]
-    entries: tuple[tuple[str, str], ...] = ()
-    """Dictionary entries: language and translation."""
+    entries: tuple[tuple[str, str], ...] = ()  # dictionary entries: language and translation
 
 
 def scale(
@@ -229,7 +226,6 @@ def join_segments(
 def _segment(
     text: str, starts: bool, pieces: Mapping[Form, int], longest: int
 ) -> list[tuple[int, int]]:
-    """Return the tokens of the best segmentation with their lengths."""
     shortest = _SHORTEST.get(find_script(text), _SHORTEST_ELSEWHERE)
     scores = [0] * (len(text) + 1)
     last: list[tuple[int, int] | None] = [None] * (len(text) + 1)

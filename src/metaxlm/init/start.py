@@ -50,14 +50,10 @@ Preset = Literal["none", "body", "embeddings", "both"]
 class Parts:
     """The parts to copy from the source model; the presets are the variants of the paper."""
 
-    words: bool = False
-    """Token embeddings by the plan; the decoder is tied to them."""
-    positions: bool = False
-    """Position embeddings, and the token type embeddings added to them."""
-    embedding_norm: bool = False
-    """LayerNorm of the embeddings."""
-    layers: bool = False
-    """The Transformer layers."""
+    words: bool = False  # token embeddings by the plan; the decoder is tied to them
+    positions: bool = False  # position embeddings, and the token type embeddings added to them
+    embedding_norm: bool = False  # LayerNorm of the embeddings
+    layers: bool = False  # the Transformer layers
     head: bool = False
     """The MLM head: dense and LayerNorm unchanged, the decoder's bias by the plan."""
 
@@ -87,18 +83,12 @@ class Start:
     model: MaskedLM
     tokenizer: PreTrainedTokenizerBase
     plan: Plan
-    coverage: dict[str, Any]
-    """The result of `ledger.coverage`."""
-    remarks: tuple[str, ...]
-    """One sentence per part that could not be copied."""
-    names: tuple[str, str]
-    """Names of the encoder and the tokenizer."""
+    coverage: dict[str, Any]  # the result of `ledger.coverage`
+    remarks: tuple[str, ...]  # one sentence per part that could not be copied
+    names: tuple[str, str]  # names of the encoder and the tokenizer
 
     def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
-        """Write a Hugging Face folder with the ledger and the coverage.
-
-        `add` writes more files into the folder before it gets its final name.
-        """
+        """Write a Hugging Face folder with ledger and coverage; `add` may write more files."""
         folder = Path(folder)
         check_output(folder)
         with atomic_folder(folder) as temporary:
@@ -192,7 +182,6 @@ def _name(value: str | Path | Pretrained | PreTrainedTokenizerBase) -> str:
 
 
 def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> list[str]:
-    """Describe the differences from the source model."""
     remarks = []
     copied = parts.list_names()
     left_out = [name for name in Parts.preset("both").list_names() if name not in copied]
@@ -285,7 +274,6 @@ def _fill_words(target: MaskedLM, source: MaskedLM, plan: Plan) -> None:
 
 
 def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
-    """Set matched rows to the weighted mean of their source rows."""
     source_VD = source_VD.to(target_VD)
     counts = np.diff(plan.offsets)
     is_single = np.repeat(counts == 1, counts)
@@ -325,12 +313,9 @@ class Trimmed:
     """A trimmed vocabulary and its cost."""
 
     tokenizer: PreTrainedTokenizerBase
-    rows: NDArray[np.int64]
-    """The old id of each token."""
-    losses: Mapping[str, TrimLoss]
-    """By language, on held-out sentences."""
-    held_out: Mapping[str, Sequence[str]]
-    """The held-out sentences."""
+    rows: NDArray[np.int64]  # the old id of each token
+    losses: Mapping[str, TrimLoss]  # by language, on held-out sentences
+    held_out: Mapping[str, Sequence[str]]  # the held-out sentences
 
 
 def trim(

@@ -47,8 +47,7 @@ class NormalizedVocab:
     """Names to match ids without a form by: the text of a special token, or its bytes."""
     roles: Mapping[str, int] = field(default_factory=dict)
     """Ids of the special tokens by role; BERT's [CLS] and [SEP] are `bos` and `eos`."""
-    specials: frozenset[int] = frozenset()
-    """Ids of all special tokens, with or without a role."""
+    specials: frozenset[int] = frozenset()  # ids of all special tokens, with or without a role
     cut: Callable[[Sequence[str], bool], list[list[int]]] | None = None
     """Tokenize texts as words or (False) as continuations of words; the result is empty for a text
     with unknown characters. None for a plain list of tokens."""
@@ -116,8 +115,6 @@ def _make(
 
 
 class _Cutter:
-    """Tokenizes texts at the start of a word or inside one."""
-
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

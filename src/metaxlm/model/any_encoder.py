@@ -43,8 +43,7 @@ from metaxlm.model.model_folder import WEIGHTS, find_folder, read_tensors, save_
 if TYPE_CHECKING:
     from transformers import PreTrainedModel  # takes seconds, and most runs never need it
 
-TASK_FILE = "metaxlm_task.json"
-"""Facts of a finetuned folder that config.json has no key for."""
+TASK_FILE = "metaxlm_task.json"  # facts of a finetuned folder that config.json has no key for
 DEFAULT_POSITIONS = 512
 """Longest sequence of a model that has no limit and whose tokenizer has none."""
 
@@ -55,8 +54,7 @@ _PIPELINES: dict[HeadKind, str] = {
 }
 # The last layer of transformers' task heads, which is not loaded for another task.
 _OUTPUT_LAYERS = ("classifier", "qa_outputs", "score")
-# Far above rounding errors, far below the effect of one more token.
-_TOLERANCE = 1e-3
+_TOLERANCE = 1e-3  # far above rounding errors, far below the effect of one more token
 
 
 class ForeignEncoder(nn.Module):
@@ -116,18 +114,13 @@ class ForeignTaskModel(nn.Module):
 class AnyEncoder:
     """An encoder and its tokenizer."""
 
-    source: str
-    """As the user named it."""
+    source: str  # as the user named it
     tokenizer: PreTrainedTokenizerBase
-    encoder: Encoder | ForeignEncoder
-    """In float32, in evaluation mode, on the CPU."""
+    encoder: Encoder | ForeignEncoder  # in float32, in evaluation mode, on the CPU
 
 
 def load_encoder(source: str | Path) -> AnyEncoder:
-    """Load an encoder from a local folder or a hub id; reject decoders.
-
-    The same folder always gives the same encoder, and torch's generators do not change.
-    """
+    """Load an encoder from a local folder or a hub id, deterministically; reject decoders."""
     folder = find_folder(source)
     if _is_ours(folder):
         pretrained = load_pretrained(folder)
@@ -289,7 +282,6 @@ def _read_foreign_config(folder: Path) -> PreTrainedConfig:
 def _describe_encoder(
     body: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
 ) -> EncoderConfig:
-    """Return the sizes of a foreign encoder that batches, windows and tables need."""
     found = body.config
     num_positions, offset = _count_positions(body, tokenizer)
     pad_id = tokenizer.pad_token_id
@@ -345,10 +337,7 @@ def quiet_transformers() -> Iterator[None]:
 def _load_model(
     auto_class: str, config: PreTrainedConfig, tensors: dict[str, Tensor], folder: Path
 ) -> PreTrainedModel:
-    """Load tensors into the class that an auto class of transformers has for a configuration.
-
-    Only the head and the pooler may be missing.
-    """
+    """Load tensors into the class of an auto class; only the head and the pooler may be missing."""
     try:
         found: Any = getattr(transformers, auto_class)._model_mapping[type(config)]
     except KeyError as error:

@@ -77,7 +77,6 @@ def model_card(
 
 
 def _copied_parts(recipe: Mapping[str, Any], variant: str) -> list[str]:
-    """List the parts that the variant copies from the meta-pretrained model."""
     choice = recipe["variants"][variant]["initialize"]
     if isinstance(choice, Mapping):
         return [_PARTS[part] for part, is_copied in choice.items() if is_copied]
@@ -111,7 +110,6 @@ def _describe(recipe: Mapping[str, Any], variant: str) -> str:
 
 
 def _training_tables(recipe: Mapping[str, Any], variant: str) -> Iterator[str]:
-    """Yield one table per section of the recipe that this variant used."""
     for section, title in _SECTIONS.items():
         if section in _SOURCE_SECTIONS and not _copied_parts(recipe, variant):
             continue

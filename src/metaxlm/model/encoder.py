@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
 _DROPOUT_BITS = 16
-_SALTS = 4
-"""Offsets that each layer adds to the dropout seed of the fused kernels."""
+_SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
 INITIAL_STD = 0.02
 """Standard deviation of every randomly initialized weight, as in BERT and RoBERTa."""
 
@@ -48,8 +47,7 @@ class EncoderConfig:
     pad_id: int = 1
     position_offset: int = 2
     """Row of the first real position: pad_id + 1 in the RoBERTa family, 0 in BERT."""
-    num_token_types: int = 1
-    """Rows of the token type table: 1 in RoBERTa, 2 in BERT."""
+    num_token_types: int = 1  # rows of the token type table: 1 in RoBERTa, 2 in BERT
     norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
@@ -303,10 +301,7 @@ class Encoder(nn.Module):
     def encode_packed(
         self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states of sequences without padding, [N, D].
-
-        Attention is computed per run of equal lengths: sort the sequences by length.
-        """
+        """Return the last hidden states, [N, D], of sequences sorted by length, without padding."""
         hidden_ND: Tensor = self.embeddings.embed_packed(ids_N, lengths, token_types_N)
         runs = [(len(list(run)), length) for length, run in itertools.groupby(lengths)]
         for layer in self.layers:
@@ -380,11 +375,7 @@ class MaskedLM(nn.Module):
         return self.predict(self.encoder(ids_BL, mask_BL), positions_M)
 
     def predict(self, hidden_BLD: Tensor, positions_M: Tensor) -> Tensor:
-        """Return logits, [M, V], at the flat positions `positions_M` only.
-
-        The product with the token embeddings is the most expensive one of the model, and only
-        about 15 % of the positions are predicted.
-        """
+        """Return logits, [M, V], at flat positions only: about 15 % are predicted."""
         hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, positions_M)
         logits_MV: Tensor = self.head(hidden_MD, self.encoder.embeddings.words.weight)
         return logits_MV
@@ -396,10 +387,7 @@ class MaskedLM(nn.Module):
         labels_M: Tensor,
         blocks: Blocks | None = None,
     ) -> Tensor:
-        """Return the summed cross-entropy at the flat positions `positions_M`; -100 is ignored.
-
-        With `blocks`, compute it with the fused kernels.
-        """
+        """Return the summed cross-entropy at flat positions, with `blocks` by the fused kernels."""
         if blocks is None:
             logits_MV = self.predict(hidden_BLD, positions_M)
             return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum")

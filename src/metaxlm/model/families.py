@@ -52,24 +52,20 @@ _EMBEDDINGS = {
 class Family:
     """Config keys, tensor names and features of one architecture; the defaults are RoBERTa's."""
 
-    class_prefix: str
-    """Prefix of the classes in transformers: `Bert` for `BertModel`."""
+    class_prefix: str  # prefix of the classes in transformers: `Bert` for `BertModel`
     keys: Mapping[str, str] = field(default_factory=lambda: _BERT_KEYS)
     """Our settings to the keys of config.json."""
-    base: str = "roberta"
-    """Attribute of the encoder in transformers' models with a head."""
+    base: str = "roberta"  # attribute of the encoder in transformers' models with a head
     stack: str = "encoder.layer"
     layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)
     """Modules of our `Layer` to theirs; one of ours may join several."""
     head_prefix: str = "lm_head."
     head: tuple[str, str, str] = ("lm_head.dense", "lm_head.layer_norm", "lm_head")
     """Dense layer and LayerNorm of the MLM head, and the module with the output bias."""
-    decoder: str = "lm_head.decoder"
-    """The output projection, which repeats the token embeddings."""
+    decoder: str = "lm_head.decoder"  # the output projection, which repeats the token embeddings
     classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")
     """Dense and output layer of the classification head."""
-    offsets_positions: bool = True
-    """Whether the first position is the padding id + 1, not 0."""
+    offsets_positions: bool = True  # whether the first position is the padding id + 1, not 0
     has_token_types: bool = True
 
     def find_names(self, parameter: str) -> list[str]:
@@ -271,7 +267,6 @@ def export_tensors(state: Mapping[str, Tensor], family: Family) -> dict[str, Ten
 
 
 def _strip_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the base prefix and the old LayerNorm names."""
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         for prefix in _BASE_PREFIXES:
@@ -306,7 +301,6 @@ def _drop_tied_decoder(found: dict[str, Tensor], family: Family) -> None:
 def _reject_unknown(
     found: Mapping[str, Tensor], parts: Mapping[str, list[str]], family: Family
 ) -> None:
-    """Reject tensors of the encoder or the MLM head that no parameter takes."""
     known = _BUFFERS.union(*parts.values())
     ours = ("embeddings.", f"{family.stack.split('.')[0]}.", family.head_prefix)
     unknown = [name for name in found if name.startswith(ours) and name not in known]
@@ -318,7 +312,6 @@ def _reject_unknown(
 
 
 def _join(parts: Mapping[str, Tensor], shape: torch.Size) -> Tensor:
-    """Concatenate the tensors of one parameter as a float32 copy; check shapes and types."""
     expected = (shape[0] // len(parts), *shape[1:])
     for name, tensor in parts.items():
         if tuple(tensor.shape) != expected:

@@ -52,21 +52,15 @@ _SPECIAL_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 class Pretrained:
     """A loaded encoder."""
 
-    model: MaskedLM
-    """In float32, in evaluation mode."""
+    model: MaskedLM  # in float32, in evaluation mode
     tokenizer: PreTrainedTokenizerBase
-    architecture: str
-    """The class that config.json names, such as `RobertaForMaskedLM`."""
+    architecture: str  # the class that config.json names, such as `RobertaForMaskedLM`
     missing: tuple[str, ...]
     """Parameters of the MLM head that were not in the files and are randomly initialized."""
 
 
 def load_pretrained(source: str | Path) -> Pretrained:
-    """Load an encoder and its tokenizer from a local folder or the hub.
-
-    Missing parameters of the MLM head are drawn from a fixed seed; torch's generators do not
-    change.
-    """
+    """Load an encoder and its tokenizer from a local folder or the hub, deterministically."""
     folder = find_folder(source)
     values = read_config(folder / CONFIG)
     config, family = translate_config(values, folder / CONFIG)
@@ -85,10 +79,7 @@ def load_pretrained(source: str | Path) -> Pretrained:
 def save_pretrained(
     model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str
 ) -> None:
-    """Write an `XLMRobertaForMaskedLM` folder with the same outputs; `card` becomes README.md.
-
-    The same input gives the same bytes. An interruption leaves the old folder or none.
-    """
+    """Write an `XLMRobertaForMaskedLM` folder with the same outputs; `card` becomes README.md."""
     config = model.config
     _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
     # XLM-RoBERTa numbers positions from pad_id + 1 and has one token type.

@@ -45,10 +45,7 @@ _DOWNLOADED = [MODULES, *_FILES, *(f"0_Transformer/{name}" for name in _FILES)]
 
 
 def find_folder(source: str | Path) -> Path:
-    """Return the local folder with config.json; download a hub repository if necessary.
-
-    A folder that metaxlm wrote is checked against its digests.
-    """
+    """Return the checked local folder with config.json; download it if necessary."""
     folder = find_source(source, _DOWNLOADED, _NEEDED)
     require_whole(folder)
     if (folder / CONFIG).exists():

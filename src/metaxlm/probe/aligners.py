@@ -41,24 +41,16 @@ class AlignSettings:
     words: WordRule = "any"
     """`any`: linked pieces link their words; `first`: compare first pieces only; `mean`: compare
     words as means of their pieces."""
-    iterations: int = 2
-    """`transport`: number of Sinkhorn iterations."""
-    temperature: float = 0.1
-    """`sinkhorn`: weight of the entropy; small values are sharp and slow."""
-    tolerance: float = 1e-7
-    """`sinkhorn`: largest error of a column's mass."""
-    max_iterations: int = 1_000
-    """`sinkhorn`: largest number of iterations."""
-    share: float = 0.0
-    """`sinkhorn`: smallest share of their mass that linked units exchange."""
+    iterations: int = 2  # `transport`: number of Sinkhorn iterations
+    temperature: float = 0.1  # `sinkhorn`: weight of the entropy; small values are sharp and slow
+    tolerance: float = 1e-7  # `sinkhorn`: largest error of a column's mass
+    max_iterations: int = 1_000  # `sinkhorn`: largest number of iterations
+    share: float = 0.0  # `sinkhorn`: smallest share of their mass that linked units exchange
     distortion: float = 0.0
     """`argmax`, `itermax`, `match`: penalty for units at opposite ends of their sentences."""
-    alpha: float = 0.9
-    """`itermax`: factor of similarities to linked units in later passes."""
-    passes: int = 2
-    """`itermax`: number of passes."""
-    threshold: float = 1e-3
-    """`softmax`: smallest probability in both directions."""
+    alpha: float = 0.9  # `itermax`: factor of similarities to linked units in later passes
+    passes: int = 2  # `itermax`: number of passes
+    threshold: float = 1e-3  # `softmax`: smallest probability in both directions
 
     def __post_init__(self) -> None:
         for name, kind in (("method", Method), ("encoding", Encoding), ("words", WordRule)):
@@ -132,10 +124,7 @@ def _multiply(source_BSD: Tensor, target_BTD: Tensor, *, normalize: bool) -> Ten
 
 
 def _keep_mutual(by_row_BST: Tensor, by_column_BST: Tensor) -> Tensor:
-    """Return True where j is the best of row i and i the best of column j; ties take the first.
-
-    Padding must score lower than every real unit.
-    """
+    """Return True at mutual argmaxes; ties take the first. Padding must score lowest."""
     best_target_BS, best_source_BT = by_row_BST.argmax(dim=2), by_column_BST.argmax(dim=1)
     back_BS = best_source_BT.gather(1, best_target_BS)
     mutual_BS = back_BS == torch.arange(by_row_BST.shape[1], device=by_row_BST.device)
@@ -156,10 +145,7 @@ def _link_transport(
 
 
 def balance(mass_BST: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Normalize columns, then rows, repeatedly; return the last plan of each kind.
-
-    Empty rows and columns (padding) stay empty.
-    """
+    """Normalize columns, then rows, repeatedly; return the last plan of each kind."""
     by_column_BST = by_row_BST = mass_BST
     tiny = torch.finfo(mass_BST.dtype).tiny
     for _ in range(iterations):
@@ -171,7 +157,6 @@ def balance(mass_BST: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def _link_sinkhorn(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
-    """Link mutual argmaxes of the entropic transport plan that exchange enough mass."""
     cost_BST = 1.0 - _multiply(source_BSD, target_BTD, normalize=True).double()
     plan_BST = solve_plan(
         cost_BST, masks, settings.temperature, settings.tolerance, settings.max_iterations
@@ -225,10 +210,7 @@ def solve_plan(
 def _compare_units(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, distortion: float
 ) -> Tensor:
-    """Return SimAlign's similarities: cosines mapped to [0, 1], and -1 at padding, [B, S, T].
-
-    `distortion` scales the penalty on the squared distance of the relative positions.
-    """
+    """Return SimAlign's similarities: cosines mapped to [0, 1], and -1 at padding, [B, S, T]."""
     similarity_BST = (_multiply(source_BSD, target_BTD, normalize=True) + 1) / 2
     if distortion:
         places_BS, places_BT = (
@@ -264,7 +246,6 @@ def _link_itermax(similarity_BST: Tensor, masks: Masks, alpha: float, passes: in
 
 
 def _link_match(similarity_BST: Tensor, masks: Masks) -> Tensor:
-    """Return the maximum weight matching of each pair, computed on the host."""
     from scipy.optimize import linear_sum_assignment  # slow to import, and only used here
 
     similarity = similarity_BST.cpu().double().numpy()
@@ -279,7 +260,6 @@ def _link_match(similarity_BST: Tensor, masks: Masks) -> Tensor:
 def _link_softmax(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, threshold: float
 ) -> Decision:
-    """Link units whose softmax of dot products exceeds the threshold in both directions."""
     products_BST = _multiply(source_BSD, target_BTD, normalize=False)
     padding_BST = ~masks.cross()
     products_BST = products_BST.masked_fill(padding_BST, torch.finfo(products_BST.dtype).min)

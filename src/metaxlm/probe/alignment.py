@@ -20,14 +20,7 @@ from metaxlm.finetune.readers.parallel import AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.aligners import PAPER, AlignSettings
-from metaxlm.probe.pair_states import (
-    Links,
-    Words,
-    encode_pairs,
-    link_spans,
-    make_units,
-    read_spans,
-)
+from metaxlm.probe.pair_states import Links, Words, encode_pairs, link_spans, make_units, read_spans
 from metaxlm.probe.pool import LayerChoice, every_layer
 from metaxlm.progress import say, track
 
@@ -42,8 +35,7 @@ class AlignmentScores:
     aer: float  # 1 - (|A∩P| + |A∩S|) / (|A| + |S|) with the links A, the sure S and the possible P
     precision: float  # |A∩P| / |A|
     recall: float  # |A∩S| / |S|
-    f1: float
-    """Harmonic mean of precision and recall."""
+    f1: float  # harmonic mean of precision and recall
 
 
 @dataclass(frozen=True)
@@ -215,10 +207,7 @@ def score_words(
     settings: AlignSettings = PAPER,
     layers: Sequence[LayerChoice] | None = None,
 ) -> list[PairScores]:
-    """Return the links of one pair with the aligner's weights, for each choice of layers.
-
-    The links are those of `align_words`.
-    """
+    """Return the links of `align_words` for one pair, with the aligner's weights, by layers."""
     device = choose_device("auto") if device is None else device
     choices = layers or every_layer(model.encoder.config.num_layers)
     check_tokenizer(model.tokenizer, model.encoder.config)

@@ -145,17 +145,13 @@ class PairFiles:
 
 
 def _find_separator(line: str, path: str) -> str:
-    """Find what separates the sides, by a file's first line, or its name if the line has both."""
     has_bars, has_tab = bool(_BARS.search(line)), "\t" in line
     is_table = has_tab and (not has_bars or path.lower().endswith(".tsv"))
     return "tab" if is_table else "|||"
 
 
 def split_words(text: str, split: Split) -> tuple[str, ...]:
-    """Split a sentence at white space, or also around each character of unspaced scripts.
-
-    Combining marks, such as Thai vowels and tones, stay with their character.
-    """
+    """Split at white space, or also around each character, with its marks, of unspaced scripts."""
     words = text.split()
     if split == "spaces" or text.isascii():
         return tuple(words)
@@ -312,10 +308,7 @@ def align_file(
     settings: AlignSettings = PAPER,
     layout: LinkFormat = "pharaoh",
 ) -> int:
-    """Align the pairs of a file into a file of links (`-` is standard output); return the number.
-
-    All lines of the input are checked first, unless it is standard input.
-    """
+    """Align checked pairs into a file of links (`-` is standard output); return their number."""
     files.count()
     aligned = align_stream(model, files, device, layer=layer, settings=settings)
     return sum(1 for _ in write_aligned(aligned, target, layout))

@@ -101,11 +101,7 @@ def find_marks(text: str) -> tuple[str, str]:
 
 
 def find_stance(word: str) -> Literal["level", "upright", "turned"]:
-    """Return how a word is written above a narrow column.
-
-    A single character, with its marks, is level; mostly wide characters, such as Chinese ones, are
-    stacked upright; other words are turned.
-    """
+    """Return how a word is written above a narrow column; a single character is level."""
     letters = [char for char in word if not unicodedata.category(char).startswith("M")]
     if len(letters) < 2:
         return "level"
@@ -173,7 +169,6 @@ def _find_neighbors(
     device: torch.device,
     layers: Sequence[LayerChoice],
 ) -> list[list[LayerNeighbors]]:
-    """Return neighbors by layer and pair."""
     if len(pairs) < 2:
         return []
     sources, targets = ([pair.source_text for pair in pairs], [pair.target_text for pair in pairs])
@@ -220,7 +215,6 @@ def render_alignment_page(page: AlignmentPage) -> str:
 
 
 def _prepare_pair(view: PairView, shown: int) -> dict[str, Any]:
-    """Return the template's values of the shown layer of a pair."""
     scores = view.layers[shown]
     source, target = view.pair.source, view.pair.target
     low, high, shades = _shade(scores)
@@ -262,10 +256,7 @@ def _compare_gold(scores: PairScores, view: PairView) -> tuple[dict[tuple[int, i
 
 
 def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:
-    """Return the smallest and largest weight, and the weights as integers between them.
-
-    The cosines of one pair differ little; shades over their own range show the differences.
-    """
+    """Return the range of the weights of a pair, and the weights as integers over this range."""
     low, high = float(scores.weights.min()), float(scores.weights.max())
     room = high - low or 1.0
     return low, high, np.rint((scores.weights - low) / room * _SHADES).astype(np.uint8)

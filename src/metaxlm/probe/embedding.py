@@ -54,17 +54,12 @@ _NAMED = 3  # largest number of truncated texts that a message names
 class EmbedOptions(TypedDict, total=False):
     """Options of `embed_texts` and `embed_stream`."""
 
-    layers: Sequence[LayerChoice] | None
-    """Default: every layer."""
-    specials: bool
-    """Include `<s>` and `</s>` in the mean, as in the paper (default)."""
+    layers: Sequence[LayerChoice] | None  # default: every layer
+    specials: bool  # include `<s>` and `</s>` in the mean, as in the paper (default)
     precision: Precision
-    batch_tokens: int
-    """Largest number of tokens of a batch."""
-    title: str
-    """Name of the work in messages."""
-    place: Callable[[int], str]
-    """Name a text by its number (from 1) in messages."""
+    batch_tokens: int  # largest number of tokens of a batch
+    title: str  # name of the work in messages
+    place: Callable[[int], str]  # name a text by its number (from 1) in messages
     needs_tokens: bool
     """Reject texts without a token of their own; always the case without `specials`."""
 
@@ -148,8 +143,6 @@ def choose_layers(
 
 @dataclass
 class _Embedder:
-    """The options and the state of `embed_stream`."""
-
     model: AnyEncoder
     device: torch.device
     layers: Sequence[LayerChoice] | None = None
@@ -221,10 +214,7 @@ def plan_work(lengths: Sequence[int], device: torch.device, batch_tokens: int) -
 
 
 def compare_vectors(
-    before: AnyEncoder,
-    after: AnyEncoder,
-    texts: Sequence[str],
-    device: torch.device | None = None,
+    before: AnyEncoder, after: AnyEncoder, texts: Sequence[str], device: torch.device | None = None
 ) -> float:
     """Return the mean cosine of two models' last-layer vectors, over the first 200 texts."""
     vectors = []

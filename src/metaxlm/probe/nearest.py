@@ -78,22 +78,14 @@ def find_both(
     device: torch.device | None = None,
     title: str = "",
 ) -> tuple[Nearest, Nearest]:
-    """Return the nearest targets of each source and the nearest sources of each target.
-
-    Each block is multiplied once for both directions.
-    """
+    """Search in both directions; each block is multiplied once."""
     forward, backward = _search(source_ND, target_MD, k, device, title, num_ways=2)
     return forward, backward
 
 
 @torch.no_grad()
 def _search(
-    queries: Vectors,
-    keys: Vectors,
-    k: int,
-    device: torch.device | None,
-    title: str,
-    num_ways: int,
+    queries: Vectors, keys: Vectors, k: int, device: torch.device | None, title: str, num_ways: int
 ) -> list[Nearest]:
     if device is None:
         device = queries.device if isinstance(queries, Tensor) else torch.device("cpu")
@@ -169,8 +161,6 @@ class _Candidates:
 
 
 class _Side:
-    """Vectors that are read and scaled to unit length by chunk."""
-
     def __init__(self, vectors: Vectors, device: torch.device, name: str) -> None:
         if vectors.ndim != 2:
             raise MetaXLMError(
@@ -270,10 +260,7 @@ def _float32() -> Iterator[None]:
 def find_by_faiss(
     queries_QD: Vectors, keys_KD: Vectors, index: FaissIndex, *, k: int = 1, title: str = ""
 ) -> Nearest:
-    """Return k keys of high cosine of each query from a faiss index (extra `metaxlm[faiss]`).
-
-    faiss decides the order of ties. Vectors are read by chunk.
-    """
+    """Return k keys of high cosine of each query from a faiss index; faiss decides ties."""
     try:
         faiss: Any = import_module("faiss")
     except ImportError as error:

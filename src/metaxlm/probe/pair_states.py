@@ -22,14 +22,7 @@ from metaxlm.finetune.batches import plan_batches
 from metaxlm.finetune.encoding import IntArray, Pieces, find_starts, tokenize_flat
 from metaxlm.finetune.readers import Link
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.aligners import (
-    AlignSettings,
-    Decision,
-    Encoding,
-    Masks,
-    WordRule,
-    link_units,
-)
+from metaxlm.probe.aligners import AlignSettings, Decision, Encoding, Masks, WordRule, link_units
 from metaxlm.probe.pool import LayerChoice, find_deepest
 
 CPU_BATCH_TOKENS = 2_048
@@ -117,10 +110,7 @@ def make_units(pieces: Pieces, rule: WordRule) -> Units:
 def encode_pairs(
     model: AnyEncoder, pairs: Sequence[tuple[Words, Words]], encoding: Encoding
 ) -> PairEncoding:
-    """Tokenize pairs, truncate long ones, and add the special tokens.
-
-    Of a joint pair the longer side is truncated first.
-    """
+    """Tokenize pairs, truncate long ones (the longer side first), and add special tokens."""
     config = model.encoder.config
     whole = tuple(tokenize_flat(model.tokenizer, [pair[side] for pair in pairs]) for side in (0, 1))
     lengths = whole[0].lengths_P, whole[1].lengths_P
@@ -285,7 +275,6 @@ def link_spans(
 def _plan_links(
     source: Units, target: Units, pairs: IntArray, most_cells: int
 ) -> Iterator[IntArray]:
-    """Split the pairs of a span into batches of similar lengths on both sides."""
     pairs = pairs[np.lexsort((target.lengths_P[pairs], source.lengths_P[pairs]))]
     start = 0
     while start < len(pairs):
@@ -301,10 +290,7 @@ def _plan_links(
 def read_spans(
     spans: Iterable[list[LinkBatch]], encoding: PairEncoding, settings: AlignSettings
 ) -> Iterator[tuple[list[int], list[list[Links]]]]:
-    """Turn linked units into linked words; yield the pairs of each span, and `[choice][pair]`.
-
-    A span is read after the next one has started on the device.
-    """
+    """Yield the pairs of each span and their links `[choice][pair]`, one span late."""
     units = [make_units(side, settings.words) for side in encoding.sides]
     before: tuple[list[LinkBatch], Tensor, torch.cuda.Event | None] | None = None
     for batches in spans:

@@ -47,8 +47,7 @@ class LayerRetrieval:
     """Accuracy@1 of one choice of layers."""
 
     choice: LayerChoice
-    hits_N2: Tensor
-    """Whether each pair is found, from the language and from English."""
+    hits_N2: Tensor  # whether each pair is found, from the language and from English
     examples: tuple[RetrievalExample, ...] = ()
 
     @property
@@ -193,10 +192,7 @@ def mine_pairs(
     faiss_index: FaissIndex | None = None,
     title: str = "",
 ) -> MinedPairs:
-    """Find the translations of sources among targets by the margin over k neighbors.
-
-    The search is exact unless a faiss index is given.
-    """
+    """Find the translations of sources by the margin over k neighbors; exact without faiss."""
     for name, value, known in (("margin", margin, Margin), ("mode", mode, Mode)):
         if value not in get_args(known):
             raise MetaXLMError(f"{name} {value!r}: use {', '.join(get_args(known))}")
@@ -253,7 +249,6 @@ def tune_threshold(
 def _pick_best(
     nearest: Nearest, mean_Q: Tensor, mean_K: Tensor, margin: Margin
 ) -> tuple[Tensor, Tensor]:
-    """Return the neighbor with the highest margin of each row, and that margin."""
     score_Qk = nearest.similarities_Qk.double()
     around_Qk = (mean_Q[:, None] + mean_K[nearest.indices_Qk]) / 2
     if margin == "ratio":
@@ -271,7 +266,6 @@ def _pick_best(
 
 
 def _sort_pairs(pairs: MinedPairs) -> MinedPairs:
-    """Sort by descending score, then by source and target."""
     for name, descending in (("target_P", False), ("source_P", False), ("score_P", True)):
         values = getattr(pairs, name)
         pairs = pairs.take(values.sort(stable=True, descending=descending).indices)
@@ -279,7 +273,6 @@ def _sort_pairs(pairs: MinedPairs) -> MinedPairs:
 
 
 def _take_each_once(pairs: MinedPairs) -> MinedPairs:
-    """Keep each pair, from the best on, whose sentences are both unused."""
     sources: set[int] = set()
     targets: set[int] = set()
     kept = []

@@ -144,7 +144,6 @@ def write_vectors(
 
 
 def _convert(chunks: Iterable[Embedded], dtype: VectorType) -> Iterator[tuple[list[str], Array]]:
-    """Yield texts and vectors in the type of the file; raise an error for values out of range."""
     done = 0
     for texts, vectors_YCD in chunks:
         with np.errstate(over="ignore"):  # reported below with the line
@@ -163,10 +162,7 @@ def _convert(chunks: Iterable[Embedded], dtype: VectorType) -> Iterator[tuple[li
 
 
 def _write_npy(
-    path: Path,
-    chunks: Iterable[tuple[list[str], Array]],
-    shape: tuple[int, ...],
-    dtype: VectorType,
+    path: Path, chunks: Iterable[tuple[list[str], Array]], shape: tuple[int, ...], dtype: VectorType
 ) -> int:
     num_texts, width = shape[-2:]
     vector_bytes = width * np.dtype(dtype).itemsize
@@ -209,11 +205,7 @@ def _write_parquet(
 
 
 def read_vectors(path: Path, layer: str | None = None) -> Array:
-    """Return the vectors of a file, [N, D]; a `.npy` file is memory-mapped.
-
-    `layer` selects one of several: `8` is the column `layer_8`, or the ninth table of a `.npy`
-    file.
-    """
+    """Return the vectors of a file, [N, D]; layer 8 is `layer_8` or the ninth table of a `.npy`."""
     check_ending(path)
     vectors_ND = _read_npy(path, layer) if path.suffix == ".npy" else _read_parquet(path, layer)
     if vectors_ND.size == 0:

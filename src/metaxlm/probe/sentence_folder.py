@@ -114,7 +114,6 @@ def _cut_foreign(encoder: ForeignEncoder, num_layers: int) -> PreTrainedModel:
 
 
 def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
-    """Return the files of sentence-transformers by name."""
     config = model.encoder.config
     modules = [
         {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{name}"}
@@ -179,7 +178,6 @@ print(model.similarity(vectors, vectors))
 
 
 def _read_inherited(source: str) -> dict[str, Any]:
-    """Return language and license of the whole model's card."""
     path = Path(source).expanduser() / "README.md"
     try:
         parts = read_text(path).split("---\n") if path.is_file() else []
