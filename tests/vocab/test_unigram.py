@@ -337,4 +337,4 @@ def test_training_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
     assert "collecting substrings" in shown
     assert " rounds" in shown
     train_byte_bpe(iter(lines), 300, len(lines))
-    assert "merges: 64/64 sentences" in capsys.readouterr().out
+    assert "monolingual vocabulary: 64/64 sentences" in capsys.readouterr().out

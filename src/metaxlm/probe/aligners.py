@@ -23,8 +23,7 @@ Encoding = Literal["joint", "separate"]
 WordRule = Literal["any", "first", "mean"]
 
 SMALLEST_MASS = 1e-6  # replaces dot products that are not positive in `transport`
-FEWEST_UNITS = 3
-"""SimAlign repeats the argmax only if both sides have at least this number of units."""
+FEWEST_UNITS = 3  # SimAlign repeats the argmax only if both sides have as many units
 CHECK_EVERY = 10  # iterations of `sinkhorn` between two error checks; a check waits for the device
 TIE = 1e-9  # shares that differ by less are equal; the cost decides between them
 
@@ -101,12 +100,9 @@ def link_units(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
     """Link the units of both sides with the aligner of the settings."""
-    if settings.method == "transport":
-        return _link_transport(source_BSD, target_BTD, masks, settings.iterations)
-    if settings.method == "sinkhorn":
-        return _link_sinkhorn(source_BSD, target_BTD, masks, settings)
-    if settings.method == "softmax":
-        return _link_softmax(source_BSD, target_BTD, masks, settings.threshold)
+    links = {"transport": _link_transport, "sinkhorn": _link_sinkhorn, "softmax": _link_softmax}
+    if settings.method in links:
+        return links[settings.method](source_BSD, target_BTD, masks, settings)
     similarity_BST = _compare_units(source_BSD, target_BTD, masks, settings.distortion)
     if settings.method == "argmax":
         linked_BST = _keep_mutual(similarity_BST, similarity_BST)
@@ -133,14 +129,14 @@ def _keep_mutual(by_row_BST: Tensor, by_column_BST: Tensor) -> Tensor:
 
 
 def _link_transport(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, iterations: int
+    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
     """Align as XLM-Align does: mutual argmax after Sinkhorn iterations on the dot products."""
     # In float64: a row whose products are all the smallest mass has 1 - 1e-7 in its columns, which
     # float32 would round to ties that depend on the batch.
     mass_BST = _multiply(source_BSD, target_BTD, normalize=False).double()
     mass_BST = mass_BST.masked_fill(mass_BST <= 0, SMALLEST_MASS)
-    by_column_BST, by_row_BST = balance(mass_BST * masks.cross(), iterations)
+    by_column_BST, by_row_BST = balance(mass_BST * masks.cross(), settings.iterations)
     return Decision(_keep_mutual(by_row_BST, by_column_BST), by_row_BST, by_column_BST)
 
 
@@ -175,9 +171,8 @@ def solve_plan(
 ) -> Tensor:
     """Return the entropic transport plan (Cuturi 2013) between uniform masses, [B, S, T].
 
-    The plan sums to 1 and is 0 at padding; its rows sum to exactly 1 / S. A pair stops when no
-    column differs from 1 / T by more than the tolerance, independently of the other pairs, or after
-    `max_iterations`. Computed in the log domain, so that no temperature under- or overflows.
+    Each pair stops when no column differs from 1 / T by more than the tolerance. Computed in the
+    log domain, so that no temperature under- or overflows.
     """
     kernel_BST = (-cost_BST / temperature).masked_fill(~masks.cross(), float("-inf"))
     row_mass, column_mass = (
@@ -225,11 +220,7 @@ def _compare_units(
 
 
 def _link_itermax(similarity_BST: Tensor, masks: Masks, alpha: float, passes: int) -> Tensor:
-    """Repeat the mutual argmax on unaligned units (SimAlign's *itermax*).
-
-    In later passes the similarity of two free units counts 2 alpha (at most 1), of a free and a
-    linked one alpha, and of two linked ones 0.
-    """
+    """Repeat the mutual argmax, with a factor of alpha per free unit, at most 1 (SimAlign)."""
     exact_BST = similarity_BST.double()  # in float32 the factor alpha would create ties
     linked_BST = _keep_mutual(exact_BST, exact_BST)
     num_B = torch.minimum(masks.source_BS.sum(dim=1), masks.target_BT.sum(dim=1))
@@ -258,7 +249,7 @@ def _link_match(similarity_BST: Tensor, masks: Masks) -> Tensor:
 
 
 def _link_softmax(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, threshold: float
+    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
     products_BST = _multiply(source_BSD, target_BTD, normalize=False)
     padding_BST = ~masks.cross()
@@ -266,5 +257,5 @@ def _link_softmax(
     forward_BST, backward_BST = (
         products_BST.softmax(dim=dim).masked_fill(padding_BST, 0.0) for dim in (2, 1)
     )
-    linked_BST = (forward_BST > threshold) & (backward_BST > threshold) & masks.cross()
-    return Decision(linked_BST, forward_BST, backward_BST)
+    linked_BST = (forward_BST > settings.threshold) & (backward_BST > settings.threshold)
+    return Decision(linked_BST & ~padding_BST, forward_BST, backward_BST)

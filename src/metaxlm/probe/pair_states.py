@@ -25,11 +25,9 @@ from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings, Decision, Encoding, Masks, WordRule, link_units
 from metaxlm.probe.pool import LayerChoice, find_deepest
 
-CPU_BATCH_TOKENS = 2_048
-"""Largest batch on a CPU: larger activations leave its caches, which is a quarter slower."""
+CPU_BATCH_TOKENS = 2_048  # larger activations leave the caches of a CPU: a quarter slower
 SPAN_BYTES = 2**28  # hidden states of a span of separate encodings
-LINKED_CELLS = {"cpu": 2**17, "cuda": 2**22}
-"""Cells of padded matrices that are linked at a time: what fits a cache, and what fills a GPU."""
+LINKED_CELLS = {"cpu": 2**17, "cuda": 2**22}  # cells linked at a time: fit a cache, fill a GPU
 
 Words = Sequence[str]  # A sentence in words
 Links = frozenset[Link]  # linked words (source, target) of one sentence pair, counted from 0
@@ -51,13 +49,11 @@ class PairEncoding:
     """Pairs as sequences for an encoder, and the position of each side in them."""
 
     ids_N: IntArray
-    types_N: IntArray | None
-    """1 on the target side of a joint pair, for encoders with token types (BERT)."""
+    types_N: IntArray | None  # 1 on the target side of a joint pair, for BERT
     lengths_Q: IntArray
     starts_Q: IntArray
     sides: tuple[Pieces, Pieces]
-    sequences: tuple[IntArray, IntArray]
-    """The sequence that holds the source, and the target, of each pair."""
+    sequences: tuple[IntArray, IntArray]  # of the source and the target of each pair
     places: tuple[IntArray, IntArray]  # the position of the first piece in these
     num_cut_P: IntArray  # truncated pieces of each pair
     num_bare_P: IntArray  # words of each pair without a piece
@@ -98,13 +94,11 @@ def make_units(pieces: Pieces, rule: WordRule) -> Units:
     first_N = np.flatnonzero(begins_N)
     sentences_N = sentences_N[first_N]
     lengths_P = np.bincount(sentences_N, minlength=len(pieces.lengths_P))
-    return Units(
+    firsts_N, sizes_N = (
         first_N - pieces.starts_P[sentences_N],
         np.diff(first_N, append=len(begins_N)),
-        pieces.words_N[first_N],
-        lengths_P,
-        find_starts(lengths_P),
     )
+    return Units(firsts_N, sizes_N, pieces.words_N[first_N], lengths_P, find_starts(lengths_P))
 
 
 def encode_pairs(
@@ -137,16 +131,11 @@ def encode_pairs(
         types_N = np.zeros_like(ids_N)
         types_N[_spread_ranges(starts_Q + places[1], target.lengths_P + 1)] = 1
     num_words_P = np.array([len(a) + len(b) for a, b in pairs], dtype=np.int64)
+    num_cut_P = sum(lengths) - source.lengths_P - target.lengths_P
+    num_bare_P = num_words_P - sum(make_units(side, "first").lengths_P for side in whole)
+    sides = source, target
     return PairEncoding(
-        ids_N,
-        types_N,
-        lengths_Q,
-        starts_Q,
-        (source, target),
-        sequences,
-        places,
-        num_cut_P=sum(lengths) - source.lengths_P - target.lengths_P,
-        num_bare_P=num_words_P - sum(make_units(side, "first").lengths_P for side in whole),
+        ids_N, types_N, lengths_Q, starts_Q, sides, sequences, places, num_cut_P, num_bare_P
     )
 
 
@@ -167,11 +156,7 @@ def compute_states(
     device: torch.device,
     batch_tokens: int,
 ) -> tuple[list[Tensor], IntArray]:
-    """Run the encoder over some sequences, in batches of similar lengths.
-
-    Return the hidden states of all tokens [N, D] for each choice of layers, and the row of the
-    first token of each sequence (-1 if absent).
-    """
+    """Return the hidden states of all tokens [N, D] by choice of layers, and the first rows [Q]."""
     deepest = find_deepest(choices)
     if device.type == "cpu":
         batch_tokens = min(batch_tokens, CPU_BATCH_TOKENS)
@@ -200,10 +185,9 @@ def compute_states(
 def index_units(
     units: Units, pairs: IntArray, bases_B: IntArray, rule: WordRule, device: torch.device
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return the mask [B, S] of the units of some sentences, and a function that gathers them.
+    """Return the mask [B, S] of units, and a function from states [N, D] to units' [B, S, D].
 
-    The function maps the states of a span [N, D] to those of the units [B, S, D]. `bases_B` are
-    the rows of the sentences' first pieces. The values at padding are arbitrary.
+    `bases_B` are the rows of the sentences' first pieces. The values at padding are arbitrary.
     """
     lengths_B = units.lengths_P[pairs]
     columns_S = np.arange(lengths_B.max())
@@ -253,21 +237,15 @@ def link_spans(
         pairs = usable[places]
         sequences = np.unique(np.concatenate([numbers[pairs] for numbers in encoding.sequences]))
         span, bases_Q = compute_states(model, encoding, sequences, choices, device, batch_tokens)
+        sides = list(zip(units, encoding.sequences, encoding.places, strict=True))
         batches = []
         for batch in _plan_links(units[0], units[1], pairs, LINKED_CELLS[device.type]):
             (source_mask, source), (target_mask, target) = (
-                index_units(
-                    side, batch, bases_Q[numbers[batch]] + firsts[batch], settings.words, device
-                )
-                for side, numbers, firsts in zip(
-                    units, encoding.sequences, encoding.places, strict=True
-                )
+                index_units(side, batch, bases_Q[rows[batch]] + at[batch], settings.words, device)
+                for side, rows, at in sides
             )
             masks = Masks(source_mask, target_mask)
-            decisions = [
-                link_units(source(states_ND), target(states_ND), masks, settings)
-                for states_ND in span
-            ]
+            decisions = [link_units(source(h), target(h), masks, settings) for h in span]
             batches.append(LinkBatch(batch, decisions))
         yield batches
 

@@ -30,7 +30,7 @@ from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, atomic_file, get_standard_input
 from metaxlm.finetune.readers.lines import open_input, read_lines
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.embedding import Embedded, embed_texts
+from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_texts
 from metaxlm.probe.nearest import Vectors
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
 from metaxlm.reading import open_file, reading
@@ -187,18 +187,16 @@ def _write_parquet(
     dtype: VectorType,
 ) -> int:
     vector = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), width)
-    fields = [pa.field("line", pa.int64()), pa.field("text", pa.string())]
-    schema = pa.schema(fields + [pa.field(f"{_PREFIX}{choice}", vector) for choice in layers])
+    columns = {f"{_PREFIX}{choice}": vector for choice in layers}
+    schema = pa.schema({"line": pa.int64(), "text": pa.string(), **columns})
     done = 0
     # Vectors hardly compress; texts do.
-    columns = {"compression": {"text": "zstd"}, "use_dictionary": False}
-    with pq.ParquetWriter(path, schema, **columns) as writer:
+    options = {"compression": {"text": "zstd"}, "use_dictionary": False}
+    with pq.ParquetWriter(path, schema, **options) as writer:
         for texts, array_YCD in chunks:
             lines = pa.array(range(done + 1, done + len(texts) + 1), pa.int64())
-            lists = [
-                pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), width)
-                for rows in array_YCD
-            ]
+            flat = [pa.array(rows.ravel()) for rows in array_YCD]
+            lists = [pa.FixedSizeListArray.from_arrays(numbers, width) for numbers in flat]
             writer.write_table(pa.table([lines, pa.array(texts), *lists], schema))
             done += len(texts)
     return done
@@ -314,10 +312,9 @@ def load_indexes(
     takes_several: bool = False,
     gold: Path | None = None,
 ) -> tuple[Sides, GoldPairs]:
-    """Read two texts or vector files and gold pairs, and embed the texts.
+    """Check two texts or vector files and gold pairs, then open the model and embed the texts.
 
-    All files are checked before the model is opened. `takes_several` allows several layers, and
-    makes all layers the default.
+    `takes_several` allows several layers, and makes all layers the default.
     """
     sides = first, second = _open_index(sources[0], has_ids), _open_index(sources[1], has_ids)
     texts = [side for side in sides if side.texts]
@@ -345,20 +342,13 @@ def load_indexes(
     else:
         layers = parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
+    options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
+    options["needs_tokens"] = True
     for side in texts:
         side.layers = tuple(str(choice) for choice in layers)
-        vectors_YND = embed_texts(
-            model,
-            side.texts,
-            device,
-            layers=layers,
-            specials=specials,
-            batch_tokens=batch_tokens,
-            title=f"embed {Path(side.name).name}",
-            place=f"{side.name}:{{}}".format,
-            needs_tokens=True,
-        )
-        side.vectors = list(vectors_YND)
+        options["title"] = f"embed {Path(side.name).name}"
+        options["place"] = f"{side.name}:{{}}".format
+        side.vectors = list(embed_texts(model, side.texts, device, **options))
     if len(first.vectors) != len(second.vectors):
         raise MetaXLMError(
             f"{first.name} has {len(first.vectors)} layers and {second.name} "
@@ -376,15 +366,15 @@ def _open_index(source: str, has_ids: bool) -> EmbeddingIndex:
         side = EmbeddingIndex(sentences.name, list(sentences))
     if not has_ids:
         return side
-    known: set[str] = set()
+    known: dict[str, None] = {}
     for row, line in enumerate(side.texts):
         code, _, side.texts[row] = line.partition("\t")
         if not code or not side.texts[row].strip():
             raise MetaXLMError(f"{side.name}:{row + 1}: with --ids a line is id TAB text")
         if code in known:
             raise MetaXLMError(f"{side.name}:{row + 1}: the id {code!r} occurs twice")
-        known.add(code)
-        side.ids.append(code)
+        known[code] = None
+    side.ids += known
     return side
 
 
