@@ -9,6 +9,7 @@ the source language is joined through a third language.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,14 +126,14 @@ class _Shelf:
         """Join two dictionaries through a third language, preferably English."""
         pivots = self._neighbors(source) & self._neighbors(language)
         pivot = "en" if "en" in pivots else min(pivots)
-        onward: dict[str, dict[str, None]] = {}
+        onward: dict[str, dict[str, None]] = defaultdict(dict)
         for word, translation in Dictionary(pivot, self.read(pivot, source)):
-            onward.setdefault(word, {})[translation] = None
+            onward[word][translation] = None
         pairs: dict[tuple[str, str], None] = {}
-        num_taken: dict[str, int] = {}
+        num_taken: Counter[str] = Counter()
         for word, middle in Dictionary(language, self.read(language, pivot)):
             found = onward.get(middle.lower())
-            if found and num_taken.setdefault(word, 0) < _MOST_PIVOTED:
+            if found and num_taken[word] < _MOST_PIVOTED:
                 num_taken[word] += 1
                 pairs |= dict.fromkeys((word, text) for text in list(found)[:_MOST_PIVOTED])
         if not pairs:

@@ -11,7 +11,7 @@ matched as a word start. Translations of several tokens are used only for words 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -91,17 +91,15 @@ def find_doubtful(
 ) -> set[int]:
     """Return tokens for which the words that contain them are the better origin.
 
-    They have letters and are rare in the source language. Either they have only a text match
-    (Japanese `の` as BERT's rare `の`, Turkish `lar`), or they continue a word in a script with
-    spaces, where a dictionary word of the same spelling is a coincidence.
+    They have letters and are rare in the source language. They have only a text match (Turkish
+    `lar`), or continue a word in a script with spaces, where an equal word is a coincidence.
     """
     translated = set(translated)
     doubtful = set()
     for row in translated.union(text_matches):
         form = target.forms[row]
-        if form is None or not any(map(str.isalpha, form[0])):
-            continue
-        if shares.find_own(row) >= DOUBTFUL_SHARE:
+        has_letters = form is not None and any(map(str.isalpha, form[0]))
+        if form is None or not has_letters or shares.find_own(row) >= DOUBTFUL_SHARE:
             continue
         # In scripts without spaces, a token inside a text may be a whole word.
         is_inside = not form[1] and find_script(form[0]) not in UNSPACED
@@ -114,8 +112,7 @@ class Found(NamedTuple):
     """The translations of one word that the source vocabulary has."""
 
     rule: str
-    groups: Mapping[str, Mapping[str, tuple[int, ...]]]
-    """Source ids of each translation, by language in alphabetical order."""
+    groups: Mapping[str, Mapping[str, tuple[int, ...]]]  # source ids by language and translation
 
 
 @dataclass(frozen=True)
@@ -128,10 +125,8 @@ class Translator:
     rules: Sequence[str]  # the enabled text rules
     one_to_many: OneToMany
     multi_token: bool
-    frequencies: NDArray[np.float64]
-    """Frequency of each source token in the source language, in any unit."""
-    _singles: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Cache of translations that were matched as one token; empty without a match."""
+    frequencies: NDArray[np.float64]  # of each source token in the source language, in any unit
+    _singles: dict[str, tuple[int, ...]] = field(default_factory=dict)  # cache of matched texts
 
     def __post_init__(self) -> None:
         if self.multi_token and self.source.cut is None:
@@ -177,9 +172,8 @@ class Translator:
         shares: Mapping[str, float] | None = None,
         own: tuple[str, int, float] | None = None,
     ) -> Composed:
-        """Average the tokens of all translations; the tokens of one translation share its weight.
+        """Average the tokens of all translations, by language with the weights `shares`.
 
-        With `shares` each language has its share as weight, whatever its number of translations.
         `own` adds the text match of the source language: text, source id, share.
         """
         groups = found.groups
@@ -187,7 +181,7 @@ class Translator:
             # Of the alphabetically first language, so that the order of files does not matter.
             language = next(iter(groups))
             groups = {language: groups[language]}
-        weights: dict[int, float] = {}
+        weights: dict[int, float] = defaultdict(float)
         entries = []
         for language, translations in groups.items():
             parts = self._weigh(translations)
@@ -198,12 +192,11 @@ class Translator:
             for text, part in parts.items():
                 entries.append((language, text))
                 for row in translations[text]:
-                    share = amount * part / len(translations[text])
-                    weights[row] = weights.get(row, 0.0) + share
+                    weights[row] += amount * part / len(translations[text])
         if own is None:
             return scale(found.rule, weights, entries)
         text, row, share = own
-        weights[row] = weights.get(row, 0.0) + share
+        weights[row] += share
         entries.append((self.dictionaries.source_language, text))
         return scale("dictionary_blend", weights, entries)
 
@@ -273,10 +266,8 @@ def compose_parts(
 ) -> dict[int, Composed]:
     """Compose tokens of the translations of dictionary words that are tokenized into them.
 
-    The paper does not define this case. It extends +Dict to languages whose words are rarely one
-    token: Korean syllables, Chinese and Japanese characters, Tamil and Greek stems. Each language
-    contributes its first five words per token, weighted by their rank in the dictionary and by the
-    share of the language.
+    This extends the paper's +Dict to languages whose words are rarely one token. Each language
+    contributes its first five words per token, weighted by their rank and its share.
     """
     if target.cut is None:
         raise MetaXLMError(
@@ -284,12 +275,12 @@ def compose_parts(
             "pieces; give the target tokenizer itself, or set split_words to none"
         )
     wanted = frozenset(rows)
-    sums: dict[int, dict[int, float]] = {}
-    entries: dict[int, list[tuple[str, str]]] = {}
+    sums: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    entries: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for language, dictionary in sorted(translator.dictionaries.by_language.items()):
-        translations: dict[str, dict[str, None]] = {}
+        translations: dict[str, dict[str, None]] = defaultdict(dict)
         for word, translation in dictionary:
-            translations.setdefault(word, {})[translation] = None
+            translations[word][translation] = None
         # A word of one token is not here: that token is translated already.
         parts_of: dict[str, tuple[int, list[int]]] = {}
         cuts = target.cut_all(list(translations), True)
@@ -307,9 +298,7 @@ def compose_parts(
             origin = translator.combine(found[word])
             for row in open_rows:
                 share = 1.0 if shares is None else shares.find(language, row)
-                weights = sums.setdefault(row, {})
                 for source, weight in zip(origin.sources, origin.weights, strict=True):
-                    amount = share * weight / (place + _RANK_SHIFT)
-                    weights[source] = weights.get(source, 0.0) + amount
-                entries.setdefault(row, []).extend(origin.entries)
+                    sums[row][source] += share * weight / (place + _RANK_SHIFT)
+                entries[row] += origin.entries
     return {row: scale("dictionary_part", weights, entries[row]) for row, weights in sums.items()}

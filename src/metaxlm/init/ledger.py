@@ -45,21 +45,17 @@ if TYPE_CHECKING:
 LEDGER = "ledger.parquet"
 COVERAGE = "coverage.json"  # names of the files in a model folder
 
-_MOST_SCRIPTS = 14
-_MOST_LANGUAGES = 40
+_MOST_SCRIPTS, _MOST_LANGUAGES = 14, 40
 
 _SCHEMA = pa.schema(
-    [
-        ("id", pa.int32()),
-        ("token", pa.string()),
-        ("script", pa.string()),
-        ("rule", pa.string()),
-        ("source_ids", pa.list_(pa.int32())),
-        ("source_tokens", pa.list_(pa.string())),
-        ("weights", pa.list_(pa.float32())),
-        ("languages", pa.list_(pa.string())),
-        ("translations", pa.list_(pa.string())),
-    ]
+    {
+        "id": pa.int32(),
+        **dict.fromkeys(("token", "script", "rule"), pa.string()),
+        "source_ids": pa.list_(pa.int32()),
+        "source_tokens": pa.list_(pa.string()),
+        "weights": pa.list_(pa.float32()),
+        **dict.fromkeys(("languages", "translations"), pa.list_(pa.string())),
+    }
 )
 
 _TEXT_COLUMNS = [
@@ -111,25 +107,26 @@ def load_ledger(path: Path) -> Plan:
 
 def _make_plan(table: Any, path: Path) -> Plan:
     rules = table["rule"].to_pylist()
-    unknown = sorted(set(rules) - set(RULES))
-    if unknown:
+    if unknown := sorted(set(rules) - set(RULES)):
         raise MetaXLMError(
             f"{path}: unknown rule {unknown[0]!r}; it is from another version, match again"
         )
-    sources = _flatten(table, "source_ids")
-    source_tokens = _flatten(table, "source_tokens").to_pylist()
+    lists = {name: table[name].combine_chunks() for name in _SCHEMA.names[4:]}
+    sources, source_tokens, weights, languages, translations = (
+        column.flatten() for column in lists.values()
+    )
     metadata = table.schema.metadata
     return Plan(
         tokens=tuple(table["token"].to_pylist()),
         scripts=tuple(table["script"].to_pylist()),
         rules=np.array([RULES.index(rule) for rule in rules], np.uint8),
-        offsets=_find_offsets(table, "source_ids"),
+        offsets=_find_offsets(lists["source_ids"]),
         sources=sources.to_numpy(),
-        weights=_flatten(table, "weights").to_numpy(),
-        entry_offsets=_find_offsets(table, "languages"),
-        languages=tuple(_flatten(table, "languages").to_pylist()),
-        translations=tuple(_flatten(table, "translations").to_pylist()),
-        source_tokens=dict(zip(sources.to_pylist(), source_tokens, strict=True)),
+        weights=weights.to_numpy(),
+        entry_offsets=_find_offsets(lists["languages"]),
+        languages=tuple(languages.to_pylist()),
+        translations=tuple(translations.to_pylist()),
+        source_tokens=dict(zip(sources.to_pylist(), source_tokens.to_pylist(), strict=True)),
         source_size=int(metadata[b"source_size"]),
         kind=Kind(metadata[b"kind"].decode()),
         recipe=MatchingRecipe.model_validate_json(metadata[b"matching"]),
@@ -167,12 +164,8 @@ def _measure_text(column: Any) -> int:
     return pc.sum(lengths.take(column.indices)).as_py() or 0
 
 
-def _flatten(table: Any, column: str) -> Any:
-    return table[column].combine_chunks().flatten()
-
-
-def _find_offsets(table: Any, column: str) -> NDArray[np.int64]:
-    lengths = table[column].combine_chunks().value_lengths().to_numpy()
+def _find_offsets(column: Any) -> NDArray[np.int64]:
+    lengths = column.value_lengths().to_numpy()
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
@@ -180,14 +173,13 @@ def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None)
     """Return the coverage of a plan (coverage.json), with counts of target tokens in text."""
     rows = np.repeat(np.arange(len(plan)), np.diff(plan.entry_offsets)).tolist()
     by_dictionary = Counter(code for _, code in set(zip(rows, plan.languages, strict=True)))
+    texts = (token_counts or {}).items()
     return {
         "rows": len(plan),
         "by_rule": plan.count_rules(),
         "by_script": _cover_scripts(plan),
         "by_dictionary": dict(sorted(by_dictionary.items())),
-        "by_language": {
-            language: _cover_text(plan, counts) for language, counts in (token_counts or {}).items()
-        },
+        "by_language": {language: _cover_text(plan, counts) for language, counts in texts},
     }
 
 
@@ -229,16 +221,11 @@ def coverage_tables(coverage: Mapping[str, Any]) -> list[Table]:
     dictionaries = [
         [language_name(code), f"{count:,}"] for code, count in coverage["by_dictionary"].items()
     ]
-    languages = [
-        [
-            language_name(code),
-            f"{one['rows']:,}",
-            _percent(one["matched_rows"], one["rows"]),
-            f"{one['tokens']:,}",
-            f"{100 * one['matched']:.1f} %",
-        ]
-        for code, one in _order_languages(coverage)
-    ]
+    languages = []
+    for code, one in _order_languages(coverage):
+        used = [f"{one['rows']:,}", _percent(one["matched_rows"], one["rows"])]
+        running = [f"{one['tokens']:,}", f"{100 * one['matched']:.1f} %"]
+        languages.append([language_name(code), *used, *running])
     found = (
         ("rules", "Tokens by rule, in the order of their use",
          ("rule", "tokens", "share", "cumulative"), rules),
@@ -368,10 +355,9 @@ def _list_steps(plan: Plan, form: Form, origin: Origin) -> list[tuple[str, str]]
 
 
 def _describe_sources(origin: Origin) -> str:
-    tokens = [
-        f"{t} (row {r:,})" for t, r in zip(origin.source_tokens, origin.source_rows, strict=True)
-    ]
-    return f"found {', '.join(tokens)}" if tokens else "no counterpart in the source"
+    found = zip(origin.source_tokens, origin.source_rows, strict=True)
+    tokens = ", ".join(f"{token} (row {row:,})" for token, row in found)
+    return f"found {tokens}" if tokens else "no counterpart in the source"
 
 
 def _describe_entries(form: Form, origin: Origin) -> str:
@@ -393,7 +379,6 @@ def _describe_outcome(plan: Plan, origin: Origin) -> str:
         return "random numbers with deviation 0.02"
     if len(origin.source_rows) == 1:
         return f"a copy of {origin.source_tokens[0]}"
-    ordered = sorted(
-        zip(origin.weights, origin.source_tokens, strict=True), key=lambda pair: -pair[0]
-    )
+    parts = zip(origin.weights, origin.source_tokens, strict=True)
+    ordered = sorted(parts, key=lambda part: -part[0])
     return " + ".join(f"{weight:.2f} {token}" for weight, token in ordered)

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
     from metaxlm.init.dictionaries import Dictionaries
 
-FREQUENCY_WEIGHTED = "frequency_weighted"
-"""The value of `matching.precedence` that weights languages by their use of a token."""
+FREQUENCY_WEIGHTED = "frequency_weighted"  # `matching.precedence`: by each language's use
 
 
 @dataclass(frozen=True)
@@ -133,14 +132,10 @@ class Plan:
         part = slice(self.offsets[row], self.offsets[row + 1])
         entries = slice(self.entry_offsets[row], self.entry_offsets[row + 1])
         rows = tuple(self.sources[part].tolist())
-        return Origin(
-            self.tokens[row],
-            RULES[self.rules[row]],
-            rows,
-            tuple(self.source_tokens[source] for source in rows),
-            tuple(self.weights[part].tolist()),
-            tuple(zip(self.languages[entries], self.translations[entries], strict=True)),
-        )
+        tokens = tuple(self.source_tokens[source] for source in rows)
+        weights = tuple(self.weights[part].tolist())
+        found = tuple(zip(self.languages[entries], self.translations[entries], strict=True))
+        return Origin(self.tokens[row], RULES[self.rules[row]], rows, tokens, weights, found)
 
 
 def make_plan(
@@ -156,8 +151,7 @@ def make_plan(
         one if isinstance(one, NormalizedVocab) else read_vocabulary(one)
         for one in (target_tokenizer, source_tokenizer)
     )
-    rules = [rule for rule in TEXT_RULES if rule in matching.rules]
-    matches = match_vocabulary(target, source, rules)
+    matches = match_vocabulary(target, source, [r for r in TEXT_RULES if r in matching.rules])
     composed: dict[int, Composed] = {}
     if dictionaries is not None:
         composed = _translate(target, source, matches, matching, dictionaries, counts or Counts())
@@ -187,15 +181,9 @@ def _translate(
     frequencies = 1.0 / np.arange(1, len(source) + 1)
     if counts.source is not None:
         frequencies = counts.source.astype(np.float64) + 1
-    translator = Translator(
-        dictionaries,
-        source,
-        Finder(source),
-        [rule for rule in TEXT_RULES if rule in matching.rules],
-        matching.one_to_many,
-        matching.multi_token,
-        frequencies,
-    )
+    rules = [rule for rule in TEXT_RULES if rule in matching.rules]
+    choices = matching.one_to_many, matching.multi_token
+    translator = Translator(dictionaries, source, Finder(source), rules, *choices, frequencies)
     shares = None
     if matching.precedence == FREQUENCY_WEIGHTED:
         shares = measure_shares(counts.target, dictionaries.source_language)

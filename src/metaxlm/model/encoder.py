@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 _MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
 _DROPOUT_BITS = 16
 _SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
-INITIAL_STD = 0.02
-"""Standard deviation of every randomly initialized weight, as in BERT and RoBERTa."""
+INITIAL_STD = 0.02  # standard deviation of every random weight, as in BERT and RoBERTa
 
 
 @dataclass(frozen=True)
@@ -59,31 +58,26 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ffn_size")
-        for name in (*sizes, "max_positions", "num_token_types"):
-            if not 1 <= getattr(self, name) <= _MAX_SIZE:
-                raise MetaXLMError(
-                    f"encoder: {name} is {getattr(self, name)}; it must be positive and at most "
-                    f"{_MAX_SIZE:,}"
-                )
-        if self.hidden_size % self.num_heads:
-            raise MetaXLMError(
-                f"encoder: hidden_size {self.hidden_size} is not a multiple of num_heads "
-                f"{self.num_heads}"
-            )
+        faults = [
+            f"{name} is {getattr(self, name)}; it must be positive and at most {_MAX_SIZE:,}"
+            for name in (*sizes, "max_positions", "num_token_types")
+            if not 1 <= getattr(self, name) <= _MAX_SIZE
+        ]
+        heads, first = self.num_heads, self.pad_id + 1
+        if not faults and self.hidden_size % heads:
+            faults.append(f"hidden_size {self.hidden_size} is not a multiple of num_heads {heads}")
         if not 0 <= self.pad_id < self.vocab_size:
-            raise MetaXLMError(
-                f"encoder: pad_id {self.pad_id} is outside the vocabulary of {self.vocab_size}"
-            )
-        if self.position_offset not in (0, self.pad_id + 1):
-            raise MetaXLMError(
-                f"encoder: position_offset is {self.position_offset}; it must be pad_id + 1 = "
-                f"{self.pad_id + 1} (RoBERTa) or 0 (BERT)"
+            faults.append(f"pad_id {self.pad_id} is outside the vocabulary of {self.vocab_size}")
+        if self.position_offset not in (0, first):
+            faults.append(
+                f"position_offset is {self.position_offset}; it must be pad_id + 1 = {first} "
+                "(RoBERTa) or 0 (BERT)"
             )
         for name in ("dropout", "attention_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
-                raise MetaXLMError(
-                    f"encoder: {name} is {getattr(self, name)}; it must be in [0, 1)"
-                )
+                faults.append(f"{name} is {getattr(self, name)}; it must be in [0, 1)")
+        if faults:
+            raise MetaXLMError(f"encoder: {faults[0]}")
 
 
 class Dropout(nn.Dropout):
@@ -127,8 +121,7 @@ class Embeddings(nn.Module):
     def number_positions(self, ids_BL: Tensor, mask_BL: Tensor | None) -> Tensor:
         """Return the position ids, [B, L], or [1, L] if all sequences share them.
 
-        RoBERTa counts real tokens only and gives all padding one position, so that the place of
-        the padding changes nothing; BERT numbers every column.
+        RoBERTa counts real tokens only and gives all padding one position; BERT numbers columns.
         """
         if mask_BL is None or not self.position_offset:
             columns_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
@@ -164,12 +157,11 @@ class Embeddings(nn.Module):
         return hidden_ND
 
     def _add_up(self, ids: Tensor, positions: Tensor, token_types: Tensor | None) -> Tensor:
-        total: Tensor = self.words(ids)
-        if token_types is None:
-            total = total + self.token_types.weight[0]
-        else:
-            total = total + self.token_types(token_types)
-        hidden: Tensor = self.dropout(self.norm(total + self.positions(positions)))
+        table = self.token_types
+        types = table.weight[0] if token_types is None else table(token_types)
+        hidden: Tensor = self.dropout(
+            self.norm(self.words(ids) + types + self.positions(positions))
+        )
         return hidden
 
     def _check_length(self, length: int) -> None:
@@ -209,12 +201,9 @@ class Attention(nn.Module):
     def _mix(self, qkv_BLF: Tensor, keys_B11L: Tensor | None) -> Tensor:
         qkv_BL3HK = qkv_BLF.view(*qkv_BLF.shape[:2], 3, self.num_heads, -1)
         query_BHLK, key_BHLK, value_BHLK = qkv_BL3HK.permute(2, 0, 3, 1, 4).unbind(0)
+        dropout = self.dropout if self.training else 0.0
         mixed_BHLK = F.scaled_dot_product_attention(
-            query_BHLK,
-            key_BHLK,
-            value_BHLK,
-            attn_mask=keys_B11L,
-            dropout_p=self.dropout if self.training else 0.0,
+            query_BHLK, key_BHLK, value_BHLK, attn_mask=keys_B11L, dropout_p=dropout
         )
         return mixed_BHLK.transpose(1, 2).flatten(2)
 
@@ -288,10 +277,7 @@ class Encoder(nn.Module):
     def forward(
         self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states, [B, L, D]; those of padding are undefined.
-
-        `mask_BL` is True for real tokens; None means no padding.
-        """
+        """Return the last hidden states, [B, L, D]; `mask_BL` is True for real tokens."""
         hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL)
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
         for layer in self.layers:
@@ -312,10 +298,7 @@ class Encoder(nn.Module):
     def encode_blocks(
         self, ids: Tensor, blocks: Blocks, token_types: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states through the fused kernels.
-
-        `ids` are [B, L] for padded or [N] for packed blocks; the states have one dimension more.
-        """
+        """Return the last hidden states of ids [B, L] or packed [N] through the fused kernels."""
         types_N = None if token_types is None else token_types.flatten()
         hidden_ND = self.embeddings.embed_blocks(ids.flatten(), types_N, blocks)
         for layer in self.layers:
@@ -330,10 +313,7 @@ class Encoder(nn.Module):
         *,
         deepest: int | None = None,
     ) -> list[Tensor]:
-        """Return the embedding output (layer 0) and the output of each layer, [B, L, D] each.
-
-        Layers after `deepest` are not computed.
-        """
+        """Return the embedding output (layer 0) and the layers up to `deepest`, [B, L, D] each."""
         states: list[Tensor] = [self.embeddings(ids_BL, mask_BL, token_types_BL)]
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
         for layer in self.layers[:deepest]:
