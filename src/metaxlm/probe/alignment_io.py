@@ -109,18 +109,17 @@ class PairFiles:
                 if not line.strip():
                     raise MetaXLMError(f"{where}: the line is empty; every line is a pair")
                 sides = _BARS.split(line) if separator == "|||" else line.split("\t")
+                fault = ""
                 if len(sides) == 1:
-                    raise MetaXLMError(
-                        f"{where}: no {separator} between two sentences; write `source ||| target` "
-                        "on every line, or put a tab there on every line"
-                    )
-                if len(sides) > 2:
-                    raise MetaXLMError(
-                        f"{where}: {len(sides)} columns with {separator} between; a pair has two"
-                    )
-                if not all(map(str.strip, sides)):
+                    fault = f"no {separator} between two sentences; write `source ||| target` on "
+                    fault += "every line, or put a tab there on every line"
+                elif len(sides) > 2:
+                    fault = f"{len(sides)} columns with {separator} between; a pair has two"
+                elif not all(map(str.strip, sides)):
                     name = "target" if sides[0].strip() else "source"
-                    raise MetaXLMError(f"{where}: the {name} side is empty; drop such pairs")
+                    fault = f"the {name} side is empty; drop such pairs"
+                if fault:
+                    raise MetaXLMError(f"{where}: {fault}")
                 yield sides[0], sides[1]
 
     def _read_parallel(self, target: str) -> Iterator[tuple[str, str]]:
@@ -138,9 +137,8 @@ class PairFiles:
                     )
                 for name, (number, text) in zip(names, (line, other), strict=True):
                     if not text.strip():
-                        raise MetaXLMError(
-                            f"{name}:{number}: the line is empty; every line is a sentence"
-                        )
+                        where = f"{name}:{number}"
+                        raise MetaXLMError(f"{where}: the line is empty; every line is a sentence")
                 yield line[1], other[1]
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import track
 
+Device = torch.device | None
 Vectors = Tensor | np.ndarray[Any, Any]  # rows [N, D] of any float type; may be memory-mapped
 
 CHUNKS = {"cpu": 2_048, "cuda": 8_192}  # rows and columns of a block
@@ -51,12 +52,7 @@ class FaissIndex:
 
 
 def find_nearest(
-    queries_QD: Vectors,
-    keys_KD: Vectors,
-    *,
-    k: int = 1,
-    device: torch.device | None = None,
-    title: str = "",
+    queries_QD: Vectors, keys_KD: Vectors, *, k: int = 1, device: Device = None, title: str = ""
 ) -> Nearest:
     """Return the k keys of highest cosine of each query (all keys if there are fewer than k).
 
@@ -66,12 +62,7 @@ def find_nearest(
 
 
 def find_both(
-    source_ND: Vectors,
-    target_MD: Vectors,
-    *,
-    k: int = 1,
-    device: torch.device | None = None,
-    title: str = "",
+    source_ND: Vectors, target_MD: Vectors, *, k: int = 1, device: Device = None, title: str = ""
 ) -> tuple[Nearest, Nearest]:
     """Search in both directions; each block is multiplied once."""
     forward, backward = _search(source_ND, target_MD, k, device, title, num_ways=2)
@@ -80,7 +71,7 @@ def find_both(
 
 @torch.no_grad()
 def _search(
-    queries: Vectors, keys: Vectors, k: int, device: torch.device | None, title: str, num_ways: int
+    queries: Vectors, keys: Vectors, k: int, device: Device, title: str, num_ways: int
 ) -> list[Nearest]:
     if device is None:
         device = queries.device if isinstance(queries, Tensor) else torch.device("cpu")
@@ -132,9 +123,10 @@ class _Candidates:
         for start in range(0, len(self.queries), _ROWS_SETTLED):
             numbers_RW = self.numbers_QW[start : start + _ROWS_SETTLED]
             rows_RD = self.queries.take_exactly(slice(start, start + len(numbers_RW)))
-            found_RWD = self.keys.take_exactly(numbers_RW.flatten())
-            found_RWD = found_RWD.view(*numbers_RW.shape, -1)
-            scores_RW = torch.bmm(found_RWD, rows_RD[:, :, None]).squeeze(2)
+            found_ND = self.keys.take_exactly(numbers_RW.flatten())
+            scores_RW = torch.bmm(
+                found_ND.view(*numbers_RW.shape, -1), rows_RD[:, :, None]
+            ).squeeze(2)
             best_Rk = _pack(scores_RW, numbers_RW).topk(self.k).values
             if has_others:
                 lowest_R = self.scores_QW[start : start + len(numbers_RW), -1] + bound
@@ -209,11 +201,10 @@ def _open_sides(
     if k < 1:
         raise MetaXLMError(f"k is {k}; use at least one neighbor")
     sides = _Side(queries, device, "queries"), _Side(keys, device, "keys")
-    if sides[0].width != sides[1].width:
-        raise MetaXLMError(
-            f"queries have {sides[0].width} dimensions and keys {sides[1].width}; embed both with "
-            f"one model and layer"
-        )
+    a, b = (side.width for side in sides)
+    if a != b:
+        fix = "embed both with one model and layer"
+        raise MetaXLMError(f"queries have {a} dimensions and keys {b}; {fix}")
     return sides
 
 

@@ -158,18 +158,17 @@ class MiningScores:
     @property
     def precision(self) -> float:
         """The share of the found pairs that are gold pairs."""
-        return self.num_right / self.num_found if self.num_found else 0.0
+        return self.num_right / max(1, self.num_found)
 
     @property
     def recall(self) -> float:
         """The share of the gold pairs that were found."""
-        return self.num_right / self.num_gold if self.num_gold else 0.0
+        return self.num_right / max(1, self.num_gold)
 
     @property
     def f1(self) -> float:
         """The harmonic mean of precision and recall."""
-        total = self.num_found + self.num_gold
-        return 2 * self.num_right / total if total else 0.0
+        return 2 * self.num_right / max(1, self.num_found + self.num_gold)
 
 
 def mine_pairs(

@@ -150,13 +150,11 @@ def _convert(chunks: Iterable[Embedded], dtype: VectorType) -> Iterator[tuple[li
             array_YCD = vectors_YCD.numpy().astype(dtype)
         finite_C = np.isfinite(array_YCD).all(axis=(0, 2))
         if not finite_C.all():
-            number = done + int(np.argmin(finite_C)) + 1
-            reason = (
-                f"a value beyond {dtype}'s range; write float32 instead"
-                if vectors_YCD[:, number - done - 1].isfinite().all()
-                else "a value that is not finite; the model is damaged"
-            )
-            raise MetaXLMError(f"vector {number:,} has {reason}")
+            row = int(np.argmin(finite_C))
+            reason = "that is not finite; the model is damaged"
+            if vectors_YCD[:, row].isfinite().all():
+                reason = f"beyond {dtype}'s range; write float32 instead"
+            raise MetaXLMError(f"vector {done + row + 1:,} has a value {reason}")
         yield texts, array_YCD
         done += len(texts)
 
@@ -233,10 +231,8 @@ def _read_npy(path: Path, layer: str | None) -> Array:
     elif layer is not None and found.ndim == 2:
         raise MetaXLMError(f"{path}: holds one layer only; leave the layer out")
     if found.ndim != 2:
-        raise MetaXLMError(
-            f"{path}: has the shape {found.shape}; vectors are [texts, numbers], or [layers, "
-            "texts, numbers]"
-        )
+        shapes = "[texts, numbers], or [layers, texts, numbers]"
+        raise MetaXLMError(f"{path}: has the shape {found.shape}; vectors are {shapes}")
     return found
 
 
@@ -245,9 +241,8 @@ def _read_parquet(path: Path, layer: str | None) -> Array:
         schema = file.schema_arrow
         columns = [field.name for field in schema if _is_vector(field.type)]
         if not columns:
-            raise MetaXLMError(
-                f"{path}: none of its columns ({', '.join(schema.names)}) holds lists of floats"
-            )
+            named = ", ".join(schema.names)
+            raise MetaXLMError(f"{path}: none of its columns ({named}) holds lists of floats")
         wanted = columns[0]
         if layer is not None or len(columns) > 1:
             names = {name.removeprefix(_PREFIX): name for name in columns}
@@ -327,20 +322,17 @@ def load_indexes(
             _check_several(layer, len(names), takes_several)
             side.vectors = [read_vectors(path, name) for name in names]
             side.layers = tuple(name or "-" for name in names)
-    if is_parallel and len(first) != len(second):
-        raise MetaXLMError(
-            f"{first.name}:{len(first)}: has {len(first):,} lines, {second.name} has "
-            f"{len(second):,}; parallel files need equally many"
-        )
+    a, b = len(first), len(second)
+    if is_parallel and a != b:
+        found = f"has {a:,} lines, {second.name} has {b:,}"
+        raise MetaXLMError(f"{first.name}:{a}: {found}; parallel files need equally many")
     pairs = [] if gold is None else read_gold_pairs(gold, sides)
     if not texts or open_model is None:
         return sides, pairs
     model = open_model()
     depth = model.encoder.config.num_layers
-    if layer is None and not takes_several:
-        layers: tuple[LayerChoice, ...] = default_layer(depth)
-    else:
-        layers = parse_layers(layer or "all", depth)
+    is_default = layer is None and not takes_several
+    layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
     options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
     options["needs_tokens"] = True
@@ -349,10 +341,10 @@ def load_indexes(
         options["title"] = f"embed {Path(side.name).name}"
         options["place"] = f"{side.name}:{{}}".format
         side.vectors = list(embed_texts(model, side.texts, device, **options))
-    if len(first.vectors) != len(second.vectors):
+    a, b = len(first.vectors), len(second.vectors)
+    if a != b:
         raise MetaXLMError(
-            f"{first.name} has {len(first.vectors)} layers and {second.name} "
-            f"{len(second.vectors)}; choose with --layer"
+            f"{first.name} has {a} layers and {second.name} {b}; choose with --layer"
         )
     return sides, pairs
 
@@ -398,10 +390,8 @@ def _name_layers(
 
 def _check_several(layer: str | None, count: int, takes_several: bool) -> None:
     if count > 1 and not takes_several:
-        raise MetaXLMError(
-            f"--layer {layer}: several layers are for retrieve --parallel without --output; name "
-            f"one"
-        )
+        usage = "several layers are for retrieve --parallel without --output"
+        raise MetaXLMError(f"--layer {layer}: {usage}; name one")
 
 
 def read_gold_pairs(path: Path, sides: Sides) -> GoldPairs:
@@ -413,7 +403,7 @@ def read_gold_pairs(path: Path, sides: Sides) -> GoldPairs:
         if len(fields) != 2:
             raise MetaXLMError(
                 f"{path}:{number}: {len(fields)} fields; write the source's and the target's line "
-                f"with a tab between them"
+                "with a tab between them"
             )
         source, target = (
             _find_row(text.strip(), side, numbers, f"{path}:{number}")
@@ -428,12 +418,11 @@ def _find_row(text: str, side: EmbeddingIndex, rows: dict[str, int], where: str)
         if text not in rows:
             raise MetaXLMError(f"{where}: {side.name} has no id {text!r}")
         return rows[text]
+    fault = ""
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise MetaXLMError(
-            f"{where}: {text!r} is not a line number; if the lines begin with ids, add --ids"
-        )
-    if not 1 <= int(text) <= len(side):
-        raise MetaXLMError(
-            f"{where}: line {text} is out of range, {side.name} has {len(side):,} lines"
-        )
+        fault = f"{text!r} is not a line number; if the lines begin with ids, add --ids"
+    elif not 1 <= int(text) <= len(side):
+        fault = f"line {text} is out of range, {side.name} has {len(side):,} lines"
+    if fault:
+        raise MetaXLMError(f"{where}: {fault}")
     return int(text) - 1

@@ -37,10 +37,7 @@ _MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize
 def export_sentence_transformers(
     model: AnyEncoder, folder: Path, layer: LayerChoice | None = None, *, normalize: bool = False
 ) -> None:
-    """Write a folder for `SentenceTransformer(folder)` atomically; the same model, the same bytes.
-
-    `layer` defaults to the last one; `normalize` scales vectors to length 1.
-    """
+    """Write a folder for `SentenceTransformer(folder)` atomically; `layer` defaults to the last."""
     number = _choose_number(model, layer)
     config = model.encoder.config
     with atomic_folder(folder) as temporary:
@@ -60,11 +57,10 @@ def export_sentence_transformers(
             write_json(temporary / CONFIG, values)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, model.tokenizer, config.max_positions, has_token_types=has_types)
-        for name, value in _describe_modules(model, normalize).items():
+        files = {name: dump_json(v) for name, v in _describe_modules(model, normalize).items()}
+        for name, text in {**files, "README.md": _write_card(model, number, normalize)}.items():
             (temporary / name).parent.mkdir(exist_ok=True)
-            (temporary / name).write_text(dump_json(value), encoding="utf-8")
-        card = _write_card(model, number, normalize)
-        (temporary / "README.md").write_text(card, encoding="utf-8")
+            (temporary / name).write_text(text, encoding="utf-8")
 
 
 def _choose_number(model: AnyEncoder, layer: LayerChoice | None) -> int:
