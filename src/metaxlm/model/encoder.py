@@ -41,11 +41,9 @@ class EncoderConfig:
     num_layers: int = 12
     num_heads: int = 12
     ffn_size: int = 3072
-    max_positions: int = 512
-    """Longest sequence, without the offset rows (RoBERTa's 514 rows are 512 + 2)."""
+    max_positions: int = 512  # without the offset rows (RoBERTa's 514 rows are 512 + 2)
     pad_id: int = 1
-    position_offset: int = 2
-    """Row of the first real position: pad_id + 1 in the RoBERTa family, 0 in BERT."""
+    position_offset: int = 2  # row of the first real position: pad_id + 1 in RoBERTa, 0 in BERT
     num_token_types: int = 1  # rows of the token type table: 1 in RoBERTa, 2 in BERT
     norm_eps: float = 1e-5
     dropout: float = 0.1
@@ -391,14 +389,12 @@ class MaskedLM(nn.Module):
 
 def initialize_module(module: nn.Module) -> None:
     """Initialize the parameters of one module from torch's global generator, as RoBERTa does."""
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=INITIAL_STD)
-        nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=INITIAL_STD)
-        if module.padding_idx is not None:
-            with torch.no_grad():
-                module.weight[module.padding_idx].zero_()
-    elif isinstance(module, nn.LayerNorm):
+    if isinstance(module, nn.LayerNorm):
         nn.init.ones_(module.weight)
+    if isinstance(module, nn.Linear | nn.LayerNorm):
         nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        with torch.no_grad():
+            module.weight[module.padding_idx].zero_()

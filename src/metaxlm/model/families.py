@@ -57,14 +57,12 @@ class Family:
     keys: Mapping[str, str] = field(default_factory=lambda: _BERT_KEYS)  # ours to config.json's
     base: str = "roberta"  # attribute of the encoder in transformers' models with a head
     stack: str = "encoder.layer"
-    layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)
-    """Modules of our `Layer` to theirs; one of ours may join several."""
+    layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)  # our modules to theirs
     head_prefix: str = "lm_head."
     # Dense layer and LayerNorm of the MLM head, and the module with the output bias.
     head: tuple[str, str, str] = ("lm_head.dense", "lm_head.layer_norm", "lm_head")
     decoder: str = "lm_head.decoder"  # the output projection, which repeats the token embeddings
-    classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")
-    """Dense and output layer of the classification head."""
+    classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")  # dense and output
     offsets_positions: bool = True  # whether the first position is the padding id + 1, not 0
     has_token_types: bool = True
 

@@ -4,11 +4,9 @@ The character map of a SentencePiece model is a table of rewrites (`ﬁ` to `fi`
 every position the longest match is applied. The library's normalizer for these maps, `Precompiled`,
 works on whole grapheme clusters: it leaves long ones uncomposed (Tamil `ெ` + `ா`) and loses accents
 in short ones (decomposed Vietnamese `ậ` becomes `ạ`). Here it sees single characters only, and NFC
-composes them. Separators prevent NFC from composing or reordering more than SentencePiece does:
-between the vowel signs of Arabic and Hebrew, between a composed letter and another accent.
-Remaining differences: scripts of Unicode 16, which is newer than the library's tables; U+1FFFE,
-which is removed; and, in models that fold case, `İ` and Greek iota subscripts written as two
-characters.
+composes them. Separators prevent NFC from composing or reordering more than SentencePiece does.
+Remaining differences: scripts of Unicode 16, U+1FFFE, which is removed, and, in models that fold
+case, `İ` and Greek iota subscripts written as two characters.
 """
 
 from __future__ import annotations

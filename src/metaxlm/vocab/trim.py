@@ -76,8 +76,7 @@ class _TokenizerFile:
         """Return letters of tokens in all positions of a word, and tokens with other letters."""
         prefix, suffix = self._affixes
         has_bytes = bool(self.model.get("byte_fallback"))
-        found: set[int] = set()
-        letters: set[str] = set()
+        found, letters = set[int](), set[str]()
         for row in rows:
             forms = self._spell(self.tokens[row])
             letters.update(form.removeprefix(prefix).removesuffix(suffix) for form in forms)
@@ -154,10 +153,8 @@ def _read_tokenizer(tokenizer: PreTrainedTokenizerBase) -> _TokenizerFile:
     specials.update(token["id"] for token in content["added_tokens"] if token["special"])
     for ids, places in _list_ids(content):
         specials.update(ids[place] for place in places)
-    if model.get("unk_id") is not None:
-        specials.add(model["unk_id"])
-    elif model.get("unk_token") in row_of:
-        specials.add(row_of[model["unk_token"]])
+    unknown = model.get("unk_id", row_of.get(model.get("unk_token")))
+    specials |= set() if unknown is None else {unknown}
     return _TokenizerFile(content, row_of, frozenset(specials))
 
 

@@ -1,13 +1,10 @@
 """Train the shared multilingual vocabulary: a SentencePiece unigram model in XLM-R's layout.
 
 Ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the pieces in SentencePiece's order, `<mask>`
-last. The paper (section 4.1) uses XLM-R's own 250K pieces; this trains smaller vocabularies of the
-same kind. The steps: sample sentences with rebalanced languages (`sample_sentences`), train in
-another process (`train_model`), and convert the model to a fast tokenizer (`fast_tokenizer`).
-
-For models trained here, fast tokenizer and SentencePiece give the same ids, because scores add up
-exactly. For other models, SentencePiece decides between segmentations of equal scores by 32-bit
-rounding, in about one line of 10,000; the fast tokenizer takes the better one.
+last. Sentences are sampled with rebalanced languages (section 4.1 of the paper), the model is
+trained in another process and converted to a fast tokenizer. Both give the same ids, because
+scores add up exactly. In models trained elsewhere, SentencePiece decides between segmentations of
+equal scores by 32-bit rounding, in about one line of 10,000; the fast tokenizer does not.
 """
 
 from __future__ import annotations
@@ -283,9 +280,8 @@ def _wait_for_seeds(log: Iterator[str], advance: Advance) -> int | None:
     for line in log:
         if match := _SEEDS.search(line):
             return int(match[1])
-        for sign, note in _NOTES.items():
-            if sign in line:
-                advance(0, note=note)
+        for note in (note for sign, note in _NOTES.items() if sign in line):
+            advance(0, note=note)
     return None
 
 
@@ -295,11 +291,10 @@ def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int, title: str) ->
     with track(f"{title}: pieces", total, "rounds") as advance:
         for line in log:
             if match := _ROUND.search(line):
-                step = 1 if done < total - 1 else 0
+                step = int(done < total - 1)
                 done += step
                 advance(step, note=f"{int(match[1]):,} pieces")
-        if done < total:
-            advance(total - done)
+        advance(total - done)
 
 
 def _check_end(process: subprocess.Popen[bytes], tail: Iterable[str]) -> None:
