@@ -1,9 +1,8 @@
 """Read bilingual dictionaries for +Dict: files of word pairs, one per language pair.
 
-A file is named by its direction: `en-de.txt` has English words first, `de-en.txt` German ones. A
-line is `word translation`; separated by a tab, both may be phrases. The order of lines is kept: in
-MUSE (section 4.1 of the paper) it is the order of frequency. A language without a dictionary into
-the source language is joined through a third language.
+A file is named by its direction: `en-de.txt` has English words first. A line is `word translation`;
+separated by a tab, both may be phrases. The order of lines is kept: in MUSE (section 4.1 of the
+paper) it is that of frequency. A language without a dictionary is joined through a third one.
 """
 
 from __future__ import annotations

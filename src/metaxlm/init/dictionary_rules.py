@@ -1,12 +1,9 @@
 """Embeddings through bilingual dictionaries: the +Dict extension of vocabulary matching.
 
 Section 3.2 of the paper: "first searching the word translation in the dictionaries, and then
-applying the mapping strategy". The recipe decides the rest: which tokens count as words, how
-several translations are combined, whether a translation of several tokens is used, and whether
-tokens get the translations of the words that contain them (`compose_parts`).
-
-A token is looked up as the word it spells (normalized, lower case, as in MUSE). A translation is
-matched as a word start. Translations of several tokens are used only for words without another.
+applying the mapping strategy". The recipe decides the rest. A token is looked up as the word it
+spells (normalized, lower case, as in MUSE). A translation is matched as a word start. Translations
+of several tokens are used only for words without another.
 """
 
 from __future__ import annotations
@@ -26,20 +23,17 @@ from metaxlm.init.vocabulary import NormalizedVocab
 from metaxlm.scripts import UNSPACED, find_script
 
 OneToMany = Literal["first", "mean", "frequency", "mean_per_language", "order"]
-ByLanguage = Mapping[str, Mapping[str, None]]
-"""Translations of one word by language, in the order of the dictionary, each once."""
+ByLanguage = Mapping[str, Mapping[str, None]]  # translations of a word, each once, in order
 
 OWN_SHARE = 0.2  # from this share of the source language on, a token keeps its text match alone
-DOUBTFUL_SHARE = 0.03
-"""Below this share of the source language, the same spelling is likely a false friend."""
+DOUBTFUL_SHARE = 0.03  # below this share, the same spelling is likely a false friend
 
 _LEAST_SHARE = 1e-4  # shares are never zero: a language counts where no other has the token
 # A dictionary is reversed if its words look more like the source language than its translations.
 # RoBERTa has at least 93 % of the English words of MUSE's 44 dictionaries as one token, and at most
 # 60 % of the other words (Vietnamese).
 _REVERSED_MARGIN = 0.1
-_CHECKED_WORDS = 2_000
-_FEWEST_CHECKED = 20
+_CHECKED_WORDS, _FEWEST_CHECKED = 2_000, 20
 # Words per language and token in `compose_parts`; the n-th word of a dictionary counts 1 / (n +
 # _RANK_SHIFT), so that the first few hundred count about the same.
 _MOST_WORDS = 5
@@ -145,8 +139,8 @@ class Translator:
         for language, dictionary in sorted(self.dictionaries.by_language.items()):
             for word, translation in dictionary:
                 if word in wanted:
-                    by_language = translations.setdefault(word, {})
-                    by_language.setdefault(language, {})[translation] = None
+                    known = translations.setdefault(word, {}).setdefault(language, {})
+                    known[translation] = None
         return self.match(translations)
 
     def match(self, translations: Mapping[str, ByLanguage]) -> dict[str, Found]:
@@ -247,9 +241,8 @@ def _check_direction(pairs: WordPairs, finder: Finder, rules: Sequence[str]) -> 
 
     words, num_words = measure(pairs.words)
     translations, num_translations = measure(pairs.translations)
-    if min(num_words, num_translations) < _FEWEST_CHECKED:
-        return
-    if words > translations + _REVERSED_MARGIN:
+    is_enough = min(num_words, num_translations) >= _FEWEST_CHECKED
+    if is_enough and words > translations + _REVERSED_MARGIN:
         raise MetaXLMError(
             f"{pairs.origin}: its columns seem to be exchanged: the source vocabulary has "
             f"{words:.0%} of its words and {translations:.0%} of their translations; rename the "

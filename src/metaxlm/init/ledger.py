@@ -1,14 +1,13 @@
 """The ledger: a plan as a parquet file, its coverage, and explanations of single tokens.
 
-The ledger has one row per target token (id, token, script, rule, source ids, source tokens,
-weights, dictionary entries), from which the same plan is read again. The coverage has the number of
-tokens per rule, script and dictionary, and the share of each language's running text that has a
-match; it is shown as tables and as a figure.
+The ledger has one row per target token, from which the same plan is read again. The coverage has
+the number of tokens per rule, script and dictionary, and the share of each language's running text
+that has a match.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +41,7 @@ from metaxlm.vocab.tokens import Form, Kind, surface_form
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEDGER = "ledger.parquet"
-COVERAGE = "coverage.json"  # names of the files in a model folder
+LEDGER, COVERAGE = "ledger.parquet", "coverage.json"  # in a model folder
 
 _MOST_SCRIPTS, _MOST_LANGUAGES = 14, 40
 
@@ -361,9 +359,9 @@ def _describe_sources(origin: Origin) -> str:
 
 
 def _describe_entries(form: Form, origin: Origin) -> str:
-    by_language: dict[str, list[str]] = {}
+    by_language: dict[str, list[str]] = defaultdict(list)
     for language, translation in origin.entries:
-        by_language.setdefault(language, []).append(translation)
+        by_language[language].append(translation)
     entries = "; ".join(
         f"{language_name(language)} {', '.join(texts)}" for language, texts in by_language.items()
     )

@@ -1,12 +1,9 @@
 """The plan: the origin of every embedding of the new vocabulary, as data.
 
 A `Plan` has for each target token exactly one origin: the rule, the source tokens, their weights
-and the dictionary entries (section 3.2 of the paper). Nothing is copied yet: a plan can be saved
-and explained (`ledger.py`) before a model is initialized from it (`start.py`).
-
-A token has zero, one or several source tokens, so the plan is columnar: token r has the slice
-`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and the slice of `entry_offsets` of
-`languages` and `translations`.
+and the dictionary entries (section 3.2 of the paper). It can be saved and explained (`ledger.py`)
+before a model is initialized from it (`start.py`). It is columnar: token r has the slice
+`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and that of `entry_offsets` of the entries.
 """
 
 from __future__ import annotations
@@ -81,7 +78,7 @@ class Plan:
     """One origin per target token, in columns."""
 
     tokens: tuple[str, ...]  # target tokens as the tokenizer writes them
-    scripts: tuple[str, ...]  # script of each target token
+    scripts: tuple[str, ...]
     rules: NDArray[np.uint8]  # indices into `rules.RULES`
     offsets: NDArray[np.int64]  # number of tokens + 1
     sources: NDArray[np.int32]  # source ids

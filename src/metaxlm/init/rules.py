@@ -86,9 +86,8 @@ TRANSLATION_RULES = tuple(rule for rule in TEXT_RULES if rule != "accents")
 
 UNMATCHED = RULES.index("filler")
 
-# The shortest segment with a meaning: a single letter of an alphabet has none.
+# The shortest segment with a meaning, elsewhere 3: a single letter of an alphabet has none.
 _SHORTEST = {"Han": 1, "Hangul": 2, "Kana": 2, "Thai": 2}
-_SHORTEST_ELSEWHERE = 3
 _LEAST_EXPLAINED = 0.8
 
 
@@ -218,7 +217,7 @@ def join_segments(
 def _segment(
     text: str, starts: bool, pieces: Mapping[Form, int], longest: int
 ) -> list[tuple[int, int]]:
-    shortest = _SHORTEST.get(find_script(text), _SHORTEST_ELSEWHERE)
+    shortest = _SHORTEST.get(find_script(text), 3)
     scores = [0] * (len(text) + 1)
     last: list[tuple[int, int] | None] = [None] * (len(text) + 1)
     for end in range(1, len(text) + 1):
@@ -232,8 +231,7 @@ def _segment(
     segments = []
     end = len(text)
     while end > 0:
-        step = last[end]
-        if step is None:
+        if (step := last[end]) is None:
             end -= 1
         else:
             segments.append((step[0], end - step[1]))
