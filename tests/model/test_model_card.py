@@ -55,9 +55,9 @@ def test_the_front_matter_is_what_the_hub_reads(recipe: dict[str, Any]) -> None:
     assert card.data.pipeline_tag == "fill-mask"
     assert "metaxlm" in card.data.tags
     # Norwegian's code is YAML's word for false unless it is quoted.
-    text = model_card(recipe, "metaxlm", license_id="mit")
+    text = model_card(recipe, "metaxlm")
     assert yaml.safe_load(text.split("---\n")[1])["language"][2] == "no"
-    assert ModelCard(text).data.license == "mit"
+    assert ModelCard(text).data.license == "apache-2.0"
 
 
 def test_initialization_of_the_variant(recipe: dict[str, Any]) -> None:

@@ -336,5 +336,5 @@ def test_training_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
     assert "pieces of text: 64/64 sentences" in shown
     assert "collecting substrings" in shown
     assert " rounds" in shown
-    train_byte_bpe(iter(lines), 300, len(lines), "merges")
-    assert "merges: 64/64 sentences" in capsys.readouterr().out
+    train_byte_bpe(iter(lines), 300, len(lines))
+    assert "monolingual vocabulary: 64/64 sentences" in capsys.readouterr().out

@@ -1,14 +1,14 @@
 """Read bilingual dictionaries for +Dict: files of word pairs, one per language pair.
 
-A file is named by its direction: `en-de.txt` has English words first, `de-en.txt` German ones. A
-line is `word translation`; separated by a tab, both may be phrases. The order of lines is kept: in
-MUSE (section 4.1 of the paper) it is the order of frequency. A language without a dictionary into
-the source language is joined through a third language.
+A file is named by its direction: `en-de.txt` has English words first. A line is `word translation`;
+separated by a tab, both may be phrases. The order of lines is kept: in MUSE (section 4.1 of the
+paper) it is that of frequency. A language without a dictionary is joined through a third one.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +34,9 @@ _MOST_PIVOTED = 2  # translations per word and step through a third language
 class WordPairs:
     """The pairs of one file, each column as one text: small strings take ten times the memory."""
 
-    origin: str
-    """The file, or the two files that were joined."""
-    words: str
-    """One word per line in lower case; a word with several translations is repeated."""
-    translations: str
-    """One translation into the source language per line, as the file writes it."""
+    origin: str  # the file, or the two files that were joined
+    words: str  # one word per line in lower case; a word with several translations is repeated
+    translations: str  # one translation into the source language per line, as the file writes it
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(_split_lines(self.words), _split_lines(self.translations), strict=True)
@@ -68,8 +65,7 @@ class Dictionaries:
     """Dictionaries of several languages into one source language."""
 
     source_language: str
-    by_language: Mapping[str, Dictionary]
-    """By language code, in alphabetical order."""
+    by_language: Mapping[str, Dictionary]  # by language code, in alphabetical order
 
 
 def load_dictionaries(
@@ -98,8 +94,6 @@ def load_dictionaries(
 
 
 class _Shelf:
-    """All dictionary files of some folders, by pair of languages."""
-
     def __init__(self, paths: Sequence[Path]) -> None:
         self._files: dict[tuple[str, str], list[Path]] = {}
         self._read: dict[tuple[Path, bool], WordPairs] = {}
@@ -131,14 +125,14 @@ class _Shelf:
         """Join two dictionaries through a third language, preferably English."""
         pivots = self._neighbors(source) & self._neighbors(language)
         pivot = "en" if "en" in pivots else min(pivots)
-        onward: dict[str, dict[str, None]] = {}
+        onward: dict[str, dict[str, None]] = defaultdict(dict)
         for word, translation in Dictionary(pivot, self.read(pivot, source)):
-            onward.setdefault(word, {})[translation] = None
+            onward[word][translation] = None
         pairs: dict[tuple[str, str], None] = {}
-        num_taken: dict[str, int] = {}
+        num_taken: Counter[str] = Counter()
         for word, middle in Dictionary(language, self.read(language, pivot)):
             found = onward.get(middle.lower())
-            if found and num_taken.setdefault(word, 0) < _MOST_PIVOTED:
+            if found and num_taken[word] < _MOST_PIVOTED:
                 num_taken[word] += 1
                 pairs |= dict.fromkeys((word, text) for text in list(found)[:_MOST_PIVOTED])
         if not pairs:
@@ -193,10 +187,7 @@ def _no_dictionary(
 
 
 def _read_pairs(path: Path, from_source: bool) -> WordPairs:
-    """Read one file, whose first column is the source language if `from_source`.
-
-    Lines that are not word pairs are reported and ignored.
-    """
+    """Read one file; lines that are not word pairs are reported and ignored."""
     columns: tuple[list[str], list[str]] = ([], [])
     num_lines = num_broken = first_broken = 0
     for text in _read_chunks(path):
@@ -245,7 +236,6 @@ def _read_chunks(path: Path) -> Iterator[str]:
 
 
 def _read_lines(text: str, first_line: int) -> tuple[list[str], list[str], list[int]]:
-    """Return both columns, and the numbers of lines that are not word pairs."""
     first, second, broken = [], [], []
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=first_line):
         fields = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()

@@ -1,17 +1,14 @@
 """Embeddings through bilingual dictionaries: the +Dict extension of vocabulary matching.
 
 Section 3.2 of the paper: "first searching the word translation in the dictionaries, and then
-applying the mapping strategy". The recipe decides the rest: which tokens count as words, how
-several translations are combined, whether a translation of several tokens is used, and whether
-tokens get the translations of the words that contain them (`compose_parts`).
-
-A token is looked up as the word it spells (normalized, lower case, as in MUSE). A translation is
-matched as a word start. Translations of several tokens are used only for words without another.
+applying the mapping strategy". The recipe decides the rest. A token is looked up as the word it
+spells (normalized, lower case, as in MUSE). A translation is matched as a word start. Translations
+of several tokens are used only for words without another.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -26,22 +23,17 @@ from metaxlm.init.vocabulary import NormalizedVocab
 from metaxlm.scripts import UNSPACED, find_script
 
 OneToMany = Literal["first", "mean", "frequency", "mean_per_language", "order"]
-ByLanguage = Mapping[str, Mapping[str, None]]
-"""Translations of one word by language, in the order of the dictionary, each once."""
+ByLanguage = Mapping[str, Mapping[str, None]]  # translations of a word, each once, in order
 
-OWN_SHARE = 0.2
-"""From this share of the source language on, a token keeps its text match alone."""
-DOUBTFUL_SHARE = 0.03
-"""Below this share of the source language, the same spelling is likely a false friend."""
+OWN_SHARE = 0.2  # from this share of the source language on, a token keeps its text match alone
+DOUBTFUL_SHARE = 0.03  # below this share, the same spelling is likely a false friend
 
-# Shares are never zero: a language counts where no other has the token.
-_LEAST_SHARE = 1e-4
+_LEAST_SHARE = 1e-4  # shares are never zero: a language counts where no other has the token
 # A dictionary is reversed if its words look more like the source language than its translations.
 # RoBERTa has at least 93 % of the English words of MUSE's 44 dictionaries as one token, and at most
 # 60 % of the other words (Vietnamese).
 _REVERSED_MARGIN = 0.1
-_CHECKED_WORDS = 2_000
-_FEWEST_CHECKED = 20
+_CHECKED_WORDS, _FEWEST_CHECKED = 2_000, 20
 # Words per language and token in `compose_parts`; the n-th word of a dictionary counts 1 / (n +
 # _RANK_SHIFT), so that the first few hundred count about the same.
 _MOST_WORDS = 5
@@ -54,8 +46,7 @@ class LanguageShares:
 
     source_language: str
     languages: tuple[str, ...]
-    shares_LV: NDArray[np.float64]
-    """Sums to one over the languages for each token that occurs."""
+    shares_LV: NDArray[np.float64]  # sums to one over the languages for each token that occurs
 
     def find(self, language: str, row: int) -> float:
         """Return the share of one language, which is never zero."""
@@ -94,17 +85,15 @@ def find_doubtful(
 ) -> set[int]:
     """Return tokens for which the words that contain them are the better origin.
 
-    They have letters and are rare in the source language. Either they have only a text match
-    (Japanese `の` as BERT's rare `の`, Turkish `lar`), or they continue a word in a script with
-    spaces, where a dictionary word of the same spelling is a coincidence.
+    They have letters and are rare in the source language. They have only a text match (Turkish
+    `lar`), or continue a word in a script with spaces, where an equal word is a coincidence.
     """
     translated = set(translated)
     doubtful = set()
     for row in translated.union(text_matches):
         form = target.forms[row]
-        if form is None or not any(map(str.isalpha, form[0])):
-            continue
-        if shares.find_own(row) >= DOUBTFUL_SHARE:
+        has_letters = form is not None and any(map(str.isalpha, form[0]))
+        if form is None or not has_letters or shares.find_own(row) >= DOUBTFUL_SHARE:
             continue
         # In scripts without spaces, a token inside a text may be a whole word.
         is_inside = not form[1] and find_script(form[0]) not in UNSPACED
@@ -117,8 +106,7 @@ class Found(NamedTuple):
     """The translations of one word that the source vocabulary has."""
 
     rule: str
-    groups: Mapping[str, Mapping[str, tuple[int, ...]]]
-    """Source ids of each translation, by language in alphabetical order."""
+    groups: Mapping[str, Mapping[str, tuple[int, ...]]]  # source ids by language and translation
 
 
 @dataclass(frozen=True)
@@ -128,14 +116,11 @@ class Translator:
     dictionaries: Dictionaries
     source: NormalizedVocab
     finder: Finder
-    rules: Sequence[str]
-    """The enabled text rules."""
+    rules: Sequence[str]  # the enabled text rules
     one_to_many: OneToMany
     multi_token: bool
-    frequencies: NDArray[np.float64]
-    """Frequency of each source token in the source language, in any unit."""
-    _singles: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Cache of translations that were matched as one token; empty without a match."""
+    frequencies: NDArray[np.float64]  # of each source token in the source language, in any unit
+    _singles: dict[str, tuple[int, ...]] = field(default_factory=dict)  # cache of matched texts
 
     def __post_init__(self) -> None:
         if self.multi_token and self.source.cut is None:
@@ -154,8 +139,8 @@ class Translator:
         for language, dictionary in sorted(self.dictionaries.by_language.items()):
             for word, translation in dictionary:
                 if word in wanted:
-                    by_language = translations.setdefault(word, {})
-                    by_language.setdefault(language, {})[translation] = None
+                    known = translations.setdefault(word, {}).setdefault(language, {})
+                    known[translation] = None
         return self.match(translations)
 
     def match(self, translations: Mapping[str, ByLanguage]) -> dict[str, Found]:
@@ -181,9 +166,8 @@ class Translator:
         shares: Mapping[str, float] | None = None,
         own: tuple[str, int, float] | None = None,
     ) -> Composed:
-        """Average the tokens of all translations; the tokens of one translation share its weight.
+        """Average the tokens of all translations, by language with the weights `shares`.
 
-        With `shares` each language has its share as weight, whatever its number of translations.
         `own` adds the text match of the source language: text, source id, share.
         """
         groups = found.groups
@@ -191,7 +175,7 @@ class Translator:
             # Of the alphabetically first language, so that the order of files does not matter.
             language = next(iter(groups))
             groups = {language: groups[language]}
-        weights: dict[int, float] = {}
+        weights: dict[int, float] = defaultdict(float)
         entries = []
         for language, translations in groups.items():
             parts = self._weigh(translations)
@@ -202,17 +186,15 @@ class Translator:
             for text, part in parts.items():
                 entries.append((language, text))
                 for row in translations[text]:
-                    share = amount * part / len(translations[text])
-                    weights[row] = weights.get(row, 0.0) + share
+                    weights[row] += amount * part / len(translations[text])
         if own is None:
             return scale(found.rule, weights, entries)
         text, row, share = own
-        weights[row] = weights.get(row, 0.0) + share
+        weights[row] += share
         entries.append((self.dictionaries.source_language, text))
         return scale("dictionary_blend", weights, entries)
 
     def _weigh(self, translations: Mapping[str, tuple[int, ...]]) -> dict[str, float]:
-        """Return the weight of each translation of one language."""
         match self.one_to_many:
             case "first":
                 return {next(iter(translations)): 1.0}
@@ -231,7 +213,6 @@ class Translator:
 def _keep_known(
     rule: str, translations: Mapping[str, ByLanguage], rows_of: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Found]:
-    """Keep the translations that have source tokens."""
     kept = {}
     for word, by_language in translations.items():
         groups = {
@@ -260,9 +241,8 @@ def _check_direction(pairs: WordPairs, finder: Finder, rules: Sequence[str]) -> 
 
     words, num_words = measure(pairs.words)
     translations, num_translations = measure(pairs.translations)
-    if min(num_words, num_translations) < _FEWEST_CHECKED:
-        return
-    if words > translations + _REVERSED_MARGIN:
+    is_enough = min(num_words, num_translations) >= _FEWEST_CHECKED
+    if is_enough and words > translations + _REVERSED_MARGIN:
         raise MetaXLMError(
             f"{pairs.origin}: its columns seem to be exchanged: the source vocabulary has "
             f"{words:.0%} of its words and {translations:.0%} of their translations; rename the "
@@ -279,10 +259,8 @@ def compose_parts(
 ) -> dict[int, Composed]:
     """Compose tokens of the translations of dictionary words that are tokenized into them.
 
-    The paper does not define this case. It extends +Dict to languages whose words are rarely one
-    token: Korean syllables, Chinese and Japanese characters, Tamil and Greek stems. Each language
-    contributes its first five words per token, weighted by their rank in the dictionary and by the
-    share of the language.
+    This extends the paper's +Dict to languages whose words are rarely one token. Each language
+    contributes its first five words per token, weighted by their rank and its share.
     """
     if target.cut is None:
         raise MetaXLMError(
@@ -290,12 +268,12 @@ def compose_parts(
             "pieces; give the target tokenizer itself, or set split_words to none"
         )
     wanted = frozenset(rows)
-    sums: dict[int, dict[int, float]] = {}
-    entries: dict[int, list[tuple[str, str]]] = {}
+    sums: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    entries: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for language, dictionary in sorted(translator.dictionaries.by_language.items()):
-        translations: dict[str, dict[str, None]] = {}
+        translations: dict[str, dict[str, None]] = defaultdict(dict)
         for word, translation in dictionary:
-            translations.setdefault(word, {})[translation] = None
+            translations[word][translation] = None
         # A word of one token is not here: that token is translated already.
         parts_of: dict[str, tuple[int, list[int]]] = {}
         cuts = target.cut_all(list(translations), True)
@@ -313,9 +291,7 @@ def compose_parts(
             origin = translator.combine(found[word])
             for row in open_rows:
                 share = 1.0 if shares is None else shares.find(language, row)
-                weights = sums.setdefault(row, {})
                 for source, weight in zip(origin.sources, origin.weights, strict=True):
-                    amount = share * weight / (place + _RANK_SHIFT)
-                    weights[source] = weights.get(source, 0.0) + amount
-                entries.setdefault(row, []).extend(origin.entries)
+                    sums[row][source] += share * weight / (place + _RANK_SHIFT)
+                entries[row] += origin.entries
     return {row: scale("dictionary_part", weights, entries[row]) for row, weights in sums.items()}

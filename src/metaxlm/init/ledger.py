@@ -1,14 +1,13 @@
 """The ledger: a plan as a parquet file, its coverage, and explanations of single tokens.
 
-The ledger has one row per target token (id, token, script, rule, source ids, source tokens,
-weights, dictionary entries), from which the same plan is read again. The coverage has the number of
-tokens per rule, script and dictionary, and the share of each language's running text that has a
-match; it is shown as tables and as a figure.
+The ledger has one row per target token, from which the same plan is read again. The coverage has
+the number of tokens per rule, script and dictionary, and the share of each language's running text
+that has a match.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,25 +41,19 @@ from metaxlm.vocab.tokens import Form, Kind, surface_form
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEDGER = "ledger.parquet"
-COVERAGE = "coverage.json"
-"""Names of the files in a model folder."""
+LEDGER, COVERAGE = "ledger.parquet", "coverage.json"  # in a model folder
 
-_MOST_SCRIPTS = 14
-_MOST_LANGUAGES = 40
+_MOST_SCRIPTS, _MOST_LANGUAGES = 14, 40
 
 _SCHEMA = pa.schema(
-    [
-        ("id", pa.int32()),
-        ("token", pa.string()),
-        ("script", pa.string()),
-        ("rule", pa.string()),
-        ("source_ids", pa.list_(pa.int32())),
-        ("source_tokens", pa.list_(pa.string())),
-        ("weights", pa.list_(pa.float32())),
-        ("languages", pa.list_(pa.string())),
-        ("translations", pa.list_(pa.string())),
-    ]
+    {
+        "id": pa.int32(),
+        **dict.fromkeys(("token", "script", "rule"), pa.string()),
+        "source_ids": pa.list_(pa.int32()),
+        "source_tokens": pa.list_(pa.string()),
+        "weights": pa.list_(pa.float32()),
+        **dict.fromkeys(("languages", "translations"), pa.list_(pa.string())),
+    }
 )
 
 _TEXT_COLUMNS = [
@@ -112,25 +105,26 @@ def load_ledger(path: Path) -> Plan:
 
 def _make_plan(table: Any, path: Path) -> Plan:
     rules = table["rule"].to_pylist()
-    unknown = sorted(set(rules) - set(RULES))
-    if unknown:
+    if unknown := sorted(set(rules) - set(RULES)):
         raise MetaXLMError(
             f"{path}: unknown rule {unknown[0]!r}; it is from another version, match again"
         )
-    sources = _flatten(table, "source_ids")
-    source_tokens = _flatten(table, "source_tokens").to_pylist()
+    lists = {name: table[name].combine_chunks() for name in _SCHEMA.names[4:]}
+    sources, source_tokens, weights, languages, translations = (
+        column.flatten() for column in lists.values()
+    )
     metadata = table.schema.metadata
     return Plan(
         tokens=tuple(table["token"].to_pylist()),
         scripts=tuple(table["script"].to_pylist()),
         rules=np.array([RULES.index(rule) for rule in rules], np.uint8),
-        offsets=_find_offsets(table, "source_ids"),
+        offsets=_find_offsets(lists["source_ids"]),
         sources=sources.to_numpy(),
-        weights=_flatten(table, "weights").to_numpy(),
-        entry_offsets=_find_offsets(table, "languages"),
-        languages=tuple(_flatten(table, "languages").to_pylist()),
-        translations=tuple(_flatten(table, "translations").to_pylist()),
-        source_tokens=dict(zip(sources.to_pylist(), source_tokens, strict=True)),
+        weights=weights.to_numpy(),
+        entry_offsets=_find_offsets(lists["languages"]),
+        languages=tuple(languages.to_pylist()),
+        translations=tuple(translations.to_pylist()),
+        source_tokens=dict(zip(sources.to_pylist(), source_tokens.to_pylist(), strict=True)),
         source_size=int(metadata[b"source_size"]),
         kind=Kind(metadata[b"kind"].decode()),
         recipe=MatchingRecipe.model_validate_json(metadata[b"matching"]),
@@ -160,7 +154,6 @@ def _read_table(path: Path) -> Any:
 
 
 def _measure_text(column: Any) -> int:
-    """Return the bytes of the strings of a column, with repetitions."""
     if isinstance(column, pa.ListArray):
         column = column.flatten()
     if not isinstance(column, pa.DictionaryArray):
@@ -169,31 +162,22 @@ def _measure_text(column: Any) -> int:
     return pc.sum(lengths.take(column.indices)).as_py() or 0
 
 
-def _flatten(table: Any, column: str) -> Any:
-    return table[column].combine_chunks().flatten()
-
-
-def _find_offsets(table: Any, column: str) -> NDArray[np.int64]:
-    lengths = table[column].combine_chunks().value_lengths().to_numpy()
+def _find_offsets(column: Any) -> NDArray[np.int64]:
+    lengths = column.value_lengths().to_numpy()
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def coverage(plan: Plan, token_counts: Mapping[str, NDArray[Any]] | None = None) -> dict[str, Any]:
-    """Return the coverage of a plan, as in coverage.json.
-
-    `token_counts` are counts of the target tokens in text, by language; they give the share of
-    running tokens that a rule matched.
-    """
+    """Return the coverage of a plan (coverage.json), with counts of target tokens in text."""
     rows = np.repeat(np.arange(len(plan)), np.diff(plan.entry_offsets)).tolist()
     by_dictionary = Counter(code for _, code in set(zip(rows, plan.languages, strict=True)))
+    texts = (token_counts or {}).items()
     return {
         "rows": len(plan),
         "by_rule": plan.count_rules(),
         "by_script": _cover_scripts(plan),
         "by_dictionary": dict(sorted(by_dictionary.items())),
-        "by_language": {
-            language: _cover_text(plan, counts) for language, counts in (token_counts or {}).items()
-        },
+        "by_language": {language: _cover_text(plan, counts) for language, counts in texts},
     }
 
 
@@ -235,16 +219,11 @@ def coverage_tables(coverage: Mapping[str, Any]) -> list[Table]:
     dictionaries = [
         [language_name(code), f"{count:,}"] for code, count in coverage["by_dictionary"].items()
     ]
-    languages = [
-        [
-            language_name(code),
-            f"{one['rows']:,}",
-            _percent(one["matched_rows"], one["rows"]),
-            f"{one['tokens']:,}",
-            f"{100 * one['matched']:.1f} %",
-        ]
-        for code, one in _order_languages(coverage)
-    ]
+    languages = []
+    for code, one in _order_languages(coverage):
+        used = [f"{one['rows']:,}", _percent(one["matched_rows"], one["rows"])]
+        running = [f"{one['tokens']:,}", f"{100 * one['matched']:.1f} %"]
+        languages.append([language_name(code), *used, *running])
     found = (
         ("rules", "Tokens by rule, in the order of their use",
          ("rule", "tokens", "share", "cumulative"), rules),
@@ -311,12 +290,9 @@ class Story:
 
     row: int
     origin: Origin
-    description: str
-    """The token: its text, script, and position in a word."""
-    steps: tuple[tuple[str, str], ...]
-    """The rules in order with their result; the last one decided."""
-    outcome: str
-    """The initial value of the embedding."""
+    description: str  # the token: its text, script, and position in a word
+    steps: tuple[tuple[str, str], ...]  # the rules in order with their result; the last one decided
+    outcome: str  # the initial value of the embedding
 
 
 def find_rows(plan: Plan, token: str) -> list[int]:
@@ -330,10 +306,7 @@ def find_rows(plan: Plan, token: str) -> list[int]:
 
 
 def explain(plan: Plan, row: int) -> Story:
-    """Explain the origin of one embedding.
-
-    A plan has results only, but a rule is tried only if all rules before it found nothing.
-    """
+    """Explain the origin of one embedding; a rule is tried if those before it found nothing."""
     origin = plan.origin(row)
     script = plan.scripts[row]
     form = None if script == SPECIAL else surface_form(origin.token, plan.kind)
@@ -380,16 +353,15 @@ def _list_steps(plan: Plan, form: Form, origin: Origin) -> list[tuple[str, str]]
 
 
 def _describe_sources(origin: Origin) -> str:
-    tokens = [
-        f"{t} (row {r:,})" for t, r in zip(origin.source_tokens, origin.source_rows, strict=True)
-    ]
-    return f"found {', '.join(tokens)}" if tokens else "no counterpart in the source"
+    found = zip(origin.source_tokens, origin.source_rows, strict=True)
+    tokens = ", ".join(f"{token} (row {row:,})" for token, row in found)
+    return f"found {tokens}" if tokens else "no counterpart in the source"
 
 
 def _describe_entries(form: Form, origin: Origin) -> str:
-    by_language: dict[str, list[str]] = {}
+    by_language: dict[str, list[str]] = defaultdict(list)
     for language, translation in origin.entries:
-        by_language.setdefault(language, []).append(translation)
+        by_language[language].append(translation)
     entries = "; ".join(
         f"{language_name(language)} {', '.join(texts)}" for language, texts in by_language.items()
     )
@@ -405,7 +377,6 @@ def _describe_outcome(plan: Plan, origin: Origin) -> str:
         return "random numbers with deviation 0.02"
     if len(origin.source_rows) == 1:
         return f"a copy of {origin.source_tokens[0]}"
-    ordered = sorted(
-        zip(origin.weights, origin.source_tokens, strict=True), key=lambda pair: -pair[0]
-    )
+    parts = zip(origin.weights, origin.source_tokens, strict=True)
+    ordered = sorted(parts, key=lambda part: -part[0])
     return " + ".join(f"{weight:.2f} {token}" for weight, token in ordered)

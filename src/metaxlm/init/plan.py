@@ -1,12 +1,9 @@
 """The plan: the origin of every embedding of the new vocabulary, as data.
 
 A `Plan` has for each target token exactly one origin: the rule, the source tokens, their weights
-and the dictionary entries (section 3.2 of the paper). Nothing is copied yet: a plan can be saved
-and explained (`ledger.py`) before a model is initialized from it (`start.py`).
-
-A token has zero, one or several source tokens, so the plan is columnar: token r has the slice
-`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and the slice of `entry_offsets` of
-`languages` and `translations`.
+and the dictionary entries (section 3.2 of the paper). It can be saved and explained (`ledger.py`)
+before a model is initialized from it (`start.py`). It is columnar: token r has the slice
+`offsets[r]:offsets[r + 1]` of `sources` and `weights`, and that of `entry_offsets` of the entries.
 """
 
 from __future__ import annotations
@@ -49,18 +46,15 @@ if TYPE_CHECKING:
 
     from metaxlm.init.dictionaries import Dictionaries
 
-FREQUENCY_WEIGHTED = "frequency_weighted"
-"""The value of `matching.precedence` that weights languages by their use of a token."""
+FREQUENCY_WEIGHTED = "frequency_weighted"  # `matching.precedence`: by each language's use
 
 
 @dataclass(frozen=True)
 class Counts:
     """Token counts in text; None if unknown."""
 
-    source: NDArray[np.int64] | None = None
-    """By source token, in text of the source language."""
-    target: Mapping[str, NDArray[np.int64]] | None = None
-    """By language and target token."""
+    source: NDArray[np.int64] | None = None  # by source token, in text of the source language
+    target: Mapping[str, NDArray[np.int64]] | None = None  # by language and target token
 
 
 class Origin(NamedTuple):
@@ -71,8 +65,7 @@ class Origin(NamedTuple):
     source_rows: tuple[int, ...]
     source_tokens: tuple[str, ...]
     weights: tuple[float, ...]
-    entries: tuple[tuple[str, str], ...]
-    """Dictionary entries: language and translation."""
+    entries: tuple[tuple[str, str], ...]  # dictionary entries: language and translation
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -84,32 +77,19 @@ class Origin(NamedTuple):
 class Plan:
     """One origin per target token, in columns."""
 
-    tokens: tuple[str, ...]
-    """Target tokens as the tokenizer writes them."""
+    tokens: tuple[str, ...]  # target tokens as the tokenizer writes them
     scripts: tuple[str, ...]
-    """Script of each target token."""
-    rules: NDArray[np.uint8]
-    """Indices into `rules.RULES`."""
-    offsets: NDArray[np.int64]
-    """Number of tokens + 1."""
-    sources: NDArray[np.int32]
-    """Source ids."""
-    weights: NDArray[np.float32]
-    """Weights of the source ids; they sum to one per target token."""
-    entry_offsets: NDArray[np.int64]
-    """Number of tokens + 1."""
-    languages: tuple[str, ...]
-    """Languages of the dictionary entries."""
-    translations: tuple[str, ...]
-    """Translations of the dictionary entries."""
-    source_tokens: Mapping[int, str]
-    """The tokens of the source ids."""
-    source_size: int
-    """Size of the source vocabulary."""
-    kind: Kind = Kind.SENTENCEPIECE
-    """Notation of the target tokens."""
-    recipe: MatchingRecipe = field(default_factory=MatchingRecipe)
-    """The settings of the plan."""
+    rules: NDArray[np.uint8]  # indices into `rules.RULES`
+    offsets: NDArray[np.int64]  # number of tokens + 1
+    sources: NDArray[np.int32]  # source ids
+    weights: NDArray[np.float32]  # weights of the source ids; they sum to one per target token
+    entry_offsets: NDArray[np.int64]  # number of tokens + 1
+    languages: tuple[str, ...]  # languages of the dictionary entries
+    translations: tuple[str, ...]  # translations of the dictionary entries
+    source_tokens: Mapping[int, str]  # the tokens of the source ids
+    source_size: int  # size of the source vocabulary
+    kind: Kind = Kind.SENTENCEPIECE  # notation of the target tokens
+    recipe: MatchingRecipe = field(default_factory=MatchingRecipe)  # the settings of the plan
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.scripts) == len(self.rules)
@@ -149,14 +129,10 @@ class Plan:
         part = slice(self.offsets[row], self.offsets[row + 1])
         entries = slice(self.entry_offsets[row], self.entry_offsets[row + 1])
         rows = tuple(self.sources[part].tolist())
-        return Origin(
-            self.tokens[row],
-            RULES[self.rules[row]],
-            rows,
-            tuple(self.source_tokens[source] for source in rows),
-            tuple(self.weights[part].tolist()),
-            tuple(zip(self.languages[entries], self.translations[entries], strict=True)),
-        )
+        tokens = tuple(self.source_tokens[source] for source in rows)
+        weights = tuple(self.weights[part].tolist())
+        found = tuple(zip(self.languages[entries], self.translations[entries], strict=True))
+        return Origin(self.tokens[row], RULES[self.rules[row]], rows, tokens, weights, found)
 
 
 def make_plan(
@@ -172,8 +148,7 @@ def make_plan(
         one if isinstance(one, NormalizedVocab) else read_vocabulary(one)
         for one in (target_tokenizer, source_tokenizer)
     )
-    rules = [rule for rule in TEXT_RULES if rule in matching.rules]
-    matches = match_vocabulary(target, source, rules)
+    matches = match_vocabulary(target, source, [r for r in TEXT_RULES if r in matching.rules])
     composed: dict[int, Composed] = {}
     if dictionaries is not None:
         composed = _translate(target, source, matches, matching, dictionaries, counts or Counts())
@@ -203,15 +178,9 @@ def _translate(
     frequencies = 1.0 / np.arange(1, len(source) + 1)
     if counts.source is not None:
         frequencies = counts.source.astype(np.float64) + 1
-    translator = Translator(
-        dictionaries,
-        source,
-        Finder(source),
-        [rule for rule in TEXT_RULES if rule in matching.rules],
-        matching.one_to_many,
-        matching.multi_token,
-        frequencies,
-    )
+    rules = [rule for rule in TEXT_RULES if rule in matching.rules]
+    choices = matching.one_to_many, matching.multi_token
+    translator = Translator(dictionaries, source, Finder(source), rules, *choices, frequencies)
     shares = None
     if matching.precedence == FREQUENCY_WEIGHTED:
         shares = measure_shares(counts.target, dictionaries.source_language)
@@ -242,7 +211,6 @@ def _list_words(
     matching: MatchingRecipe,
     shares: LanguageShares | None,
 ) -> dict[int, str]:
-    """Return the words to look up in dictionaries, by token."""
     words = {}
     for row, form in enumerate(target.forms):
         if form is None or (matching.pieces == "word_start" and not form[1]):
@@ -259,7 +227,6 @@ def _list_words(
 def _list_unmatched(
     target: NormalizedVocab, matches: Matches, composed: Iterable[int]
 ) -> list[int]:
-    """Return the tokens with text that have no origin yet."""
     rows = np.flatnonzero(matches.rules == UNMATCHED).tolist()
     done = set(composed)
     return [row for row in rows if row not in done and target.forms[row] is not None]
@@ -272,7 +239,6 @@ def _assemble(
     composed: Mapping[int, Composed],
     matching: MatchingRecipe,
 ) -> Plan:
-    """Convert single matches and composed tokens to columns."""
     rules = matches.rules.copy()
     is_single = matches.sources >= 0
     is_single[list(composed)] = False

@@ -19,6 +19,7 @@ Rules for tokens without a text match combine several source embeddings: by dict
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -73,14 +74,9 @@ TEXT_RULES: Mapping[str, Propose] = {
 }
 """Rules that compare texts, in order: each proposes the surface forms to look up."""
 
-DICTIONARY_RULES = (
-    "dictionary", "dictionary_blend", "dictionary_tokens", "dictionary_part",
-)  # fmt: skip
-"""Translations of one token; mixed with a text match; of several tokens; of words that contain the
-token."""
-
-FILLER_RULES = ("subwords", "filler")
-"""Not a match: the mean of the source's subwords for the text, or random numbers."""
+# Translations of one token; mixed with a text match; of several tokens; of words that contain it.
+DICTIONARY_RULES = ("dictionary", "dictionary_blend", "dictionary_tokens", "dictionary_part")
+FILLER_RULES = ("subwords", "filler")  # no match: the mean of the source's subwords, or random
 
 RULES = ("special", *TEXT_RULES, *DICTIONARY_RULES, "segments", *FILLER_RULES)
 """All origins of an embedding, in the order they are tried; a plan refers to them by index."""
@@ -90,9 +86,8 @@ TRANSLATION_RULES = tuple(rule for rule in TEXT_RULES if rule != "accents")
 
 UNMATCHED = RULES.index("filler")
 
-# The shortest segment with a meaning: a single letter of an alphabet has none.
+# The shortest segment with a meaning, elsewhere 3: a single letter of an alphabet has none.
 _SHORTEST = {"Han": 1, "Hangul": 2, "Kana": 2, "Thai": 2}
-_SHORTEST_ELSEWHERE = 3
 _LEAST_EXPLAINED = 0.8
 
 
@@ -100,10 +95,8 @@ _LEAST_EXPLAINED = 0.8
 class Matches:
     """Rule and source token of each target token."""
 
-    rules: NDArray[np.uint8]
-    """Indices into `RULES`; `UNMATCHED` without a match."""
-    sources: NDArray[np.int32]
-    """Source ids; -1 without a match."""
+    rules: NDArray[np.uint8]  # indices into `RULES`; `UNMATCHED` without a match
+    sources: NDArray[np.int32]  # source ids; -1 without a match
 
 
 class Composed(NamedTuple):
@@ -112,8 +105,7 @@ class Composed(NamedTuple):
     rule: str
     sources: tuple[int, ...]
     weights: tuple[float, ...]
-    entries: tuple[tuple[str, str], ...] = ()
-    """Dictionary entries: language and translation."""
+    entries: tuple[tuple[str, str], ...] = ()  # dictionary entries: language and translation
 
 
 def scale(
@@ -182,11 +174,8 @@ def cut_subwords(
         texts = {row: form[0] for row in rows if (form := target.forms[row]) and form[1] is starts}
         texts = {row: text for row, text in texts.items() if text.strip()}
         for row, cut in zip(texts, source.cut_all(list(texts.values()), starts), strict=True):
-            weights: dict[int, float] = {}
-            for subword in cut:
-                weights[subword] = weights.get(subword, 0.0) + 1
-            if weights:
-                filled[row] = scale("subwords", weights)
+            if cut:
+                filled[row] = scale("subwords", Counter(cut))
     return filled
 
 
@@ -195,11 +184,10 @@ def join_segments(
     rows: Iterable[int],
     origins: Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]],
 ) -> dict[int, Composed]:
-    """Compose phrases and compounds of the tokens in them, weighted by length.
+    """Compose phrases and compounds of the tokens in them (`origins`), weighted by length.
 
-    Chinese `我不知道` is `我` + `不` + `知道`. `origins` are the source ids and weights of known
-    tokens. The segmentation has the greatest sum of squared lengths, so that few long tokens win;
-    it must cover 80 % of the text.
+    Chinese `我不知道` is `我` + `不` + `知道`. The segmentation with the greatest sum of squared
+    lengths wins; it must cover 80 % of the text.
     """
     pieces: dict[Form, int] = {}
     anywhere: dict[Form, int] = {}
@@ -218,10 +206,10 @@ def join_segments(
         segments = _segment(text, form[1], pieces, longest)
         if sum(length for _, length in segments) < _LEAST_EXPLAINED * len(text):
             continue
-        weights: dict[int, float] = {}
+        weights: dict[int, float] = defaultdict(float)
         for piece, length in segments:
             for source, weight in zip(*origins[piece], strict=True):
-                weights[source] = weights.get(source, 0.0) + length * weight
+                weights[source] += length * weight
         joined[row] = scale("segments", weights)
     return joined
 
@@ -229,8 +217,7 @@ def join_segments(
 def _segment(
     text: str, starts: bool, pieces: Mapping[Form, int], longest: int
 ) -> list[tuple[int, int]]:
-    """Return the tokens of the best segmentation with their lengths."""
-    shortest = _SHORTEST.get(find_script(text), _SHORTEST_ELSEWHERE)
+    shortest = _SHORTEST.get(find_script(text), 3)
     scores = [0] * (len(text) + 1)
     last: list[tuple[int, int] | None] = [None] * (len(text) + 1)
     for end in range(1, len(text) + 1):
@@ -244,8 +231,7 @@ def _segment(
     segments = []
     end = len(text)
     while end > 0:
-        step = last[end]
-        if step is None:
+        if (step := last[end]) is None:
             end -= 1
         else:
             segments.append((step[0], end - step[1]))

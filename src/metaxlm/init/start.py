@@ -40,8 +40,7 @@ from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.load import load_tokenizer
 from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
 
-_HELD_OUT_EVERY = 20
-_MOST_HELD_OUT = 2_000
+_HELD_OUT_EVERY, _MOST_HELD_OUT = 20, 2_000  # sentences
 
 Preset = Literal["none", "body", "embeddings", "both"]
 
@@ -50,30 +49,21 @@ Preset = Literal["none", "body", "embeddings", "both"]
 class Parts:
     """The parts to copy from the source model; the presets are the variants of the paper."""
 
-    words: bool = False
-    """Token embeddings by the plan; the decoder is tied to them."""
-    positions: bool = False
-    """Position embeddings, and the token type embeddings added to them."""
-    embedding_norm: bool = False
-    """LayerNorm of the embeddings."""
-    layers: bool = False
-    """The Transformer layers."""
-    head: bool = False
-    """The MLM head: dense and LayerNorm unchanged, the decoder's bias by the plan."""
+    words: bool = False  # token embeddings by the plan; the decoder is tied to them
+    positions: bool = False  # position embeddings, and the token type embeddings added to them
+    embedding_norm: bool = False  # LayerNorm of the embeddings
+    layers: bool = False  # the Transformer layers
+    head: bool = False  # dense and LayerNorm of the MLM head, and the decoder's bias by the plan
 
     @classmethod
     def preset(cls, name: Preset) -> Parts:
         """Return a variant of the paper: none, body, embeddings or both."""
-        match name:
-            case "none":
-                return cls()
-            case "body":
-                return cls(layers=True)
-            case "embeddings":
-                return cls(words=True)
-            case "both":
-                return cls(*[True] * len(fields(cls)))
-        raise MetaXLMError(f"initialize: no preset {name!r}; choose none, body, embeddings or both")
+        every = [part.name for part in fields(cls)]
+        presets = {"none": [], "body": ["layers"], "embeddings": ["words"], "both": every}
+        if name not in presets:
+            known = "none, body, embeddings or both"
+            raise MetaXLMError(f"initialize: no preset {name!r}; choose {known}")
+        return cls(**dict.fromkeys(presets[name], True))
 
     def list_names(self) -> list[str]:
         """Return the names of the parts to copy."""
@@ -87,18 +77,12 @@ class Start:
     model: MaskedLM
     tokenizer: PreTrainedTokenizerBase
     plan: Plan
-    coverage: dict[str, Any]
-    """The result of `ledger.coverage`."""
-    remarks: tuple[str, ...]
-    """One sentence per part that could not be copied."""
-    names: tuple[str, str]
-    """Names of the encoder and the tokenizer."""
+    coverage: dict[str, Any]  # the result of `ledger.coverage`
+    remarks: tuple[str, ...]  # one sentence per part that could not be copied
+    names: tuple[str, str]  # names of the encoder and the tokenizer
 
     def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
-        """Write a Hugging Face folder with the ledger and the coverage.
-
-        `add` writes more files into the folder before it gets its final name.
-        """
+        """Write a Hugging Face folder with ledger and coverage; `add` may write more files."""
         folder = Path(folder)
         check_output(folder)
         with atomic_folder(folder) as temporary:
@@ -112,22 +96,19 @@ class Start:
         source, target = self.names
         filled = int(self.plan.is_matched.sum())
         lines = [
-            f"# {source} with the vocabulary of {target}",
-            "",
+            f"# {source} with the vocabulary of {target}\n",
             f"The layers of `{source}` with {len(self.plan):,} token embeddings for the tokenizer "
             f"of `{target}`; {filled:,} of them ({filled / len(self.plan):.1%}) are initialized "
             "from embeddings of the source. The model is not trained yet: continue with masked "
             f"language modeling in the new languages. Made by metaxlm {__version__}. `{LEDGER}` "
-            "has the origin of every embedding; `metaxlm match explain TOKEN .` shows it.",
-            "",
+            "has the origin of every embedding; `metaxlm match explain TOKEN .` shows it.\n",
             *(f"- {remark}" for remark in self.remarks),
             *([""] if self.remarks else []),
             "| rule | tokens |",
             "|---|---:|",
             *(f"| {rule} | {count:,} |" for rule, count in self.plan.count_rules().items()),
         ]
-        texts = self.coverage["by_language"]
-        if texts:
+        if texts := self.coverage["by_language"]:
             lines += ["", "| language | running tokens that a rule matched |", "|---|---:|"]
             lines += [f"| {language_name(k)} | {v['matched']:.1%} |" for k, v in texts.items()]
         return "\n".join(lines) + "\n"
@@ -192,11 +173,8 @@ def _name(value: str | Path | Pretrained | PreTrainedTokenizerBase) -> str:
 
 
 def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> list[str]:
-    """Describe the differences from the source model."""
     remarks = []
-    copied = parts.list_names()
-    left_out = [name for name in Parts.preset("both").list_names() if name not in copied]
-    if left_out:
+    if left_out := [part.name for part in fields(parts) if not getattr(parts, part.name)]:
         remarks.append(f"randomly initialized by choice: {', '.join(left_out)}")
     if encoder.missing and parts.head:
         names = ", ".join(name.removeprefix("head.") for name in encoder.missing)
@@ -224,11 +202,7 @@ def initialize(
     parts: Parts,
     seed: int,
 ) -> MaskedLM:
-    """Make a random model from the seed and copy the chosen parts of the source into it.
-
-    All parameters are drawn before any is copied, so that variants of one seed differ only in the
-    parts they copy.
-    """
+    """Make a random model from the seed, then copy the chosen parts of the source into it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         target = MaskedLM(target_config)
@@ -285,7 +259,6 @@ def _fill_words(target: MaskedLM, source: MaskedLM, plan: Plan) -> None:
 
 
 def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
-    """Set matched rows to the weighted mean of their source rows."""
     source_VD = source_VD.to(target_VD)
     counts = np.diff(plan.offsets)
     is_single = np.repeat(counts == 1, counts)
@@ -294,13 +267,11 @@ def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
     target_VD[single] = source_VD[torch.from_numpy(plan.sources[is_single]).long()]
     several = np.flatnonzero(counts > 1)
     if several.size:
-        starts = np.concatenate([[0], np.cumsum(counts[several])[:-1]])
+        starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts[several])[:-1]]))
+        rows = torch.from_numpy(plan.sources[~is_single]).long()
+        weights = torch.from_numpy(plan.weights[~is_single]).to(source_VD)
         target_VD[torch.from_numpy(several)] = F.embedding_bag(
-            torch.from_numpy(plan.sources[~is_single]).long(),
-            source_VD,
-            torch.from_numpy(starts),
-            mode="sum",
-            per_sample_weights=torch.from_numpy(plan.weights[~is_single]).to(source_VD),
+            rows, source_VD, starts, mode="sum", per_sample_weights=weights
         )
 
 
@@ -311,13 +282,11 @@ def _copy_positions(target: MaskedLM, source: MaskedLM) -> None:
     before = min(mine.position_offset, other.position_offset)
     count = before + min(mine.max_positions, other.max_positions)
     to_row, from_row = mine.position_offset - before, other.position_offset - before
-    mine.positions.weight[to_row : to_row + count] = other.positions.weight[
-        from_row : from_row + count
-    ].to(mine.positions.weight)
+    positions = other.positions.weight[from_row : from_row + count]
+    mine.positions.weight[to_row : to_row + count] = positions.to(mine.positions.weight)
     num_types = min(target.config.num_token_types, source.config.num_token_types)
-    mine.token_types.weight[:num_types] = other.token_types.weight[:num_types].to(
-        mine.token_types.weight
-    )
+    types = other.token_types.weight[:num_types]
+    mine.token_types.weight[:num_types] = types.to(mine.token_types.weight)
 
 
 @dataclass(frozen=True)
@@ -325,12 +294,9 @@ class Trimmed:
     """A trimmed vocabulary and its cost."""
 
     tokenizer: PreTrainedTokenizerBase
-    rows: NDArray[np.int64]
-    """The old id of each token."""
-    losses: Mapping[str, TrimLoss]
-    """By language, on held-out sentences."""
-    held_out: Mapping[str, Sequence[str]]
-    """The held-out sentences."""
+    rows: NDArray[np.int64]  # the old id of each token
+    losses: Mapping[str, TrimLoss]  # by language, on held-out sentences
+    held_out: Mapping[str, Sequence[str]]  # the held-out sentences
 
 
 def trim(
@@ -343,8 +309,7 @@ def trim(
     """Keep the tokens that occur at least `min_count` times, or the `size` most frequent ones.
 
     `folder` is a run, or has prepared text or files such as de.txt. Every twentieth sentence of a
-    language, at most 2,000, is held out to measure the loss. `match(model, trimmed.tokenizer)`
-    copies the kept embeddings exactly.
+    language, at most 2,000, is held out to measure the loss.
     """
     found = languages or list_languages(folder)
     if not found:

@@ -39,16 +39,12 @@ class NormalizedVocab:
     """A vocabulary as matching needs it."""
 
     kind: Kind
-    tokens: tuple[str, ...]
-    """Tokens by id, as the tokenizer writes them; empty for an id without a token."""
-    forms: tuple[Form | None, ...]
-    """Surface forms by id; None for special tokens and incomplete characters."""
+    tokens: tuple[str, ...]  # by id, as the tokenizer writes them; empty without a token
+    forms: tuple[Form | None, ...]  # by id; None for special tokens and incomplete characters
     names: Mapping[int, str | bytes] = field(default_factory=dict)
     """Names to match ids without a form by: the text of a special token, or its bytes."""
-    roles: Mapping[str, int] = field(default_factory=dict)
-    """Ids of the special tokens by role; BERT's [CLS] and [SEP] are `bos` and `eos`."""
-    specials: frozenset[int] = frozenset()
-    """Ids of all special tokens, with or without a role."""
+    roles: Mapping[str, int] = field(default_factory=dict)  # ids; BERT's [CLS] is `bos`
+    specials: frozenset[int] = frozenset()  # ids of all special tokens, with or without a role
     cut: Callable[[Sequence[str], bool], list[list[int]]] | None = None
     """Tokenize texts as words or (False) as continuations of words; the result is empty for a text
     with unknown characters. None for a plain list of tokens."""
@@ -59,10 +55,8 @@ class NormalizedVocab:
     def cut_all(self, texts: Sequence[str], starts_word: bool) -> list[list[int]]:
         """Tokenize any number of texts in bounded memory."""
         assert self.cut is not None
-        cuts: list[list[int]] = []
-        for start in range(0, len(texts), _BATCH):
-            cuts += self.cut(texts[start : start + _BATCH], starts_word)
-        return cuts
+        parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
+        return [ids for part in parts for ids in self.cut(part, starts_word)]
 
 
 def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> NormalizedVocab:
@@ -116,8 +110,6 @@ def _make(
 
 
 class _Cutter:
-    """Tokenizes texts at the start of a word or inside one."""
-
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -126,9 +118,7 @@ class _Cutter:
         unknown: int | None,
     ) -> None:
         self._encode = choose_backend(json.loads(tokenizer.backend_tokenizer.to_str()))
-        self._kind = kind
-        self._forms = forms
-        self._unknown = unknown
+        self._kind, self._forms, self._unknown = kind, forms, unknown
         self._continuations = {
             form[0]: row for row, form in enumerate(forms) if form is not None and not form[1]
         }

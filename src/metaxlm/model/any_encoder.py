@@ -43,10 +43,8 @@ from metaxlm.model.model_folder import WEIGHTS, find_folder, read_tensors, save_
 if TYPE_CHECKING:
     from transformers import PreTrainedModel  # takes seconds, and most runs never need it
 
-TASK_FILE = "metaxlm_task.json"
-"""Facts of a finetuned folder that config.json has no key for."""
-DEFAULT_POSITIONS = 512
-"""Longest sequence of a model that has no limit and whose tokenizer has none."""
+TASK_FILE = "metaxlm_task.json"  # facts of a finetuned folder that config.json has no key for
+DEFAULT_POSITIONS = 512  # of a model that has no limit and whose tokenizer has none
 
 _PIPELINES: dict[HeadKind, str] = {
     "classification": "text-classification",
@@ -55,8 +53,7 @@ _PIPELINES: dict[HeadKind, str] = {
 }
 # The last layer of transformers' task heads, which is not loaded for another task.
 _OUTPUT_LAYERS = ("classifier", "qa_outputs", "score")
-# Far above rounding errors, far below the effect of one more token.
-_TOLERANCE = 1e-3
+_TOLERANCE = 1e-3  # far above rounding errors, far below the effect of one more token
 
 
 class ForeignEncoder(nn.Module):
@@ -116,18 +113,13 @@ class ForeignTaskModel(nn.Module):
 class AnyEncoder:
     """An encoder and its tokenizer."""
 
-    source: str
-    """As the user named it."""
+    source: str  # as the user named it
     tokenizer: PreTrainedTokenizerBase
-    encoder: Encoder | ForeignEncoder
-    """In float32, in evaluation mode, on the CPU."""
+    encoder: Encoder | ForeignEncoder  # in float32, in evaluation mode, on the CPU
 
 
 def load_encoder(source: str | Path) -> AnyEncoder:
-    """Load an encoder from a local folder or a hub id; reject decoders.
-
-    The same folder always gives the same encoder, and torch's generators do not change.
-    """
+    """Load an encoder from a local folder or a hub id, deterministically; reject decoders."""
     folder = find_folder(source)
     if _is_ours(folder):
         pretrained = load_pretrained(folder)
@@ -156,11 +148,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.Module:
-    """Return a copy of the encoder with a new head, in training mode.
-
-    New parameters are drawn from torch's global generator. Foreign encoders get transformers'
-    heads for their family. A span head has two logits, whatever `num_classes` is.
-    """
+    """Return a copy of the encoder with a new head from torch's generator, in training mode."""
     if not isinstance(start.encoder, ForeignEncoder):
         encoder = copy.deepcopy(start.encoder)
         head = make_head(kind, encoder.config, num_classes)
@@ -169,11 +157,8 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
     config = _read_foreign_config(folder)
     config.num_labels = 2 if kind == "span" else num_classes
     config.problem_type = "single_label_classification" if kind == "classification" else None
-    tensors = {
-        name: tensor
-        for name, tensor in read_tensors(folder).items()
-        if name.split(".")[0] not in _OUTPUT_LAYERS
-    }
+    found = read_tensors(folder)
+    tensors = {name: found[name] for name in found if name.split(".")[0] not in _OUTPUT_LAYERS}
     model = _load_model(f"AutoModel{CLASS_ENDINGS[kind]}", config, tensors, folder)
     return ForeignTaskModel(model, start.encoder.config, kind).requires_grad_(True).train()
 
@@ -189,9 +174,8 @@ def save_finetuned(
     stride: int,
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a folder that transformers loads with the same logits.
+    """Write a folder that transformers loads with the same logits, atomically.
 
-    The same model and facts give the same bytes. An interruption leaves the old folder or none.
     `facts` (task, scores, seed ...) are stored in metaxlm_task.json and shown in the card.
     """
     assert isinstance(model, TaskModel | ForeignTaskModel)
@@ -216,14 +200,8 @@ def save_finetuned(
                 model.model.save_pretrained(temporary, state_dict=state)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, start.tokenizer, config.max_positions, has_token_types=has_types)
-        task = {
-            "kind": kind,
-            "labels": list(labels),
-            "length": length,
-            "stride": stride,
-            "facts": dict(facts),
-            "metaxlm": __version__,
-        }
+        task = {"kind": kind, "labels": list(labels), "length": length, "stride": stride}
+        task |= {"facts": dict(facts), "metaxlm": __version__}
         (temporary / TASK_FILE).write_text(dump_json(task), encoding="utf-8")
         card = _write_card(start.source, kind, labels, length, facts)
         (temporary / "README.md").write_text(card, encoding="utf-8")
@@ -289,7 +267,6 @@ def _read_foreign_config(folder: Path) -> PreTrainedConfig:
 def _describe_encoder(
     body: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
 ) -> EncoderConfig:
-    """Return the sizes of a foreign encoder that batches, windows and tables need."""
     found = body.config
     num_positions, offset = _count_positions(body, tokenizer)
     pad_id = tokenizer.pad_token_id
@@ -345,10 +322,7 @@ def quiet_transformers() -> Iterator[None]:
 def _load_model(
     auto_class: str, config: PreTrainedConfig, tensors: dict[str, Tensor], folder: Path
 ) -> PreTrainedModel:
-    """Load tensors into the class that an auto class of transformers has for a configuration.
-
-    Only the head and the pooler may be missing.
-    """
+    """Load tensors into the class of an auto class; only the head and the pooler may be missing."""
     try:
         found: Any = getattr(transformers, auto_class)._model_mapping[type(config)]
     except KeyError as error:
@@ -374,10 +348,8 @@ def _load_model(
             f"({first_line(error)}); config.json and the weights must belong together"
         ) from error
     prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
-    lost = [
-        name for name in report["missing_keys"] if name.startswith(prefix) and "pooler" not in name
-    ]
-    if lost:
+    missing = report["missing_keys"]
+    if lost := [name for name in missing if name.startswith(prefix) and "pooler" not in name]:
         raise MetaXLMError(
             f"{folder}: its files lack {len(lost)} parameters, such as {min(lost)}; "
             "use a complete checkpoint"
@@ -391,12 +363,10 @@ def _count_positions(body: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) 
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             offset = 0 if module.padding_idx is None else module.padding_idx + 1
             return module.num_embeddings - offset, offset
-    announced = getattr(body.config, "max_position_embeddings", None)
-    for limit in (announced, tokenizer.model_max_length):
-        # A tokenizer without a limit has 10^30.
-        if limit is not None and 0 < limit < 1_000_000:
-            return limit, 0
-    return DEFAULT_POSITIONS, 0
+    limits = getattr(body.config, "max_position_embeddings", None), tokenizer.model_max_length
+    # A tokenizer without a limit has 10^30.
+    usable = (limit for limit in limits if limit is not None and 0 < limit < 1_000_000)
+    return next(usable, DEFAULT_POSITIONS), 0
 
 
 def _probe(encoder: ForeignEncoder) -> None:
@@ -415,16 +385,13 @@ def _probe(encoder: ForeignEncoder) -> None:
         raise MetaXLMError(
             f"{encoder.folder}: does not encode plain token ids ({first_line(error)})"
         ) from error
+    fault = ""
     if plain_1LD.shape != (*ids_1L.shape, config.hidden_size):
-        raise MetaXLMError(
-            f"{encoder.folder}: its output is not one vector of {config.hidden_size} per token"
-        )
-    if (plain_1LD - beside_1LD).abs().max() > _TOLERANCE * plain_1LD.abs().max():
-        raise MetaXLMError(
-            f"{encoder.folder}: padding changes its vectors, so that its scores would depend on "
-            "the batch; metaxlm does not evaluate it"
-        )
-    if torch.equal(plain_1LD[:, 0], changed_1LD[:, 0]):
-        raise MetaXLMError(
-            f"{encoder.folder}: its first token does not see the last: it does not read both ways"
-        )
+        fault = f"its output is not one vector of {config.hidden_size} per token"
+    elif (plain_1LD - beside_1LD).abs().max() > _TOLERANCE * plain_1LD.abs().max():
+        fault = "padding changes its vectors, so that its scores would depend on the batch; "
+        fault += "metaxlm does not evaluate it"
+    elif torch.equal(plain_1LD[:, 0], changed_1LD[:, 0]):
+        fault = "its first token does not see the last: it does not read both ways"
+    if fault:
+        raise MetaXLMError(f"{encoder.folder}: {fault}")

@@ -25,9 +25,7 @@ _SECTIONS = {
     "matching": "Vocabulary matching",
     "pretraining": "Cross-lingual pretraining, phase (b)",
 }
-_SOURCE_SECTIONS = ("meta", "matching")
-# Settings without effect on the weights.
-_BOOKKEEPING = ("checkpoint_every", "keep_checkpoints", "log_every")
+_BOOKKEEPING = ("checkpoint_every", "keep_checkpoints", "log_every")  # no effect on the weights
 _LOADING = """## How to load it
 
 ```python
@@ -47,16 +45,11 @@ _PARTS = {
 }
 
 
-def model_card(
-    recipe: Mapping[str, Any],
-    variant: str,
-    results: Sequence[Row] = (),
-    license_id: str = "apache-2.0",
-) -> str:
+def model_card(recipe: Mapping[str, Any], variant: str, results: Sequence[Row] = ()) -> str:
     """Return README.md of one variant; `results` may have the rows of all variants."""
     about = {
         "language": list(recipe["languages"]),
-        "license": license_id,
+        "license": "apache-2.0",
         "library_name": "transformers",
         "pipeline_tag": "fill-mask",
         "tags": ["metaxlm", "multilingual", "cross-lingual", "xlm-roberta"],
@@ -77,7 +70,6 @@ def model_card(
 
 
 def _copied_parts(recipe: Mapping[str, Any], variant: str) -> list[str]:
-    """List the parts that the variant copies from the meta-pretrained model."""
     choice = recipe["variants"][variant]["initialize"]
     if isinstance(choice, Mapping):
         return [_PARTS[part] for part, is_copied in choice.items() if is_copied]
@@ -90,12 +82,9 @@ def _describe(recipe: Mapping[str, Any], variant: str) -> str:
     copied = _copied_parts(recipe, variant)
     start = "It was initialized randomly (the XLM baseline of the paper)."
     if copied:
-        existing = recipe["meta"].get("model")
-        source = (
-            f"the existing model `{_show(existing)}`"
-            if existing
-            else f"a masked language model of {language_name(recipe['source_language'])}"
-        )
+        source = f"a masked language model of {language_name(recipe['source_language'])}"
+        if existing := recipe["meta"].get("model"):
+            source = f"the existing model `{_show(existing)}`"
         start = f"It was initialized from {source} (meta-pretraining) by copying these parts: "
         start += f"{', '.join(copied)}."
     if _PARTS["words"] in copied:
@@ -111,18 +100,14 @@ def _describe(recipe: Mapping[str, Any], variant: str) -> str:
 
 
 def _training_tables(recipe: Mapping[str, Any], variant: str) -> Iterator[str]:
-    """Yield one table per section of the recipe that this variant used."""
     for section, title in _SECTIONS.items():
-        if section in _SOURCE_SECTIONS and not _copied_parts(recipe, variant):
+        if section in ("meta", "matching") and not _copied_parts(recipe, variant):
             continue
         settings = recipe.get(section) or {}
         if section == "meta" and settings.get("model"):
             settings = {"model": settings["model"]}
-        rows = [
-            [f"`{key}`", _show(value)]
-            for key, value in _flatten(settings)
-            if key not in _BOOKKEEPING
-        ]
+        found = _flatten(settings)
+        rows = [[f"`{key}`", _show(value)] for key, value in found if key not in _BOOKKEEPING]
         if rows:
             yield f"### {title}\n\n{_table(['setting', 'value'], rows)}"
 

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 _MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
 _DROPOUT_BITS = 16
-_SALTS = 4
-"""Offsets that each layer adds to the dropout seed of the fused kernels."""
-INITIAL_STD = 0.02
-"""Standard deviation of every randomly initialized weight, as in BERT and RoBERTa."""
+_SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
+INITIAL_STD = 0.02  # standard deviation of every random weight, as in BERT and RoBERTa
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,10 @@ class EncoderConfig:
     num_layers: int = 12
     num_heads: int = 12
     ffn_size: int = 3072
-    max_positions: int = 512
-    """Longest sequence, without the offset rows (RoBERTa's 514 rows are 512 + 2)."""
+    max_positions: int = 512  # without the offset rows (RoBERTa's 514 rows are 512 + 2)
     pad_id: int = 1
-    position_offset: int = 2
-    """Row of the first real position: pad_id + 1 in the RoBERTa family, 0 in BERT."""
-    num_token_types: int = 1
-    """Rows of the token type table: 1 in RoBERTa, 2 in BERT."""
+    position_offset: int = 2  # row of the first real position: pad_id + 1 in RoBERTa, 0 in BERT
+    num_token_types: int = 1  # rows of the token type table: 1 in RoBERTa, 2 in BERT
     norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
@@ -61,31 +56,26 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ffn_size")
-        for name in (*sizes, "max_positions", "num_token_types"):
-            if not 1 <= getattr(self, name) <= _MAX_SIZE:
-                raise MetaXLMError(
-                    f"encoder: {name} is {getattr(self, name)}; it must be positive and at most "
-                    f"{_MAX_SIZE:,}"
-                )
-        if self.hidden_size % self.num_heads:
-            raise MetaXLMError(
-                f"encoder: hidden_size {self.hidden_size} is not a multiple of num_heads "
-                f"{self.num_heads}"
-            )
+        faults = [
+            f"{name} is {getattr(self, name)}; it must be positive and at most {_MAX_SIZE:,}"
+            for name in (*sizes, "max_positions", "num_token_types")
+            if not 1 <= getattr(self, name) <= _MAX_SIZE
+        ]
+        heads, first = self.num_heads, self.pad_id + 1
+        if not faults and self.hidden_size % heads:
+            faults.append(f"hidden_size {self.hidden_size} is not a multiple of num_heads {heads}")
         if not 0 <= self.pad_id < self.vocab_size:
-            raise MetaXLMError(
-                f"encoder: pad_id {self.pad_id} is outside the vocabulary of {self.vocab_size}"
-            )
-        if self.position_offset not in (0, self.pad_id + 1):
-            raise MetaXLMError(
-                f"encoder: position_offset is {self.position_offset}; it must be pad_id + 1 = "
-                f"{self.pad_id + 1} (RoBERTa) or 0 (BERT)"
+            faults.append(f"pad_id {self.pad_id} is outside the vocabulary of {self.vocab_size}")
+        if self.position_offset not in (0, first):
+            faults.append(
+                f"position_offset is {self.position_offset}; it must be pad_id + 1 = {first} "
+                "(RoBERTa) or 0 (BERT)"
             )
         for name in ("dropout", "attention_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
-                raise MetaXLMError(
-                    f"encoder: {name} is {getattr(self, name)}; it must be in [0, 1)"
-                )
+                faults.append(f"{name} is {getattr(self, name)}; it must be in [0, 1)")
+        if faults:
+            raise MetaXLMError(f"encoder: {faults[0]}")
 
 
 class Dropout(nn.Dropout):
@@ -129,8 +119,7 @@ class Embeddings(nn.Module):
     def number_positions(self, ids_BL: Tensor, mask_BL: Tensor | None) -> Tensor:
         """Return the position ids, [B, L], or [1, L] if all sequences share them.
 
-        RoBERTa counts real tokens only and gives all padding one position, so that the place of
-        the padding changes nothing; BERT numbers every column.
+        RoBERTa counts real tokens only and gives all padding one position; BERT numbers columns.
         """
         if mask_BL is None or not self.position_offset:
             columns_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
@@ -166,12 +155,11 @@ class Embeddings(nn.Module):
         return hidden_ND
 
     def _add_up(self, ids: Tensor, positions: Tensor, token_types: Tensor | None) -> Tensor:
-        total: Tensor = self.words(ids)
-        if token_types is None:
-            total = total + self.token_types.weight[0]
-        else:
-            total = total + self.token_types(token_types)
-        hidden: Tensor = self.dropout(self.norm(total + self.positions(positions)))
+        table = self.token_types
+        types = table.weight[0] if token_types is None else table(token_types)
+        hidden: Tensor = self.dropout(
+            self.norm(self.words(ids) + types + self.positions(positions))
+        )
         return hidden
 
     def _check_length(self, length: int) -> None:
@@ -211,12 +199,9 @@ class Attention(nn.Module):
     def _mix(self, qkv_BLF: Tensor, keys_B11L: Tensor | None) -> Tensor:
         qkv_BL3HK = qkv_BLF.view(*qkv_BLF.shape[:2], 3, self.num_heads, -1)
         query_BHLK, key_BHLK, value_BHLK = qkv_BL3HK.permute(2, 0, 3, 1, 4).unbind(0)
+        dropout = self.dropout if self.training else 0.0
         mixed_BHLK = F.scaled_dot_product_attention(
-            query_BHLK,
-            key_BHLK,
-            value_BHLK,
-            attn_mask=keys_B11L,
-            dropout_p=self.dropout if self.training else 0.0,
+            query_BHLK, key_BHLK, value_BHLK, attn_mask=keys_B11L, dropout_p=dropout
         )
         return mixed_BHLK.transpose(1, 2).flatten(2)
 
@@ -290,10 +275,7 @@ class Encoder(nn.Module):
     def forward(
         self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states, [B, L, D]; those of padding are undefined.
-
-        `mask_BL` is True for real tokens; None means no padding.
-        """
+        """Return the last hidden states, [B, L, D]; `mask_BL` is True for real tokens."""
         hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL)
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
         for layer in self.layers:
@@ -303,10 +285,7 @@ class Encoder(nn.Module):
     def encode_packed(
         self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states of sequences without padding, [N, D].
-
-        Attention is computed per run of equal lengths: sort the sequences by length.
-        """
+        """Return the last hidden states, [N, D], of sequences sorted by length, without padding."""
         hidden_ND: Tensor = self.embeddings.embed_packed(ids_N, lengths, token_types_N)
         runs = [(len(list(run)), length) for length, run in itertools.groupby(lengths)]
         for layer in self.layers:
@@ -317,10 +296,7 @@ class Encoder(nn.Module):
     def encode_blocks(
         self, ids: Tensor, blocks: Blocks, token_types: Tensor | None = None
     ) -> Tensor:
-        """Return the last hidden states through the fused kernels.
-
-        `ids` are [B, L] for padded or [N] for packed blocks; the states have one dimension more.
-        """
+        """Return the last hidden states of ids [B, L] or packed [N] through the fused kernels."""
         types_N = None if token_types is None else token_types.flatten()
         hidden_ND = self.embeddings.embed_blocks(ids.flatten(), types_N, blocks)
         for layer in self.layers:
@@ -335,10 +311,7 @@ class Encoder(nn.Module):
         *,
         deepest: int | None = None,
     ) -> list[Tensor]:
-        """Return the embedding output (layer 0) and the output of each layer, [B, L, D] each.
-
-        Layers after `deepest` are not computed.
-        """
+        """Return the embedding output (layer 0) and the layers up to `deepest`, [B, L, D] each."""
         states: list[Tensor] = [self.embeddings(ids_BL, mask_BL, token_types_BL)]
         keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
         for layer in self.layers[:deepest]:
@@ -380,11 +353,7 @@ class MaskedLM(nn.Module):
         return self.predict(self.encoder(ids_BL, mask_BL), positions_M)
 
     def predict(self, hidden_BLD: Tensor, positions_M: Tensor) -> Tensor:
-        """Return logits, [M, V], at the flat positions `positions_M` only.
-
-        The product with the token embeddings is the most expensive one of the model, and only
-        about 15 % of the positions are predicted.
-        """
+        """Return logits, [M, V], at flat positions only: about 15 % are predicted."""
         hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, positions_M)
         logits_MV: Tensor = self.head(hidden_MD, self.encoder.embeddings.words.weight)
         return logits_MV
@@ -396,10 +365,7 @@ class MaskedLM(nn.Module):
         labels_M: Tensor,
         blocks: Blocks | None = None,
     ) -> Tensor:
-        """Return the summed cross-entropy at the flat positions `positions_M`; -100 is ignored.
-
-        With `blocks`, compute it with the fused kernels.
-        """
+        """Return the summed cross-entropy at flat positions, with `blocks` by the fused kernels."""
         if blocks is None:
             logits_MV = self.predict(hidden_BLD, positions_M)
             return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum")
@@ -423,14 +389,12 @@ class MaskedLM(nn.Module):
 
 def initialize_module(module: nn.Module) -> None:
     """Initialize the parameters of one module from torch's global generator, as RoBERTa does."""
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=INITIAL_STD)
-        nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=INITIAL_STD)
-        if module.padding_idx is not None:
-            with torch.no_grad():
-                module.weight[module.padding_idx].zero_()
-    elif isinstance(module, nn.LayerNorm):
+    if isinstance(module, nn.LayerNorm):
         nn.init.ones_(module.weight)
+    if isinstance(module, nn.Linear | nn.LayerNorm):
         nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        with torch.no_grad():
+            module.weight[module.padding_idx].zero_()

@@ -40,6 +40,7 @@ _BERT_LAYER = {
     "ffn_norm": "output.LayerNorm",
 }
 _HEAD = ("head.dense", "head.norm", "head")
+_CLS = "cls.predictions"
 _EMBEDDINGS = {
     "words": "word_embeddings",
     "positions": "position_embeddings",
@@ -52,24 +53,17 @@ _EMBEDDINGS = {
 class Family:
     """Config keys, tensor names and features of one architecture; the defaults are RoBERTa's."""
 
-    class_prefix: str
-    """Prefix of the classes in transformers: `Bert` for `BertModel`."""
-    keys: Mapping[str, str] = field(default_factory=lambda: _BERT_KEYS)
-    """Our settings to the keys of config.json."""
-    base: str = "roberta"
-    """Attribute of the encoder in transformers' models with a head."""
+    class_prefix: str  # prefix of the classes in transformers: `Bert` for `BertModel`
+    keys: Mapping[str, str] = field(default_factory=lambda: _BERT_KEYS)  # ours to config.json's
+    base: str = "roberta"  # attribute of the encoder in transformers' models with a head
     stack: str = "encoder.layer"
-    layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)
-    """Modules of our `Layer` to theirs; one of ours may join several."""
+    layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)  # our modules to theirs
     head_prefix: str = "lm_head."
+    # Dense layer and LayerNorm of the MLM head, and the module with the output bias.
     head: tuple[str, str, str] = ("lm_head.dense", "lm_head.layer_norm", "lm_head")
-    """Dense layer and LayerNorm of the MLM head, and the module with the output bias."""
-    decoder: str = "lm_head.decoder"
-    """The output projection, which repeats the token embeddings."""
-    classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")
-    """Dense and output layer of the classification head."""
-    offsets_positions: bool = True
-    """Whether the first position is the padding id + 1, not 0."""
+    decoder: str = "lm_head.decoder"  # the output projection, which repeats the token embeddings
+    classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")  # dense and output
+    offsets_positions: bool = True  # whether the first position is the padding id + 1, not 0
     has_token_types: bool = True
 
     def find_names(self, parameter: str) -> list[str]:
@@ -88,13 +82,9 @@ FAMILIES = {
     "bert": Family(
         "Bert",
         base="bert",
-        head_prefix="cls.predictions.",
-        head=(
-            "cls.predictions.transform.dense",
-            "cls.predictions.transform.LayerNorm",
-            "cls.predictions",
-        ),
-        decoder="cls.predictions.decoder",
+        head_prefix=f"{_CLS}.",
+        head=(f"{_CLS}.transform.dense", f"{_CLS}.transform.LayerNorm", _CLS),
+        decoder=f"{_CLS}.decoder",
         # BERT's pooler is the dense layer and tanh of our head.
         classifier=("bert.pooler.dense", "classifier"),
         offsets_positions=False,
@@ -141,7 +131,7 @@ _ARCHITECTURES = re.compile(
 )
 _BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert.")
 # TensorFlow's names for LayerNorm, which the first BERT checkpoints have.
-_OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
+_OLD_ENDINGS = {"gamma": "weight", "beta": "bias"}
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 TOKEN_TYPES = "encoder.embeddings.token_types.weight"
 
@@ -218,8 +208,7 @@ def import_tensors(
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return the state dict of `MaskedLM(config)` in float32, and the missing parameters.
 
-    Only parameters of the head may be missing; they are drawn from a fixed seed. Any other
-    difference raises. A family without token types gets zeros, which add nothing.
+    Only parameters of the head may be missing; they are drawn from a fixed seed.
     """
     if config.num_layers > len(tensors):
         raise MetaXLMError(
@@ -235,8 +224,7 @@ def import_tensors(
         del parts[TOKEN_TYPES]
     _reject_unknown(found, parts, family)
     missing = [name for name, parts_of in parts.items() if not found.keys() >= set(parts_of)]
-    lost = [name for name in missing if name.startswith("encoder.")]
-    if lost:
+    if lost := [name for name in missing if name.startswith("encoder.")]:
         first = next(name for name in parts[lost[0]] if name not in found)
         raise MetaXLMError(
             f"the checkpoint lacks {len(lost)} encoder parameters, such as {first}; "
@@ -265,20 +253,17 @@ def export_tensors(state: Mapping[str, Tensor], family: Family) -> dict[str, Ten
         names = family.find_names(parameter)
         for name, part in zip(names, value.chunk(len(names)), strict=True):
             full_name = name if parameter.startswith("head.") else f"{family.base}.{name}"
-            copied = part.detach().to("cpu", torch.float32, copy=True)
-            tensors[full_name] = copied.contiguous()
+            tensors[full_name] = part.detach().to("cpu", torch.float32, copy=True).contiguous()
     return tensors
 
 
 def _strip_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the base prefix and the old LayerNorm names."""
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         for prefix in _BASE_PREFIXES:
             name = name.removeprefix(prefix)
-        for old, new in _OLD_SUFFIXES.items():
-            if name.endswith(old):
-                name = name.removesuffix(old) + new
+        stem, dot, ending = name.rpartition(".")
+        name = f"{stem}{dot}{_OLD_ENDINGS.get(ending, ending)}"
         if name in found:
             raise MetaXLMError(f"the checkpoint holds {name} twice, under two spellings")
         found[name] = tensor
@@ -306,11 +291,9 @@ def _drop_tied_decoder(found: dict[str, Tensor], family: Family) -> None:
 def _reject_unknown(
     found: Mapping[str, Tensor], parts: Mapping[str, list[str]], family: Family
 ) -> None:
-    """Reject tensors of the encoder or the MLM head that no parameter takes."""
     known = _BUFFERS.union(*parts.values())
     ours = ("embeddings.", f"{family.stack.split('.')[0]}.", family.head_prefix)
-    unknown = [name for name in found if name.startswith(ours) and name not in known]
-    if unknown:
+    if unknown := [name for name in found if name.startswith(ours) and name not in known]:
         raise MetaXLMError(
             f"the checkpoint has {len(unknown)} tensors that config.json does not announce, "
             f"such as {min(unknown)}; compare the number of layers and the architecture"
@@ -318,7 +301,6 @@ def _reject_unknown(
 
 
 def _join(parts: Mapping[str, Tensor], shape: torch.Size) -> Tensor:
-    """Concatenate the tensors of one parameter as a float32 copy; check shapes and types."""
     expected = (shape[0] // len(parts), *shape[1:])
     for name, tensor in parts.items():
         if tuple(tensor.shape) != expected:
@@ -328,7 +310,5 @@ def _join(parts: Mapping[str, Tensor], shape: torch.Size) -> Tensor:
             )
         if not tensor.is_floating_point():
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise MetaXLMError(
-                f"{name} is stored as {kind}; use a checkpoint in float32, float16 or bfloat16"
-            )
+            raise MetaXLMError(f"{name} is stored as {kind}; use float32, float16 or bfloat16")
     return torch.cat([tensor.float() for tensor in parts.values()])

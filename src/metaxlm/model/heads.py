@@ -6,6 +6,7 @@ exchanged. Shapes: B batch, L length, D hidden, C classes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from torch import Tensor, nn
@@ -48,18 +49,11 @@ class TaggingHead(nn.Module):
         return logits_BLC
 
 
-class SpanHead(nn.Module):
+class SpanHead(TaggingHead):
     """Each token -> linear -> logits of the start and the end of the answer."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.output = nn.Linear(config.hidden_size, 2)
-        self.apply(initialize_module)
-
-    def forward(self, hidden_BLD: Tensor) -> Tensor:
-        """Return logits, [B, L, 2]: start and end; the caller excludes padding."""
-        logits_BL2: Tensor = self.output(hidden_BLD)
-        return logits_BL2
+        super().__init__(replace(config, dropout=0.0), 2)
 
 
 def make_head(kind: HeadKind, config: EncoderConfig, num_classes: int) -> nn.Module:

@@ -38,12 +38,11 @@ from metaxlm.model.model_folder import (
     save_file,
 )
 
-CLASS_ENDINGS: dict[HeadKind, str] = {
+CLASS_ENDINGS: dict[HeadKind, str] = {  # of transformers' classes
     "classification": "ForSequenceClassification",
     "tagging": "ForTokenClassification",
     "span": "ForQuestionAnswering",
 }
-"""Task heads to the endings of transformers' classes."""
 
 _SPECIAL_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
@@ -52,21 +51,14 @@ _SPECIAL_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 class Pretrained:
     """A loaded encoder."""
 
-    model: MaskedLM
-    """In float32, in evaluation mode."""
+    model: MaskedLM  # in float32, in evaluation mode
     tokenizer: PreTrainedTokenizerBase
-    architecture: str
-    """The class that config.json names, such as `RobertaForMaskedLM`."""
-    missing: tuple[str, ...]
-    """Parameters of the MLM head that were not in the files and are randomly initialized."""
+    architecture: str  # the class that config.json names, such as `RobertaForMaskedLM`
+    missing: tuple[str, ...]  # parameters of the MLM head that are randomly initialized
 
 
 def load_pretrained(source: str | Path) -> Pretrained:
-    """Load an encoder and its tokenizer from a local folder or the hub.
-
-    Missing parameters of the MLM head are drawn from a fixed seed; torch's generators do not
-    change.
-    """
+    """Load an encoder and its tokenizer from a local folder or the hub, deterministically."""
     folder = find_folder(source)
     values = read_config(folder / CONFIG)
     config, family = translate_config(values, folder / CONFIG)
@@ -85,19 +77,16 @@ def load_pretrained(source: str | Path) -> Pretrained:
 def save_pretrained(
     model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str
 ) -> None:
-    """Write an `XLMRobertaForMaskedLM` folder with the same outputs; `card` becomes README.md.
-
-    The same input gives the same bytes. An interruption leaves the old folder or none.
-    """
+    """Write an `XLMRobertaForMaskedLM` folder with the same outputs; `card` becomes README.md."""
     config = model.config
     _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
     # XLM-RoBERTa numbers positions from pad_id + 1 and has one token type.
     state = model.state_dict()
-    positions, types = "encoder.embeddings.positions.weight", TOKEN_TYPES
+    positions = "encoder.embeddings.positions.weight"
     num_new = config.pad_id + 1 - config.position_offset
     padding_RD = state[positions].new_zeros(num_new, config.hidden_size)
     state[positions] = torch.cat([padding_RD, state[positions]])
-    state[types] = state[types][:1]
+    state[TOKEN_TYPES] = state[TOKEN_TYPES][:1]
     with atomic_folder(folder) as temporary:
         tensors = export_tensors(state, FAMILIES["xlm-roberta"])
         save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
@@ -146,9 +135,7 @@ def export_task_model(
 
 def export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return config.json of an exported `XLMRobertaForMaskedLM`."""
-    bos, eos, cls, sep = (
-        getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep")
-    )
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     return {
         "architectures": ["XLMRobertaForMaskedLM"],
         "model_type": "xlm-roberta",
@@ -164,8 +151,8 @@ def export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> 
         "type_vocab_size": 1,
         "layer_norm_eps": config.norm_eps,
         "pad_token_id": config.pad_id,
-        "bos_token_id": cls if bos is None else bos,
-        "eos_token_id": sep if eos is None else eos,
+        "bos_token_id": tokenizer.cls_token_id if bos is None else bos,
+        "eos_token_id": tokenizer.sep_token_id if eos is None else eos,
         "tie_word_embeddings": True,
         "dtype": "float32",
     }
@@ -186,16 +173,13 @@ def load_tokenizer(
 def _check_tokenizer(
     tokenizer: PreTrainedTokenizerBase, vocab_size: int, pad_id: int | None, name: str
 ) -> None:
+    fault = ""
     if len(tokenizer) > vocab_size:
-        raise MetaXLMError(
-            f"{name} has {len(tokenizer)} tokens, but the model only {vocab_size} rows; "
-            "use the tokenizer the model was trained with"
-        )
-    if pad_id is not None and tokenizer.pad_token_id != pad_id:
-        raise MetaXLMError(
-            f"{name} pads with id {tokenizer.pad_token_id}, but the model with {pad_id}; "
-            "use the tokenizer the model was trained with"
-        )
+        fault = f"has {len(tokenizer)} tokens, but the model only {vocab_size} rows"
+    elif pad_id is not None and tokenizer.pad_token_id != pad_id:
+        fault = f"pads with id {tokenizer.pad_token_id}, but the model with {pad_id}"
+    if fault:
+        raise MetaXLMError(f"{name} {fault}; use the tokenizer the model was trained with")
 
 
 def write_tokenizer(

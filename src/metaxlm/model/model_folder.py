@@ -22,33 +22,20 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "vocab.json",
-    "vocab.txt",
-    "sentencepiece.bpe.model",
-    "spiece.model",
+    "tokenizer.json", "vocab.json", "vocab.txt", "sentencepiece.bpe.model", "spiece.model",
     "spm.model",
-)
+)  # fmt: skip
 _NEEDED = (CONFIG, TOKENIZER_CONFIG, "tokenizer.json", WEIGHTS)
 _FILES = (
-    CONFIG,
-    "model*.safetensors",
-    INDEX,
-    *TOKENIZER_FILES,
-    "merges.txt",
-    TOKENIZER_CONFIG,
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+    CONFIG, "model*.safetensors", INDEX, *TOKENIZER_FILES, "merges.txt", TOKENIZER_CONFIG,
+    "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
 # The encoder of a sentence-transformers folder may be in this subfolder.
 _DOWNLOADED = [MODULES, *_FILES, *(f"0_Transformer/{name}" for name in _FILES)]
 
 
 def find_folder(source: str | Path) -> Path:
-    """Return the local folder with config.json; download a hub repository if necessary.
-
-    A folder that metaxlm wrote is checked against its digests.
-    """
+    """Return the checked local folder with config.json; download it if necessary."""
     folder = find_source(source, _DOWNLOADED, _NEEDED)
     require_whole(folder)
     if (folder / CONFIG).exists():

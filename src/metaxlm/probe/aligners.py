@@ -23,8 +23,7 @@ Encoding = Literal["joint", "separate"]
 WordRule = Literal["any", "first", "mean"]
 
 SMALLEST_MASS = 1e-6  # replaces dot products that are not positive in `transport`
-FEWEST_UNITS = 3
-"""SimAlign repeats the argmax only if both sides have at least this number of units."""
+FEWEST_UNITS = 3  # SimAlign repeats the argmax only if both sides have as many units
 CHECK_EVERY = 10  # iterations of `sinkhorn` between two error checks; a check waits for the device
 TIE = 1e-9  # shares that differ by less are equal; the cost decides between them
 
@@ -41,24 +40,16 @@ class AlignSettings:
     words: WordRule = "any"
     """`any`: linked pieces link their words; `first`: compare first pieces only; `mean`: compare
     words as means of their pieces."""
-    iterations: int = 2
-    """`transport`: number of Sinkhorn iterations."""
-    temperature: float = 0.1
-    """`sinkhorn`: weight of the entropy; small values are sharp and slow."""
-    tolerance: float = 1e-7
-    """`sinkhorn`: largest error of a column's mass."""
-    max_iterations: int = 1_000
-    """`sinkhorn`: largest number of iterations."""
-    share: float = 0.0
-    """`sinkhorn`: smallest share of their mass that linked units exchange."""
+    iterations: int = 2  # `transport`: number of Sinkhorn iterations
+    temperature: float = 0.1  # `sinkhorn`: weight of the entropy; small values are sharp and slow
+    tolerance: float = 1e-7  # `sinkhorn`: largest error of a column's mass
+    max_iterations: int = 1_000  # `sinkhorn`: largest number of iterations
+    share: float = 0.0  # `sinkhorn`: smallest share of their mass that linked units exchange
     distortion: float = 0.0
     """`argmax`, `itermax`, `match`: penalty for units at opposite ends of their sentences."""
-    alpha: float = 0.9
-    """`itermax`: factor of similarities to linked units in later passes."""
-    passes: int = 2
-    """`itermax`: number of passes."""
-    threshold: float = 1e-3
-    """`softmax`: smallest probability in both directions."""
+    alpha: float = 0.9  # `itermax`: factor of similarities to linked units in later passes
+    passes: int = 2  # `itermax`: number of passes
+    threshold: float = 1e-3  # `softmax`: smallest probability in both directions
 
     def __post_init__(self) -> None:
         for name, kind in (("method", Method), ("encoding", Encoding), ("words", WordRule)):
@@ -109,12 +100,9 @@ def link_units(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
     """Link the units of both sides with the aligner of the settings."""
-    if settings.method == "transport":
-        return _link_transport(source_BSD, target_BTD, masks, settings.iterations)
-    if settings.method == "sinkhorn":
-        return _link_sinkhorn(source_BSD, target_BTD, masks, settings)
-    if settings.method == "softmax":
-        return _link_softmax(source_BSD, target_BTD, masks, settings.threshold)
+    links = {"transport": _link_transport, "sinkhorn": _link_sinkhorn, "softmax": _link_softmax}
+    if settings.method in links:
+        return links[settings.method](source_BSD, target_BTD, masks, settings)
     similarity_BST = _compare_units(source_BSD, target_BTD, masks, settings.distortion)
     if settings.method == "argmax":
         linked_BST = _keep_mutual(similarity_BST, similarity_BST)
@@ -132,10 +120,7 @@ def _multiply(source_BSD: Tensor, target_BTD: Tensor, *, normalize: bool) -> Ten
 
 
 def _keep_mutual(by_row_BST: Tensor, by_column_BST: Tensor) -> Tensor:
-    """Return True where j is the best of row i and i the best of column j; ties take the first.
-
-    Padding must score lower than every real unit.
-    """
+    """Return True at mutual argmaxes; ties take the first. Padding must score lowest."""
     best_target_BS, best_source_BT = by_row_BST.argmax(dim=2), by_column_BST.argmax(dim=1)
     back_BS = best_source_BT.gather(1, best_target_BS)
     mutual_BS = back_BS == torch.arange(by_row_BST.shape[1], device=by_row_BST.device)
@@ -144,22 +129,19 @@ def _keep_mutual(by_row_BST: Tensor, by_column_BST: Tensor) -> Tensor:
 
 
 def _link_transport(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, iterations: int
+    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
     """Align as XLM-Align does: mutual argmax after Sinkhorn iterations on the dot products."""
     # In float64: a row whose products are all the smallest mass has 1 - 1e-7 in its columns, which
     # float32 would round to ties that depend on the batch.
     mass_BST = _multiply(source_BSD, target_BTD, normalize=False).double()
     mass_BST = mass_BST.masked_fill(mass_BST <= 0, SMALLEST_MASS)
-    by_column_BST, by_row_BST = balance(mass_BST * masks.cross(), iterations)
+    by_column_BST, by_row_BST = balance(mass_BST * masks.cross(), settings.iterations)
     return Decision(_keep_mutual(by_row_BST, by_column_BST), by_row_BST, by_column_BST)
 
 
 def balance(mass_BST: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Normalize columns, then rows, repeatedly; return the last plan of each kind.
-
-    Empty rows and columns (padding) stay empty.
-    """
+    """Normalize columns, then rows, repeatedly; return the last plan of each kind."""
     by_column_BST = by_row_BST = mass_BST
     tiny = torch.finfo(mass_BST.dtype).tiny
     for _ in range(iterations):
@@ -171,7 +153,6 @@ def balance(mass_BST: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def _link_sinkhorn(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
-    """Link mutual argmaxes of the entropic transport plan that exchange enough mass."""
     cost_BST = 1.0 - _multiply(source_BSD, target_BTD, normalize=True).double()
     plan_BST = solve_plan(
         cost_BST, masks, settings.temperature, settings.tolerance, settings.max_iterations
@@ -190,9 +171,8 @@ def solve_plan(
 ) -> Tensor:
     """Return the entropic transport plan (Cuturi 2013) between uniform masses, [B, S, T].
 
-    The plan sums to 1 and is 0 at padding; its rows sum to exactly 1 / S. A pair stops when no
-    column differs from 1 / T by more than the tolerance, independently of the other pairs, or after
-    `max_iterations`. Computed in the log domain, so that no temperature under- or overflows.
+    Each pair stops when no column differs from 1 / T by more than the tolerance. Computed in the
+    log domain, so that no temperature under- or overflows.
     """
     kernel_BST = (-cost_BST / temperature).masked_fill(~masks.cross(), float("-inf"))
     row_mass, column_mass = (
@@ -225,10 +205,7 @@ def solve_plan(
 def _compare_units(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, distortion: float
 ) -> Tensor:
-    """Return SimAlign's similarities: cosines mapped to [0, 1], and -1 at padding, [B, S, T].
-
-    `distortion` scales the penalty on the squared distance of the relative positions.
-    """
+    """Return SimAlign's similarities: cosines mapped to [0, 1], and -1 at padding, [B, S, T]."""
     similarity_BST = (_multiply(source_BSD, target_BTD, normalize=True) + 1) / 2
     if distortion:
         places_BS, places_BT = (
@@ -243,11 +220,7 @@ def _compare_units(
 
 
 def _link_itermax(similarity_BST: Tensor, masks: Masks, alpha: float, passes: int) -> Tensor:
-    """Repeat the mutual argmax on unaligned units (SimAlign's *itermax*).
-
-    In later passes the similarity of two free units counts 2 alpha (at most 1), of a free and a
-    linked one alpha, and of two linked ones 0.
-    """
+    """Repeat the mutual argmax, with a factor of alpha per free unit, at most 1 (SimAlign)."""
     exact_BST = similarity_BST.double()  # in float32 the factor alpha would create ties
     linked_BST = _keep_mutual(exact_BST, exact_BST)
     num_B = torch.minimum(masks.source_BS.sum(dim=1), masks.target_BT.sum(dim=1))
@@ -264,7 +237,6 @@ def _link_itermax(similarity_BST: Tensor, masks: Masks, alpha: float, passes: in
 
 
 def _link_match(similarity_BST: Tensor, masks: Masks) -> Tensor:
-    """Return the maximum weight matching of each pair, computed on the host."""
     from scipy.optimize import linear_sum_assignment  # slow to import, and only used here
 
     similarity = similarity_BST.cpu().double().numpy()
@@ -277,14 +249,13 @@ def _link_match(similarity_BST: Tensor, masks: Masks) -> Tensor:
 
 
 def _link_softmax(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, threshold: float
+    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
-    """Link units whose softmax of dot products exceeds the threshold in both directions."""
     products_BST = _multiply(source_BSD, target_BTD, normalize=False)
     padding_BST = ~masks.cross()
     products_BST = products_BST.masked_fill(padding_BST, torch.finfo(products_BST.dtype).min)
     forward_BST, backward_BST = (
         products_BST.softmax(dim=dim).masked_fill(padding_BST, 0.0) for dim in (2, 1)
     )
-    linked_BST = (forward_BST > threshold) & (backward_BST > threshold) & masks.cross()
-    return Decision(linked_BST, forward_BST, backward_BST)
+    linked_BST = (forward_BST > settings.threshold) & (backward_BST > settings.threshold)
+    return Decision(linked_BST & ~padding_BST, forward_BST, backward_BST)

@@ -20,14 +20,7 @@ from metaxlm.finetune.readers.parallel import AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.aligners import PAPER, AlignSettings
-from metaxlm.probe.pair_states import (
-    Links,
-    Words,
-    encode_pairs,
-    link_spans,
-    make_units,
-    read_spans,
-)
+from metaxlm.probe.pair_states import Links, Words, encode_pairs, link_spans, make_units, read_spans
 from metaxlm.probe.pool import LayerChoice, every_layer
 from metaxlm.progress import say, track
 
@@ -42,8 +35,7 @@ class AlignmentScores:
     aer: float  # 1 - (|A∩P| + |A∩S|) / (|A| + |S|) with the links A, the sure S and the possible P
     precision: float  # |A∩P| / |A|
     recall: float  # |A∩S| / |S|
-    f1: float
-    """Harmonic mean of precision and recall."""
+    f1: float  # harmonic mean of precision and recall
 
 
 @dataclass(frozen=True)
@@ -86,8 +78,7 @@ class PairScores:
     """Links of one pair in one layer, and the aligner's weights."""
 
     layer: LayerChoice
-    weights: npt.NDArray[np.float64]
-    """A number in [0, 1] for each source and target word, from their best pieces."""
+    weights: npt.NDArray[np.float64]  # in [0, 1], of each source and target word's best pieces
     links: Links
 
 
@@ -96,8 +87,7 @@ def count_links(
 ) -> tuple[int, int, int, int]:
     """Return |A∩S|, |A∩P|, |A| and |S| of one sentence pair."""
     gold, guesses = set(sure), set(predicted)
-    allowed = gold | set(possible)
-    return len(guesses & gold), len(guesses & allowed), len(guesses), len(gold)
+    return len(guesses & gold), len(guesses & gold.union(possible)), len(guesses), len(gold)
 
 
 def compute_alignment_scores(
@@ -131,15 +121,11 @@ def measure_alignment(
 ) -> AlignmentOutcome:
     """Align a gold set with each layer (default: all) and score the links."""
     choices = layers or every_layer(model.encoder.config.num_layers)
+    pairs, title = [(pair.source, pair.target) for pair in gold.pairs], f"alignment {gold.language}"
     links_by_layer = align_words(
-        model,
-        [(pair.source, pair.target) for pair in gold.pairs],
-        device,
-        settings=settings,
-        layers=choices,
-        batch_tokens=batch_tokens,
-        title=f"alignment {gold.language}",
-    )
+        model, pairs, device, settings=settings, layers=choices, batch_tokens=batch_tokens,
+        title=title,
+    )  # fmt: skip
     sure, possible = [pair.sure for pair in gold.pairs], [pair.possible for pair in gold.pairs]
     scored = tuple(
         LayerAlignment(choice, compute_alignment_scores(sure, possible, links), tuple(links))
@@ -161,9 +147,8 @@ def align_words(
 ) -> list[list[Links]]:
     """Return the links of each choice of layers (default: all) and pair: `[choice][pair]`.
 
-    Pairs too long for the encoder are truncated (of a joint pair the longer side first), with a
-    message that numbers pairs from `first_number`. A word without pieces, or a truncated one, has
-    no links. The encoder is moved to the device.
+    Pairs too long for the encoder are truncated, with a message that numbers pairs from
+    `first_number`. A word without pieces, or a truncated one, has no links.
     """
     device = choose_device("auto") if device is None else device
     choices = layers or every_layer(model.encoder.config.num_layers)
@@ -183,8 +168,7 @@ def align_words(
                     for k, words in zip(numbers, links, strict=True):
                         found[start + k] = words
                 advance(len(numbers))
-            if num_unusable := len(chunk) - len(encoding.usable):
-                advance(num_unusable)
+            advance(len(chunk) - len(encoding.usable))
     if cut.any():
         what = "are" if settings.encoding == "joint" else "have a side"
         say(
@@ -215,10 +199,7 @@ def score_words(
     settings: AlignSettings = PAPER,
     layers: Sequence[LayerChoice] | None = None,
 ) -> list[PairScores]:
-    """Return the links of one pair with the aligner's weights, for each choice of layers.
-
-    The links are those of `align_words`.
-    """
+    """Return the links of `align_words` for one pair, with the aligner's weights, by layers."""
     device = choose_device("auto") if device is None else device
     choices = layers or every_layer(model.encoder.config.num_layers)
     check_tokenizer(model.tokenizer, model.encoder.config)
@@ -232,9 +213,8 @@ def score_words(
         ((_, links_by_choice),) = read_spans(spans, encoding, settings)
     cells = np.ix_(*(make_units(side, settings.words).words_N for side in encoding.sides))
     scores = []
-    for choice, decision, (links,) in zip(
-        choices, spans[0][0].decisions, links_by_choice, strict=True
-    ):
+    decisions = spans[0][0].decisions
+    for choice, decision, (links,) in zip(choices, decisions, links_by_choice, strict=True):
         weights = np.zeros(shape)
         np.maximum.at(weights, cells, decision.weigh()[0].double().cpu().numpy())
         scores.append(PairScores(choice, weights.clip(0.0, 1.0), links))
@@ -245,10 +225,8 @@ def draw_examples(
     gold: AlignmentSet, outcome: AlignmentOutcome, layer: int, count: int
 ) -> list[AlignmentExample]:
     """Return the first pairs that are short enough to show, with English as the source."""
-    by_length = sorted(
-        range(len(gold.pairs)),
-        key=lambda k: max(len(gold.pairs[k].source), len(gold.pairs[k].target), 12),
-    )
+    lengths = [max(len(pair.source), len(pair.target), 12) for pair in gold.pairs]
+    by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
     flip = gold.source_language != "en"
 
     def turn(links: Links) -> tuple[Link, ...]:

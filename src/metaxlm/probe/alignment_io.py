@@ -31,9 +31,7 @@ from metaxlm.probe.pair_states import Links
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.scripts import UNSPACED, find_script
 
-Split = Literal["spaces", "characters"]
-"""`spaces`: split at white space. `characters`: also split at each character of a script that is
-written without spaces."""
+Split = Literal["spaces", "characters"]  # also split at each character of unspaced scripts
 LinkFormat = Literal["pharaoh", "talp"]
 GoldFormat = Literal["pharaoh", "talp", "naacl"]
 
@@ -105,22 +103,23 @@ class PairFiles:
         with open_input(self.source) as lines:
             for number, line in lines:
                 where = f"{lines.name}:{number}"
-                separator = separator or _find_separator(line, self.source)
+                if not separator:  # of the first line; if it has both, the file's name decides
+                    has_bars = _BARS.search(line) and not self.source.lower().endswith(".tsv")
+                    separator = "tab" if "\t" in line and not has_bars else "|||"
                 if not line.strip():
                     raise MetaXLMError(f"{where}: the line is empty; every line is a pair")
                 sides = _BARS.split(line) if separator == "|||" else line.split("\t")
+                fault = ""
                 if len(sides) == 1:
-                    raise MetaXLMError(
-                        f"{where}: no {separator} between two sentences; write `source ||| target` "
-                        "on every line, or put a tab there on every line"
-                    )
-                if len(sides) > 2:
-                    raise MetaXLMError(
-                        f"{where}: {len(sides)} columns with {separator} between; a pair has two"
-                    )
-                for name, side in zip(("source", "target"), sides, strict=True):
-                    if not side.strip():
-                        raise MetaXLMError(f"{where}: the {name} side is empty; drop such pairs")
+                    fault = f"no {separator} between two sentences; write `source ||| target` on "
+                    fault += "every line, or put a tab there on every line"
+                elif len(sides) > 2:
+                    fault = f"{len(sides)} columns with {separator} between; a pair has two"
+                elif not all(map(str.strip, sides)):
+                    name = "target" if sides[0].strip() else "source"
+                    fault = f"the {name} side is empty; drop such pairs"
+                if fault:
+                    raise MetaXLMError(f"{where}: {fault}")
                 yield sides[0], sides[1]
 
     def _read_parallel(self, target: str) -> Iterator[tuple[str, str]]:
@@ -138,44 +137,27 @@ class PairFiles:
                     )
                 for name, (number, text) in zip(names, (line, other), strict=True):
                     if not text.strip():
-                        raise MetaXLMError(
-                            f"{name}:{number}: the line is empty; every line is a sentence"
-                        )
+                        where = f"{name}:{number}"
+                        raise MetaXLMError(f"{where}: the line is empty; every line is a sentence")
                 yield line[1], other[1]
 
 
-def _find_separator(line: str, path: str) -> str:
-    """Find what separates the sides, by a file's first line, or its name if the line has both."""
-    has_bars, has_tab = bool(_BARS.search(line)), "\t" in line
-    is_table = has_tab and (not has_bars or path.lower().endswith(".tsv"))
-    return "tab" if is_table else "|||"
-
-
 def split_words(text: str, split: Split) -> tuple[str, ...]:
-    """Split a sentence at white space, or also around each character of unspaced scripts.
-
-    Combining marks, such as Thai vowels and tones, stay with their character.
-    """
-    words = text.split()
+    """Split at white space, or also around each character, with its marks, of unspaced scripts."""
     if split == "spaces" or text.isascii():
-        return tuple(words)
-    return tuple(part for word in words for part in _split_characters(word))
-
-
-def _split_characters(word: str) -> list[str]:
+        return tuple(text.split())
     parts: list[str] = []
-    was_word = True
-    for character in word:
-        if parts and unicodedata.category(character).startswith("M"):
-            parts[-1] += character
-            continue
-        is_word = _is_word(character)
-        if is_word or was_word:
-            parts.append(character)
-        else:
-            parts[-1] += character
-        was_word = is_word
-    return parts
+    for word in text.split():
+        was_word = True
+        for place, character in enumerate(word):
+            is_mark = place > 0 and unicodedata.category(character).startswith("M")
+            is_word = was_word if is_mark else _is_word(character)
+            if not is_mark and (is_word or was_word):
+                parts.append(character)
+            else:
+                parts[-1] += character
+            was_word = is_word
+    return tuple(parts)
 
 
 def _is_word(character: str) -> bool:
@@ -202,8 +184,7 @@ def format_links(
 def parse_links(line: str, layout: LinkFormat, where: str) -> LinkLine:
     """Parse the line of one sentence pair; `where` names it in messages."""
     first = _FIRST_NUMBER[layout]
-    sure: set[Link] = set()
-    possible: set[Link] = set()
+    sure, possible = set[Link](), set[Link]()
     for field in line.split():
         match = _LINK.fullmatch(field)
         if match is None:
@@ -241,9 +222,9 @@ def read_gold(
     else:
         gold = []
         reader = read_links(path, layout)
-        for number, (pair, links) in enumerate(zip(pairs, reader, strict=False), start=1):
-            _check_range(links.possible, pair, layout, f"{path}:{number}")
+        for pair, links in zip(pairs, reader, strict=False):
             gold.append(AlignedPair(pair.source, pair.target, links.sure, links.possible))
+            _check_range(gold[-1], layout, f"{path}:{len(gold)}")
         num_lines = len(gold) + sum(1 for _ in reader)
         if num_lines != len(pairs):
             raise MetaXLMError(
@@ -255,11 +236,9 @@ def read_gold(
     return tuple(gold)
 
 
-def _check_range(
-    links: Collection[Link], pair: SentencePair, layout: LinkFormat, where: str
-) -> None:
+def _check_range(pair: AlignedPair, layout: LinkFormat, where: str) -> None:
     sizes, first = (len(pair.source), len(pair.target)), _FIRST_NUMBER[layout]
-    for i, j in sorted(links):
+    for i, j in sorted(pair.possible):
         if i >= sizes[0] or j >= sizes[1]:
             raise MetaXLMError(
                 f"{where}: link {i + first}-{j + first} is outside the {sizes[0]} and {sizes[1]} "
@@ -279,14 +258,10 @@ def align_stream(
     stream = iter(pairs)
     first = 1
     while chunk := list(islice(stream, CHUNK)):
+        words = [(pair.source, pair.target) for pair in chunk]
+        title = "align" if first == 1 else f"align from pair {first:,}"
         (links,) = align_words(
-            model,
-            [(pair.source, pair.target) for pair in chunk],
-            device,
-            settings=settings,
-            layers=[layer],
-            title="align" if first == 1 else f"align from pair {first:,}",
-            first_number=first,
+            model, words, device, settings=settings, layers=[layer], title=title, first_number=first
         )
         yield from zip(chunk, links, strict=True)
         first += len(chunk)
@@ -312,10 +287,7 @@ def align_file(
     settings: AlignSettings = PAPER,
     layout: LinkFormat = "pharaoh",
 ) -> int:
-    """Align the pairs of a file into a file of links (`-` is standard output); return the number.
-
-    All lines of the input are checked first, unless it is standard input.
-    """
+    """Align checked pairs into a file of links (`-` is standard output); return their number."""
     files.count()
     aligned = align_stream(model, files, device, layer=layer, settings=settings)
     return sum(1 for _ in write_aligned(aligned, target, layout))

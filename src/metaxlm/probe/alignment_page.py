@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from markupsafe import Markup
+from torch import Tensor
 
 from metaxlm.analysis.style import (
     TEMPLATES,
@@ -101,11 +102,7 @@ def find_marks(text: str) -> tuple[str, str]:
 
 
 def find_stance(word: str) -> Literal["level", "upright", "turned"]:
-    """Return how a word is written above a narrow column.
-
-    A single character, with its marks, is level; mostly wide characters, such as Chinese ones, are
-    stacked upright; other words are turned.
-    """
+    """Return how a word is written above a narrow column; a single character is level."""
     letters = [char for char in word if not unicodedata.category(char).startswith("M")]
     if len(letters) < 2:
         return "level"
@@ -125,13 +122,12 @@ def group_words(
     number = 0
     for start in sorted(partners):
         waiting = [start]
-        is_new = groups[start[0]][start[1]] is None
+        number += groups[start[0]][start[1]] is None
         while waiting:
             side, place = waiting.pop()
             if groups[side][place] is None:
-                groups[side][place] = number
+                groups[side][place] = number - 1
                 waiting += partners[side, place]
-        number += is_new
     return groups
 
 
@@ -148,8 +144,7 @@ def collect_views(
 ) -> tuple[PairView, ...]:
     """Compute the views of the first `count` pairs in the given layers.
 
-    Neighbors are searched among the first `num_searched` pairs and the shown ones; with 0, or with
-    a single pair, there is no search.
+    Neighbors are searched among the first `num_searched` pairs and the shown ones, if any.
     """
     shown = pairs[:count]
     searched = pairs[: max(num_searched, len(shown))] if num_searched else []
@@ -173,22 +168,16 @@ def _find_neighbors(
     device: torch.device,
     layers: Sequence[LayerChoice],
 ) -> list[list[LayerNeighbors]]:
-    """Return neighbors by layer and pair."""
     if len(pairs) < 2:
         return []
-    sources, targets = ([pair.source_text for pair in pairs], [pair.target_text for pair in pairs])
+    sources, targets = [pair.source_text for pair in pairs], [pair.target_text for pair in pairs]
 
-    def search(
-        queries_QD: torch.Tensor, keys_KD: torch.Tensor, texts: list[str]
-    ) -> list[tuple[Neighbor, ...]]:
+    def search(queries_QD: Tensor, keys_KD: Tensor, texts: list[str]) -> list[tuple[Neighbor, ...]]:
         nearest = find_nearest(queries_QD, keys_KD, k=NUM_NEIGHBORS)
         found = zip(nearest.indices_Qk.tolist(), nearest.similarities_Qk.tolist(), strict=True)
         return [
-            tuple(
-                Neighbor(place, texts[place], similarity, texts[place] == texts[query])
-                for place, similarity in zip(*row, strict=True)
-            )
-            for query, row in enumerate(found)
+            tuple(Neighbor(k, texts[k], s, texts[k] == texts[q]) for k, s in zip(*row, strict=True))
+            for q, row in enumerate(found)
         ]
 
     result = []
@@ -220,17 +209,13 @@ def render_alignment_page(page: AlignmentPage) -> str:
 
 
 def _prepare_pair(view: PairView, shown: int) -> dict[str, Any]:
-    """Return the template's values of the shown layer of a pair."""
     scores = view.layers[shown]
     source, target = view.pair.source, view.pair.target
     low, high, shades = _shade(scores)
     kinds, verdict = _compare_gold(scores, view)
     rows = [
-        [
-            {"shade": shades[i, j] / _SHADES, "kind": kinds.get((i, j), "")}
-            for j in range(len(target))
-        ]
-        for i in range(len(source))
+        [{"shade": shade / _SHADES, "kind": kinds.get((i, j), "")} for j, shade in enumerate(row)]
+        for i, row in enumerate(shades)
     ]
     directions = find_direction(source), find_direction(target)
     groups = group_words(scores.links, len(source), len(target))
@@ -262,10 +247,7 @@ def _compare_gold(scores: PairScores, view: PairView) -> tuple[dict[tuple[int, i
 
 
 def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:
-    """Return the smallest and largest weight, and the weights as integers between them.
-
-    The cosines of one pair differ little; shades over their own range show the differences.
-    """
+    """Return the range of the weights of a pair, and the weights as integers over this range."""
     low, high = float(scores.weights.min()), float(scores.weights.max())
     room = high - low or 1.0
     return low, high, np.rint((scores.weights - low) / room * _SHADES).astype(np.uint8)
@@ -278,26 +260,21 @@ def _write_data(page: AlignmentPage) -> str:
         for side, found in texts.items():
             for near in getattr(layer, side):
                 found[near.place] = near.text, find_direction([near.text])
-    data = {
-        "notes": page.layer_notes,
-        "texts": texts,
-        "pairs": [
-            {
-                "layers": [_write_layer(scores, view) for scores in view.layers],
-                "near": [
-                    {
-                        side: [
-                            (near.place, round(near.similarity, 3), near.is_right)
-                            for near in getattr(layer, side)
-                        ]
-                        for side in texts
-                    }
-                    for layer in view.neighbors
-                ],
-            }
-            for view in page.views
-        ],
-    }
+
+    def list_near(found: tuple[Neighbor, ...]) -> list[tuple[int, float, bool]]:
+        return [(near.place, round(near.similarity, 3), near.is_right) for near in found]
+
+    pairs = [
+        {
+            "layers": [_write_layer(scores, view) for scores in view.layers],
+            "near": [
+                {side: list_near(getattr(layer, side)) for side in texts}
+                for layer in view.neighbors
+            ],
+        }
+        for view in page.views
+    ]
+    data = {"notes": page.layer_notes, "texts": texts, "pairs": pairs}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 

@@ -40,33 +40,25 @@ from metaxlm.probe.pool import (
 )
 from metaxlm.progress import say, track
 
-Precision = Literal["float32", "bfloat16"]
-"""Data type of the encoder's computation; means are always in float32."""
+Precision = Literal["float32", "bfloat16"]  # of the encoder; means are always in float32
 
 _MOST_TEXTS = 65_536
 _MOST_BYTES = 256 * 2**20  # largest number of texts of a chunk, and of bytes of its vectors
 _CPU_TOKENS = 2_048  # larger batches do not fit into a CPU's caches and are slower
-_GROUP_COST = {"cpu": 64, "cuda": 1_024}
-"""Fixed cost of a batch in tokens: a GPU computes a thousand in the time of a launch."""
+_GROUP_COST = {"cpu": 64, "cuda": 1_024}  # tokens that are computed in the time of a launch
 _NAMED = 3  # largest number of truncated texts that a message names
 
 
 class EmbedOptions(TypedDict, total=False):
     """Options of `embed_texts` and `embed_stream`."""
 
-    layers: Sequence[LayerChoice] | None
-    """Default: every layer."""
-    specials: bool
-    """Include `<s>` and `</s>` in the mean, as in the paper (default)."""
+    layers: Sequence[LayerChoice] | None  # default: every layer
+    specials: bool  # include `<s>` and `</s>` in the mean, as in the paper (default)
     precision: Precision
-    batch_tokens: int
-    """Largest number of tokens of a batch."""
-    title: str
-    """Name of the work in messages."""
-    place: Callable[[int], str]
-    """Name a text by its number (from 1) in messages."""
-    needs_tokens: bool
-    """Reject texts without a token of their own; always the case without `specials`."""
+    batch_tokens: int  # largest number of tokens of a batch
+    title: str  # name of the work in messages
+    place: Callable[[int], str]  # name a text by its number (from 1) in messages
+    needs_tokens: bool  # reject texts without a token of their own, as always without `specials`
 
 
 class Embedded(NamedTuple):
@@ -88,8 +80,7 @@ def embed_texts(
     the device (default: a GPU if available).
     """
     num_layers = len(choose_layers(model, options.get("layers")))
-    shape = (num_layers, len(texts), model.encoder.config.hidden_size)
-    vectors_YND = torch.empty(shape)
+    vectors_YND = torch.empty(num_layers, len(texts), model.encoder.config.hidden_size)
     done = 0
     with track(options.get("title", "embed"), len(texts), "sentences") as advance:
         for part in embed_stream(model, texts, device, advance=advance, **options):
@@ -148,8 +139,6 @@ def choose_layers(
 
 @dataclass
 class _Embedder:
-    """The options and the state of `embed_stream`."""
-
     model: AnyEncoder
     device: torch.device
     layers: Sequence[LayerChoice] | None = None
@@ -206,12 +195,8 @@ class _Embedder:
         numbers = {number for choice in self.choices for number in choice.numbers}
         # The mean of layers is the mean of their pooled vectors, which are small.
         means = {number: pool_mean(states[number], inputs.mask_BL, frame) for number in numbers}
-        return torch.stack(
-            [
-                torch.stack([means[number] for number in choice.numbers]).mean(dim=0)
-                for choice in self.choices
-            ]
-        )
+        chosen = ([means[number] for number in choice.numbers] for choice in self.choices)
+        return torch.stack([torch.stack(pooled).mean(dim=0) for pooled in chosen])
 
 
 def plan_work(lengths: Sequence[int], device: torch.device, batch_tokens: int) -> list[list[int]]:
@@ -221,10 +206,7 @@ def plan_work(lengths: Sequence[int], device: torch.device, batch_tokens: int) -
 
 
 def compare_vectors(
-    before: AnyEncoder,
-    after: AnyEncoder,
-    texts: Sequence[str],
-    device: torch.device | None = None,
+    before: AnyEncoder, after: AnyEncoder, texts: Sequence[str], device: torch.device | None = None
 ) -> float:
     """Return the mean cosine of two models' last-layer vectors, over the first 200 texts."""
     vectors = []

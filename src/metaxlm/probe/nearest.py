@@ -23,14 +23,13 @@ from torch import Tensor
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import track
 
-Vectors = Tensor | np.ndarray[Any, Any]
-"""Vectors as rows, [N, D], in float16, bfloat16, float32 or float64; may be memory-mapped."""
+Device = torch.device | None
+Vectors = Tensor | np.ndarray[Any, Any]  # rows [N, D] of any float type; may be memory-mapped
 
 CHUNKS = {"cpu": 2_048, "cuda": 8_192}  # rows and columns of a block
 MARGIN = 16  # candidates beyond k that are scored in float64
 _ROWS_SETTLED = 1_024
-_TINY, _HUGE = 1e-37, 1e37
-"""Norms between which a vector can be scaled in float32; shorter vectors stay near zero."""
+_TINY, _HUGE = 1e-37, 1e37  # norms between which a vector can be scaled in float32
 _RESIDENT_SHARE = 0.3  # vectors stay on a GPU if they take at most this share of its free memory
 _FAISS_CHUNK = 65_536
 _MOST_TRAINED = 262_144  # largest number of keys that train a faiss index
@@ -48,52 +47,31 @@ class Nearest:
 class FaissIndex:
     """The index that faiss builds over the keys."""
 
-    factory: str = "Flat"
-    """A description for faiss.index_factory: `Flat` (exact), `IVF4096,Flat`, `HNSW32`."""
-    search: str = ""
-    """Search parameters such as `nprobe=32` or `efSearch=128`; empty for faiss's defaults."""
+    factory: str = "Flat"  # for faiss.index_factory: `Flat` (exact), `IVF4096,Flat`, `HNSW32`
+    search: str = ""  # search parameters such as `nprobe=32` or `efSearch=128`
 
 
 def find_nearest(
-    queries_QD: Vectors,
-    keys_KD: Vectors,
-    *,
-    k: int = 1,
-    device: torch.device | None = None,
-    title: str = "",
+    queries_QD: Vectors, keys_KD: Vectors, *, k: int = 1, device: Device = None, title: str = ""
 ) -> Nearest:
     """Return the k keys of highest cosine of each query (all keys if there are fewer than k).
 
-    The default device is that of the queries. A zero vector has the cosine 0 with every other.
-    A title shows a progress bar.
+    The default device is that of the queries. A title shows a progress bar.
     """
     return _search(queries_QD, keys_KD, k, device, title, num_ways=1)[0]
 
 
 def find_both(
-    source_ND: Vectors,
-    target_MD: Vectors,
-    *,
-    k: int = 1,
-    device: torch.device | None = None,
-    title: str = "",
+    source_ND: Vectors, target_MD: Vectors, *, k: int = 1, device: Device = None, title: str = ""
 ) -> tuple[Nearest, Nearest]:
-    """Return the nearest targets of each source and the nearest sources of each target.
-
-    Each block is multiplied once for both directions.
-    """
+    """Search in both directions; each block is multiplied once."""
     forward, backward = _search(source_ND, target_MD, k, device, title, num_ways=2)
     return forward, backward
 
 
 @torch.no_grad()
 def _search(
-    queries: Vectors,
-    keys: Vectors,
-    k: int,
-    device: torch.device | None,
-    title: str,
-    num_ways: int,
+    queries: Vectors, keys: Vectors, k: int, device: Device, title: str, num_ways: int
 ) -> list[Nearest]:
     if device is None:
         device = queries.device if isinstance(queries, Tensor) else torch.device("cpu")
@@ -145,9 +123,10 @@ class _Candidates:
         for start in range(0, len(self.queries), _ROWS_SETTLED):
             numbers_RW = self.numbers_QW[start : start + _ROWS_SETTLED]
             rows_RD = self.queries.take_exactly(slice(start, start + len(numbers_RW)))
-            found_RWD = self.keys.take_exactly(numbers_RW.flatten())
-            found_RWD = found_RWD.view(*numbers_RW.shape, -1)
-            scores_RW = torch.bmm(found_RWD, rows_RD[:, :, None]).squeeze(2)
+            found_ND = self.keys.take_exactly(numbers_RW.flatten())
+            scores_RW = torch.bmm(
+                found_ND.view(*numbers_RW.shape, -1), rows_RD[:, :, None]
+            ).squeeze(2)
             best_Rk = _pack(scores_RW, numbers_RW).topk(self.k).values
             if has_others:
                 lowest_R = self.scores_QW[start : start + len(numbers_RW), -1] + bound
@@ -169,20 +148,13 @@ class _Candidates:
 
 
 class _Side:
-    """Vectors that are read and scaled to unit length by chunk."""
-
     def __init__(self, vectors: Vectors, device: torch.device, name: str) -> None:
         if vectors.ndim != 2:
+            shape = tuple(vectors.shape)
             raise MetaXLMError(
-                f"{name}: vectors are rows, but the shape is {tuple(vectors.shape)}; choose one "
-                f"layer"
+                f"{name}: vectors are rows, but the shape is {shape}; choose one layer"
             )
-        is_float = (
-            vectors.is_floating_point()
-            if isinstance(vectors, Tensor)
-            else np.issubdtype(vectors.dtype, np.floating)
-        )
-        if not is_float:
+        if "float" not in str(vectors.dtype):
             raise MetaXLMError(f"{name}: vectors are floats, but these are {vectors.dtype}")
         if len(vectors) == 0:
             raise MetaXLMError(f"{name}: no vectors")
@@ -193,16 +165,14 @@ class _Side:
                 self.vectors = self._read(slice(None))
         self.inverse_N = torch.empty(len(vectors), dtype=torch.float64, device=device)
         for start in range(0, len(vectors), 4_096):
-            norm_C = torch.linalg.vector_norm(
-                self._read(slice(start, start + 4_096)).double(), dim=1
-            )
-            if not bool((norm_C < _HUGE).all()):
-                row = start + int((~(norm_C < _HUGE)).nonzero()[0])
+            rows = slice(start, start + 4_096)
+            norm_C = torch.linalg.vector_norm(self._read(rows).double(), dim=1)
+            if len(wrong := (~(norm_C < _HUGE)).nonzero()):
                 raise MetaXLMError(
-                    f"{name}: vector {row + 1:,} has a value that is not finite or too large; "
-                    f"embed the texts again"
+                    f"{name}: vector {start + int(wrong[0]) + 1:,} has a value that is not finite "
+                    "or too large; embed the texts again"
                 )
-            self.inverse_N[start : start + 4_096] = 1 / norm_C.clamp_min(_TINY)
+            self.inverse_N[rows] = 1 / norm_C.clamp_min(_TINY)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -231,11 +201,10 @@ def _open_sides(
     if k < 1:
         raise MetaXLMError(f"k is {k}; use at least one neighbor")
     sides = _Side(queries, device, "queries"), _Side(keys, device, "keys")
-    if sides[0].width != sides[1].width:
-        raise MetaXLMError(
-            f"queries have {sides[0].width} dimensions and keys {sides[1].width}; embed both with "
-            f"one model and layer"
-        )
+    a, b = (side.width for side in sides)
+    if a != b:
+        fix = "embed both with one model and layer"
+        raise MetaXLMError(f"queries have {a} dimensions and keys {b}; {fix}")
     return sides
 
 
@@ -270,10 +239,7 @@ def _float32() -> Iterator[None]:
 def find_by_faiss(
     queries_QD: Vectors, keys_KD: Vectors, index: FaissIndex, *, k: int = 1, title: str = ""
 ) -> Nearest:
-    """Return k keys of high cosine of each query from a faiss index (extra `metaxlm[faiss]`).
-
-    faiss decides the order of ties. Vectors are read by chunk.
-    """
+    """Return k keys of high cosine of each query from a faiss index; faiss decides ties."""
     try:
         faiss: Any = import_module("faiss")
     except ImportError as error:
@@ -292,40 +258,36 @@ def find_by_faiss(
     scores_Qk, indices_Qk = (
         torch.from_numpy(np.concatenate(parts)) for parts in zip(*found, strict=True)
     )
-    if bool((indices_Qk < 0).any()):
-        row = int((indices_Qk < 0).any(dim=1).nonzero()[0]) + 1
+    if len(short := (indices_Qk < 0).any(dim=1).nonzero()):
         raise MetaXLMError(
-            f"faiss's {index.factory} found fewer than {k} keys for query {row:,}; search more of "
-            f"the index, as with nprobe=64"
+            f"faiss's {index.factory} found fewer than {k} keys for query {int(short[0]) + 1:,}; "
+            "search more of the index, as with nprobe=64"
         )
     return Nearest(indices_Qk, scores_Qk)
 
 
 def _build_index(faiss: Any, keys: _Side, index: FaissIndex) -> Any:
+    fault = (
+        f"faiss index {index.factory!r}: cannot be built for {keys.width} dimensions; write it as "
+        "for faiss.index_factory, such as IVF4096,Flat"
+    )
     try:
         built = faiss.index_factory(keys.width, index.factory, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
-        raise MetaXLMError(
-            f"faiss index {index.factory!r}: cannot be built for {keys.width} dimensions; write "
-            f"it as for faiss.index_factory, such as IVF4096,Flat"
-        ) from error
-    if not built.is_trained:
-        rows = torch.linspace(0, len(keys) - 1, min(len(keys), _MOST_TRAINED)).long()
-        try:
-            built.train(keys.take_exactly(rows).float().numpy())
-        except RuntimeError as error:
-            raise MetaXLMError(
+        if not built.is_trained:
+            fault = (
                 f"faiss index {index.factory!r}: {len(keys):,} keys are too few to train it; use "
-                f"Flat, or fewer cells"
-            ) from error
-    for start in range(0, len(keys), _FAISS_CHUNK):
-        built.add(keys.take(start, start + _FAISS_CHUNK).numpy())
-    if index.search:
-        try:
-            faiss.ParameterSpace().set_index_parameters(built, index.search)
-        except RuntimeError as error:
-            raise MetaXLMError(
+                "Flat, or fewer cells"
+            )
+            rows = torch.linspace(0, len(keys) - 1, min(len(keys), _MOST_TRAINED)).long()
+            built.train(keys.take_exactly(rows).float().numpy())
+        for start in range(0, len(keys), _FAISS_CHUNK):
+            built.add(keys.take(start, start + _FAISS_CHUNK).numpy())
+        if index.search:
+            fault = (
                 f"faiss search {index.search!r}: {index.factory} does not have it; write it as "
-                f"nprobe=32 or efSearch=128"
-            ) from error
+                "nprobe=32 or efSearch=128"
+            )
+            faiss.ParameterSpace().set_index_parameters(built, index.search)
+    except RuntimeError as error:
+        raise MetaXLMError(fault) from error
     return built

@@ -22,21 +22,12 @@ from metaxlm.finetune.batches import plan_batches
 from metaxlm.finetune.encoding import IntArray, Pieces, find_starts, tokenize_flat
 from metaxlm.finetune.readers import Link
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.aligners import (
-    AlignSettings,
-    Decision,
-    Encoding,
-    Masks,
-    WordRule,
-    link_units,
-)
+from metaxlm.probe.aligners import AlignSettings, Decision, Encoding, Masks, WordRule, link_units
 from metaxlm.probe.pool import LayerChoice, find_deepest
 
-CPU_BATCH_TOKENS = 2_048
-"""Largest batch on a CPU: larger activations leave its caches, which is a quarter slower."""
+CPU_BATCH_TOKENS = 2_048  # larger activations leave the caches of a CPU: a quarter slower
 SPAN_BYTES = 2**28  # hidden states of a span of separate encodings
-LINKED_CELLS = {"cpu": 2**17, "cuda": 2**22}
-"""Cells of padded matrices that are linked at a time: what fits a cache, and what fills a GPU."""
+LINKED_CELLS = {"cpu": 2**17, "cuda": 2**22}  # cells linked at a time: fit a cache, fill a GPU
 
 Words = Sequence[str]  # A sentence in words
 Links = frozenset[Link]  # linked words (source, target) of one sentence pair, counted from 0
@@ -58,13 +49,11 @@ class PairEncoding:
     """Pairs as sequences for an encoder, and the position of each side in them."""
 
     ids_N: IntArray
-    types_N: IntArray | None
-    """1 on the target side of a joint pair, for encoders with token types (BERT)."""
+    types_N: IntArray | None  # 1 on the target side of a joint pair, for BERT
     lengths_Q: IntArray
     starts_Q: IntArray
     sides: tuple[Pieces, Pieces]
-    sequences: tuple[IntArray, IntArray]
-    """The sequence that holds the source, and the target, of each pair."""
+    sequences: tuple[IntArray, IntArray]  # of the source and the target of each pair
     places: tuple[IntArray, IntArray]  # the position of the first piece in these
     num_cut_P: IntArray  # truncated pieces of each pair
     num_bare_P: IntArray  # words of each pair without a piece
@@ -105,22 +94,17 @@ def make_units(pieces: Pieces, rule: WordRule) -> Units:
     first_N = np.flatnonzero(begins_N)
     sentences_N = sentences_N[first_N]
     lengths_P = np.bincount(sentences_N, minlength=len(pieces.lengths_P))
-    return Units(
+    firsts_N, sizes_N = (
         first_N - pieces.starts_P[sentences_N],
         np.diff(first_N, append=len(begins_N)),
-        pieces.words_N[first_N],
-        lengths_P,
-        find_starts(lengths_P),
     )
+    return Units(firsts_N, sizes_N, pieces.words_N[first_N], lengths_P, find_starts(lengths_P))
 
 
 def encode_pairs(
     model: AnyEncoder, pairs: Sequence[tuple[Words, Words]], encoding: Encoding
 ) -> PairEncoding:
-    """Tokenize pairs, truncate long ones, and add the special tokens.
-
-    Of a joint pair the longer side is truncated first.
-    """
+    """Tokenize pairs, truncate long ones (the longer side first), and add special tokens."""
     config = model.encoder.config
     whole = tuple(tokenize_flat(model.tokenizer, [pair[side] for pair in pairs]) for side in (0, 1))
     lengths = whole[0].lengths_P, whole[1].lengths_P
@@ -147,16 +131,11 @@ def encode_pairs(
         types_N = np.zeros_like(ids_N)
         types_N[_spread_ranges(starts_Q + places[1], target.lengths_P + 1)] = 1
     num_words_P = np.array([len(a) + len(b) for a, b in pairs], dtype=np.int64)
+    num_cut_P = sum(lengths) - source.lengths_P - target.lengths_P
+    num_bare_P = num_words_P - sum(make_units(side, "first").lengths_P for side in whole)
+    sides = source, target
     return PairEncoding(
-        ids_N,
-        types_N,
-        lengths_Q,
-        starts_Q,
-        (source, target),
-        sequences,
-        places,
-        num_cut_P=sum(lengths) - source.lengths_P - target.lengths_P,
-        num_bare_P=num_words_P - sum(make_units(side, "first").lengths_P for side in whole),
+        ids_N, types_N, lengths_Q, starts_Q, sides, sequences, places, num_cut_P, num_bare_P
     )
 
 
@@ -177,11 +156,7 @@ def compute_states(
     device: torch.device,
     batch_tokens: int,
 ) -> tuple[list[Tensor], IntArray]:
-    """Run the encoder over some sequences, in batches of similar lengths.
-
-    Return the hidden states of all tokens [N, D] for each choice of layers, and the row of the
-    first token of each sequence (-1 if absent).
-    """
+    """Return the hidden states of all tokens [N, D] by choice of layers, and the first rows [Q]."""
     deepest = find_deepest(choices)
     if device.type == "cpu":
         batch_tokens = min(batch_tokens, CPU_BATCH_TOKENS)
@@ -210,10 +185,9 @@ def compute_states(
 def index_units(
     units: Units, pairs: IntArray, bases_B: IntArray, rule: WordRule, device: torch.device
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return the mask [B, S] of the units of some sentences, and a function that gathers them.
+    """Return the mask [B, S] of units, and a function from states [N, D] to units' [B, S, D].
 
-    The function maps the states of a span [N, D] to those of the units [B, S, D]. `bases_B` are
-    the rows of the sentences' first pieces. The values at padding are arbitrary.
+    `bases_B` are the rows of the sentences' first pieces. The values at padding are arbitrary.
     """
     lengths_B = units.lengths_P[pairs]
     columns_S = np.arange(lengths_B.max())
@@ -263,21 +237,15 @@ def link_spans(
         pairs = usable[places]
         sequences = np.unique(np.concatenate([numbers[pairs] for numbers in encoding.sequences]))
         span, bases_Q = compute_states(model, encoding, sequences, choices, device, batch_tokens)
+        sides = list(zip(units, encoding.sequences, encoding.places, strict=True))
         batches = []
         for batch in _plan_links(units[0], units[1], pairs, LINKED_CELLS[device.type]):
             (source_mask, source), (target_mask, target) = (
-                index_units(
-                    side, batch, bases_Q[numbers[batch]] + firsts[batch], settings.words, device
-                )
-                for side, numbers, firsts in zip(
-                    units, encoding.sequences, encoding.places, strict=True
-                )
+                index_units(side, batch, bases_Q[rows[batch]] + at[batch], settings.words, device)
+                for side, rows, at in sides
             )
             masks = Masks(source_mask, target_mask)
-            decisions = [
-                link_units(source(states_ND), target(states_ND), masks, settings)
-                for states_ND in span
-            ]
+            decisions = [link_units(source(h), target(h), masks, settings) for h in span]
             batches.append(LinkBatch(batch, decisions))
         yield batches
 
@@ -285,7 +253,6 @@ def link_spans(
 def _plan_links(
     source: Units, target: Units, pairs: IntArray, most_cells: int
 ) -> Iterator[IntArray]:
-    """Split the pairs of a span into batches of similar lengths on both sides."""
     pairs = pairs[np.lexsort((target.lengths_P[pairs], source.lengths_P[pairs]))]
     start = 0
     while start < len(pairs):
@@ -301,10 +268,7 @@ def _plan_links(
 def read_spans(
     spans: Iterable[list[LinkBatch]], encoding: PairEncoding, settings: AlignSettings
 ) -> Iterator[tuple[list[int], list[list[Links]]]]:
-    """Turn linked units into linked words; yield the pairs of each span, and `[choice][pair]`.
-
-    A span is read after the next one has started on the device.
-    """
+    """Yield the pairs of each span and their links `[choice][pair]`, one span late."""
     units = [make_units(side, settings.words) for side in encoding.sides]
     before: tuple[list[LinkBatch], Tensor, torch.cuda.Event | None] | None = None
     for batches in spans:

@@ -21,8 +21,7 @@ from metaxlm.finetune.encoding import MAX_CHARACTERS, Ids
 from metaxlm.progress import say
 
 _HINT = "write 8, -1 (the last), 6..8 (their mean), 1+12 (their mean), all, or several with commas"
-_TOKENIZED_AT_ONCE = 2_048
-"""Texts per call of the tokenizer, whose records of one text take some kB."""
+_TOKENIZED_AT_ONCE = 2_048  # the tokenizer's records of one text take some kB
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,11 @@ def _parse_choice(text: str, num_layers: int) -> LayerChoice:
         if match is None:
             raise MetaXLMError(f"layer {text!r} cannot be read; {_HINT}")
         ends = [int(end) for end in match.groups() if end is not None]
-        for end in ends:
-            if not -num_layers - 1 <= end <= num_layers:
-                raise MetaXLMError(
-                    f"layer {end}: the encoder has {num_layers} layers; name one from 0 (the "
-                    f"embedding output) to {num_layers}"
-                )
+        if wrong := [end for end in ends if not -num_layers - 1 <= end <= num_layers]:
+            raise MetaXLMError(
+                f"layer {wrong[0]}: the encoder has {num_layers} layers; name one from 0 (the "
+                f"embedding output) to {num_layers}"
+            )
         first, last = (end % (num_layers + 1) for end in (ends[0], ends[-1]))
         if last < first:
             raise MetaXLMError(f"layer {text!r}: {first} comes after {last}; write {last}..{first}")
@@ -152,8 +150,7 @@ def tokenize_texts(
 def plan_sentences(lengths: Sequence[int], max_tokens: int, group_cost: int) -> list[list[int]]:
     """Group indices by length, longest first, into batches of at most `max_tokens` with padding.
 
-    A batch ends at a change of length if that saves more padding than `group_cost`, the fixed cost
-    of a batch in tokens. A text longer than `max_tokens` is a batch by itself.
+    A batch ends at a change of length if that saves more padding than `group_cost`, in tokens.
     """
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
     batches: list[list[int]] = []
@@ -162,8 +159,7 @@ def plan_sentences(lengths: Sequence[int], max_tokens: int, group_cost: int) -> 
         group = order[first : first + size]
         most = max(1, max_tokens // max(1, lengths[group[0]]))
         # Batches of even size: a small last one would cost as much as a full one.
-        for part in np.array_split(np.array(group), -(-size // most)):
-            batches.append(part.tolist())
+        batches += [part.tolist() for part in np.array_split(np.array(group), -(-size // most))]
         first += size
     return batches
 

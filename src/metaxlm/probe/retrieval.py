@@ -47,8 +47,7 @@ class LayerRetrieval:
     """Accuracy@1 of one choice of layers."""
 
     choice: LayerChoice
-    hits_N2: Tensor
-    """Whether each pair is found, from the language and from English."""
+    hits_N2: Tensor  # whether each pair is found, from the language and from English
     examples: tuple[RetrievalExample, ...] = ()
 
     @property
@@ -93,28 +92,20 @@ def measure_retrieval(
     num_pairs = len(sentences.foreign)
     device = device or choose_device("auto")
     # Both sides at once: more sentences of each length need less padding.
+    texts, title = [*sentences.foreign, *sentences.english], f"tatoeba {sentences.language}: embed"
     vectors_YND = embed_texts(
-        model,
-        [*sentences.foreign, *sentences.english],
-        device,
-        layers=layers,
-        batch_tokens=batch_tokens,
-        title=f"tatoeba {sentences.language}: embed",
+        model, texts, device, layers=layers, batch_tokens=batch_tokens, title=title
     )
     shown = torch.linspace(0, num_pairs - 1, min(NUM_EXAMPLES, num_pairs)).long().tolist()
     outcomes: list[LayerRetrieval] = []
     for choice, vectors_ND in zip(choose_layers(model, layers), vectors_YND, strict=True):
         hits_N2, found = measure_pairs(vectors_ND[:num_pairs], vectors_ND[num_pairs:], device)
-        examples = tuple(
-            RetrievalExample(
-                query=sentences.foreign[k],
-                expected=sentences.english[k],
-                found=sentences.english[int(found.indices_Qk[k, 0])],
-                similarity=float(found.similarities_Qk[k, 0]),
-            )
-            for k in shown
-        )
-        outcomes.append(LayerRetrieval(choice, hits_N2, examples))
+        examples = []
+        for k in shown:
+            best = sentences.english[int(found.indices_Qk[k, 0])]
+            pair, cosine = (sentences.foreign[k], sentences.english[k]), found.similarities_Qk[k, 0]
+            examples.append(RetrievalExample(*pair, best, float(cosine)))
+        outcomes.append(LayerRetrieval(choice, hits_N2, tuple(examples)))
     return RetrievalOutcome(sentences.language, num_pairs, tuple(outcomes))
 
 
@@ -125,7 +116,7 @@ def measure_pairs(
     if len(source_ND) != len(target_ND):
         raise MetaXLMError(
             f"{len(source_ND):,} vectors on one side and {len(target_ND):,} on the other; pairs "
-            f"need equally many"
+            "need equally many"
         )
     found = find_both(source_ND, target_ND, device=device)
     own_N = torch.arange(len(source_ND))
@@ -167,18 +158,17 @@ class MiningScores:
     @property
     def precision(self) -> float:
         """The share of the found pairs that are gold pairs."""
-        return self.num_right / self.num_found if self.num_found else 0.0
+        return self.num_right / max(1, self.num_found)
 
     @property
     def recall(self) -> float:
         """The share of the gold pairs that were found."""
-        return self.num_right / self.num_gold if self.num_gold else 0.0
+        return self.num_right / max(1, self.num_gold)
 
     @property
     def f1(self) -> float:
         """The harmonic mean of precision and recall."""
-        total = self.num_found + self.num_gold
-        return 2 * self.num_right / total if total else 0.0
+        return 2 * self.num_right / max(1, self.num_found + self.num_gold)
 
 
 def mine_pairs(
@@ -193,10 +183,7 @@ def mine_pairs(
     faiss_index: FaissIndex | None = None,
     title: str = "",
 ) -> MinedPairs:
-    """Find the translations of sources among targets by the margin over k neighbors.
-
-    The search is exact unless a faiss index is given.
-    """
+    """Find the translations of sources by the margin over k neighbors; exact without faiss."""
     for name, value, known in (("margin", margin, Margin), ("mode", mode, Mode)):
         if value not in get_args(known):
             raise MetaXLMError(f"{name} {value!r}: use {', '.join(get_args(known))}")
@@ -209,15 +196,12 @@ def mine_pairs(
     target_N, score_N = _pick_best(forward, mean_N, mean_M, margin)
     source_M, score_M = _pick_best(backward, mean_M, mean_N, margin)
     rows_N, rows_M = torch.arange(len(target_N)), torch.arange(len(source_M))
-    by_source = MinedPairs(rows_N, target_N, score_N)
-    by_target = MinedPairs(source_M, rows_M, score_M)
+    found = MinedPairs(rows_N, target_N, score_N)
     if mode == "mutual":
-        found = by_source.take(source_M[target_N] == rows_N)
-    elif mode == "forward":
-        found = by_source
+        found = found.take(source_M[target_N] == rows_N)
     elif mode == "backward":
-        found = by_target
-    else:
+        found = MinedPairs(source_M, rows_M, score_M)
+    elif mode == "max":
         sources, targets = torch.cat([rows_N, source_M]), torch.cat([target_N, rows_M])
         both = MinedPairs(sources, targets, torch.cat([score_N, score_M]))
         found = _take_each_once(_sort_pairs(both))
@@ -253,15 +237,13 @@ def tune_threshold(
 def _pick_best(
     nearest: Nearest, mean_Q: Tensor, mean_K: Tensor, margin: Margin
 ) -> tuple[Tensor, Tensor]:
-    """Return the neighbor with the highest margin of each row, and that margin."""
     score_Qk = nearest.similarities_Qk.double()
     around_Qk = (mean_Q[:, None] + mean_K[nearest.indices_Qk]) / 2
     if margin == "ratio":
-        if bool((around_Qk <= 0).any()):
-            row = int((around_Qk <= 0).any(dim=1).nonzero()[0]) + 1
+        if len(low := (around_Qk <= 0).any(dim=1).nonzero()):
             raise MetaXLMError(
-                f"the neighbors of sentence {row:,} have cosines of 0 or less on average, which "
-                f"the margin cannot divide by; use the margin distance"
+                f"the neighbors of sentence {int(low[0]) + 1:,} have cosines of 0 or less on "
+                "average, which the margin cannot divide by; use the margin distance"
             )
         score_Qk = score_Qk / around_Qk
     elif margin == "distance":
@@ -271,7 +253,6 @@ def _pick_best(
 
 
 def _sort_pairs(pairs: MinedPairs) -> MinedPairs:
-    """Sort by descending score, then by source and target."""
     for name, descending in (("target_P", False), ("source_P", False), ("score_P", True)):
         values = getattr(pairs, name)
         pairs = pairs.take(values.sort(stable=True, descending=descending).indices)
@@ -279,9 +260,7 @@ def _sort_pairs(pairs: MinedPairs) -> MinedPairs:
 
 
 def _take_each_once(pairs: MinedPairs) -> MinedPairs:
-    """Keep each pair, from the best on, whose sentences are both unused."""
-    sources: set[int] = set()
-    targets: set[int] = set()
+    sources, targets = set[int](), set[int]()
     kept = []
     for place, (source, target) in enumerate(pairs.list_rows()):
         if source not in sources and target not in targets:

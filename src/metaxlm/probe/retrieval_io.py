@@ -30,7 +30,7 @@ from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, atomic_file, get_standard_input
 from metaxlm.finetune.readers.lines import open_input, read_lines
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.embedding import Embedded, embed_texts
+from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_texts
 from metaxlm.probe.nearest import Vectors
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
 from metaxlm.reading import open_file, reading
@@ -144,29 +144,23 @@ def write_vectors(
 
 
 def _convert(chunks: Iterable[Embedded], dtype: VectorType) -> Iterator[tuple[list[str], Array]]:
-    """Yield texts and vectors in the type of the file; raise an error for values out of range."""
     done = 0
     for texts, vectors_YCD in chunks:
         with np.errstate(over="ignore"):  # reported below with the line
             array_YCD = vectors_YCD.numpy().astype(dtype)
         finite_C = np.isfinite(array_YCD).all(axis=(0, 2))
         if not finite_C.all():
-            number = done + int(np.argmin(finite_C)) + 1
-            reason = (
-                f"a value beyond {dtype}'s range; write float32 instead"
-                if vectors_YCD[:, number - done - 1].isfinite().all()
-                else "a value that is not finite; the model is damaged"
-            )
-            raise MetaXLMError(f"vector {number:,} has {reason}")
+            row = int(np.argmin(finite_C))
+            reason = "that is not finite; the model is damaged"
+            if vectors_YCD[:, row].isfinite().all():
+                reason = f"beyond {dtype}'s range; write float32 instead"
+            raise MetaXLMError(f"vector {done + row + 1:,} has a value {reason}")
         yield texts, array_YCD
         done += len(texts)
 
 
 def _write_npy(
-    path: Path,
-    chunks: Iterable[tuple[list[str], Array]],
-    shape: tuple[int, ...],
-    dtype: VectorType,
+    path: Path, chunks: Iterable[tuple[list[str], Array]], shape: tuple[int, ...], dtype: VectorType
 ) -> int:
     num_texts, width = shape[-2:]
     vector_bytes = width * np.dtype(dtype).itemsize
@@ -191,29 +185,23 @@ def _write_parquet(
     dtype: VectorType,
 ) -> int:
     vector = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), width)
-    fields = [pa.field("line", pa.int64()), pa.field("text", pa.string())]
-    schema = pa.schema(fields + [pa.field(f"{_PREFIX}{choice}", vector) for choice in layers])
+    columns = {f"{_PREFIX}{choice}": vector for choice in layers}
+    schema = pa.schema({"line": pa.int64(), "text": pa.string(), **columns})
     done = 0
     # Vectors hardly compress; texts do.
-    columns = {"compression": {"text": "zstd"}, "use_dictionary": False}
-    with pq.ParquetWriter(path, schema, **columns) as writer:
+    options = {"compression": {"text": "zstd"}, "use_dictionary": False}
+    with pq.ParquetWriter(path, schema, **options) as writer:
         for texts, array_YCD in chunks:
             lines = pa.array(range(done + 1, done + len(texts) + 1), pa.int64())
-            lists = [
-                pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), width)
-                for rows in array_YCD
-            ]
+            flat = [pa.array(rows.ravel()) for rows in array_YCD]
+            lists = [pa.FixedSizeListArray.from_arrays(numbers, width) for numbers in flat]
             writer.write_table(pa.table([lines, pa.array(texts), *lists], schema))
             done += len(texts)
     return done
 
 
 def read_vectors(path: Path, layer: str | None = None) -> Array:
-    """Return the vectors of a file, [N, D]; a `.npy` file is memory-mapped.
-
-    `layer` selects one of several: `8` is the column `layer_8`, or the ninth table of a `.npy`
-    file.
-    """
+    """Return the vectors of a file, [N, D]; layer 8 is `layer_8` or the ninth table of a `.npy`."""
     check_ending(path)
     vectors_ND = _read_npy(path, layer) if path.suffix == ".npy" else _read_parquet(path, layer)
     if vectors_ND.size == 0:
@@ -243,10 +231,8 @@ def _read_npy(path: Path, layer: str | None) -> Array:
     elif layer is not None and found.ndim == 2:
         raise MetaXLMError(f"{path}: holds one layer only; leave the layer out")
     if found.ndim != 2:
-        raise MetaXLMError(
-            f"{path}: has the shape {found.shape}; vectors are [texts, numbers], or [layers, "
-            "texts, numbers]"
-        )
+        shapes = "[texts, numbers], or [layers, texts, numbers]"
+        raise MetaXLMError(f"{path}: has the shape {found.shape}; vectors are {shapes}")
     return found
 
 
@@ -255,9 +241,8 @@ def _read_parquet(path: Path, layer: str | None) -> Array:
         schema = file.schema_arrow
         columns = [field.name for field in schema if _is_vector(field.type)]
         if not columns:
-            raise MetaXLMError(
-                f"{path}: none of its columns ({', '.join(schema.names)}) holds lists of floats"
-            )
+            named = ", ".join(schema.names)
+            raise MetaXLMError(f"{path}: none of its columns ({named}) holds lists of floats")
         wanted = columns[0]
         if layer is not None or len(columns) > 1:
             names = {name.removeprefix(_PREFIX): name for name in columns}
@@ -322,10 +307,9 @@ def load_indexes(
     takes_several: bool = False,
     gold: Path | None = None,
 ) -> tuple[Sides, GoldPairs]:
-    """Read two texts or vector files and gold pairs, and embed the texts.
+    """Check two texts or vector files and gold pairs, then open the model and embed the texts.
 
-    All files are checked before the model is opened. `takes_several` allows several layers, and
-    makes all layers the default.
+    `takes_several` allows several layers, and makes all layers the default.
     """
     sides = first, second = _open_index(sources[0], has_ids), _open_index(sources[1], has_ids)
     texts = [side for side in sides if side.texts]
@@ -338,39 +322,29 @@ def load_indexes(
             _check_several(layer, len(names), takes_several)
             side.vectors = [read_vectors(path, name) for name in names]
             side.layers = tuple(name or "-" for name in names)
-    if is_parallel and len(first) != len(second):
-        raise MetaXLMError(
-            f"{first.name}:{len(first)}: has {len(first):,} lines, {second.name} has "
-            f"{len(second):,}; parallel files need equally many"
-        )
+    a, b = len(first), len(second)
+    if is_parallel and a != b:
+        found = f"has {a:,} lines, {second.name} has {b:,}"
+        raise MetaXLMError(f"{first.name}:{a}: {found}; parallel files need equally many")
     pairs = [] if gold is None else read_gold_pairs(gold, sides)
     if not texts or open_model is None:
         return sides, pairs
     model = open_model()
     depth = model.encoder.config.num_layers
-    if layer is None and not takes_several:
-        layers: tuple[LayerChoice, ...] = default_layer(depth)
-    else:
-        layers = parse_layers(layer or "all", depth)
+    is_default = layer is None and not takes_several
+    layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
+    options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
+    options["needs_tokens"] = True
     for side in texts:
         side.layers = tuple(str(choice) for choice in layers)
-        vectors_YND = embed_texts(
-            model,
-            side.texts,
-            device,
-            layers=layers,
-            specials=specials,
-            batch_tokens=batch_tokens,
-            title=f"embed {Path(side.name).name}",
-            place=f"{side.name}:{{}}".format,
-            needs_tokens=True,
-        )
-        side.vectors = list(vectors_YND)
-    if len(first.vectors) != len(second.vectors):
+        options["title"] = f"embed {Path(side.name).name}"
+        options["place"] = f"{side.name}:{{}}".format
+        side.vectors = list(embed_texts(model, side.texts, device, **options))
+    a, b = len(first.vectors), len(second.vectors)
+    if a != b:
         raise MetaXLMError(
-            f"{first.name} has {len(first.vectors)} layers and {second.name} "
-            f"{len(second.vectors)}; choose with --layer"
+            f"{first.name} has {a} layers and {second.name} {b}; choose with --layer"
         )
     return sides, pairs
 
@@ -384,15 +358,15 @@ def _open_index(source: str, has_ids: bool) -> EmbeddingIndex:
         side = EmbeddingIndex(sentences.name, list(sentences))
     if not has_ids:
         return side
-    known: set[str] = set()
+    known: dict[str, None] = {}
     for row, line in enumerate(side.texts):
         code, _, side.texts[row] = line.partition("\t")
         if not code or not side.texts[row].strip():
             raise MetaXLMError(f"{side.name}:{row + 1}: with --ids a line is id TAB text")
         if code in known:
             raise MetaXLMError(f"{side.name}:{row + 1}: the id {code!r} occurs twice")
-        known.add(code)
-        side.ids.append(code)
+        known[code] = None
+    side.ids += known
     return side
 
 
@@ -416,10 +390,8 @@ def _name_layers(
 
 def _check_several(layer: str | None, count: int, takes_several: bool) -> None:
     if count > 1 and not takes_several:
-        raise MetaXLMError(
-            f"--layer {layer}: several layers are for retrieve --parallel without --output; name "
-            f"one"
-        )
+        usage = "several layers are for retrieve --parallel without --output"
+        raise MetaXLMError(f"--layer {layer}: {usage}; name one")
 
 
 def read_gold_pairs(path: Path, sides: Sides) -> GoldPairs:
@@ -431,7 +403,7 @@ def read_gold_pairs(path: Path, sides: Sides) -> GoldPairs:
         if len(fields) != 2:
             raise MetaXLMError(
                 f"{path}:{number}: {len(fields)} fields; write the source's and the target's line "
-                f"with a tab between them"
+                "with a tab between them"
             )
         source, target = (
             _find_row(text.strip(), side, numbers, f"{path}:{number}")
@@ -446,12 +418,11 @@ def _find_row(text: str, side: EmbeddingIndex, rows: dict[str, int], where: str)
         if text not in rows:
             raise MetaXLMError(f"{where}: {side.name} has no id {text!r}")
         return rows[text]
+    fault = ""
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise MetaXLMError(
-            f"{where}: {text!r} is not a line number; if the lines begin with ids, add --ids"
-        )
-    if not 1 <= int(text) <= len(side):
-        raise MetaXLMError(
-            f"{where}: line {text} is out of range, {side.name} has {len(side):,} lines"
-        )
+        fault = f"{text!r} is not a line number; if the lines begin with ids, add --ids"
+    elif not 1 <= int(text) <= len(side):
+        fault = f"line {text} is out of range, {side.name} has {len(side):,} lines"
+    if fault:
+        raise MetaXLMError(f"{where}: {fault}")
     return int(text) - 1

@@ -37,10 +37,7 @@ _MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize
 def export_sentence_transformers(
     model: AnyEncoder, folder: Path, layer: LayerChoice | None = None, *, normalize: bool = False
 ) -> None:
-    """Write a folder for `SentenceTransformer(folder)` atomically; the same model, the same bytes.
-
-    `layer` defaults to the last one; `normalize` scales vectors to length 1.
-    """
+    """Write a folder for `SentenceTransformer(folder)` atomically; `layer` defaults to the last."""
     number = _choose_number(model, layer)
     config = model.encoder.config
     with atomic_folder(folder) as temporary:
@@ -60,11 +57,10 @@ def export_sentence_transformers(
             write_json(temporary / CONFIG, values)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, model.tokenizer, config.max_positions, has_token_types=has_types)
-        for name, value in _describe_modules(model, normalize).items():
+        files = {name: dump_json(v) for name, v in _describe_modules(model, normalize).items()}
+        for name, text in {**files, "README.md": _write_card(model, number, normalize)}.items():
             (temporary / name).parent.mkdir(exist_ok=True)
-            (temporary / name).write_text(dump_json(value), encoding="utf-8")
-        card = _write_card(model, number, normalize)
-        (temporary / "README.md").write_text(card, encoding="utf-8")
+            (temporary / name).write_text(text, encoding="utf-8")
 
 
 def _choose_number(model: AnyEncoder, layer: LayerChoice | None) -> int:
@@ -114,7 +110,6 @@ def _cut_foreign(encoder: ForeignEncoder, num_layers: int) -> PreTrainedModel:
 
 
 def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
-    """Return the files of sentence-transformers by name."""
     config = model.encoder.config
     modules = [
         {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{name}"}
@@ -179,7 +174,6 @@ print(model.similarity(vectors, vectors))
 
 
 def _read_inherited(source: str) -> dict[str, Any]:
-    """Return language and license of the whole model's card."""
     path = Path(source).expanduser() / "README.md"
     try:
         parts = read_text(path).split("---\n") if path.is_file() else []

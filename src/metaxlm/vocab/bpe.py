@@ -18,20 +18,12 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.progress import Advance, track
 from metaxlm.vocab.tokens import FIRST_TOKENS, mask_token, wrap_tokenizer
 
-_NUM_BYTES = 256
-
 
 def train_byte_bpe(
-    sentences: Iterable[str],
-    size: int,
-    total: int | None = None,
-    title: str = "monolingual vocabulary",
+    sentences: Iterable[str], size: int, total: int | None = None
 ) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE vocabulary of at most `size` tokens, special tokens included.
-
-    `total`, the number of sentences, and `title` are for the progress bar; None shows none.
-    """
-    smallest = _NUM_BYTES + len(FIRST_TOKENS) + 1
+    """Train at most `size` tokens, special ones included; `total` sentences show progress."""
+    smallest = 256 + len(FIRST_TOKENS) + 1
     if size < smallest:
         raise MetaXLMError(
             f"vocabulary.monolingual_size {size}: bytes and special tokens need {smallest} rows"
@@ -47,7 +39,7 @@ def train_byte_bpe(
     if total is None:
         tokenizer.train_from_iterator(sentences, trainer)
     else:
-        with track(title, total, "sentences") as advance:
+        with track("monolingual vocabulary", total, "sentences") as advance:
             tokenizer.train_from_iterator(_count(sentences, advance), trainer)
     tokenizer.add_special_tokens([mask_token()])
     tokenizer.decoder = decoders.ByteLevel()

@@ -4,11 +4,9 @@ The character map of a SentencePiece model is a table of rewrites (`ﬁ` to `fi`
 every position the longest match is applied. The library's normalizer for these maps, `Precompiled`,
 works on whole grapheme clusters: it leaves long ones uncomposed (Tamil `ெ` + `ா`) and loses accents
 in short ones (decomposed Vietnamese `ậ` becomes `ạ`). Here it sees single characters only, and NFC
-composes them. Separators prevent NFC from composing or reordering more than SentencePiece does:
-between the vowel signs of Arabic and Hebrew, between a composed letter and another accent.
-Remaining differences: scripts of Unicode 16, which is newer than the library's tables; U+1FFFE,
-which is removed; and, in models that fold case, `İ` and Greek iota subscripts written as two
-characters.
+composes them. Separators prevent NFC from composing or reordering more than SentencePiece does.
+Remaining differences: scripts of Unicode 16, U+1FFFE, which is removed, and, in models that fold
+case, `İ` and Greek iota subscripts written as two characters.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ _BARRIER = "\U0001fffe"
 _DIVIDER = "\U0002fffe"
 _SPACES = "^ +| +$| +(?= )"
 _NO_CHARACTER = 0x10FFFF
-_MAX_KEY_BYTES = 32
-_MAX_NODES = 1_000_000
+_MAX_KEY_BYTES, _MAX_NODES = 32, 1_000_000
 # Characters besides marks that extend the cluster of the character before them.
 _JOINERS = "\u0e33\u0eb3\u200c\u200d"
 
@@ -79,7 +76,6 @@ def charsmap_normalizer(blob: bytes) -> normalizers.Normalizer:
 
 @lru_cache(maxsize=2)  # decoding takes a second, and all our models have the same map
 def _find_places(blob: bytes) -> tuple[str, str, str] | None:
-    """Return the patterns of barriers and dividers, and the divider; None if not needed."""
     rewrites = decode_charsmap(blob)
     if rewrites.get("e\u0301") != "é":  # a custom map that does not compose
         return None
@@ -91,21 +87,18 @@ def _find_places(blob: bytes) -> tuple[str, str, str] | None:
 def _find_barriers(rewrites: dict[str, str]) -> str:
     """Return a pattern of the positions over which nothing may be composed.
 
-    Compositions start with a character of `first` and continue with characters of `later`. A mark
-    gets a barrier after another mark and after a character that starts no composition but that NFC
-    might compose, unless the position is inside a composition. A character that becomes a mark
-    gets one too.
+    Compositions start with a character of `first` and continue with some of `later`. A mark gets a
+    barrier after a mark and after a character that only NFC might compose, unless it is inside a
+    composition. A character that becomes a mark gets one too.
     """
     compositions = [key for key in rewrites if len(key) > 1]
     first = {key[0] for key in compositions}
     later = {character for key in compositions for character in key[1:]}
-    closed = {key for key in rewrites if len(key) == 1} | {
-        rewrites[key][-1] for key in compositions
-    }
-    closed -= first
+    single = {key for key in rewrites if len(key) == 1}
+    closed = (single | {rewrites[key][-1] for key in compositions}) - first
     barred = closed | _select_marks(first | later)
     inside = [
-        f"(?<={''.join(map(_class_of, sets[:-1]))}){_class_of(sets[-1])}"
+        f"(?<={''.join(f'[{_ranges(one)}]' for one in sets[:-1])})[{_ranges(sets[-1])}]"
         for length in sorted(set(map(len, compositions)))
         for sets in _factor({k for k in compositions if len(k) == length and k[-2] in barred})
     ]
@@ -116,20 +109,13 @@ def _find_barriers(rewrites: dict[str, str]) -> str:
 
 
 def _find_short_clusters(rewrites: dict[str, str]) -> str:
-    """Return a pattern of the positions where `Precompiled` must see separate characters.
-
-    It takes clusters below six bytes as one: marks of two bytes, and characters that join one that
-    is rewritten itself.
-    """
+    """Return a pattern of where `Precompiled` must not take a cluster, below six bytes, as one."""
     alone = {key for key in rewrites if len(key) == 1}
     first = {key[0] for key in rewrites if len(key) > 1} & alone
     marks = {mark for key in rewrites for mark in filter(_is_short, key[1:])}
-    return "|".join(
-        [
-            rf"(?!\A)(?=[{_ranges(marks)}])",
-            rf"(?=\p{{M}})(?<=[{_ranges(first)}])",
-            rf"(?=[{_ranges(_JOINERS)}])(?<=[{_ranges(filter(_is_short, alone))}])",
-        ]
+    return (
+        rf"(?!\A)(?=[{_ranges(marks)}])|(?=\p{{M}})(?<=[{_ranges(first)}])|"
+        rf"(?=[{_ranges(_JOINERS)}])(?<=[{_ranges(filter(_is_short, alone))}])"
     )
 
 
@@ -158,10 +144,6 @@ def _factor(words: Collection[str]) -> list[tuple[frozenset[str], ...]]:
         for heads, tails in sorted(tails_of.items(), key=lambda item: min(item[1]))
         for sets in _factor(heads)
     ]
-
-
-def _class_of(characters: Iterable[str]) -> str:
-    return f"[{_ranges(characters)}]"
 
 
 def _ranges(characters: Iterable[str]) -> str:

@@ -24,55 +24,24 @@ _ROLES = {
     "start": ("cls_token", "bos_token"),
     "end": ("sep_token", "eos_token"),
 }
-_FEWEST_TOKENS = 2
 _NEEDED = (CONFIG, TOKENIZER_CONFIG, "tokenizer.json")
 _DOWNLOADED = (
-    *_NEEDED,
-    "*.model",
-    "vocab.*",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+    *_NEEDED, "*.model", "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """Load a tokenizer by folder or hub name, such as `xlm-roberta-base`."""
     folder = find_source(name, _DOWNLOADED, _NEEDED)
     require_whole(folder)
-    model = _find_sentencepiece_model(folder)
-    tokenizer = fast_tokenizer(read_bytes(model), str(model)) if model else _load(name, folder)
-    _check_roles(tokenizer, name)
-    return tokenizer
-
-
-def _find_sentencepiece_model(folder: Path) -> Path | None:
-    """Return the only SentencePiece model of a folder without a fast tokenizer."""
     models = sorted(folder.glob("*.model"))
     if not models or (folder / "tokenizer.json").is_file():
-        return None
-    if len(models) > 1:
+        tokenizer = _load(name, folder)
+    elif len(models) > 1:
         names = ", ".join(model.name for model in models)
         raise MetaXLMError(f"{folder}: several SentencePiece models ({names}); leave only one")
-    return models[0]
-
-
-def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
-    """Load with transformers; reject an empty tokenizer."""
-    tokenizer = read_tokenizer(folder, name)
-    if not getattr(tokenizer, "is_fast", False):
-        kind = type(tokenizer).__name__
-        raise MetaXLMError(
-            f"{name}: {kind} is not a fast tokenizer; save one with a tokenizer.json"
-        )
-    # Without its files transformers gives some tokenizers an almost empty vocabulary.
-    if len(tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)) < _FEWEST_TOKENS:
-        raise MetaXLMError(f"{name}: no tokenizer; there is neither a tokenizer.json nor a model")
-    return tokenizer
-
-
-def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Reject a tokenizer without a special token that pretraining needs."""
+    else:
+        tokenizer = fast_tokenizer(read_bytes(models[0]), str(models[0]))
     vocabulary = tokenizer.get_vocab()
     missing = [
         f"{role} ({' or '.join(attributes)})"
@@ -84,3 +53,15 @@ def _check_roles(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
             f"{name}: the tokenizer has no token for {', '.join(missing)}; pretraining needs it, "
             "so choose another or add it"
         )
+    return tokenizer
+
+
+def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
+    tokenizer = read_tokenizer(folder, name)
+    if not getattr(tokenizer, "is_fast", False):
+        kind = type(tokenizer).__name__
+        raise MetaXLMError(f"{name}: {kind} is not a fast tokenizer; give a tokenizer.json")
+    # Without its files transformers gives some tokenizers an almost empty vocabulary.
+    if len(tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)) < 2:
+        raise MetaXLMError(f"{name}: no tokenizer; there is neither a tokenizer.json nor a model")
+    return tokenizer

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 
 REJECTED = 3
 _PR_SET_PDEATHSIG = 1
@@ -23,30 +22,21 @@ def main() -> int:
     # Ctrl-C and schedulers signal both processes; the parent handles it and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _end_with_parent()
+    if sys.platform == "linux":  # end this process when its parent dies
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     import sentencepiece
 
     file, options = sys.argv[1:]
+    lines = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
     try:
         with os.fdopen(int(file), "wb") as writer:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_read_lines(), model_writer=writer, **json.loads(options)
+                sentence_iterator=lines, model_writer=writer, **json.loads(options)
             )
     except RuntimeError as error:
         print(error)
         return REJECTED
     return 0
-
-
-def _read_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n")
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent dies (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

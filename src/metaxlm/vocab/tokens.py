@@ -22,12 +22,19 @@ FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 """The first ids of both vocabularies, as in RoBERTa; the mask is last."""
 MASK_TOKEN = "<mask>"
 
-Form = tuple[str, bool]
-"""A surface form: the text of a token, and whether it starts a word."""
+Form = tuple[str, bool]  # a surface form: the text of a token, and whether it starts a word
 
 SENTENCEPIECE_SPACE = "▁"
 WORDPIECE_PREFIX = "##"
 _BYTE_FALLBACK = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+# Printable Latin-1 characters are their own letters; the other bytes have letters from 256 on, so
+# that a space is `Ġ`.
+_PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+BYTE_OF_LETTER = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(256 + place): byte for place, byte in enumerate(_OTHERS)
+}
+"""The byte of each letter of a byte-level BPE token."""
 
 
 def mask_token() -> AddedToken:
@@ -38,16 +45,9 @@ def mask_token() -> AddedToken:
 def wrap_tokenizer(tokenizer: Tokenizer, **settings: Any) -> PreTrainedTokenizerBase:
     """Return a transformers tokenizer with the roles of the special tokens."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        cls_token="<s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token=mask_token(),
-        **settings,
-    )
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", cls_token="<s>",
+        sep_token="</s>", pad_token="<pad>", unk_token="<unk>", mask_token=mask_token(), **settings,
+    )  # fmt: skip
 
 
 def boundary_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
@@ -81,8 +81,8 @@ def detect_kind(tokenizer: PreTrainedTokenizerBase) -> Kind:
         )
     model = type(backend.model).__name__
     parts = (backend.normalizer, backend.pre_tokenizer, backend.decoder)
-    settings = [json.loads(part.__getstate__()) for part in parts if part is not None]
-    types = sorted({str(node["type"]) for node in walk_json(settings) if "type" in node})
+    nodes = list(walk_json([json.loads(part.__getstate__()) for part in parts if part is not None]))
+    types = sorted({str(node["type"]) for node in nodes if "type" in node})
     if model == "WordPiece":
         prefix = backend.model.continuing_subword_prefix
         if prefix != WORDPIECE_PREFIX:
@@ -93,8 +93,7 @@ def detect_kind(tokenizer: PreTrainedTokenizerBase) -> Kind:
     if "ByteLevel" in types:
         return Kind.BYTE_BPE
     # Some SentencePiece models have no Metaspace: their normalizer writes the mark.
-    writes_mark = any(node.get("content") == SENTENCEPIECE_SPACE for node in walk_json(settings))
-    if "Metaspace" in types or writes_mark:
+    if "Metaspace" in types or any(node.get("content") == SENTENCEPIECE_SPACE for node in nodes):
         return Kind.SENTENCEPIECE
     raise MetaXLMError(
         f"{name}: cannot tell where its words start (model {model}, parts "
@@ -138,21 +137,4 @@ def spell(token: str, kind: Kind) -> bytes:
     form = surface_form(token, kind)
     if form is None:
         return find_bytes(token, kind) or token.encode()
-    text, starts_word = form
-    return f"{' ' if starts_word else ''}{text}".encode()
-
-
-def _make_byte_letters() -> dict[str, int]:
-    """Return the byte of each letter of byte-level BPE.
-
-    Printable Latin-1 characters are their own letters; the others have letters from 256 on, in
-    their order, so that a space is `Ġ`.
-    """
-    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(byte): byte for byte in sorted(printable)}
-    return letters | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-BYTE_OF_LETTER = _make_byte_letters()
-"""The byte of each letter of a byte-level BPE token."""
+    return f"{' ' if form[1] else ''}{form[0]}".encode()

@@ -6,9 +6,9 @@ Most of a multilingual encoder is its embedding matrix (two thirds of the paper'
     rows = choose_pieces(counts, tokenizer)
     trimmed = trim_tokenizer(tokenizer, rows)
 
-Token i of the trimmed vocabulary is token `rows[i]` of the old one. Matching the two vocabularies
-(`make_plan(trimmed, tokenizer)`) copies the embeddings that are kept. A text whose tokens are all
-kept is tokenized as before; `measure_loss` counts the others.
+Token i of the trimmed vocabulary is token `rows[i]` of the old one, and `make_plan(trimmed,
+tokenizer)` copies its embedding. A text whose tokens are all kept is tokenized as before;
+`measure_loss` counts the others.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ _SETTINGS = (
 class _TokenizerFile:
     """The content of a tokenizer.json, and the tokens that must be kept together.
 
-    A token needs its letters, so that text is still known without the token. A merged token of BPE
-    needs the two tokens it is merged from.
+    A token needs its letters, and a merged token of BPE the two tokens it is merged from.
     """
 
     content: dict[str, Any]
-    row_of: Mapping[str, int]
-    """The id of every token, added ones included."""
+    row_of: Mapping[str, int]  # the id of every token, added ones included
     specials: frozenset[int]
     """Tokens with a role, tokens of the template around a sentence, and the unknown token."""
 
@@ -66,35 +64,26 @@ class _TokenizerFile:
 
     def find_alphabet(self) -> set[int]:
         """Return the single bytes of a vocabulary that can spell any text with them."""
+        steps = walk_json([self.content["normalizer"], self.content["pre_tokenizer"]])
         names: Iterable[str] = ()
         if self.model.get("byte_fallback"):
             names = _BYTE_PIECES
-        elif any(
-            node.get("type") == "ByteLevel"
-            for node in walk_json([self.content["normalizer"], self.content["pre_tokenizer"]])
-        ):
+        elif any(step.get("type") == "ByteLevel" for step in steps):
             names = ByteLevel.alphabet()
         return {self.row_of[name] for name in names if name in self.row_of}
 
     def find_letters(self, rows: Iterable[int]) -> set[int]:
-        """Return the letters of tokens, as they are written in all positions of a word.
-
-        A token with a letter that is not a token itself is returned too.
-        """
+        """Return letters of tokens in all positions of a word, and tokens with other letters."""
         prefix, suffix = self._affixes
         has_bytes = bool(self.model.get("byte_fallback"))
-        found: set[int] = set()
-        letters: set[str] = set()
+        found, letters = set[int](), set[str]()
         for row in rows:
             forms = self._spell(self.tokens[row])
             letters.update(form.removeprefix(prefix).removesuffix(suffix) for form in forms)
             if not has_bytes and any(form not in self.row_of for form in forms):
                 found.add(row)
-        for letter in letters:
-            for form in {letter, prefix + letter, letter + suffix, prefix + letter + suffix}:
-                if form in self.row_of:
-                    found.add(self.row_of[form])
-        return found
+        written = {f"{a}{x}{b}" for x in letters for a in ("", prefix) for b in ("", suffix)}
+        return found | {self.row_of[form] for form in written if form in self.row_of}
 
     def find_ancestors(self, rows: Iterable[int]) -> set[int]:
         """Return tokens and all tokens they are merged from."""
@@ -148,7 +137,6 @@ class _TokenizerFile:
 
 
 def _read_tokenizer(tokenizer: PreTrainedTokenizerBase) -> _TokenizerFile:
-    """Read a tokenizer; reject a kind that cannot be trimmed."""
     name = tokenizer.name_or_path or type(tokenizer).__name__
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -163,21 +151,22 @@ def _read_tokenizer(tokenizer: PreTrainedTokenizerBase) -> _TokenizerFile:
     row_of: dict[str, int] = tokenizer.get_vocab()
     specials = set(tokenizer.all_special_ids)
     specials.update(token["id"] for token in content["added_tokens"] if token["special"])
-    for step in walk_json(content["post_processor"]):
-        for ids in _list_ids(step):
-            specials.update(ids)
-    if model.get("unk_id") is not None:
-        specials.add(model["unk_id"])
-    elif model.get("unk_token") in row_of:
-        specials.add(row_of[model["unk_token"]])
+    for ids, places in _list_ids(content):
+        specials.update(ids[place] for place in places)
+    unknown = model.get("unk_id", row_of.get(model.get("unk_token")))
+    specials |= set() if unknown is None else {unknown}
     return _TokenizerFile(content, row_of, frozenset(specials))
 
 
-def _list_ids(step: dict[str, Any]) -> Iterator[list[int]]:
-    """Yield the ids of the special tokens in a step of a post-processor."""
-    if isinstance(step.get("special_tokens"), dict):
-        yield from (entry["ids"] for entry in step["special_tokens"].values())
-    yield from ([step[role][1]] for role in ("cls", "sep") if isinstance(step.get(role), list))
+def _list_ids(content: dict[str, Any]) -> Iterator[tuple[list[Any], Iterable[int]]]:
+    """Yield the lists of the post-processor that have ids, and the places of the ids in them."""
+    for step in walk_json(content["post_processor"]):
+        if isinstance(step.get("special_tokens"), dict):
+            for entry in step["special_tokens"].values():
+                yield entry["ids"], range(len(entry["ids"]))
+        yield from (
+            (step[role], [1]) for role in ("cls", "sep") if isinstance(step.get(role), list)
+        )
 
 
 def choose_pieces(
@@ -186,10 +175,9 @@ def choose_pieces(
     min_count: int = 1,
     size: int | None = None,
 ) -> NDArray[np.int64]:
-    """Return the ids to keep, ascending: tokens that occur at least `min_count` times.
+    """Return the ids to keep, ascending: tokens that occur `min_count` times, at most `size`.
 
-    With `size`, keep the most frequent of them, at most `size` ids in all. Special tokens, the byte
-    alphabet, letters of the text, and the tokens that kept tokens are merged from are always kept.
+    Special tokens, bytes, letters of the text, and the parts of merged tokens are always kept.
     """
     file = _read_tokenizer(tokenizer)
     used = [row for row in np.flatnonzero(counts).tolist() if row not in file.specials]
@@ -202,29 +190,25 @@ def choose_pieces(
         )
     always = set(file.specials) | file.find_alphabet() | file.find_lowest()
     kept = file.find_ancestors(always | file.find_letters(used))
-    if size is None:
-        kept |= file.find_ancestors(ordered)
-    elif size < len(kept):
+    if size is not None and size < len(kept):
         raise MetaXLMError(
             f"trimming: size {size} is too small, special tokens and letters alone are {len(kept)}"
         )
-    else:
-        for row in ordered:
-            new = file.find_ancestors([row]) - kept
-            if len(kept) + len(new) <= size:
-                kept |= new
-            if len(kept) == size:
-                break
+    for row in ordered:
+        new = file.find_ancestors([row]) - kept
+        if size is None or len(kept) + len(new) <= size:
+            kept |= new
+        if len(kept) == size:
+            break
     return np.array(sorted(kept), np.int64)
 
 
 def trim_tokenizer(
     tokenizer: PreTrainedTokenizerBase, rows: NDArray[np.int64]
 ) -> PreTrainedTokenizerBase:
-    """Return a tokenizer with the ids of `choose_pieces` only, renumbered in the old order.
+    """Return a generic tokenizer with the ids of `choose_pieces` only, renumbered in order.
 
-    Roles, normalization, templates and settings are kept; truncation and padding are not. The
-    class is transformers' generic one, which takes a tokenizer.json unchanged.
+    Roles, normalization, templates and settings are kept; truncation and padding are not.
     """
     file = _read_tokenizer(tokenizer)
     new_row = {file.tokens[old]: row for row, old in enumerate(rows.tolist())}
@@ -239,13 +223,9 @@ def trim_tokenizer(
             if token["content"] in new_row
         ],
     }
-    for step in walk_json(content["post_processor"]):
-        if isinstance(step.get("special_tokens"), dict):
-            for entry in step["special_tokens"].values():
-                entry["ids"] = [new_row[file.tokens[row]] for row in entry["ids"]]
-        for role in ("cls", "sep"):
-            if isinstance(step.get(role), list):
-                step[role][1] = new_row[file.tokens[step[role][1]]]
+    for ids, places in _list_ids(content):
+        for place in places:
+            ids[place] = new_row[file.tokens[ids[place]]]
     backend = Tokenizer.from_str(json.dumps(content))
     if backend.get_vocab() != new_row:
         raise MetaXLMError(
@@ -259,7 +239,6 @@ def trim_tokenizer(
 
 
 def _trim_model(file: _TokenizerFile, new_row: Mapping[str, int]) -> dict[str, Any]:
-    """Return the model with fewer tokens, and merges of kept tokens only."""
     model = file.model
     if model["type"] == "Unigram":
         unknown = model["unk_id"]
@@ -271,11 +250,7 @@ def _trim_model(file: _TokenizerFile, new_row: Mapping[str, int]) -> dict[str, A
     vocab = {token: new_row[token] for token in model["vocab"] if token in new_row}
     if model["type"] == "WordPiece":
         return {**model, "vocab": vocab}
-    merges = [
-        (left, right)
-        for left, right, merged in file.list_merges()
-        if merged in vocab and left in vocab and right in vocab
-    ]
+    merges = [merge[:2] for merge in file.list_merges() if vocab.keys() >= set(merge)]
     return {**model, "vocab": vocab, "merges": merges}
 
 
@@ -286,12 +261,10 @@ class TrimLoss:
     rows_before: int
     rows_after: int
     sentences: int
-    same: int
-    """Sentences with the same tokens, whose vectors do not change at all."""
+    same: int  # sentences with the same tokens, whose vectors do not change at all
     tokens_before: int
     tokens_after: int
     unknown_before: int
-    """Unknown tokens."""
     unknown_after: int
 
     @property
@@ -351,13 +324,10 @@ def loss_table(
     for language, loss in losses.items():
         before = 100 * loss.unknown_before / max(1, loss.tokens_before)
         after = 100 * loss.unknown_after / max(1, loss.tokens_after)
-        row = [
-            language_name(language),
-            f"{loss.sentences:,}",
-            f"{100 * loss.same_share:.2f} %",
-            f"{100 * loss.growth:+.3f} %",
-            f"{before:.3f} → {after:.3f} %",
-        ]
-        rows.append([*row, *([f"{similarities[language]:.5f}"] if similarities else [])])
+        tokens = f"{100 * loss.same_share:.2f} %", f"{100 * loss.growth:+.3f} %"
+        unknown = f"{before:.3f} → {after:.3f} %"
+        rows.append([language_name(language), f"{loss.sentences:,}", *tokens, unknown])
+        if similarities:
+            rows[-1].append(f"{similarities[language]:.5f}")
     headings += ["cosine"] if similarities else []
     return text_table("trimming", title, headings, rows, ["On held-out sentences."])

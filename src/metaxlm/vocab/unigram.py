@@ -1,13 +1,10 @@
 """Train the shared multilingual vocabulary: a SentencePiece unigram model in XLM-R's layout.
 
 Ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the pieces in SentencePiece's order, `<mask>`
-last. The paper (section 4.1) uses XLM-R's own 250K pieces; this trains smaller vocabularies of the
-same kind. The steps: sample sentences with rebalanced languages (`sample_sentences`), train in
-another process (`train_model`), and convert the model to a fast tokenizer (`fast_tokenizer`).
-
-For models trained here, fast tokenizer and SentencePiece give the same ids, because scores add up
-exactly. For other models, SentencePiece decides between segmentations of equal scores by 32-bit
-rounding, in about one line of 10,000; the fast tokenizer takes the better one.
+last. Sentences are sampled with rebalanced languages (section 4.1 of the paper), the model is
+trained in another process and converted to a fast tokenizer. Both give the same ids, because
+scores add up exactly. In models trained elsewhere, SentencePiece decides between segmentations of
+equal scores by 32-bit rounding, in about one line of 10,000; the fast tokenizer does not.
 """
 
 from __future__ import annotations
@@ -44,20 +41,13 @@ from metaxlm.vocab.sentencepiece_child import REJECTED
 from metaxlm.vocab.tokens import FIRST_TOKENS, MASK_TOKEN, SENTENCEPIECE_SPACE, wrap_tokenizer
 
 _SAMPLE_BLOCK = 1 << 16
-# SentencePiece has three special tokens of its own; we have five.
-_MORE_SPECIALS = 2
-# Score of special tokens, so that text never contains them.
-_NEVER = -1e4
-# The number of threads decides the order of float additions, so it is fixed.
-_NUM_THREADS = 4
-# SentencePiece ignores longer lines.
-_MAX_BYTES = 4_192
+_MORE_SPECIALS = 2  # SentencePiece has three special tokens of its own; we have five
+_NEVER = -1e4  # score of special tokens, so that text never contains them
+_NUM_THREADS = 4  # the number of threads decides the order of float additions, so it is fixed
+_MAX_BYTES = 4_192  # SentencePiece ignores longer lines
 _BATCH = 1_000
-# Scores are multiples of one over this.
-_SCORE_STEPS = 1_024
-# SentencePiece keeps this share of the pieces per round, down to a little more than it needs.
-_KEPT = 0.75
-_SPARE = 1.1
+_SCORE_STEPS = 1_024  # scores are multiples of one over this
+_KEPT, _SPARE = 0.75, 1.1  # share of the pieces that a round keeps; pieces left in the end
 _ROUND = re.compile(r"EM sub_iter=1 size=(\d+)")
 _NOTES = {"Normalizing sentences": "normalizing", "Making suffix array": "collecting substrings"}
 _SEEDS = re.compile(r"Initialized (\d+) seed")
@@ -76,8 +66,8 @@ def train_unigram(
 ) -> PreTrainedTokenizerBase:
     """Train a SentencePiece unigram vocabulary of `size` tokens, special tokens included.
 
-    `total`, the number of sentences, and `title` are for the progress bar; `coverage` is the share
-    of the text whose characters become pieces. Sentences above 4,192 bytes are split at spaces.
+    `coverage` is the share of the text whose characters become pieces; `total` sentences and
+    `title` are for the progress bar.
     """
     try:
         model = train_model(sentences, size - _MORE_SPECIALS, total, title, coverage)
@@ -95,7 +85,10 @@ def fast_tokenizer(model_bytes: bytes, name: str = "model") -> PreTrainedTokeniz
         raise MetaXLMError(f"{name}: not a SentencePiece model; restore the file") from error
     _check_model(proto, name)
     pieces = [(piece.piece, piece.score) for piece in proto.pieces if piece.type == piece.NORMAL]
-    never = _NEVER if _is_closed(piece for piece, _ in pieces) else 0.0
+    # If all characters are pieces, `<unk>` is never scored. Otherwise the library derives its score
+    # from the lowest one, special tokens included.
+    known = {piece for piece, _ in pieces}
+    never = _NEVER if set("".join(known)) <= known else 0.0
     specials = [(token, never) for token in FIRST_TOKENS]
     tokenizer = Tokenizer(Unigram([*specials, *pieces, (MASK_TOKEN, never)], unk_id=3))
     with reading(name, ValueError, IndexError, struct.error):
@@ -112,20 +105,19 @@ def fast_tokenizer(model_bytes: bytes, name: str = "model") -> PreTrainedTokeniz
 
 
 def _check_model(proto: sentencepiece_model_pb2.ModelProto, name: str) -> None:
-    """Reject models of another kind than XLM-R's."""
     spec, trainer = proto.normalizer_spec, proto.trainer_spec
     types = {piece.type for piece in proto.pieces}
     piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+    has_usual_spaces = not trainer.treat_whitespace_as_suffix and (
+        spec.add_dummy_prefix and spec.remove_extra_whitespaces and spec.escape_whitespaces
+    )
     found = {
         "no pieces": piece.NORMAL not in types,
         "pieces that are not UTF-8": not all(isinstance(one.piece, str) for one in proto.pieces),
         "another kind than unigram": trainer.model_type != trainer.UNIGRAM,
         "pieces of bytes": piece.BYTE in types,
         "symbols defined by a user": piece.USER_DEFINED in types,
-        "unusual treatment of spaces": trainer.treat_whitespace_as_suffix
-        or not (
-            spec.add_dummy_prefix and spec.remove_extra_whitespaces and spec.escape_whitespaces
-        ),
+        "unusual treatment of spaces": not has_usual_spaces,
     }
     if reasons := [reason for reason, is_so in found.items() if is_so]:
         raise MetaXLMError(
@@ -134,17 +126,7 @@ def _check_model(proto: sentencepiece_model_pb2.ModelProto, name: str) -> None:
         )
 
 
-def _is_closed(pieces: Iterable[str]) -> bool:
-    """Return whether all characters of the pieces are pieces, so that `<unk>` is never scored.
-
-    The library derives its score from the lowest one, special tokens included.
-    """
-    known = set(pieces)
-    return all(character in known for character in set("".join(known)))
-
-
 def _explain(reason: str) -> str:
-    """Turn an error of SentencePiece into advice."""
     if match := re.search(r"too high .* value <= (\d+)", reason):
         most = int(match[1]) + _MORE_SPECIALS
         return f"this much text gives at most {most} pieces; lower it or add text"
@@ -152,19 +134,17 @@ def _explain(reason: str) -> str:
         return f"too small, the characters alone are {match[2]}; raise it"
     if "corpus too large" in reason:
         return "too much text for SentencePiece; lower vocabulary.sample_sentences"
-    last = reason.strip().splitlines()[0] if reason.strip() else "no reason given"
-    return f"SentencePiece cannot train it ({last.rsplit('] ', 1)[-1].strip()})"
+    first = next(iter(reason.strip().splitlines()), "no reason given")
+    return f"SentencePiece cannot train it ({first.rsplit('] ', 1)[-1].strip()})"
 
 
 def sample_counts(sentences: Mapping[str, int], alpha: float, limit: int) -> dict[str, int]:
-    """Return the number of sentences to sample per language, without repetition.
+    """Return the number of sentences to sample per language: N_i^alpha / sum_j N_j^alpha of all.
 
-    Language i has the share p_i = N_i^alpha / sum_j N_j^alpha, where N_i is its number of
-    sentences. The sample is at most `limit` and as large as the scarcest language allows.
+    The sample is at most `limit` and as large as the scarcest language allows.
     """
     shares = rebalance(sentences, alpha)
-    enough = [sentences[language] / share for language, share in shares.items() if share]
-    largest = min([limit, *enough])
+    largest = min([limit, *(sentences[name] / share for name, share in shares.items() if share)])
     return {
         language: min(sentences[language], max(1, round(largest * share)))
         for language, share in shares.items()
@@ -177,10 +157,7 @@ def sample_sentences(
     wanted: Mapping[str, int],
     seed: int,
 ) -> Iterator[str]:
-    """Yield `wanted` of each language's `counts` sentences, in the order of the text.
-
-    Every block of sentences gives its share, so that memory does not grow with the corpus.
-    """
+    """Yield `wanted` of each language's `counts` sentences in order; every block gives a share."""
     for language in sorted(texts):
         random = generator(seed, f"vocabulary-sample-{language}")
         sentences = iter(texts[language])
@@ -200,12 +177,10 @@ def train_model(
     title: str,
     coverage: float = 0.9995,
 ) -> bytes:
-    """Train a unigram model in another process; return its bytes.
+    """Train a unigram model in another process; the same sentences give the same bytes.
 
-    `total` is the number of sentences for the progress bar; None shows none for reading. The same
-    sentences give the same bytes on every machine. SentencePiece reads the sentences, collects up
-    to a million frequent substrings, and removes a quarter of them per round of expectation
-    maximization.
+    SentencePiece collects up to a million frequent substrings, and removes a quarter of them per
+    round of expectation maximization.
     """
     # A file without a name: it disappears if this process is killed.
     with tempfile.TemporaryFile() as model:
@@ -222,11 +197,10 @@ def train_model(
 
 
 def round_scores(model: bytes) -> bytes:
-    """Round the scores of the pieces so that their sums are exact in 32 bits.
+    """Round the scores of the pieces to multiples of 1/1024, whose sums are exact in 32 bits.
 
     SentencePiece adds scores in 32 bits, fast tokenizers in 64. Between equally good segmentations
-    the rounding would decide, differently in the two. Multiples of 1/1024 are exact up to 16,384; a
-    score changes by at most 0.0005.
+    the rounding would decide, differently in the two.
     """
     proto = sentencepiece_model_pb2.ModelProto()
     proto.ParseFromString(model)
@@ -243,7 +217,6 @@ def _ignore(amount: int = 1, note: str | None = None) -> None:
 def _start_process(
     model: int, num_pieces: int, coverage: float
 ) -> Iterator[tuple[subprocess.Popen[bytes], Iterator[str]]]:
-    """Start the training; yield its process and its log, and end the process."""
     options = {
         "model_type": "unigram",
         "vocab_size": num_pieces,
@@ -254,11 +227,9 @@ def _start_process(
     }
     program = Path(__file__).with_name("sentencepiece_child.py")
     command = [sys.executable, "-P", str(program), str(model), json.dumps(options)]
-    pipe = subprocess.PIPE
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[model]
-    ) as process:
+    with subprocess.Popen(command, **pipes, pass_fds=[model]) as process:
         reader = threading.Thread(target=_read_log, args=(process.stderr, lines), daemon=True)
         reader.start()
         try:
@@ -291,7 +262,6 @@ def _feed(process: subprocess.Popen[bytes], sentences: Iterable[str], advance: A
 
 
 def _cut(sentence: str) -> list[bytes]:
-    """Split a sentence that is too long for SentencePiece at spaces."""
     rest = sentence.replace("\n", " ").encode(errors="replace")
     lines = []
     while len(rest) > _MAX_BYTES:
@@ -310,33 +280,27 @@ def _wait_for_seeds(log: Iterator[str], advance: Advance) -> int | None:
     for line in log:
         if match := _SEEDS.search(line):
             return int(match[1])
-        for sign, note in _NOTES.items():
-            if sign in line:
-                advance(0, note=note)
+        for note in (note for sign, note in _NOTES.items() if sign in line):
+            advance(0, note=note)
     return None
 
 
 def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int, title: str) -> None:
-    """Show the progress of the rounds, whose number is an estimate."""
-    shrinking = math.log(max(1.0, seeds / (_SPARE * num_pieces))) / -math.log(_KEPT)
-    total = 1 + math.ceil(shrinking)
+    total = 1 + math.ceil(math.log(max(1.0, seeds / (_SPARE * num_pieces))) / -math.log(_KEPT))
     done = 0
     with track(f"{title}: pieces", total, "rounds") as advance:
         for line in log:
             if match := _ROUND.search(line):
-                step = 1 if done < total - 1 else 0
+                step = int(done < total - 1)
                 done += step
                 advance(step, note=f"{int(match[1]):,} pieces")
-        if done < total:
-            advance(total - done)
+        advance(total - done)
 
 
 def _check_end(process: subprocess.Popen[bytes], tail: Iterable[str]) -> None:
-    """Raise an error if the process failed."""
     assert process.stdout is not None
     reason = process.stdout.read().decode(errors="replace")
-    code = process.wait()
-    if code == REJECTED:
+    if (code := process.wait()) == REJECTED:
         raise TrainingRejected(reason)
     if code < 0:
         raise MetaXLMError(
