@@ -69,8 +69,7 @@ def align_command(
     ] = None,
     layer: LayerOption = None,
     method: Annotated[
-        str,
-        typer.Option("--method", help="The aligner, such as sinkhorn or argmax; see below."),
+        str, typer.Option("--method", help="The aligner, such as sinkhorn or argmax; see below.")
     ] = "transport",
     encoding: Annotated[
         str, typer.Option("--encoding", help="joint: both sentences in one sequence; or separate.")
@@ -120,8 +119,7 @@ def align_command(
         int, typer.Option("--page-pairs", min=1, help="Show the first N pairs on the page.")
     ] = 50,
     searched: Annotated[
-        int,
-        typer.Option("--neighbors", min=0, help="Search neighbors among the first N pairs."),
+        int, typer.Option("--neighbors", min=0, help="Search neighbors among the first N pairs.")
     ] = 500,
     device: Device = "auto",
     quiet: Quiet = False,

@@ -118,8 +118,7 @@ def run(
     collect: Annotated[
         bool,
         typer.Option(
-            "--collect",
-            help="Do not train or evaluate; write the report from finished results.",
+            "--collect", help="Do not train or evaluate; write the report from finished results."
         ),
     ] = False,
     dry: Annotated[

@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from metaxlm.files import LONGEST_NAME
-from metaxlm.recipe.values import (
-    Count,
-    Fraction,
-    LanguageCode,
-    Location,
-    Positive,
-    Real,
-    Section,
-)
+from metaxlm.recipe.values import Count, Fraction, LanguageCode, Location, Positive, Real, Section
 
 SelectBy = Literal["source", "all", "last"]
 OwnKind = Literal["classification", "tagging", "questions"]

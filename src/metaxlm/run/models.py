@@ -26,12 +26,7 @@ from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.huggingface import load_tokenizer
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
-from metaxlm.pretrain.checkpoint import (
-    Checkpoint,
-    TrainingState,
-    list_checkpoints,
-    rebuild_model,
-)
+from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, list_checkpoints, rebuild_model
 from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.recipe.load import load_recipe

@@ -82,10 +82,7 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
         fill_report(read_run(layout.root), folder)
 
     finished = tuple(stage for stage in stages if stage.is_complete())
-    inputs = {
-        "recipe": digest_file(layout.recipe),
-        "results": digest_file(layout.root / RESULTS),
-    }
+    inputs = {"recipe": digest_file(layout.recipe), "results": digest_file(layout.root / RESULTS)}
     return Stage("report", layout.report, inputs, finished, fill, version=3)
 
 

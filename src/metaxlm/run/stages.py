@@ -38,12 +38,7 @@ from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import prepare_corpus, prepare_shards, prepare_vocabularies
-from metaxlm.run.train import (
-    initialize_variant,
-    load_imported,
-    meta_pretrain,
-    pretrain_variant,
-)
+from metaxlm.run.train import initialize_variant, load_imported, meta_pretrain, pretrain_variant
 from metaxlm.stopping import check_stop
 from metaxlm.vocab.load import load_tokenizer
 

@@ -50,9 +50,7 @@ class _Words:
 
 
 def build_switch_table(
-    dictionaries: Dictionaries,
-    tokenizer: PreTrainedTokenizerBase,
-    counts: Mapping[str, Counts],
+    dictionaries: Dictionaries, tokenizer: PreTrainedTokenizerBase, counts: Mapping[str, Counts]
 ) -> SwitchTable:
     """Find translations of tokens; `counts` has the token counts of each language, in order."""
     source = dictionaries.source_language
