@@ -8,12 +8,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from metaxlm.cli.embed import LayerOption
 from metaxlm.cli.options import Device, ModelOption, Quiet, keep_output_clean
@@ -47,79 +47,62 @@ Examples:
   metaxlm align --model M --input pairs.txt --page page.html
   metaxlm align --model M --input pairs.txt --method sinkhorn --set temperature=0.05
 """
-SHOWN_PAIRS = 10
-"""Number of printed pairs if there is no other output."""
+SHOWN_PAIRS = 10  # number of printed pairs if there is no other output
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-_LINES = ("", " underline", " reverse")
-"""After all colors, all colors with a line, then reversed."""
+_LINES = ("", " underline", " reverse")  # after all colors, all colors with a line, then reversed
 
 
 def align_command(
     model: ModelOption,
     joined: Annotated[
         str | None,
-        typer.Option("--input", help="Sentence pairs, `source ||| target` or TSV; - is stdin."),
+        Option("--input", help="Sentence pairs, `source ||| target` or TSV; - is stdin."),
     ] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", help="Source sentences, one per line.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="Their translations, one per line.")
-    ] = None,
+    source: Annotated[str | None, Option(help="Source sentences, one per line.")] = None,
+    target: Annotated[str | None, Option(help="Their translations, one per line.")] = None,
     layer: LayerOption = None,
     method: Annotated[
-        str, typer.Option("--method", help="The aligner, such as sinkhorn or argmax; see below.")
+        str, Option(help="The aligner, such as sinkhorn or argmax; see below.")
     ] = "transport",
     encoding: Annotated[
-        str, typer.Option("--encoding", help="joint: both sentences in one sequence; or separate.")
+        str, Option(help="joint: both sentences in one sequence; or separate.")
     ] = "joint",
     words: Annotated[
         str,
-        typer.Option(
-            "--words",
+        Option(
             help="any: linked pieces link their words; first: compare first pieces only; mean: "
-            "compare words as means of their pieces.",
+            "compare words as means of their pieces."
         ),
     ] = "any",
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A method's parameter; may be repeated."),
+        Option("--set", metavar="NAME=VALUE", help="A method's parameter; may be repeated."),
     ] = None,
     split: Annotated[
         Literal["spaces", "characters"],
-        typer.Option(
-            "--split", help="characters: each Chinese, Japanese or Thai character is a word."
-        ),
+        Option(help="characters: each Chinese, Japanese or Thai character is a word."),
     ] = "spaces",
     gold: Annotated[
-        str | None, typer.Option("--gold", help="Gold links to score against; see --gold-format.")
+        str | None, Option(help="Gold links to score against; see --gold-format.")
     ] = None,
     gold_format: Annotated[
         Literal["pharaoh", "talp", "naacl"],
-        typer.Option(
-            "--gold-format", help="naacl: one link per line, `sentence source target S|P`."
-        ),
+        Option(help="naacl: one link per line, `sentence source target S|P`."),
     ] = "pharaoh",
-    output: Annotated[
-        str | None, typer.Option("--output", help="File for the links; - is stdout.")
-    ] = None,
+    output: Annotated[str | None, Option(help="File for the links; - is stdout.")] = None,
     layout: Annotated[
-        Literal["pharaoh", "talp"], typer.Option("--format", help="Output format.")
+        Literal["pharaoh", "talp"], Option("--format", help="Output format.")
     ] = "pharaoh",
     show: Annotated[
-        int | None,
-        typer.Option("--show", min=0, help="Pairs to print (default: 10 without other output)."),
+        int | None, Option(min=0, help="Pairs to print (default: 10 without other output).")
     ] = None,
     page: Annotated[
-        Path | None,
-        typer.Option("--page", help="HTML file with matrices, a slider over layers, neighbors."),
+        Path | None, Option(help="HTML file with matrices, a slider over layers, neighbors.")
     ] = None,
-    page_pairs: Annotated[
-        int, typer.Option("--page-pairs", min=1, help="Show the first N pairs on the page.")
-    ] = 50,
+    page_pairs: Annotated[int, Option(min=1, help="Show the first N pairs on the page.")] = 50,
     searched: Annotated[
-        int, typer.Option("--neighbors", min=0, help="Search neighbors among the first N pairs.")
+        int, Option("--neighbors", min=0, help="Search neighbors among the first N pairs.")
     ] = 500,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -241,7 +224,6 @@ def _make_settings(
 
 
 def _describe_method(settings: AlignSettings) -> str:
-    """Return the method with the parameters that differ from their defaults."""
     changed = [
         f"{field.name} {getattr(settings, field.name):g}"
         for field in fields(settings)
@@ -256,7 +238,6 @@ def _deliver(
     layout: Literal["pharaoh", "talp"],
     num_shown: int,
 ) -> int:
-    """Write links and print the first pairs; return the number of pairs."""
     from metaxlm.probe.alignment_io import write_aligned
 
     if output is not None:
@@ -339,7 +320,6 @@ def _break_lines(words: Sequence[str], width: int) -> list[list[int]]:
 
 
 def _make_score_table(layers: Sequence[LayerAlignment]) -> Table:
-    """Return the scores by layer, with the lowest error rate in bold."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("layer", "AER", "precision", "recall", "F1"):
         table.add_column(heading, justify="right")

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument
 
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import MetaXLMError
@@ -34,20 +35,18 @@ if TYPE_CHECKING:
 
 LEAST_VERSIONS = {"torch": (2, 11), "transformers": (5, 0)}
 """Minimum versions, as in pyproject.toml."""
-STEP_LIMIT_S = 60.0
-"""A step that would take longer is not tried."""
+STEP_LIMIT_S = 60.0  # a step that would take longer is not tried
 _LARGEST_TRIAL = 8e9
 _NAME_WIDTH = 16
 OK, SKIPPED, WARNING, FAILED = "ok", "skipped", "warning", "FAILED"
 _COLORS = {OK: "green", SKIPPED: "dim", WARNING: "yellow", FAILED: "bold red"}
 
-Result = tuple[str, str]
-"""Status and detail."""
+Result = tuple[str, str]  # status and detail
 
 
 def doctor_command(
     recipe: Annotated[
-        Path | None, typer.Argument(help="YAML file of the recipe (default: check the machine).")
+        Path | None, Argument(help="YAML file of the recipe (default: check the machine).")
     ] = None,
     overrides: Overrides = None,
     output: Output = Path("runs"),
@@ -175,7 +174,6 @@ def _check_output(output: Path) -> Result:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder or its nearest existing parent."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 
 

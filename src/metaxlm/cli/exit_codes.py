@@ -174,7 +174,6 @@ def _ignore_launcher() -> None:
 
 
 def _find_cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """Return the first exception of a kind in the chain of an error, if any."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error

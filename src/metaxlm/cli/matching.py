@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from typer import Argument, Option
 
 from metaxlm.cli.options import LanguageList, Quiet, split_list
 from metaxlm.errors import MetaXLMError
@@ -26,7 +27,7 @@ app = typer.Typer(
 
 Ledger = Annotated[
     Path | None,
-    typer.Argument(help="A ledger or a folder with one. Default: the only one below this folder."),
+    Argument(help="A ledger or a folder with one. Default: the only one below this folder."),
 ]
 
 
@@ -34,48 +35,39 @@ Ledger = Annotated[
 def match_command(
     context: typer.Context,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="MODEL", help="Encoder: a folder or hub id.")
+        str | None, Option("--from", metavar="MODEL", help="Encoder: a folder or hub id.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id.")
+        str | None, Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Folder to write; it must not exist yet.")
-    ] = None,
+    output: Annotated[Path | None, Option(help="Folder to write; it must not exist yet.")] = None,
     dictionary: Annotated[
-        list[Path] | None,
-        typer.Option("--dictionary", help="Folder or file like en-de.txt; may be repeated."),
+        list[Path] | None, Option(help="Folder or file like en-de.txt; may be repeated.")
     ] = None,
     languages: LanguageList = None,
-    source_language: Annotated[
-        str, typer.Option("--source-language", help="Language of the encoder.")
-    ] = "en",
+    source_language: Annotated[str, Option(help="Language of the encoder.")] = "en",
     corpus: Annotated[
-        Path | None,
-        typer.Option("--corpus", help="Text to measure coverage on: a run, shards, or de.txt."),
+        Path | None, Option(help="Text to measure coverage on: a run, shards, or de.txt.")
     ] = None,
     frequency_weighted: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--frequency-weighted",
             help="Weight languages by token frequency in the corpus (best initialization).",
         ),
     ] = False,
-    by_use: Annotated[bool, typer.Option("--by-use", hidden=True)] = False,
+    by_use: Annotated[bool, Option("--by-use", hidden=True)] = False,
     initialize: Annotated[
-        str,
-        typer.Option(
-            "--initialize", help="Parts to copy: both, body, embeddings, none, or words,head,..."
-        ),
+        str, Option(help="Parts to copy: both, body, embeddings, none, or words,head,...")
     ] = "both",
     positions: Annotated[
-        int | None, typer.Option("--positions", min=1, help="Longest sequence of the new model.")
+        int | None, Option(min=1, help="Longest sequence of the new model.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of `matching` in docs/recipe.md."),
+        Option("--set", metavar="KEY=VALUE", help="A key of `matching` in docs/recipe.md."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of random embeddings.")] = 1,
+    seed: Annotated[int, Option(help="Seed of random embeddings.")] = 1,
     quiet: Quiet = False,
 ) -> None:
     """Give an encoder the vocabulary of another tokenizer; write a Hugging Face folder."""
@@ -128,7 +120,7 @@ def match_command(
 
 @app.command()
 def explain(
-    token: Annotated[str, typer.Argument(help="A token such as ▁Haus, a word, or an id: #1234.")],
+    token: Annotated[str, Argument(help="A token such as ▁Haus, a word, or an id: #1234.")],
     ledger: Ledger = None,
 ) -> None:
     """Show the origin of one embedding, and the rules that were tried before."""
@@ -159,7 +151,6 @@ def show(ledger: Ledger = None) -> None:
 
 
 def _read_parts(text: str) -> Parts:
-    """Read a preset, or the names of parts separated by commas."""
     from metaxlm.init.start import Parts
 
     chosen = split_list(text) or []
@@ -188,7 +179,6 @@ def _find_ledger(path: Path | None) -> Path:
 
 
 def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
-    """Return the ids of a token, or of the tokens of a word."""
     from metaxlm.init.ledger import find_rows
 
     rows = find_rows(plan, token)
@@ -225,23 +215,13 @@ def _format_story(story: Story) -> Text:
 
 
 def trim_command(
-    corpus: Annotated[
-        Path, typer.Option("--corpus", help="Text of the languages: a run, or files like de.txt.")
-    ],
-    output: Annotated[Path, typer.Option("--output", help="Folder to write; must not exist yet.")],
-    model: Annotated[
-        str | None, typer.Option("--model", help="Model to trim: a folder or hub id.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="Or a tokenizer alone, to match later.")
-    ] = None,
+    corpus: Annotated[Path, Option(help="Text of the languages: a run, or files like de.txt.")],
+    output: Annotated[Path, Option(help="Folder to write; must not exist yet.")],
+    model: Annotated[str | None, Option(help="Model to trim: a folder or hub id.")] = None,
+    tokenizer: Annotated[str | None, Option(help="Or a tokenizer alone, to match later.")] = None,
     languages: LanguageList = None,
-    min_count: Annotated[
-        int, typer.Option("--min-count", min=1, help="Keep tokens with at least this count.")
-    ] = 1,
-    size: Annotated[
-        int | None, typer.Option("--size", min=1, help="Keep at most this number of tokens.")
-    ] = None,
+    min_count: Annotated[int, Option(min=1, help="Keep tokens with at least this count.")] = 1,
+    size: Annotated[int | None, Option(min=1, help="Keep at most this number of tokens.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Keep only the tokens that a text uses; measure the cost on held-out text."""

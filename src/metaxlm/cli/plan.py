@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from metaxlm.cli.options import Device, Overrides, Quiet, RecipeFile
 from metaxlm.errors import MetaXLMError
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from metaxlm.pretrain.cost import Measurement
     from metaxlm.recipe import Recipe, TrainingRecipe
 
-ASSUMED_SHARE = 0.4
-"""Assumed share of the matmul rate of a GPU in a step, if none was measured."""
+ASSUMED_SHARE = 0.4  # assumed share of the matmul rate of a GPU in a step, if none was measured
 REACHED_OF_DATASHEET = 0.79
 """Share of a datasheet's rate that a large product reaches: 782 of 989 TFLOP/s on an H200."""
 
@@ -79,14 +79,13 @@ def plan_command(
     recipe: RecipeFile,
     overrides: Overrides = None,
     on: Annotated[
-        str | None,
-        typer.Option("--on", help="Also estimate for this device, such as A100 or RTX-4090."),
+        str | None, Option(help="Also estimate for this device, such as A100 or RTX-4090.")
     ] = None,
     device: Device = "auto",
     measure: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="Time ten steps on this device.")
+        bool, Option("--measure/--no-measure", help="Time ten steps on this device.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Print parameters, memory, FLOPs, tokens and hours of a recipe's training runs."""
@@ -106,7 +105,6 @@ def plan_command(
 
 
 def _find_accelerator(name: str) -> str:
-    """Return the name of a known device; ignore case, spaces and hyphens."""
 
     def simplify(text: str) -> str:
         return "".join(c for c in text.lower() if c.isalnum())
@@ -215,7 +213,6 @@ def _plan_run(
 
 
 def _make_table(plan: dict[str, Any]) -> Table:
-    """Return a table that fits 80 columns."""
     from rich import box
     from rich.table import Table
 
@@ -252,7 +249,6 @@ def _make_table(plan: dict[str, Any]) -> Table:
 def _explain(
     recipe: Recipe, rows: Sequence[dict[str, Any]], device: torch.device, named: str | None
 ) -> list[str]:
-    """Describe the basis of the numbers, and what they do not include."""
     notes = [f"{row['name']}: not measured, {row['problem']}" for row in rows if row["problem"]]
     shown: set[float] = set()
     for row in rows:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Option
 
 from metaxlm.cli.embed import BatchTokens, LayerOption, Specials
 from metaxlm.cli.options import Device, Quiet, keep_output_clean
@@ -52,38 +52,35 @@ Examples:
 
 ModelOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--model",
         help="An encoder: a variant or checkpoint of a run, a Hugging Face folder or a hub id; "
         "not needed for vectors.",
     ),
 ]
 FaissOption = Annotated[
-    str | None,
-    typer.Option("--faiss", metavar="INDEX", help="Search by faiss, as Flat or IVF4096,Flat."),
+    str | None, Option("--faiss", metavar="INDEX", help="Search by faiss, as Flat or IVF4096,Flat.")
 ]
 FaissSearchOption = Annotated[
-    str, typer.Option("--faiss-search", metavar="NAME=VALUE", help="As nprobe=32, efSearch=128.")
+    str, Option("--faiss-search", metavar="NAME=VALUE", help="As nprobe=32, efSearch=128.")
 ]
 
 
 def retrieve_command(
-    queries: Annotated[str, typer.Option("--queries", help="Text or vectors; - is stdin.")],
-    keys: Annotated[str, typer.Option("--keys", help="Text or vectors to search.")],
+    queries: Annotated[str, Option(help="Text or vectors; - is stdin.")],
+    keys: Annotated[str, Option(help="Text or vectors to search.")],
     model: ModelOption = None,
-    k: Annotated[int, typer.Option("--k", min=1, help="Number of keys for each query.")] = 1,
+    k: Annotated[int, Option(min=1, help="Number of keys for each query.")] = 1,
     layer: LayerOption = None,
     parallel: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--parallel",
             help="Line i translates line i: print the accuracy in both directions, of all layers "
             "or of --layer.",
         ),
     ] = False,
-    output: Annotated[
-        str | None, typer.Option("--output", help="File to write; - is stdout.")
-    ] = None,
+    output: Annotated[str | None, Option(help="File to write; - is stdout.")] = None,
     specials: Specials = True,
     batch_tokens: BatchTokens = 16_384,
     faiss: FaissOption = None,
@@ -134,29 +131,25 @@ def retrieve_command(
 
 
 def mine_command(
-    source: Annotated[str, typer.Option("--source", help="Text or vectors; - is stdin.")],
-    target: Annotated[str, typer.Option("--target", help="Text or vectors of the translations.")],
+    source: Annotated[str, Option(help="Text or vectors; - is stdin.")],
+    target: Annotated[str, Option(help="Text or vectors of the translations.")],
     model: ModelOption = None,
     margin: Annotated[
-        Literal["ratio", "distance", "absolute"],
-        typer.Option("--margin", help="Score of a pair; see below."),
+        Literal["ratio", "distance", "absolute"], Option(help="Score of a pair; see below.")
     ] = "ratio",
     mode: Annotated[
         Literal["mutual", "forward", "backward", "max"],
-        typer.Option("--mode", help="Which candidates become pairs; see below."),
+        Option(help="Which candidates become pairs; see below."),
     ] = "mutual",
-    k: Annotated[int, typer.Option("--k", min=1, help="Neighbors of the margin.")] = 4,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Leave out pairs that score lower.")
-    ] = None,
+    k: Annotated[int, Option(min=1, help="Neighbors of the margin.")] = 4,
+    threshold: Annotated[float | None, Option(help="Leave out pairs that score lower.")] = None,
     gold: Annotated[
-        Path | None,
-        typer.Option("--gold", help="True pairs to score by: source's line TAB target's line."),
+        Path | None, Option(help="True pairs to score by: source's line TAB target's line.")
     ] = None,
     ids: Annotated[
-        bool, typer.Option("--ids", help="Lines are id TAB text, and gold pairs ids (BUCC).")
+        bool, Option("--ids", help="Lines are id TAB text, and gold pairs ids (BUCC).")
     ] = False,
-    output: Annotated[str, typer.Option("--output", help="File to write; - is stdout.")] = "-",
+    output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
     layer: LayerOption = None,
     specials: Specials = True,
     batch_tokens: BatchTokens = 16_384,
@@ -229,7 +222,6 @@ def _make_index(factory: str | None, search: str) -> FaissIndex | None:
 
 
 def _show_accuracy(sides: Sides, device: torch.device) -> None:
-    """Print accuracy@1 by layer and direction."""
     from rich.table import Table
 
     from metaxlm.probe.retrieval import measure_pairs
@@ -262,7 +254,6 @@ def _describe_scores(scores: MiningScores) -> str:
 
 
 def _write_lines(target: str, lines: Iterable[str], what: str) -> None:
-    """Write lines to the standard output, or atomically to a file, and log their number."""
     count = 0
     try:
         with open_output(target) as file:

@@ -49,8 +49,7 @@ from metaxlm.run.stages import (
 )
 from metaxlm.stopping import check_stop, deferred_stops
 
-_EVALUATE = "jobs"
-"""Order to all processes to run evaluation jobs; no stage has this title."""
+_EVALUATE = "jobs"  # order to all processes to run evaluation jobs; no stage has this title
 _DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 
 
@@ -85,10 +84,8 @@ class Work:
     """The stages and evaluation jobs of a request."""
 
     request: Request
-    stages: Sequence[Stage]
-    """All stages of the recipe."""
-    selected: Sequence[Stage]
-    """The requested stages and those they need."""
+    stages: Sequence[Stage]  # all stages of the recipe
+    selected: Sequence[Stage]  # the requested stages and those they need
     grid: Grid
     files: FileFingerprints
 
@@ -219,7 +216,6 @@ def collect(request: Request) -> None:
 
 
 def _run_if_free(stage: Stage) -> bool:
-    """Run a stage whose inputs are complete, unless another process runs it."""
     if not all(earlier.is_complete() for earlier in stage.needed):
         return False
     with claim([stage.output]) as owner:
@@ -329,7 +325,6 @@ def _task_data(work: Work) -> Iterator[tuple[Grid, bool]]:
 
 
 def _sort_jobs(grid: Grid) -> list[EvalJob]:
-    """Return all jobs by variant, those of its finished model first."""
     models = {model.name: model for each in grid.evaluations for model in each.models}
     last, variants = grid.recipe.pretraining.steps, list(grid.recipe.variants)
 
@@ -348,7 +343,6 @@ def _find_reason(job: EvalJob, is_new: bool) -> str | None:
 
 
 def _describe_stage(stage: Stage) -> tuple[str, str]:
-    """Return the state of a stage, and why it runs again."""
     if stage.is_complete():
         return "done", ""
     if stage.work_dir is not None:

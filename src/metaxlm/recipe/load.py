@@ -77,7 +77,6 @@ def check_recipe_file(path: Path, saved: Path) -> None:
 
 
 def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read the YAML of a recipe and of all recipes that it extends."""
     own_lines: Lines = {}
     values = _read_yaml(path, own_lines)
     if EXTENDS not in values:
@@ -107,7 +106,6 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
 def _merge(
     base: dict[str, Any], own: dict[str, Any], place: tuple[str, ...], path: Path, lines: Lines
 ) -> None:
-    """Override the values of the extended recipe, in place."""
     for key, value in own.items():
         section = base.get(key)
         if isinstance(section, dict) and isinstance(value, dict):
@@ -125,7 +123,6 @@ def _merge(
 
 
 def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]:
-    """Parse a YAML mapping and record the line of every key."""
     node, values = parse_yaml(read_text(path), str(path))
     if not isinstance(values, dict):
         raise MetaXLMError(f"{path}: a {what} is a mapping of keys, found {type(values).__name__}")
@@ -134,8 +131,6 @@ def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with a limit on the nesting depth."""
-
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -225,7 +220,6 @@ def _validate(
     lines: Lines,
     section: tuple[str, ...] = (),
 ) -> AnySection:
-    """Validate values; report the first problem in one line with file, line and nearest key."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -258,7 +252,6 @@ def suggest(name: str, known: Sequence[str]) -> str:
 
 
 def _list_keys(place: Sequence[str], model: Any) -> list[str]:
-    """List the keys of the section at a place of the recipe."""
     for key in place:
         field = model.model_fields.get(key) if hasattr(model, "model_fields") else None
         annotation = field.annotation if field else model

@@ -21,7 +21,6 @@ from metaxlm.recipe.values import Count, LanguageCode, Section, VariantName
 
 
 def _parse_engine(value: object) -> object:
-    """Expand the short form `engine: ray`."""
     return {"name": value} if isinstance(value, str) else value
 
 

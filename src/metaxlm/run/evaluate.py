@@ -36,38 +36,22 @@ from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import FinetuneRecipe, GridRecipe, Recipe
+from metaxlm.run import task_plans
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.jobs import EvalJob, FinishedJob, JobKey, claim, keep_current, list_jobs
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.models import NamedModel, open_model
 from metaxlm.run.stages import Stage
-from metaxlm.run.task_plans import (
-    ALIGNMENT,
-    FEATURE_TASKS,
-    PIVOT,
-    RETRIEVAL,
-    EvaluationPlan,
-    FeaturePlan,
-    TaskOverrides,
-    TaskPlan,
-    choose_tasks,
-    group_tasks,
-    measure_features,
-    plan_features,
-    plan_task,
-)
+from metaxlm.run.task_plans import EvaluationPlan, FeaturePlan, TaskOverrides, TaskPlan
 from metaxlm.stopping import check_stop
 
 Loaded = dict[str, tuple[dict[DataFile, Dataset], dict[tuple[str, str], TaskData]]]
 """By tokenizer: the encoded files of a group of tasks, and the data sets made of them."""
-Part = Callable[[], int]
-"""A part of the work that returns the number of jobs it ran."""
+Part = Callable[[], int]  # a part of the work that returns the number of jobs it ran
 
 MODELS_IN_MEMORY = 4
-POLL_S = 2.0
-"""Seconds between two checks for work that other processes have finished."""
-_NUM_STARTS = 8
-"""Number of positions in the list of parts at which processes start."""
+POLL_S = 2.0  # seconds between two checks for work that other processes have finished
+_NUM_STARTS = 8  # number of positions in the list of parts at which processes start
 
 
 @dataclass
@@ -103,7 +87,7 @@ class Evaluation:
         limit = {"limit": self.plan.limit}
         for model in self.models:
             for feature in self.plan.features:
-                key = JobKey(model.name, feature.name, PIVOT, 0)
+                key = JobKey(model.name, feature.name, task_plans.PIVOT, 0)
                 facts = feature.list_inputs(self.files)
                 inputs[key] = {"model": model.fingerprint, **facts, **limit}
         for model in self.models:
@@ -129,7 +113,7 @@ class Evaluation:
             for feature in self.plan.features
             for model in self.models
         ]
-        for group in group_tasks(self.plan.tasks):
+        for group in task_plans.group_tasks(self.plan.tasks):
             loaded: Loaded = {}
             parts += [
                 partial(self._finetune_group, group, source, loaded) for source in group[0].sources
@@ -166,7 +150,7 @@ class Evaluation:
         return False
 
     def _needs_model(self, job: EvalJob) -> bool:
-        return self.keeps_models and job.key.task not in FEATURE_TASKS
+        return self.keeps_models and job.key.task not in task_plans.FEATURE_TASKS
 
     @contextmanager
     def _claim_missing(self, jobs: Sequence[EvalJob]) -> Iterator[list[EvalJob]]:
@@ -191,21 +175,21 @@ class Evaluation:
             yield missing
 
     def _measure(self, model: NamedModel, plan: FeaturePlan) -> int:
-        """Evaluate a model on a task without finetuning."""
         if not self.is_ready(model):
             return 0
-        job = self.jobs[JobKey(model.name, plan.name, PIVOT, 0)]
+        job = self.jobs[JobKey(model.name, plan.name, task_plans.PIVOT, 0)]
         with self._claim_missing([job]) as missing:
             if missing:
                 encoder, start = self._open(model), time.monotonic()
-                record, tallies = measure_features(encoder, plan, self.device, self.plan.limit)
+                record, tallies = task_plans.measure_features(
+                    encoder, plan, self.device, self.plan.limit
+                )
                 encoder.encoder.to("cpu")
                 about = self._describe(model, job, time.monotonic() - start)
                 job.write({**about, **record}, tallies)
         return len(missing)
 
     def _finetune_group(self, group: Sequence[TaskPlan], source: str, loaded: Loaded) -> int:
-        """Finetune every model with every seed on one training set."""
         num_made = 0
         for model in filter(self.is_ready, self.models):
             for seed in range(self.plan.num_seeds):
@@ -318,7 +302,6 @@ def _save_model(
 def _describe_result(
     plan: TaskPlan, source: str, trained: Finetuned, scores: Sequence[FileScores]
 ) -> dict[str, Any]:
-    """Return the scores of a finetuned model and all settings, as JSON values."""
     task = plan.task
     counts = ("num_examples", "num_unlabeled", "values", "majority", "chance")
     return {
@@ -368,8 +351,7 @@ class Grid:
 
     recipe: Recipe
     layout: RunLayout
-    stages: Mapping[str, Stage]
-    """The pretraining stage of each variant to evaluate."""
+    stages: Mapping[str, Stage]  # the pretraining stage of each variant to evaluate
     device: torch.device
     files: FileFingerprints = field(default_factory=FileFingerprints)
     check_stop: Callable[[], None] = check_stop
@@ -484,7 +466,7 @@ class Grid:
         languages, sources = (
             None if codes is None else tuple(codes) for codes in (block.languages, block.sources)
         )
-        tasks, features = choose_tasks(block.tasks)
+        tasks, features = task_plans.choose_tasks(block.tasks)
         by_seeds: dict[int, list[TaskPlan]] = {}
         for task in tasks:
             settings = measures.finetune.get(task.name, FinetuneRecipe())
@@ -492,11 +474,16 @@ class Grid:
             overrides = TaskOverrides(languages, sources, {task.name: values})
             key = (task.name, repr(overrides))
             if key not in self._planned:
-                self._planned[key] = plan_task(task, data_dir, overrides)
+                self._planned[key] = task_plans.plan_task(task, data_dir, overrides)
             by_seeds.setdefault(block.seeds or settings.seeds, []).append(self._planned[key])
-        feature_settings = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
+        feature_settings = {
+            task_plans.RETRIEVAL: measures.retrieval,
+            task_plans.ALIGNMENT: measures.alignment,
+        }
         measured = tuple(
-            plan_features(name, data_dir, TaskOverrides(languages), feature_settings[name])
+            task_plans.plan_features(
+                name, data_dir, TaskOverrides(languages), feature_settings[name]
+            )
             for name in features
         )
         plans = [EvaluationPlan((), measured, seed=seed)] if measured else []
@@ -520,8 +507,8 @@ def list_blocks(recipe: Recipe) -> Sequence[GridRecipe]:
     if measures.grid:
         return measures.grid
     tasks = [
-        *([RETRIEVAL] if measures.retrieval else []),
-        *([ALIGNMENT] if measures.alignment else []),
+        *([task_plans.RETRIEVAL] if measures.retrieval else []),
+        *([task_plans.ALIGNMENT] if measures.alignment else []),
         *measures.finetune,
     ]
     if not tasks:
@@ -548,7 +535,7 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
             known = ", ".join(TASKS)
             raise MetaXLMError(f"evaluation.finetune.{name}: unknown task; known: {known}")
     for block in list_blocks(recipe):
-        choose_tasks(block.tasks)
+        task_plans.choose_tasks(block.tasks)
     if recipe.corpus.source == "phrasebook":
         return
     if recipe.evaluation.data is None and recipe.measures_anything:

@@ -32,8 +32,7 @@ RECORD = "cell.json"
 TALLIES = "tallies.npz"
 PREDICTIONS = "predictions"
 MODEL = "model"
-VERSION = 3
-"""Increased when a change of the code invalidates earlier jobs."""
+VERSION = 3  # increased when a change of the code invalidates earlier jobs
 
 
 @dataclass(frozen=True, order=True)
@@ -42,8 +41,7 @@ class JobKey:
 
     model: str
     task: str
-    source: str
-    """Language of the training data."""
+    source: str  # language of the training data
     seed: int
 
     @property
@@ -62,8 +60,7 @@ class EvalJob:
 
     key: JobKey
     folder: Path
-    inputs: Mapping[str, Any]
-    """Everything that decides the result, as JSON values."""
+    inputs: Mapping[str, Any]  # everything that decides the result, as JSON values
 
     @cached_property
     def fingerprint(self) -> str:
@@ -136,12 +133,9 @@ class FinishedJob(EvalJob):
     """The stored result of a job."""
 
     record: dict[str, Any]
-    origin: str
-    """The fingerprint that was written."""
-    metaxlm: str
-    """Version that ran the job."""
-    written: float
-    """Modification time in seconds."""
+    origin: str  # the fingerprint that was written
+    metaxlm: str  # version that ran the job
+    written: float  # modification time in seconds
 
     def read_tallies(self) -> dict[str, Tally]:
         """Return the per-example counts by `SPLIT-LANGUAGE` or `LANGUAGE-LAYER`."""

@@ -42,16 +42,11 @@ _GENERIC_NAMES = {"model", "models", "checkpoint", "final", "best", "output", "0
 class NamedModel:
     """A model that can be opened."""
 
-    name: str
-    """Name in tables and folders; safe as a file name."""
-    source: Path | str
-    """A model folder, a checkpoint, or a hub id."""
-    step: int | None = None
-    """Step of a checkpoint or of a run's model."""
-    variant: str | None = None
-    """Variant of a run."""
-    fingerprint: str = ""
-    """Changes when the model's files do."""
+    name: str  # name in tables and folders; safe as a file name
+    source: Path | str  # a model folder, a checkpoint, or a hub id
+    step: int | None = None  # step of a checkpoint or of a run's model
+    variant: str | None = None  # variant of a run
+    fingerprint: str = ""  # changes when the model's files do
 
 
 def find_all_models(paths: Sequence[str]) -> list[NamedModel]:
@@ -148,7 +143,6 @@ def _name_inside(run: Path, folder: Path) -> str:
 
 
 def _find_run(folder: Path) -> Path | None:
-    """Return the run that a folder is or belongs to."""
     for parent in (folder, *folder.parents):
         has_parts = any((parent / name).is_dir() for name in ("variants", "meta", "vocabulary"))
         # A project may have a recipe above folders of models that belong to no run.
@@ -176,7 +170,6 @@ def _list_variants(run: Path) -> list[NamedModel]:
 
 
 def _describe_result(run: Path, place: Path) -> NamedModel:
-    """Return the finished model of a variant or of meta-pretraining."""
     folder = place / "model"
     files = _read_files(folder)
     if not files:
@@ -240,7 +233,6 @@ def _make_safe(name: str) -> str:
 
 
 def _describe_training(place: Path) -> tuple[EncoderConfig, PreTrainedTokenizerBase]:
-    """Return sizes and tokenizer of the model that is trained in a variant's folder or `meta`."""
     for folder in (place / "initialization" / "model", place / "model"):
         if (folder / CONFIG).is_file():
             require_whole(folder)

@@ -73,7 +73,6 @@ def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
 def _trim(
     tokenizer: PreTrainedTokenizerBase, recipe: Recipe, layout: RunLayout
 ) -> PreTrainedTokenizerBase:
-    """Keep the tokens that the recipe's languages use; log the effect on held-out sentences."""
     trimmed = trim(tokenizer, layout.corpus, recipe.languages, recipe.vocabulary.min_count)
     worst = min(trimmed.losses, key=lambda language: trimmed.losses[language].same_share)
     say(f"vocabulary: keeping {len(trimmed.rows):,} of {len(tokenizer):,} tokens")

@@ -18,41 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metaxlm import files
+from metaxlm.analysis import results, run_folder
 from metaxlm.analysis.report import fill_report, write_report
-from metaxlm.analysis.results import FILE_NAME as RESULTS
-from metaxlm.analysis.results import (
-    IDENTITY,
-    ORIGIN_DIGITS,
-    Row,
-    dump_lines,
-    read_rows,
-    read_scores,
-)
-from metaxlm.analysis.run_folder import (
-    COVERAGE,
-    DATA_NOTES,
-    LOG,
-    PROVENANCE,
-    RECIPE,
-    find_log,
-    read_recipe,
-    read_run,
-)
+from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import (
-    PACKED,
-    check_output,
-    digest_file,
-    digest_value,
-    dump_json,
-    find_packed,
-    pack,
-    read_json,
-    read_text,
-    write_json,
-    write_text,
-)
 from metaxlm.manifest import atomic_folder, list_foreign_files
 from metaxlm.recipe.load import save_values
 from metaxlm.recipe.model_schema import rename_precedence
@@ -82,7 +53,10 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
         fill_report(read_run(layout.root), folder)
 
     finished = tuple(stage for stage in stages if stage.is_complete())
-    inputs = {"recipe": digest_file(layout.recipe), "results": digest_file(layout.root / RESULTS)}
+    inputs = {
+        "recipe": files.digest_file(layout.recipe),
+        "results": files.digest_file(layout.root / results.FILE_NAME),
+    }
     return Stage("report", layout.report, inputs, finished, fill, version=3)
 
 
@@ -91,14 +65,14 @@ def publish(run_dir: Path, folder: Path) -> None:
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
     with atomic_folder(folder) as target:
-        for name in (RESULTS, COMPARISONS):
+        for name in (results.FILE_NAME, COMPARISONS):
             if (run_dir / name).is_file():
-                pack(read_text(run_dir / name), target / f"{name}{PACKED}")
-        for name in (RECIPE, PROVENANCE):
+                files.pack(files.read_text(run_dir / name), target / f"{name}{files.PACKED}")
+        for name in (run_folder.RECIPE, run_folder.PROVENANCE):
             _copy(run_dir / name, target / name)
         _copy_logs(run_dir, target, run.variants)
-        for notes in (run_dir / DATA_NOTES, folder / DATA_NOTES):
-            _copy(notes, target / DATA_NOTES)
+        for notes in (run_dir / run_folder.DATA_NOTES, folder / run_folder.DATA_NOTES):
+            _copy(notes, target / run_folder.DATA_NOTES)
         write_report(target)
 
 
@@ -112,34 +86,33 @@ def publish_more(run_dir: Path, folder: Path) -> Addition:
     if not addition.num_added:
         raise MetaXLMError(f"{run_dir}: has no job that {folder} lacks; nothing was changed")
     with atomic_folder(folder) as target:
-        pack(dump_lines(addition.rows), target / f"{RESULTS}{PACKED}")
-        pack(dump_json(addition.comparisons), target / f"{COMPARISONS}{PACKED}")
-        write_text(target / RECIPE, save_values(addition.recipe))
-        write_json(target / PROVENANCE, addition.provenance)
+        files.pack(results.dump_lines(addition.rows), target / f"{results.FILE_NAME}{files.PACKED}")
+        files.pack(files.dump_json(addition.comparisons), target / f"{COMPARISONS}{files.PACKED}")
+        files.write_text(target / run_folder.RECIPE, save_values(addition.recipe))
+        files.write_json(target / run_folder.PROVENANCE, addition.provenance)
         for source in (run_dir, folder):  # published files replace those of the run
             _copy_logs(source, target, [*addition.recipe["variants"]])
-            _copy(source / DATA_NOTES, target / DATA_NOTES)
+            _copy(source / run_folder.DATA_NOTES, target / run_folder.DATA_NOTES)
         write_report(target)
     return addition
 
 
 def _copy_logs(source: Path, target: Path, variants: Iterable[str]) -> None:
-    """Copy the logs and the coverage of all training runs."""
     for training in ("meta", *(f"variants/{name}" for name in variants)):
-        if (log := find_log(source / training)) is not None:
-            _copy(log, target / training / LOG)
-        _copy(source / training / COVERAGE, target / training / COVERAGE)
+        if (log := run_folder.find_log(source / training)) is not None:
+            _copy(log, target / training / run_folder.LOG)
+        _copy(source / training / run_folder.COVERAGE, target / training / run_folder.COVERAGE)
 
 
 def _check_place(name: str, run_dir: Path, folder: Path) -> None:
     """Reject a folder that contains anything but an earlier publication of the run."""
-    check_output(folder, [run_dir])
+    files.check_output(folder, [run_dir])
     if folder.resolve().is_relative_to(run_dir.resolve()):
         raise MetaXLMError(f"{folder}: is inside the run; name a folder elsewhere")
     list_foreign_files(folder)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    is_published = (folder / f"{RESULTS}{PACKED}").is_file()
+    is_published = (folder / f"{results.FILE_NAME}{files.PACKED}").is_file()
     if not is_published or read_run(folder).name != name:
         raise MetaXLMError(
             f"{folder}: exists and is not a publication of {name}; name another folder"
@@ -156,16 +129,13 @@ def _copy(source: Path, target: Path) -> None:
 class Addition:
     """A publication joined with a run."""
 
-    rows: list[Row]
+    rows: list[results.Row]
     comparisons: dict[str, Facts]
     provenance: Facts
     recipe: Facts
-    num_added: int
-    """Number of new jobs."""
-    num_again: int
-    """Number of jobs that both have; the published ones are kept."""
-    num_changed: int
-    """Number of those with other scores in the run."""
+    num_added: int  # number of new jobs
+    num_again: int  # number of jobs that both have; the published ones are kept
+    num_changed: int  # number of those with other scores in the run
 
     def describe(self) -> str:
         """Return a summary for the user."""
@@ -184,8 +154,10 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     recipe = _join_recipes(published, run_dir)
     _check_logs(published, run_dir)
     # Baselines have a row for each evaluation.
-    identity = (*IDENTITY, "origin")
-    old, new = (read_scores(folder / RESULTS, identity) for folder in (published, run_dir))
+    identity = (*results.IDENTITY, "origin")
+    old, new = (
+        results.read_scores(folder / results.FILE_NAME, identity) for folder in (published, run_dir)
+    )
     _check_sizes(old, new, run_dir)
     first, second = (_read_provenance(folder) for folder in (published, run_dir))
     known = {_name_job(job): job for job in first["cells"]}
@@ -206,7 +178,11 @@ def add_run(published: Path, run_dir: Path) -> Addition:
         rows=[*old, *(row for row in new if row.get("origin") in origins)],
         comparisons=_join_comparisons(published, run_dir, shown),
         provenance=first
-        | {"digest": digest_value(recipe), "stages": stages, "cells": [*first["cells"], *jobs]},
+        | {
+            "digest": files.digest_value(recipe),
+            "stages": stages,
+            "cells": [*first["cells"], *jobs],
+        },
         recipe=recipe,
         num_added=len(jobs),
         num_again=len(again),
@@ -216,7 +192,7 @@ def add_run(published: Path, run_dir: Path) -> Addition:
 
 def _join_recipes(published: Path, run_dir: Path) -> Facts:
     """Add the variants and grid blocks of the run's recipe; reject other differences."""
-    old, new = (_read_recipe(folder / RECIPE) for folder in (published, run_dir))
+    old, new = (_read_recipe(folder / run_folder.RECIPE) for folder in (published, run_dir))
     changes = list_changes(_keep_deciding(old), _keep_deciding(new))
     for name, variant in old["variants"].items():
         if name in new["variants"]:
@@ -233,7 +209,7 @@ def _join_recipes(published: Path, run_dir: Path) -> Facts:
 
 
 def _read_recipe(path: Path) -> Facts:
-    recipe = read_recipe(path)[0]
+    recipe = run_folder.read_recipe(path)[0]
     if not all(isinstance(recipe.get(key), dict) for key in ("variants", "evaluation")):
         raise MetaXLMError(f"{path}: has no variants and evaluation; restore it")
     if not _is_table(recipe["evaluation"].get("grid") or [], ()):
@@ -254,14 +230,13 @@ def _keep_deciding(recipe: Mapping[str, Any]) -> Facts:
 
 
 def _check_logs(published: Path, run_dir: Path) -> None:
-    """Reject a training run with another log than the published one of its name."""
     names = sorted(path.name for path in (run_dir / "variants").glob("[!.]*"))
     for training in ("meta", *(f"variants/{name}" for name in names)):
-        logs = [find_log(folder / training) for folder in (published, run_dir)]
+        logs = [run_folder.find_log(folder / training) for folder in (published, run_dir)]
         if None in logs:
             continue
         old, new = (
-            [{key: row[key] for key in row if key not in _SPEED} for row in read_rows(log)]
+            [{key: row[key] for key in row if key not in _SPEED} for row in results.read_rows(log)]
             for log in logs
             if log
         )
@@ -276,10 +251,9 @@ def _check_logs(published: Path, run_dir: Path) -> None:
         )
 
 
-def _check_sizes(old: Sequence[Row], new: Sequence[Row], run_dir: Path) -> None:
-    """Reject test sets of another size than the published ones."""
+def _check_sizes(old: Sequence[results.Row], new: Sequence[results.Row], run_dir: Path) -> None:
 
-    def name(row: Row) -> tuple[Any, ...]:
+    def name(row: results.Row) -> tuple[Any, ...]:
         return row["task"], row.get("split"), row.get("language")
 
     sizes = {name(row): row.get("examples") for row in old}
@@ -293,12 +267,14 @@ def _check_sizes(old: Sequence[Row], new: Sequence[Row], run_dir: Path) -> None:
 
 
 def _read_provenance(folder: Path) -> Facts:
-    found = read_json(folder / PROVENANCE)
+    found = files.read_json(folder / run_folder.PROVENANCE)
     tables = {"stages": ("title",), "cells": (*_JOB, "origin")}
     if not isinstance(found, dict) or not all(
         _is_table(found.get(name), keys) for name, keys in tables.items()
     ):
-        raise MetaXLMError(f"{folder / PROVENANCE}: has no stages and cells; collect them again")
+        raise MetaXLMError(
+            f"{folder / run_folder.PROVENANCE}: has no stages and cells; collect them again"
+        )
     return found
 
 
@@ -315,12 +291,10 @@ def _name_job(job: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _origin(job: Mapping[str, Any]) -> str:
-    """Return the value of `origin` in the rows of a job."""
-    return str(job["origin"])[:ORIGIN_DIGITS]
+    return str(job["origin"])[: results.ORIGIN_DIGITS]
 
 
-def _group_scores(rows: Sequence[Row]) -> dict[str, dict[tuple[Any, ...], float]]:
-    """Return all scores of each job."""
+def _group_scores(rows: Sequence[results.Row]) -> dict[str, dict[tuple[Any, ...], float]]:
     found: dict[str, dict[tuple[Any, ...], float]] = defaultdict(dict)
     for row in rows:
         place = tuple(row.get(key) for key in ("language", "split", "layer", "metric"))
@@ -371,11 +345,11 @@ def _join_comparisons(
         for other, earlier in list(joined.items()):
             kept = [pair for pair in earlier["pairs"] if name(earlier, pair) not in replaced]
             joined[other] = {**earlier, "pairs": kept}
-        joined[digest_value([key, better])] = {**test, "pairs": better}
+        joined[files.digest_value([key, better])] = {**test, "pairs": better}
     return {key: test for key, test in joined.items() if test["pairs"]}
 
 
 def _read_comparisons(folder: Path) -> dict[str, Facts]:
-    path = find_packed(folder / COMPARISONS)
+    path = files.find_packed(folder / COMPARISONS)
     read_comparisons(path)  # rejects a damaged file
-    return dict(read_json(path)) if path.is_file() else {}
+    return dict(files.read_json(path)) if path.is_file() else {}

@@ -17,19 +17,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from metaxlm import __version__
+from metaxlm import __version__, manifest
 from metaxlm.digests import CARD, find_damaged, read_list, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_output, digest_value, remove
-from metaxlm.manifest import (
-    MARKER,
-    atomic_folder,
-    describe_files,
-    list_files,
-    list_foreign_files,
-    read_sealed,
-    write_sealed,
-)
+from metaxlm.manifest import MARKER
 from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
@@ -42,8 +34,7 @@ from metaxlm.run.train import initialize_variant, load_imported, meta_pretrain, 
 from metaxlm.stopping import check_stop
 from metaxlm.vocab.load import load_tokenizer
 
-EVALUATION_STAGES = (None, "evaluate", "report")
-"""Values of `--stage` that include evaluation."""
+EVALUATION_STAGES = (None, "evaluate", "report")  # values of `--stage` that include evaluation
 _LONGEST_SHOWN = 80
 
 
@@ -51,29 +42,20 @@ _LONGEST_SHOWN = 80
 class Stage:
     """One step of a run."""
 
-    name: str
-    """Name for the user: `corpus`, `pretrain`, ..."""
+    name: str  # name for the user: such as `corpus`
     output: Path
     inputs: Mapping[str, Any]
     """Recipe values and files of the user that decide the output, as JSON values."""
-    upstream: tuple[Stage, ...]
-    """Stages whose fingerprints are part of this one's."""
-    fill: Callable[[Path], None]
-    """Writes the output to the folder it is given."""
-    variant: str | None = None
-    """The variant it belongs to; None for stages that all variants share."""
+    upstream: tuple[Stage, ...]  # stages whose fingerprints are part of this one's
+    fill: Callable[[Path], None]  # writes the output to the folder it is given
+    variant: str | None = None  # the variant it belongs to; None for stages that all variants share
     work_dir: Path | None = None
     """Folder with content that survives an interruption, such as checkpoints."""
-    keeps_work: bool = True
-    """Whether to keep that folder when the stage is complete."""
-    together: bool = False
-    """Whether all processes of a run fill it, instead of rank 0 only."""
-    version: int = 1
-    """Increased when a change of the code invalidates earlier outputs."""
-    device: str | None = None
-    """Device of a training run, for provenance."""
-    reads: tuple[Stage, ...] = ()
-    """Stages before `upstream` whose output this one also reads."""
+    keeps_work: bool = True  # whether to keep that folder when the stage is complete
+    together: bool = False  # whether all processes of a run fill it, instead of rank 0 only
+    version: int = 1  # increased when a change of the code invalidates earlier outputs
+    device: str | None = None  # device of a training run, for provenance
+    reads: tuple[Stage, ...] = ()  # stages before `upstream` whose output this one also reads
 
     @property
     def title(self) -> str:
@@ -123,12 +105,12 @@ class Stage:
         if self.work_dir is not None:
             self._claim_work(self.work_dir)
         has_marker = (self.output / MARKER).exists()  # otherwise the files are the user's
-        with atomic_folder(self.output, set_aside=has_marker) as temporary:
+        with manifest.atomic_folder(self.output, set_aside=has_marker) as temporary:
             if self.together and call is not None:
                 call(self.title)
             self.fill(temporary)
             seconds = round(time.monotonic() - start, 1)
-            write_sealed(temporary / MARKER, self._marker(temporary, seconds))
+            manifest.write_sealed(temporary / MARKER, self._marker(temporary, seconds))
             if self.work_dir is not None and self.keeps_work:
                 self._mark_work(self.work_dir, {"files": _describe(self.work_dir)})
         if self.work_dir is not None and not self.keeps_work:
@@ -166,7 +148,7 @@ class Stage:
         """Keep earlier work on the same inputs; clear other work."""
         marker = work_dir / MARKER
         try:
-            earlier = read_sealed(marker).get("fingerprint") if marker.is_file() else None
+            earlier = manifest.read_sealed(marker).get("fingerprint") if marker.is_file() else None
         except MetaXLMError as error:
             # The work may be days of training, so it is not removed.
             raise MetaXLMError(f"{error}; move {work_dir} away to start from scratch") from error
@@ -181,24 +163,23 @@ class Stage:
         self._mark_work(work_dir, {})
 
     def _mark_work(self, work_dir: Path, facts: Mapping[str, Any]) -> None:
-        """Write the fingerprint of the work and, when it is finished, the digests of its files."""
-        write_sealed(work_dir / MARKER, {"fingerprint": self.fingerprint, **facts})
+        manifest.write_sealed(work_dir / MARKER, {"fingerprint": self.fingerprint, **facts})
 
 
 def _describe(folder: Path, *, nested: bool = False) -> dict[str, dict[str, Any]]:
     """Return sizes and digests of a folder's files, except for markers and locks."""
     names = [
         name
-        for name in list_files(folder, nested=nested)
+        for name in manifest.list_files(folder, nested=nested)
         if (folder / name).is_file() and not Path(name).name.startswith((MARKER, ".lock"))
     ]
-    return describe_files(folder, names)
+    return manifest.describe_files(folder, names)
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
     """Return the marker of a folder; empty if it is missing or damaged."""
     try:
-        return read_sealed(folder / MARKER)
+        return manifest.read_sealed(folder / MARKER)
     except MetaXLMError:
         return {}
 
@@ -303,7 +284,6 @@ def _build_variant(
     meta: Stage,
     files: FileFingerprints,
 ) -> list[Stage]:
-    """Return the stages `initialize` and `pretrain` of a variant."""
     variant, folder = recipe.variants[name], layout.variant(name)
     corpus, vocabulary, shards = shared
     values = recipe.model_dump(mode="json")
@@ -405,7 +385,7 @@ def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> 
         check_output(folder, inputs)
     for folder in outputs:
         if not (folder / MARKER).exists():
-            list_foreign_files(folder)
+            manifest.list_foreign_files(folder)
 
 
 def write_recipe(recipe: Recipe, layout: RunLayout) -> None:
@@ -466,7 +446,6 @@ def _describe_model(
 
 
 def _list_folder(folder: Path | None, what: str, files: FileFingerprints) -> list[list[Any]]:
-    """Fingerprint all files of a folder."""
     if folder is None:
         return []
     if not folder.is_dir():

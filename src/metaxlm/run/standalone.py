@@ -94,7 +94,6 @@ def evaluate_models(
 
 
 def _write_tables(evaluation: Evaluation, own: Sequence[AnyTask]) -> list[Table]:
-    """Collect all jobs of the output folder; write the results and tables."""
     output = evaluation.output
     tasks: dict[str, Any] = {**TASKS, **{task.name: task for task in own}}
     with collecting(output):

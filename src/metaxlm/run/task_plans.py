@@ -37,8 +37,7 @@ from metaxlm.run.fingerprints import FileFingerprints
 
 AnyTask = Task[Any, Any]
 FeatureSettings = RetrievalRecipe | AlignmentRecipe
-PIVOT = "en"
-"""Tatoeba and the gold alignments pair every language with English."""
+PIVOT = "en"  # Tatoeba and the gold alignments pair every language with English
 RETRIEVAL = "tatoeba"
 ALIGNMENT = "alignment"
 FEATURE_TASKS: dict[str, Callable[[Path], list[str]]] = {
@@ -56,13 +55,10 @@ class TaskPlan:
 
     task: AnyTask
     settings: FinetuneSettings
-    sources: tuple[str, ...]
-    """Languages to train in, one at a time."""
-    languages: tuple[str, ...]
-    """Languages to test in; each has a dev or a test file."""
+    sources: tuple[str, ...]  # languages to train in, one at a time
+    languages: tuple[str, ...]  # languages to test in; each has a dev or a test file
     data_dir: Path
-    files: tuple[DataFile, ...]
-    """All files of the task."""
+    files: tuple[DataFile, ...]  # all files of the task
 
     @property
     def name(self) -> str:
@@ -126,10 +122,8 @@ class EvaluationPlan:
     tasks: tuple[TaskPlan, ...]
     features: tuple[FeaturePlan, ...] = ()
     num_seeds: int = 1
-    seed: int = 1
-    """Base seed; random numbers depend on it and on the number of the seed."""
-    limit: int | None = None
-    """Use only the first N examples of each file."""
+    seed: int = 1  # base seed; random numbers depend on it and on the number of the seed
+    limit: int | None = None  # use only the first N examples of each file
 
 
 @dataclass(frozen=True)
@@ -240,7 +234,6 @@ def check_languages(
 
 
 def _check_selection(plan: TaskPlan) -> None:
-    """Reject a selection of epochs that has no dev file."""
     how, files = plan.settings.select_by, {(file.split, file.language) for file in plan.files}
     hint = "use the last epoch (--select last)"
     for source in plan.sources if how == "source" else ():
@@ -339,7 +332,6 @@ _Measured = tuple[int, dict[int, tuple[dict[str, float], Tally]], list[dict[str,
 def _retrieve(
     encoder: AnyEncoder, plan: FeaturePlan, language: str, device: torch.device, limit: int | None
 ) -> _Measured:
-    """Retrieve the translation of each sentence."""
     sentences = read_tatoeba(plan.data_dir, language)
     foreign, english = sentences.foreign[:limit], sentences.english[:limit]
     sentences = replace(sentences, foreign=foreign, english=english)
@@ -359,7 +351,6 @@ def _retrieve(
 def _align(
     encoder: AnyEncoder, plan: FeaturePlan, language: str, device: torch.device, limit: int | None
 ) -> _Measured:
-    """Align the words of gold sentence pairs."""
     assert isinstance(plan.settings, AlignmentRecipe)
     gold = read_word_alignment(plan.data_dir, language)
     gold = replace(gold, pairs=gold.pairs[:limit])

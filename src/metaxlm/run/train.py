@@ -40,8 +40,7 @@ from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MONOLINGUAL, MULTILINGUAL, load_vocabulary, open_shards
 from metaxlm.run.switch_table import build_switch_table
 
-TRAINING_LOG = "training_log.jsonl"
-"""Log of a finished training run, stored in the model's folder."""
+TRAINING_LOG = "training_log.jsonl"  # log of a finished training run, stored in the model's folder
 
 
 def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderConfig:
@@ -149,7 +148,6 @@ def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None
 
 
 def _load_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -> Dictionaries:
-    """Load the dictionaries of a folder or of the built-in corpus."""
     folder = folder or layout.tasks / "muse"
     languages = [language for language in recipe.languages if language != recipe.source_language]
     return load_dictionaries(folder, languages, recipe.source_language)
@@ -188,16 +186,12 @@ def pretrain_variant(
 
 @dataclass(frozen=True)
 class _Phase:
-    """The settings of one training run."""
-
     recipe: Recipe
     settings: TrainingRecipe
     title: str
     tokenizer: PreTrainedTokenizerBase
-    place: Path
-    """Folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`."""
-    what: str
-    """Description of the model in the card of an intermediate checkpoint."""
+    place: Path  # folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`
+    what: str  # description of the model in the card of an intermediate checkpoint
 
     def run(
         self,
@@ -256,7 +250,6 @@ def _make_switching(
     shards: Mapping[str, Shard],
     world: DistributedContext,
 ) -> Switching | None:
-    """Return the code switching of a variant's text by dictionary, if it has any."""
     variant = recipe.variants[name]
     if variant.switch is None:
         return None
@@ -277,7 +270,6 @@ def _make_switching(
 def _count_tokens(
     shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, NDArray[np.int64]]:
-    """Count each token in the text of each language."""
     return {name: shard.count_tokens(len(tokenizer)) for name, shard in shards.items()}
 
 
