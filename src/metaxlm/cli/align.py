@@ -56,24 +56,17 @@ _LINES = ("", " underline", " reverse")  # after all colors, all colors with a l
 def align_command(
     model: ModelOption,
     joined: Annotated[
-        str | None,
-        Option("--input", help="Sentence pairs, `source ||| target` or TSV; - is stdin."),
+        str | None, Option("--input", help="Lines `source ||| target` or TSV; - is stdin.")
     ] = None,
     source: Annotated[str | None, Option(help="Source sentences, one per line.")] = None,
     target: Annotated[str | None, Option(help="Their translations, one per line.")] = None,
     layer: LayerOption = None,
-    method: Annotated[
-        str, Option(help="The aligner, such as sinkhorn or argmax; see below.")
-    ] = "transport",
+    method: Annotated[str, Option(help="The aligner; see below.")] = "transport",
     encoding: Annotated[
         str, Option(help="joint: both sentences in one sequence; or separate.")
     ] = "joint",
     words: Annotated[
-        str,
-        Option(
-            help="any: linked pieces link their words; first: compare first pieces only; mean: "
-            "compare words as means of their pieces."
-        ),
+        str, Option(help="Link words by any piece, the first piece, or the mean of the pieces.")
     ] = "any",
     parameters: Annotated[
         list[str] | None,
@@ -83,9 +76,7 @@ def align_command(
         Literal["spaces", "characters"],
         Option(help="characters: each Chinese, Japanese or Thai character is a word."),
     ] = "spaces",
-    gold: Annotated[
-        str | None, Option(help="Gold links to score against; see --gold-format.")
-    ] = None,
+    gold: Annotated[str | None, Option(help="Gold links to score against.")] = None,
     gold_format: Annotated[
         Literal["pharaoh", "talp", "naacl"],
         Option(help="naacl: one link per line, `sentence source target S|P`."),
@@ -97,9 +88,7 @@ def align_command(
     show: Annotated[
         int | None, Option(min=0, help="Pairs to print (default: 10 without other output).")
     ] = None,
-    page: Annotated[
-        Path | None, Option(help="HTML file with matrices, a slider over layers, neighbors.")
-    ] = None,
+    page: Annotated[Path | None, Option(help="HTML page with links and neighbors.")] = None,
     page_pairs: Annotated[int, Option(min=1, help="Show the first N pairs on the page.")] = 50,
     searched: Annotated[
         int, Option("--neighbors", min=0, help="Search neighbors among the first N pairs.")

@@ -85,9 +85,7 @@ def _root(
 @app.command()
 def run(
     recipe: RecipeFile,
-    stage: Annotated[
-        StageName | None, Option(help="Run only this stage and the stages it needs.")
-    ] = None,
+    stage: Annotated[StageName | None, Option(help="Run this stage and those it needs.")] = None,
     variant: Annotated[
         list[str] | None,
         Option(help="Run only this variant (repeatable).", autocompletion=_complete_variant),
@@ -99,19 +97,13 @@ def run(
         bool,
         Option(
             "--shared",
-            help="Share the work with other --shared processes (one per GPU, or a Slurm array): "
-            "each takes the next free job.",
+            help="Share the work with other --shared processes (one per GPU, or a Slurm array).",
         ),
     ] = False,
     collect: Annotated[
-        bool,
-        Option(
-            "--collect", help="Do not train or evaluate; write the report from finished results."
-        ),
+        bool, Option("--collect", help="Only write the report from finished results.")
     ] = False,
-    dry: Annotated[
-        bool, Option("--dry", help="List all stages and jobs and their states; write nothing.")
-    ] = False,
+    dry: Annotated[bool, Option("--dry", help="List all work and states; write nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do missing work, resume interrupted work, and write the report."""
@@ -177,9 +169,7 @@ def report(run_dir: RunFolder, quiet: Quiet = False) -> None:
 def publish(
     run_dir: RunFolder,
     folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder of the publication.")],
-    add: Annotated[
-        bool, Option("--add", help="Keep published results; add the jobs that are missing.")
-    ] = False,
+    add: Annotated[bool, Option("--add", help="Keep published jobs; add missing ones.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Copy a run's results, recipe and logs into a small folder, and write its report there."""
@@ -222,15 +212,11 @@ def verify(
 @corpus_app.command("stats")
 def corpus_stats(
     folder: Annotated[Path, Argument(help="A run, a folder of shards, or prepared text.")],
-    alpha: Annotated[
-        float, Option(min=0, max=1, help="Exponent of the rebalanced distribution.")
-    ] = 0.7,
+    alpha: Annotated[float, Option(min=0, max=1, help="Exponent of the distribution.")] = 0.7,
     unit: Annotated[
         Literal["bytes", "characters", "tokens"], Option(help="Unit of the sizes N_i.")
     ] = "bytes",
-    output: Annotated[
-        Path | None, Option(help="Write the table (md) and the figure (svg, pdf) here.")
-    ] = None,
+    output: Annotated[Path | None, Option(help="Folder for the table and the figure.")] = None,
 ) -> None:
     """Print size, documents, sentences, tokens and sampling probability of each language."""
     from metaxlm.data import statistics_report

@@ -45,9 +45,7 @@ Result = tuple[str, str]  # status and detail
 
 
 def doctor_command(
-    recipe: Annotated[
-        Path | None, Argument(help="YAML file of the recipe (default: check the machine).")
-    ] = None,
+    recipe: Annotated[Path | None, Argument(help="Recipe (default: check the machine).")] = None,
     overrides: Overrides = None,
     output: Output = Path("runs"),
     device: Device = "auto",

@@ -43,9 +43,7 @@ def embed_command(
     model: ModelOption,
     source: Annotated[str, Option("--input", help="Texts, one per line; - is stdin.")],
     output: Annotated[Path, Option(help="A .npy or .parquet file to write.")],
-    layer: Annotated[
-        str, Option(help="Layers to use: 8, -1 (last), 6..8 (mean), all or 0,4,8.")
-    ] = "-1",
+    layer: Annotated[str, Option(help="Layers: 8, -1 (last), 6..8 (mean), all or 0,4,8.")] = "-1",
     specials: Specials = True,
     stored: Annotated[
         Literal["float16", "float32"], Option("--type", help="Data type of the file.")

@@ -47,22 +47,19 @@ def match_command(
     languages: LanguageList = None,
     source_language: Annotated[str, Option(help="Language of the encoder.")] = "en",
     corpus: Annotated[
-        Path | None, Option(help="Text to measure coverage on: a run, shards, or de.txt.")
+        Path | None, Option(help="Text: a run, shards, or files like de.txt.")
     ] = None,
     frequency_weighted: Annotated[
         bool,
         Option(
-            "--frequency-weighted",
-            help="Weight languages by token frequency in the corpus (best initialization).",
+            "--frequency-weighted", help="Weight languages by token frequency in the corpus (best)."
         ),
     ] = False,
     by_use: Annotated[bool, Option("--by-use", hidden=True)] = False,
     initialize: Annotated[
-        str, Option(help="Parts to copy: both, body, embeddings, none, or words,head,...")
+        str, Option(help="Copy both, body, embeddings, none, or words,head,...")
     ] = "both",
-    positions: Annotated[
-        int | None, Option(min=1, help="Longest sequence of the new model.")
-    ] = None,
+    positions: Annotated[int | None, Option(min=1, help="Maximum length of the new model.")] = None,
     settings: Annotated[
         list[str] | None,
         Option("--set", metavar="KEY=VALUE", help="A key of `matching` in docs/recipe.md."),

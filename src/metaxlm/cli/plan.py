@@ -78,9 +78,7 @@ def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
 def plan_command(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    on: Annotated[
-        str | None, Option(help="Also estimate for this device, such as A100 or RTX-4090.")
-    ] = None,
+    on: Annotated[str | None, Option(help="Also estimate for a device such as A100.")] = None,
     device: Device = "auto",
     measure: Annotated[
         bool, Option("--measure/--no-measure", help="Time ten steps on this device.")

@@ -53,9 +53,7 @@ Examples:
 ModelOption = Annotated[
     str | None,
     Option(
-        "--model",
-        help="An encoder: a variant or checkpoint of a run, a Hugging Face folder or a hub id; "
-        "not needed for vectors.",
+        "--model", help="A variant or checkpoint, a folder or a hub id; not needed for vectors."
     ),
 ]
 FaissOption = Annotated[
@@ -73,12 +71,7 @@ def retrieve_command(
     k: Annotated[int, Option(min=1, help="Number of keys for each query.")] = 1,
     layer: LayerOption = None,
     parallel: Annotated[
-        bool,
-        Option(
-            "--parallel",
-            help="Line i translates line i: print the accuracy in both directions, of all layers "
-            "or of --layer.",
-        ),
+        bool, Option("--parallel", help="Line i translates line i: print the accuracy by layer.")
     ] = False,
     output: Annotated[str | None, Option(help="File to write; - is stdout.")] = None,
     specials: Specials = True,
@@ -144,11 +137,9 @@ def mine_command(
     k: Annotated[int, Option(min=1, help="Neighbors of the margin.")] = 4,
     threshold: Annotated[float | None, Option(help="Leave out pairs that score lower.")] = None,
     gold: Annotated[
-        Path | None, Option(help="True pairs to score by: source's line TAB target's line.")
+        Path | None, Option(help="True pairs: source's line TAB target's line.")
     ] = None,
-    ids: Annotated[
-        bool, Option("--ids", help="Lines are id TAB text, and gold pairs ids (BUCC).")
-    ] = False,
+    ids: Annotated[bool, Option("--ids", help="Lines are id TAB text (BUCC).")] = False,
     output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
     layer: LayerOption = None,
     specials: Specials = True,

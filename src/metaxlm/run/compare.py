@@ -22,7 +22,7 @@ from metaxlm import __version__
 from metaxlm.analysis import results, stats
 from metaxlm.analysis.results import LanguagePair
 from metaxlm.analysis.run_folder import PROVENANCE
-from metaxlm.analysis.stats import TaskComparison
+from metaxlm.analysis.stats import TaskComparison, compare_pairs
 from metaxlm.digests import CARD, require_whole, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_value, dump_json, link, read_json
@@ -211,7 +211,7 @@ def _compare(task: Task[Any, Any], scenario: str, pool: _Pool, resamples: int) -
         return task.summarize(totals)[task.metric]
 
     pairs = []
-    for pair in stats.compare_pairs(tallies, score, resamples=resamples, pairs=pool.pairs):
+    for pair in compare_pairs(tallies, score, resamples=resamples, pairs=pool.pairs):
         found = pair.by_language
         corrected = stats.correct_holm([difference.p_value for difference in found])
         both = zip(found, corrected, strict=True)
@@ -239,9 +239,7 @@ def _compare_layer(
         name: [tallies[name_tally(language, layer)] for language in languages]
         for name, tallies in ordered.items()
     }
-    found = stats.compare_pairs(
-        counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES
-    )
+    found = compare_pairs(counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES)
     pairs = tuple(replace(pair, by_language=()) for pair in found)
     sizes = tuple(len(tally) for tally in next(iter(counts.values())))
     units = tuple((PIVOT, language) for language in languages)

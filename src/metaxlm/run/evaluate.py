@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache, partial
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,14 @@ from metaxlm.run.jobs import EvalJob, FinishedJob, JobKey, claim, keep_current, 
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.models import NamedModel, open_model
 from metaxlm.run.stages import Stage
-from metaxlm.run.task_plans import EvaluationPlan, FeaturePlan, TaskOverrides, TaskPlan
+from metaxlm.run.task_plans import (
+    ALIGNMENT,
+    RETRIEVAL,
+    EvaluationPlan,
+    FeaturePlan,
+    TaskOverrides,
+    TaskPlan,
+)
 from metaxlm.stopping import check_stop
 
 Loaded = dict[str, tuple[dict[DataFile, Dataset], dict[tuple[str, str], TaskData]]]
@@ -64,16 +72,11 @@ class Evaluation:
     device: torch.device
     files: FileFingerprints = field(default_factory=FileFingerprints)
     keeps_models: bool = False
-    is_ready: Callable[[NamedModel], bool] = lambda _: True
-    """Returns whether a model exists; the jobs of others wait."""
-    check_stop: Callable[[], None] = check_stop
-    """Called before each job; raises an exception to end the evaluation."""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Error messages of failed jobs by title; they are not tried again."""
-    _complete: set[Path] = field(default_factory=set)
-    """Folders of jobs that were complete when last checked."""
-    _reported: set[Path] = field(default_factory=set)
-    """Folders of jobs that were reported as running in another process."""
+    is_ready: Callable[[NamedModel], bool] = lambda _: True  # the jobs of other models wait
+    check_stop: Callable[[], None] = check_stop  # called before each job; raises to end
+    failures: dict[str, str] = field(default_factory=dict)  # messages of failed jobs by title
+    _complete: set[Path] = field(default_factory=set)  # folders of jobs
+    _reported: set[Path] = field(default_factory=set)  # jobs that run in another process
     _checked: set[NamedModel] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -108,16 +111,11 @@ class Evaluation:
     def list_parts(self) -> list[Part]:
         """Return the work in parts that several processes may run in any order."""
         self.check_models()
-        parts: list[Part] = [
-            partial(self._measure, model, feature)
-            for feature in self.plan.features
-            for model in self.models
-        ]
+        pairs = product(self.plan.features, self.models)
+        parts: list[Part] = [partial(self._measure, model, feature) for feature, model in pairs]
         for group in task_plans.group_tasks(self.plan.tasks):
-            loaded: Loaded = {}
-            parts += [
-                partial(self._finetune_group, group, source, loaded) for source in group[0].sources
-            ]
+            finetune = partial(self._finetune_group, group, {})
+            parts += [partial(finetune, source) for source in group[0].sources]
         return parts
 
     def list_missing(self) -> list[EvalJob]:
@@ -180,32 +178,29 @@ class Evaluation:
         job = self.jobs[JobKey(model.name, plan.name, task_plans.PIVOT, 0)]
         with self._claim_missing([job]) as missing:
             if missing:
-                encoder, start = self._open(model), time.monotonic()
-                record, tallies = task_plans.measure_features(
-                    encoder, plan, self.device, self.plan.limit
-                )
+                encoder, start, limit = self._open(model), time.monotonic(), self.plan.limit
+                record, tallies = task_plans.measure_features(encoder, plan, self.device, limit)
                 encoder.encoder.to("cpu")
                 about = self._describe(model, job, time.monotonic() - start)
                 job.write({**about, **record}, tallies)
         return len(missing)
 
-    def _finetune_group(self, group: Sequence[TaskPlan], source: str, loaded: Loaded) -> int:
+    def _finetune_group(self, group: Sequence[TaskPlan], loaded: Loaded, source: str) -> int:
         num_made = 0
-        for model in filter(self.is_ready, self.models):
-            for seed in range(self.plan.num_seeds):
-                keys = [JobKey(model.name, plan.name, source, seed) for plan in group]
-                plans = {self.jobs[key].folder: plan for key, plan in zip(keys, group, strict=True)}
-                with self._claim_missing([self.jobs[key] for key in keys]) as missing:
-                    if not missing:
-                        continue
-                    chosen = [(plans[job.folder], job) for job in missing]
-                    try:
-                        self._finetune(model, chosen, loaded)
-                        num_made += len(missing)
-                    except Diverged as error:  # other jobs go on
-                        for job in missing:
-                            self.failures[job.key.title] = str(error)
-                            say(f"{job.key.title}: failed, {error}")
+        plans = {plan.name: plan for plan in group}
+        ready = filter(self.is_ready, self.models)
+        for model, seed in product(ready, range(self.plan.num_seeds)):
+            jobs = [self.jobs[JobKey(model.name, name, source, seed)] for name in plans]
+            with self._claim_missing(jobs) as missing:
+                if not missing:
+                    continue
+                try:
+                    self._finetune(model, [(plans[job.key.task], job) for job in missing], loaded)
+                    num_made += len(missing)
+                except Diverged as error:  # other jobs go on
+                    for job in missing:
+                        self.failures[job.key.title] = str(error)
+                        say(f"{job.key.title}: failed, {error}")
         return num_made
 
     def _finetune(
@@ -234,15 +229,18 @@ class Evaluation:
 
     def _load(self, plan: TaskPlan, encoder: AnyEncoder, source: str, loaded: Loaded) -> TaskData:
         """Read and encode data; each file once for all seeds, tasks and equal tokenizers."""
-        config = encoder.encoder.config
+        config, tokenizer = encoder.encoder.config, encoder.tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        rules = str(id(tokenizer)) if backend is None else backend.to_str()
+        specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
         shape = (config.max_positions, config.vocab_size, config.pad_id, config.num_token_types)
-        tokenizer = digest_value([_digest_tokenizer(encoder), *shape])
-        files, sets = loaded.setdefault(tokenizer, ({}, {}))
+        digest = digest_value([rules, specials, tokenizer.pad_token_id, *shape])
+        files, sets = loaded.setdefault(digest, ({}, {}))
         key = (plan.name, source)
         if key not in sets:
             sets[key] = load_data(
                 plan.task,
-                encoder.tokenizer,
+                tokenizer,
                 plan.data_dir,
                 source=source,
                 languages=plan.languages,
@@ -273,15 +271,6 @@ def raise_failures(evaluations: Iterable[Evaluation]) -> None:
         first, why = next(iter(failures.items()))
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise MetaXLMError(f"{first}: failed{more}: {why}; all other jobs are complete")
-
-
-def _digest_tokenizer(encoder: AnyEncoder) -> str:
-    """Return a digest that is equal for tokenizers that return equal ids."""
-    tokenizer = encoder.tokenizer
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    rules = str(id(tokenizer)) if backend is None else backend.to_str()
-    specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
-    return digest_value([rules, specials, tokenizer.pad_token_id])
 
 
 def _save_model(
@@ -376,7 +365,7 @@ class Grid:
             if self._list_models(block)
         ]
         fingerprints: dict[Path, str] = {}
-        for job in (job for evaluation in evaluations for job in evaluation.jobs.values()):
+        for job in chain.from_iterable(each.jobs.values() for each in evaluations):
             if fingerprints.setdefault(job.folder, job.fingerprint) != job.fingerprint:
                 raise MetaXLMError(
                     f"evaluation.grid: two blocks name {job.key.title} with other languages or "
@@ -384,13 +373,9 @@ class Grid:
                 )
         return evaluations
 
-    def check_data(self) -> None:
-        """Plan all evaluations; raise an error if task data is missing."""
-        self.list_jobs()
-
     def work(self, should_stop: Callable[[], bool] = lambda: False) -> int:
         """Run missing jobs that are not locked and whose model exists; return their number."""
-        parts = [part for evaluation in self.evaluations for part in evaluation.list_parts()]
+        parts = list(chain.from_iterable(each.list_parts() for each in self.evaluations))
         # Processes start at different parts, so that few read the same data at the same time.
         first = _find_worker_number() * len(parts) // _NUM_STARTS % max(1, len(parts))
         num_made = 0
@@ -408,12 +393,12 @@ class Grid:
 
     def list_missing(self) -> list[EvalJob]:
         """Return the jobs that are not complete, each once."""
-        jobs = (job for evaluation in self.evaluations for job in evaluation.list_missing())
+        jobs = chain.from_iterable(each.list_missing() for each in self.evaluations)
         return list({job.folder: job for job in jobs}.values())
 
     def list_jobs(self) -> list[EvalJob]:
-        """Return all jobs of the recipe, each once."""
-        jobs = (job for evaluation in self.evaluations for job in evaluation.jobs.values())
+        """Return all jobs of the recipe, each once; raise an error if task data is missing."""
+        jobs = chain.from_iterable(each.jobs.values() for each in self.evaluations)
         return list({job.folder: job for job in jobs}.values())
 
     def read_jobs(self) -> list[FinishedJob]:
@@ -463,27 +448,19 @@ class Grid:
         """Plan a block: one plan per number of seeds that its tasks have."""
         measures, seed = self.recipe.evaluation, self.recipe.seed
         data_dir = measures.data or self.layout.tasks
-        languages, sources = (
-            None if codes is None else tuple(codes) for codes in (block.languages, block.sources)
-        )
         tasks, features = task_plans.choose_tasks(block.tasks)
         by_seeds: dict[int, list[TaskPlan]] = {}
         for task in tasks:
             settings = measures.finetune.get(task.name, FinetuneRecipe())
             values = settings.model_dump(exclude={"seeds"}, exclude_none=True)
-            overrides = TaskOverrides(languages, sources, {task.name: values})
+            overrides = TaskOverrides(block.languages, block.sources, {task.name: values})
             key = (task.name, repr(overrides))
             if key not in self._planned:
                 self._planned[key] = task_plans.plan_task(task, data_dir, overrides)
             by_seeds.setdefault(block.seeds or settings.seeds, []).append(self._planned[key])
-        feature_settings = {
-            task_plans.RETRIEVAL: measures.retrieval,
-            task_plans.ALIGNMENT: measures.alignment,
-        }
+        chosen = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
         measured = tuple(
-            task_plans.plan_features(
-                name, data_dir, TaskOverrides(languages), feature_settings[name]
-            )
+            task_plans.plan_features(name, data_dir, TaskOverrides(block.languages), chosen[name])
             for name in features
         )
         plans = [EvaluationPlan((), measured, seed=seed)] if measured else []
@@ -504,15 +481,10 @@ def _find_worker_number() -> int:
 def list_blocks(recipe: Recipe) -> Sequence[GridRecipe]:
     """Return the recipe's blocks; by default one with all tasks on every variant."""
     measures = recipe.evaluation
-    if measures.grid:
+    features = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
+    tasks = [*(name for name, settings in features.items() if settings), *measures.finetune]
+    if measures.grid or not tasks:
         return measures.grid
-    tasks = [
-        *([task_plans.RETRIEVAL] if measures.retrieval else []),
-        *([task_plans.ALIGNMENT] if measures.alignment else []),
-        *measures.finetune,
-    ]
-    if not tasks:
-        return []
     sources = [recipe.source_language]
     return [GridRecipe(tasks=tasks, languages=recipe.languages, sources=sources)]
 
@@ -527,13 +499,12 @@ def list_evaluated(recipe: Recipe) -> list[str]:
 def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
     """Reject unknown variants and tasks and missing folders before any work."""
     for name in variants:
-        if name not in recipe.variants:
-            known = ", ".join(recipe.variants)
-            raise MetaXLMError(f"--variant {name}: not in the recipe, which has {known}")
+        if name not in (known := recipe.variants):
+            raise MetaXLMError(f"--variant {name}: not in the recipe, which has {', '.join(known)}")
     for name in recipe.evaluation.finetune:
         if name not in TASKS:
-            known = ", ".join(TASKS)
-            raise MetaXLMError(f"evaluation.finetune.{name}: unknown task; known: {known}")
+            where = f"evaluation.finetune.{name}"
+            raise MetaXLMError(f"{where}: unknown task; known: {', '.join(TASKS)}")
     for block in list_blocks(recipe):
         task_plans.choose_tasks(block.tasks)
     if recipe.corpus.source == "phrasebook":

@@ -8,7 +8,7 @@ id names the encoder in it. Models that cannot be evaluated are rejected before 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,18 +59,13 @@ def find_all_models(paths: Sequence[str]) -> list[NamedModel]:
     taken: set[str] = set()
     for model in (model for path in paths for model in find_models(path)):
         if str(model.source) not in found:
-            name = next(name for name in _list_names(model) if name not in taken)
+            path = Path(model.source)
+            longer = _make_safe(f"{(_find_run(path) or path).parent.name}-{model.name}")
+            names = (model.name, longer, f"{model.name}-{digest_value(str(path))[:8]}")
+            name = next(name for name in names if name not in taken)
             taken.add(name)
             found[str(model.source)] = replace(model, name=name)
     return list(found.values())
-
-
-def _list_names(model: NamedModel) -> Iterator[str]:
-    """Yield possible names: plain, with the parent folder, with a digest of the path."""
-    yield model.name
-    path = Path(model.source)
-    yield _make_safe(f"{(_find_run(path) or path).parent.name}-{model.name}")
-    yield f"{model.name}-{digest_value(str(path))[:8]}"
 
 
 def find_models(path: str) -> list[NamedModel]:
@@ -82,16 +77,13 @@ def find_models(path: str) -> list[NamedModel]:
     run = _find_run(folder)
     if run is None:
         if folder.name.startswith("step-") and (folder / "optimizer.safetensors").exists():
-            raise MetaXLMError(
-                f"{path}: a checkpoint outside its run, which has the sizes and the tokenizer; "
-                "name the checkpoint inside the run folder"
-            )
+            raise MetaXLMError(f"{path}: a checkpoint outside its run; name the one inside the run")
         return [_describe_folder(path)]
     parts = folder.relative_to(run).parts
     if parts in ((), ("variants",)):
         return _list_variants(run)
     place = run / "meta" if parts[0] == "meta" else run.joinpath(*parts[:2])
-    inner = folder.relative_to(place).parts if folder.is_relative_to(place) else ()
+    inner = folder.relative_to(place).parts
     if parts[0] in ("meta", "variants") and inner[:1] == ("checkpoints",):
         checkpoints = [folder] if inner[1:] else list_checkpoints(folder)
         if not checkpoints:
@@ -176,11 +168,8 @@ def _describe_result(run: Path, place: Path) -> NamedModel:
         checkpoints = [path.name for path in list_checkpoints(place / "checkpoints")]
         hint = f", or name checkpoints/{checkpoints[-1]}" if checkpoints else ""
         raise MetaXLMError(f"{folder}: not finished; run the recipe to the end{hint}")
-    return NamedModel(_name_inside(run, place), folder, None, _variant(place), digest_value(files))
-
-
-def _variant(place: Path) -> str | None:
-    return None if place.name == "meta" else place.name
+    variant = None if place.name == "meta" else place.name
+    return NamedModel(_name_inside(run, place), folder, None, variant, digest_value(files))
 
 
 def _read_files(folder: Path) -> dict[str, object]:
@@ -203,7 +192,8 @@ def _describe_checkpoint(run: Path, place: Path, path: Path) -> NamedModel:
     except (MetaXLMError, KeyError) as error:
         raise MetaXLMError(f"{path}: incomplete checkpoint ({error}); choose another") from error
     name = f"{_name_inside(run, place)}-step-{step}"
-    return NamedModel(name, path, step, _variant(place), digest_value(manifest))
+    variant = None if place.name == "meta" else place.name
+    return NamedModel(name, path, step, variant, digest_value(manifest))
 
 
 def _describe_folder(source: str, name: str | None = None) -> NamedModel:
@@ -214,11 +204,8 @@ def _describe_folder(source: str, name: str | None = None) -> NamedModel:
     check_encoder(folder)
     names = (CONFIG, *TOKENIZER_FILES, TOKENIZER_CONFIG)
     files = {*folder.glob("*.safetensors"), *(folder / name for name in names)}
-    known = [
-        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
-        for path in sorted(files)
-        if path.is_file()
-    ]
+    found = [(path.name, path.stat()) for path in sorted(files) if path.is_file()]
+    known = [(name, status.st_size, status.st_mtime_ns) for name, status in found]
     place = source if local is None else folder.absolute()
     if name is None:  # the last part that describes the model, such as the folder above `model`
         parts = Path(str(place).removeprefix(HUB)).parts

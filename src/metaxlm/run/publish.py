@@ -43,6 +43,8 @@ _MAY_DIFFER = {
 _NOT_COMPARED = ("engine", "execution", "variants")
 """Sections that do not decide scores, or that are compared by name."""
 
+_ELSEWHERE = "publish into another folder"
+
 Facts = dict[str, Any]
 
 
@@ -114,9 +116,8 @@ def _check_place(name: str, run_dir: Path, folder: Path) -> None:
         return
     is_published = (folder / f"{results.FILE_NAME}{files.PACKED}").is_file()
     if not is_published or read_run(folder).name != name:
-        raise MetaXLMError(
-            f"{folder}: exists and is not a publication of {name}; name another folder"
-        )
+        fix = "name another folder"
+        raise MetaXLMError(f"{folder}: exists and is not a publication of {name}; {fix}")
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -155,39 +156,29 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     _check_logs(published, run_dir)
     # Baselines have a row for each evaluation.
     identity = (*results.IDENTITY, "origin")
-    old, new = (
-        results.read_scores(folder / results.FILE_NAME, identity) for folder in (published, run_dir)
-    )
+    folders = (published, run_dir)
+    old, new = (results.read_scores(one / results.FILE_NAME, identity) for one in folders)
     _check_sizes(old, new, run_dir)
-    first, second = (_read_provenance(folder) for folder in (published, run_dir))
+    first, second = map(_read_provenance, folders)
     known = {_name_job(job): job for job in first["cells"]}
     jobs = [job for job in second["cells"] if _name_job(job) not in known]
     again = [(known[name], job) for job in second["cells"] if (name := _name_job(job)) in known]
     old_scores, new_scores = _group_scores(old), _group_scores(new)
-    changed = [
-        job for known, job in again if old_scores[_origin(known)] != new_scores[_origin(job)]
-    ]
-    for known, job in again:
-        if "losses" in job and job not in changed:
-            known.setdefault("losses", job["losses"])
+    changed = []
+    for published_job, job in again:
+        if old_scores[_origin(published_job)] != new_scores[_origin(job)]:
+            changed.append(job)
+        elif "losses" in job:
+            published_job.setdefault("losses", job["losses"])
     shown = {(job["model"], job["task"]) for job in second["cells"]}
     shown -= {(job["model"], job["task"]) for job in changed}
     origins = set(map(_origin, jobs))
+    rows = [*old, *(row for row in new if row.get("origin") in origins)]
+    tests = _join_comparisons(published, run_dir, shown)
     stages = _join_stages(first["stages"], second["stages"], run_dir)
-    return Addition(
-        rows=[*old, *(row for row in new if row.get("origin") in origins)],
-        comparisons=_join_comparisons(published, run_dir, shown),
-        provenance=first
-        | {
-            "digest": files.digest_value(recipe),
-            "stages": stages,
-            "cells": [*first["cells"], *jobs],
-        },
-        recipe=recipe,
-        num_added=len(jobs),
-        num_again=len(again),
-        num_changed=len(changed),
-    )
+    provenance = {**first, "digest": files.digest_value(recipe), "stages": stages}
+    provenance["cells"] = [*first["cells"], *jobs]
+    return Addition(rows, tests, provenance, recipe, len(jobs), len(again), len(changed))
 
 
 def _join_recipes(published: Path, run_dir: Path) -> Facts:
@@ -198,10 +189,8 @@ def _join_recipes(published: Path, run_dir: Path) -> Facts:
         if name in new["variants"]:
             changes += list_changes(variant, new["variants"][name], f"variants.{name}")
     if changes:
-        raise MetaXLMError(
-            f"{published}: was made with another recipe ({'; '.join(changes[:3])}); "
-            f"publish into another folder"
-        )
+        found = "; ".join(changes[:3])
+        raise MetaXLMError(f"{published}: was made with another recipe ({found}); {_ELSEWHERE}")
     first, second = (recipe["evaluation"].get("grid") or [] for recipe in (old, new))
     grid = [*first, *(block for block in second if block not in first)]
     variants = {**old["variants"], **new["variants"]}
@@ -233,26 +222,19 @@ def _check_logs(published: Path, run_dir: Path) -> None:
     names = sorted(path.name for path in (run_dir / "variants").glob("[!.]*"))
     for training in ("meta", *(f"variants/{name}" for name in names)):
         logs = [run_folder.find_log(folder / training) for folder in (published, run_dir)]
-        if None in logs:
+        rows = [results.read_rows(log) for log in logs if log is not None]
+        cut = [[{k: v for k, v in row.items() if k not in _SPEED} for row in log] for log in rows]
+        if len(cut) < 2 or cut[0] == cut[1]:
             continue
-        old, new = (
-            [{key: row[key] for key in row if key not in _SPEED} for row in results.read_rows(log)]
-            for log in logs
-            if log
-        )
-        if old == new:
-            continue
+        old, new = cut
         pairs = zip(old, new, strict=False)
         changes = next((list_changes(*pair) for pair in pairs if pair[0] != pair[1]), [])
         found = changes[0] if changes else f"rows of the log: {len(old)} -> {len(new)}"
-        raise MetaXLMError(
-            f"{run_dir / training}: differs from the published training run ({found}); "
-            f"publish into another folder"
-        )
+        what = f"differs from the published training run ({found})"
+        raise MetaXLMError(f"{run_dir / training}: {what}; {_ELSEWHERE}")
 
 
 def _check_sizes(old: Sequence[results.Row], new: Sequence[results.Row], run_dir: Path) -> None:
-
     def name(row: results.Row) -> tuple[Any, ...]:
         return row["task"], row.get("split"), row.get("language")
 
@@ -260,22 +242,18 @@ def _check_sizes(old: Sequence[results.Row], new: Sequence[results.Row], run_dir
     for row in new:
         found = row.get("examples")
         if (expected := sizes.get(name(row), found)) != found:
-            raise MetaXLMError(
-                f"{run_dir}: {' '.join(map(str, name(row)))} has {found} examples, the published "
-                f"one {expected}; evaluate on the same data"
-            )
+            what = f"{' '.join(map(str, name(row)))} has {found} examples, the published one"
+            raise MetaXLMError(f"{run_dir}: {what} {expected}; evaluate on the same data")
 
 
 def _read_provenance(folder: Path) -> Facts:
-    found = files.read_json(folder / run_folder.PROVENANCE)
-    tables = {"stages": ("title",), "cells": (*_JOB, "origin")}
-    if not isinstance(found, dict) or not all(
-        _is_table(found.get(name), keys) for name, keys in tables.items()
-    ):
-        raise MetaXLMError(
-            f"{folder / run_folder.PROVENANCE}: has no stages and cells; collect them again"
-        )
-    return found
+    path = folder / run_folder.PROVENANCE
+    found = files.read_json(path)
+    tables = {"stages": ("title",), "cells": (*_JOB, "origin")}.items()
+    is_dict = isinstance(found, dict)
+    if not is_dict or not all(_is_table(found.get(name), keys) for name, keys in tables):
+        raise MetaXLMError(f"{path}: has no stages and cells; collect them again")
+    return dict(found)
 
 
 def _is_table(rows: Any, keys: Sequence[str]) -> bool:
@@ -309,10 +287,8 @@ def _join_stages(old: Sequence[Facts], new: Sequence[Facts], run_dir: Path) -> l
     for stage in old:
         weights = again.pop(stage["title"], {}).get("weights")
         if weights and stage.get("weights", weights) != weights:
-            raise MetaXLMError(
-                f"{run_dir}: {stage['title']} has other weights than the published one; "
-                f"publish into another folder"
-            )
+            what = f"{stage['title']} has other weights than the published one"
+            raise MetaXLMError(f"{run_dir}: {what}; {_ELSEWHERE}")
         joined.append({**stage, "weights": weights} if weights else stage)
     return [*joined, *again.values()]
 
@@ -320,10 +296,7 @@ def _join_stages(old: Sequence[Facts], new: Sequence[Facts], run_dir: Path) -> l
 def _join_comparisons(
     published: Path, run_dir: Path, shown: set[tuple[str, str]]
 ) -> dict[str, Facts]:
-    """Add tests that are missing or of fewer seeds.
-
-    `shown` are the models and tasks whose scores in the run are all as published or new.
-    """
+    """Add tests that are missing or of fewer seeds, if both models are `shown` as in the run."""
     joined, new = map(_read_comparisons, (published, run_dir))
 
     def name(test: Facts, pair: Facts) -> tuple[Any, ...]:

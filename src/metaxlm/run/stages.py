@@ -70,14 +70,9 @@ class Stage:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of everything that decides the output."""
-        return digest_value(
-            {
-                "stage": self.name,
-                "version": self.version,
-                "inputs": self.inputs,
-                "upstream": [stage.fingerprint for stage in self.upstream],
-            }
-        )
+        upstream = [stage.fingerprint for stage in self.upstream]
+        facts = {"stage": self.name, "version": self.version}
+        return digest_value({**facts, "inputs": self.inputs, "upstream": upstream})
 
     def was_made(self) -> bool:
         """Return whether the output was made from the current inputs; files may be missing."""
@@ -110,17 +105,15 @@ class Stage:
                 call(self.title)
             self.fill(temporary)
             seconds = round(time.monotonic() - start, 1)
-            manifest.write_sealed(temporary / MARKER, self._marker(temporary, seconds))
+            facts = {"fingerprint": self.fingerprint, "inputs": self.inputs}
+            facts |= {"files": _describe(temporary, nested=True), "seconds": seconds}
+            facts |= {"device": self.device, "metaxlm": __version__}
+            manifest.write_sealed(temporary / MARKER, facts)
             if self.work_dir is not None and self.keeps_work:
                 self._mark_work(self.work_dir, {"files": _describe(self.work_dir)})
         if self.work_dir is not None and not self.keeps_work:
             remove(self.work_dir)
         say(f"{self.title}: done in {seconds:.1f} s")
-
-    def take_part(self) -> None:
-        """Do this process's share of a stage that rank 0 runs and writes."""
-        assert self.together
-        self.fill(self.output)
 
     def find_reason(self) -> str:
         """Return why an incomplete stage runs."""
@@ -133,16 +126,6 @@ class Stage:
         if not changed:
             return "running again, an earlier stage changed"
         return f"running again, changed: {', '.join(changed)}"
-
-    def _marker(self, folder: Path, seconds: float) -> dict[str, Any]:
-        return {
-            "fingerprint": self.fingerprint,
-            "inputs": self.inputs,
-            "files": _describe(folder, nested=True),
-            "seconds": seconds,
-            "device": self.device,
-            "metaxlm": __version__,
-        }
 
     def _claim_work(self, work_dir: Path) -> None:
         """Keep earlier work on the same inputs; clear other work."""
@@ -168,11 +151,10 @@ class Stage:
 
 def _describe(folder: Path, *, nested: bool = False) -> dict[str, dict[str, Any]]:
     """Return sizes and digests of a folder's files, except for markers and locks."""
-    names = [
-        name
-        for name in manifest.list_files(folder, nested=nested)
-        if (folder / name).is_file() and not Path(name).name.startswith((MARKER, ".lock"))
+    listed = [
+        name for name in manifest.list_files(folder, nested=nested) if (folder / name).is_file()
     ]
+    names = [name for name in listed if not Path(name).name.startswith((MARKER, ".lock"))]
     return manifest.describe_files(folder, names)
 
 
@@ -198,18 +180,18 @@ def find_first_damage(record: Path) -> str | None:
 def list_changes(before: Any, after: Any, place: str = "") -> list[str]:
     """List the keys whose values differ, as `a.b: 1 -> 2`."""
     if isinstance(before, dict) and isinstance(after, Mapping):
-        keys = [*before, *(key for key in after if key not in before)]
-        return [
-            change
-            for key in keys
-            for change in list_changes(before.get(key), after.get(key), f"{place}.{key}".strip("."))
-        ]
-    return [] if before == after else [f"{place}: {_shorten(before)} -> {_shorten(after)}"]
-
-
-def _shorten(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+        changes = []
+        for key in dict.fromkeys([*before, *after]):
+            inner = f"{place}.{key}".strip(".")
+            changes += list_changes(before.get(key), after.get(key), inner)
+        return changes
+    if before == after:
+        return []
+    old, new = (
+        text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+        for text in map(str, (before, after))
+    )
+    return [f"{place}: {old} -> {new}"]
 
 
 def build_stages(
@@ -222,14 +204,12 @@ def build_stages(
     files = files or FileFingerprints()
     values = recipe.model_dump(mode="json")
     is_imported = recipe.meta.model is not None
+    text = {key: values[key] for key in ("seed", "languages", "source_language")}
+    text["corpus"] = _without(values["corpus"], "path")
     corpus = Stage(
         "corpus",
         layout.corpus,
-        {
-            **{key: values[key] for key in ("seed", "languages", "source_language")},
-            "corpus": _without(values["corpus"], "path"),
-            "files": _list_text(recipe, layout, files),
-        },
+        {**text, "files": _list_text(recipe, layout, files)},
         (),
         partial(prepare_corpus, recipe, layout),
         work_dir=layout.work("corpus"),
@@ -339,20 +319,17 @@ def select_stages(
     left out, except for the stage `also`.
     """
     requested = [
-        candidate
-        for candidate in stages
-        if (stage in EVALUATION_STAGES or candidate.name == stage)
-        and (not variants or candidate.variant is None or candidate.variant in variants)
+        one
+        for one in stages
+        if (stage in EVALUATION_STAGES or one.name == stage)
+        and (not variants or one.variant is None or one.variant in variants)
     ]
-    chosen = _close(requested, lambda candidate: candidate.upstream)
+    chosen = _close(requested, lambda one: one.upstream)
     used = {id(earlier) for later in chosen.values() for earlier in later.upstream}
     ends = [one for key, one in chosen.items() if key not in used or one.name == also]
-    needed = _close(ends, lambda candidate: () if candidate.is_complete() else candidate.needed)
-    return [
-        candidate
-        for candidate in stages
-        if id(candidate) in needed or (id(candidate) in chosen and candidate.is_complete())
-    ]
+    needed = _close(ends, lambda one: () if one.is_complete() else one.needed)
+    kept = needed | {key: one for key, one in chosen.items() if one.is_complete()}
+    return [one for one in stages if id(one) in kept]
 
 
 def _close(
@@ -406,7 +383,6 @@ def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
 
 
 def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Leave out the path of a folder: it may be moved, and its files are inputs."""
     return {name: value for name, value in values.items() if name != key}
 
 

@@ -64,8 +64,11 @@ def meta_pretrain(
 ) -> None:
     """Phase (a): train the monolingual encoder, or import the one that the recipe names."""
     if recipe.meta.model is not None:
-        if world.is_main:
-            _import_encoder(recipe, folder)
+        imported = load_imported(recipe)
+        if imported.missing:
+            say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
+        card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
+        save_pretrained(imported.model, imported.tokenizer, folder, card)
         return
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
@@ -87,19 +90,9 @@ def load_imported(recipe: Recipe) -> Pretrained:
     for attribute, key in {**names, "ffn_size": "ffn"}.items():
         found, needed = (getattr(c, attribute) for c in (imported.model.config, expected))
         if found != needed:
-            raise MetaXLMError(
-                f"{recipe.meta.model}: has {found} {key}, the recipe's model.{key} is {needed}; "
-                "set it to the encoder's"
-            )
+            fix = f"the recipe's model.{key} is {needed}; set it to the encoder's"
+            raise MetaXLMError(f"{recipe.meta.model}: has {found} {key}, {fix}")
     return imported
-
-
-def _import_encoder(recipe: Recipe, folder: Path) -> None:
-    imported = load_imported(recipe)
-    if imported.missing:
-        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
-    card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
-    save_pretrained(imported.model, imported.tokenizer, folder, card)
 
 
 def initialize_variant(
@@ -117,13 +110,8 @@ def initialize_variant(
         if variant.dictionaries:
             dictionaries = _load_dictionaries(recipe, layout, matching.dictionaries)
         counts = _count_tokens(open_shards(recipe, layout), tokenizer)
-        plan = make_plan(
-            tokenizer,
-            source.tokenizer,
-            matching,
-            dictionaries,
-            Counts(_count_source(recipe, layout), counts),
-        )
+        both = Counts(_count_source(recipe, layout), counts)
+        plan = make_plan(tokenizer, source.tokenizer, matching, dictionaries, both)
         save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
         # Keep the epsilon that the body was trained with: BERT's is far smaller than RoBERTa's.
