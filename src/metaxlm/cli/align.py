@@ -47,6 +47,7 @@ Examples:
   metaxlm align --model M --input pairs.txt --page page.html
   metaxlm align --model M --input pairs.txt --method sinkhorn --set temperature=0.05
 """
+LinkFormat = Literal["pharaoh", "talp"]
 SHOWN_PAIRS = 10  # number of printed pairs if there is no other output
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -82,9 +83,7 @@ def align_command(
         Option(help="naacl: one link per line, `sentence source target S|P`."),
     ] = "pharaoh",
     output: Annotated[str | None, Option(help="File for the links; - is stdout.")] = None,
-    layout: Annotated[
-        Literal["pharaoh", "talp"], Option("--format", help="Output format.")
-    ] = "pharaoh",
+    layout: Annotated[LinkFormat, Option("--format", help="Output format.")] = "pharaoh",
     show: Annotated[
         int | None, Option(min=0, help="Pairs to print (default: 10 without other output).")
     ] = None,
@@ -106,9 +105,8 @@ def align_command(
     from metaxlm.probe.pool import default_layer, every_layer, parse_layers
     from metaxlm.run.models import open_one_model
 
-    num_shown = show
-    if num_shown is None:
-        num_shown = 0 if output is not None or gold is not None else SHOWN_PAIRS
+    default = SHOWN_PAIRS if output is None and gold is None else 0
+    num_shown = default if show is None else show
     with keep_output_clean(output):
         sides = [side for side in (source, target) if side is not None]
         if len(sides) != (0 if joined is not None else 2):
@@ -124,10 +122,8 @@ def align_command(
         depth = encoder.encoder.config.num_layers
         layers = default_layer(depth) if layer is None else parse_layers(layer, depth)
         if len(layers) > 1 and (gold is None or output or num_shown):
-            raise MetaXLMError(
-                f"--layer {layer}: several layers are for a table with --gold alone; to print or "
-                "write links choose one (a page has all layers anyway)"
-            )
+            why = "several layers are for a table with --gold alone; to print or write links"
+            raise MetaXLMError(f"--layer {layer}: {why} choose one (a page has all layers anyway)")
         single = every_layer(depth)
         page_layers = (*single, *(choice for choice in layers if choice not in single))
         notes: tuple[str, ...] = ()
@@ -146,12 +142,10 @@ def align_command(
         else:
             pairs = list(files)
             gold_pairs = read_gold(gold, gold_format, pairs, files.name)
+            measured = layers if page is None else page_layers
+            alignments = AlignmentSet("gold", "gold", gold_pairs)
             outcome = measure_alignment(
-                encoder,
-                AlignmentSet("gold", "gold", gold_pairs),
-                chosen,
-                settings=settings,
-                layers=layers if page is None else page_layers,
+                encoder, alignments, chosen, settings=settings, layers=measured
             )
             found = {scored.choice: scored for scored in outcome.layers}
             tabled = [found[choice] for choice in layers]
@@ -161,6 +155,7 @@ def align_command(
             notes = tuple(f"AER {100 * scored.scores.aer:.1f}" for scored in outcome.layers)
         if page is None:
             return
+        searched = min(searched, len(pairs))
         views = collect_views(
             encoder,
             pairs,
@@ -168,21 +163,19 @@ def align_command(
             settings=settings,
             layers=page_layers,
             count=page_pairs,
-            num_searched=min(searched, len(pairs)),
+            num_searched=searched,
             gold=gold_pairs,
         )
+        cut = f"{words}, split at {split}"
+        facts = (("Model", model), ("Method", _describe_method(settings)), ("Words", cut))
         content = AlignmentPage(
             name=" and ".join(Path(name).name for name in files.names),
-            facts=(
-                ("Model", model),
-                ("Method", _describe_method(settings)),
-                ("Words", f"{words}, split at {split}"),
-            ),
+            facts=facts,
             views=views,
             shown=page_layers.index(layers[0]),
             num_layers=depth,
             num_pairs=num_pairs,
-            num_searched=min(searched, len(pairs)),
+            num_searched=searched,
             layer_notes=notes,
         )
         write_text(page, render_alignment_page(content))
@@ -194,11 +187,8 @@ def _make_settings(
 ) -> AlignSettings:
     from metaxlm.probe.aligners import AlignSettings
 
-    kinds = {
-        field.name: type(field.default)
-        for field in fields(AlignSettings)
-        if isinstance(field.default, int | float)
-    }
+    defaults = {field.name: field.default for field in fields(AlignSettings)}
+    kinds = {key: type(value) for key, value in defaults.items() if isinstance(value, int | float)}
     values: dict[str, Any] = {"method": method, "encoding": encoding, "words": words}
     for text in parameters:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -222,10 +212,7 @@ def _describe_method(settings: AlignSettings) -> str:
 
 
 def _deliver(
-    aligned: Iterable[Aligned],
-    output: str | None,
-    layout: Literal["pharaoh", "talp"],
-    num_shown: int,
+    aligned: Iterable[Aligned], output: str | None, layout: LinkFormat, num_shown: int
 ) -> int:
     from metaxlm.probe.alignment_io import write_aligned
 
@@ -244,11 +231,10 @@ def print_pair(
     console: Console, number: int, source: Sequence[str], target: Sequence[str], links: Links
 ) -> None:
     """Print one pair: two lines with linked words in one color, or a list without colors."""
+    lines = [Text(list_pair(number, source, target, links))]
     # A pipe and a dumb terminal have no color system.
     if console.color_system is not None and not console.no_color:
         lines = color_pair(number, source, target, links, console.width)
-    else:
-        lines = [Text(list_pair(number, source, target, links))]
     for line in lines:
         console.print(line, soft_wrap=True)
 
@@ -314,9 +300,8 @@ def _make_score_table(layers: Sequence[LayerAlignment]) -> Table:
         table.add_column(heading, justify="right")
     best = min(scored.scores.aer for scored in layers)
     for scored in layers:
-        scores = scored.scores
-        values = (scores.aer, scores.precision, scores.recall, scores.f1)
-        is_best = len(layers) > 1 and scores.aer == best
-        cells = [str(scored.choice), *(f"{100 * value:.1f}" for value in values)]
-        table.add_row(*cells, style="bold" if is_best else None)
+        names = ("aer", "precision", "recall", "f1")
+        cells = [f"{100 * getattr(scored.scores, name):.1f}" for name in names]
+        is_best = len(layers) > 1 and scored.scores.aer == best
+        table.add_row(str(scored.choice), *cells, style="bold" if is_best else None)
     return table

@@ -135,9 +135,8 @@ def _check_bfloat16(device: torch.device) -> Result:
 
     if device.type == "cpu":
         return OK, "not used: a CPU trains in float32"
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return OK, "supported"
-    return WARNING, "not supported; training runs in float32, much slower"
+    is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    return (OK, "supported") if is_supported else (WARNING, "not supported; float32 is much slower")
 
 
 def _check_kernels(device: torch.device) -> Result:
@@ -253,12 +252,10 @@ def _check_step(run: TrainingRun, device: torch.device) -> Result:
 
     config, recipe = run.config, run.recipe
     batch = f"{recipe.batch_size} x {recipe.length} tokens"
-    affordable = affordable_rows(config, recipe, device, STEP_LIMIT_S)
-    if affordable < recipe.batch_size:
-        return SKIPPED, (
-            f"{batch} take more than {STEP_LIMIT_S:.0f} s on this device; "
-            f"about {affordable} rows would fit that time"
-        )
+    rows = affordable_rows(config, recipe, device, STEP_LIMIT_S)
+    if rows < recipe.batch_size:
+        slow = f"{batch} take more than {STEP_LIMIT_S:.0f} s on this device"
+        return SKIPPED, f"{slow}; about {rows} rows would fit that time"
     limit_s, frozen = STEP_LIMIT_S * 4, run.frozen_body
     measured = measure_step(config, recipe, device, steps=1, limit_s=limit_s, frozen_body=frozen)
     if not math.isfinite(measured.loss):

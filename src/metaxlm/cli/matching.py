@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from typer import Argument, Option
 
-from metaxlm.cli.options import LanguageList, Quiet, split_list
+from metaxlm.cli.options import LanguageList, Quiet, print_table, split_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -72,10 +72,7 @@ def match_command(
         return
     set_quiet(quiet)
     if source is None or target is None or output is None:
-        raise MetaXLMError(
-            "match: needs --from MODEL, --to TOKENIZER and --output DIR; see `metaxlm match --help`"
-        )
-    from metaxlm.cli.options import print_table
+        raise MetaXLMError("match: needs --from MODEL, --to TOKENIZER and --output DIR; see --help")
     from metaxlm.data.statistics import count_corpus
     from metaxlm.init.ledger import coverage_tables, write_coverage
     from metaxlm.init.plan import FREQUENCY_WEIGHTED
@@ -133,7 +130,6 @@ def explain(
 @app.command()
 def show(ledger: Ledger = None) -> None:
     """Print the coverage of a plan by rule, script and dictionary."""
-    from metaxlm.cli.options import print_table
     from metaxlm.digests import require_whole
     from metaxlm.files import read_json
     from metaxlm.init.ledger import COVERAGE, coverage, coverage_tables, load_ledger
@@ -159,20 +155,19 @@ def _read_parts(text: str) -> Parts:
 def _find_ledger(path: Path | None) -> Path:
     from metaxlm.init.ledger import LEDGER
 
-    folder = Path() if path is None else path
+    folder = path or Path()
     if folder.is_file():
         return folder
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: no such ledger or folder")
-    if (folder / LEDGER).is_file():
-        return folder / LEDGER
-    found = sorted(folder.rglob(LEDGER))
-    if len(found) == 1:
-        return found[0]
-    if found:
+    found = [folder / LEDGER] if (folder / LEDGER).is_file() else sorted(folder.rglob(LEDGER))
+    if not found:
+        where = f"{folder}: no {LEDGER} in it or below"
+        raise MetaXLMError(f"{where}; `metaxlm match` or a run writes one")
+    if len(found) > 1:
         shown = ", ".join(str(one.parent) for one in found[:4])
         raise MetaXLMError(f"{folder}: {len(found)} ledgers below it ({shown}); name one of them")
-    raise MetaXLMError(f"{folder}: no {LEDGER} in it or below; `metaxlm match` or a run writes one")
+    return found[0]
 
 
 def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
@@ -184,9 +179,8 @@ def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
     folders = (ledger.parent, ledger.parent / "model")
     folder = next((one for one in folders if (one / "tokenizer.json").is_file()), None)
     if folder is None:
-        raise MetaXLMError(
-            f"{token}: not a token of {ledger}, and there is no tokenizer beside it to cut a word"
-        )
+        why = "and there is no tokenizer beside it to cut a word"
+        raise MetaXLMError(f"{token}: not a token of {ledger}, {why}")
     from metaxlm.init.vocabulary import read_vocabulary
     from metaxlm.vocab.load import load_tokenizer
 
@@ -227,7 +221,6 @@ def trim_command(
         raise MetaXLMError("trim: needs either --model or --tokenizer")
     import torch
 
-    from metaxlm.cli.options import print_table
     from metaxlm.init.start import check_output, match, trim
     from metaxlm.manifest import atomic_folder
     from metaxlm.model.any_encoder import AnyEncoder
@@ -249,20 +242,15 @@ def trim_command(
         trimmed = trim(pretrained.tokenizer, corpus, wanted, min_count, size)
         start = match(pretrained, trimmed.tokenizer)
         start.save(output)
+        whole = AnyEncoder(model, pretrained.tokenizer, pretrained.model.encoder)
+        smaller = AnyEncoder(str(output), start.tokenizer, start.model.encoder)
         similarities = {
-            language: compare_vectors(
-                AnyEncoder(model, pretrained.tokenizer, pretrained.model.encoder),
-                AnyEncoder(str(output), start.tokenizer, start.model.encoder),
-                texts,
-                torch.device("cpu"),
-            )
+            language: compare_vectors(whole, smaller, texts, torch.device("cpu"))
             for language, texts in trimmed.held_out.items()
         }
         print_table(loss_table(trimmed.losses, similarities))
-        before, after = (
-            sum(parameter.numel() for parameter in one.model.parameters())
-            for one in (pretrained, start)
-        )
+        both = (pretrained.model, start.model)
+        before, after = (sum(p.numel() for p in one.parameters()) for one in both)
         say(f"parameters: {before / 1e6:,.1f} to {after / 1e6:,.1f} million")
         for remark in start.remarks:
             say(f"note: {remark}")

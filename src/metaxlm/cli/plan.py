@@ -216,12 +216,11 @@ def _make_table(plan: dict[str, Any]) -> Table:
 
     table = Table(
         title=f"{plan['recipe']} on {plan['device']}",
-        title_justify="left",
         box=box.SIMPLE_HEAD,
-        pad_edge=False,
         padding=(0, 0, 0, 1),
         show_footer=True,
     )
+    table.title_justify, table.pad_edge = "left", False
     rows = plan["trainings"]
     for row in rows:
         row["memory"] = (row["measured"] or {}).get("memory_bytes") or row["memory_bytes"]

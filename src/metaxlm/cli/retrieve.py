@@ -114,9 +114,9 @@ def retrieve_command(
         else:
             found = find_by_faiss(first, second, index, k=k, title="retrieve")
         rows = zip(found.indices_Qk.tolist(), found.similarities_Qk.tolist(), strict=True)
+        left, right = sides
         lines = (
-            f"{query + 1}\t{key + 1}\t{cosine:.6f}\t{sides[0].describe(query)}\t"
-            f"{sides[1].describe(key)}"
+            f"{query + 1}\t{key + 1}\t{cosine:.6f}\t{left.describe(query)}\t{right.describe(key)}"
             for query, row in enumerate(rows)
             for key, cosine in zip(*row, strict=True)
         )
@@ -252,7 +252,6 @@ def _write_lines(target: str, lines: Iterable[str], what: str) -> None:
                 file.write(f"{line}\n")
                 count += 1
     except OSError as error:
-        raise MetaXLMError(
-            f"{target}: cannot be written ({error.strerror or error}); choose another --output"
-        ) from error
+        why = f"cannot be written ({error.strerror or error})"
+        raise MetaXLMError(f"{target}: {why}; choose another --output") from error
     say(f"{count:,} {what}" + ("" if target == STANDARD else f": {target}"))

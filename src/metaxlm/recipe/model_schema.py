@@ -112,11 +112,9 @@ class TrainingRecipe(Section):
                 f"warmup_steps ({self.warmup_steps}) is above steps ({self.steps}), so that the "
                 "learning rate never reaches its peak; lower warmup_steps"
             )
-        if self.batch_size % self.micro_batches:
-            raise ValueError(
-                f"batch_size ({self.batch_size}) is not a multiple of micro_batches "
-                f"({self.micro_batches})"
-            )
+        size, parts = self.batch_size, self.micro_batches
+        if size % parts:
+            raise ValueError(f"batch_size ({size}) is not a multiple of micro_batches ({parts})")
         return self
 
 
