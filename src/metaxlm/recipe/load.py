@@ -65,13 +65,10 @@ def save_values(values: Mapping[str, Any]) -> str:
 
 def check_recipe_file(path: Path, saved: Path) -> None:
     """Raise an error if saving the resolved recipe would overwrite the user's own file."""
-    if not saved.exists() or not path.samefile(saved):
-        return
-    if read_text(path) != save_recipe(load_recipe(path)):
-        raise MetaXLMError(
-            f"{path}: the run saves its resolved recipe under this name; move your file elsewhere, "
-            "or choose another --output"
-        )
+    is_same = saved.exists() and path.samefile(saved)
+    if is_same and read_text(path) != save_recipe(load_recipe(path)):
+        fix = "move your file elsewhere, or choose another --output"
+        raise MetaXLMError(f"{path}: the run saves its resolved recipe under this name; {fix}")
 
 
 def _read_extended(path: Path, below: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Lines]:
@@ -219,15 +216,14 @@ def _validate(
         problems = error.errors()
     first = problems[0]
     # Branches of unions add labels that are not keys of the recipe.
-    parts = [str(part) for part in first["loc"] if not str(part).startswith(("literal[", "<"))]
-    keys = [part for part in parts if part != "PartsRecipe"]
+    labels = ("literal[", "<", "PartsRecipe")
+    keys = [str(part) for part in first["loc"] if not str(part).startswith(labels)]
     place = (*section, *keys)
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     where = line if isinstance(line, str) else f"{path}:{line}" if line else str(path)
     name = ".".join(place) or "recipe"
     if first["type"] == "extra_forbidden":
-        known = _list_keys(keys[:-1], model)
-        message = f"unknown key {name!r}; {suggest(place[-1], known)}"
+        message = f"unknown key {name!r}; {suggest(place[-1], _list_keys(keys[:-1], model))}"
     elif first["type"] == "missing":
         message = f"key {name!r} is missing"
     else:

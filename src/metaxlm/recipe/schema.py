@@ -20,10 +20,6 @@ from metaxlm.recipe.model_schema import (
 from metaxlm.recipe.values import Count, LanguageCode, Section, VariantName
 
 
-def _parse_engine(value: object) -> object:
-    return {"name": value} if isinstance(value, str) else value
-
-
 class Recipe(Section):
     """One experiment: variants that share all other settings."""
 
@@ -36,7 +32,9 @@ class Recipe(Section):
     source_language: LanguageCode = "en"
     """Language of meta-pretraining and of the finetuning data."""
     corpus: CorpusRecipe = CorpusRecipe()
-    engine: Annotated[EngineRecipe, BeforeValidator(_parse_engine)] = EngineRecipe()
+    engine: Annotated[
+        EngineRecipe, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)
+    ] = EngineRecipe()
     """Where to run corpus preparation and tokenization: `local`, `slurm`, `ray`."""
     vocabulary: VocabularyRecipe = VocabularyRecipe()
     model: ModelRecipe = ModelRecipe()
