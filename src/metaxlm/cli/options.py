@@ -32,12 +32,7 @@ LanguageList = Annotated[
 RecipeFile = Annotated[Path, Argument(help="YAML file of the recipe.")]
 RunFolder = Annotated[Path, Argument(metavar="RUN", help="Run folder, such as runs/demo.")]
 ModelOption = Annotated[
-    str,
-    Option(
-        "--model",
-        help="Use this encoder: a variant or checkpoint of a run, a Hugging Face folder or a hub "
-        "id.",
-    ),
+    str, Option("--model", help="A variant or checkpoint of a run, a folder or a hub id.")
 ]
 
 

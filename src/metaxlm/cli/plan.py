@@ -126,10 +126,9 @@ def make_plan(
     try:
         check_models(recipe)
     except MetaXLMError as error:
-        raise MetaXLMError(
-            f"{error}; to plan without it: --set meta.model=null, or --set vocabulary.model=null "
-            "--set vocabulary.size=ROWS"
-        ) from error
+        size = "--set vocabulary.model=null --set vocabulary.size=ROWS"
+        fix = f"to plan without it: --set meta.model=null, or {size}"
+        raise MetaXLMError(f"{error}; {fix}") from error
     runs = list_training_runs(recipe)
     measured: dict[tuple[Any, ...], Measurement | str] = {}
     for run in (run for run in runs if measure and run.recipe.steps):

@@ -79,11 +79,9 @@ def describe_provenance(
 ) -> dict[str, Any]:
     """Return versions, stages and jobs of a run, including those of other recipes in its folder."""
     variants = {stage.variant for stage in stages}
-    others = [
-        (f"pretrain {path.parent.parent.name}", path.parent.parent.name, path.parent)
-        for path in sorted(layout.root.glob(f"variants/*/model/{MARKER}"))
-        if path.parent.parent.name not in variants
-    ]
+    folders = [path.parent for path in sorted(layout.root.glob(f"variants/*/model/{MARKER}"))]
+    names = [(folder.parent.name, folder) for folder in folders]
+    others = [(f"pretrain {name}", name, path) for name, path in names if name not in variants]
     made = [(stage.title, stage.variant, stage.output) for stage in finished]
     cells = []
     for job in jobs:
@@ -92,17 +90,12 @@ def describe_provenance(
         if epochs := job.record.get("epochs"):
             facts["losses"] = [round(epoch["loss"], 4) for epoch in epochs]
         cells.append(asdict(job.key) | facts)
-    return {
-        "recipe": recipe["name"],
-        "digest": digest_value(recipe),
-        "metaxlm": __version__,
-        "torch": torch.__version__,
-        "stages": [
-            {"title": title, "variant": variant, **_read_stage(folder)}
-            for title, variant, folder in [*made, *others]
-        ],
-        "cells": cells,
-    }
+    rows = [
+        {"title": title, "variant": variant, **_read_stage(folder)}
+        for title, variant, folder in [*made, *others]
+    ]
+    about = {"recipe": recipe["name"], "digest": digest_value(recipe), "metaxlm": __version__}
+    return {**about, "torch": torch.__version__, "stages": rows, "cells": cells}
 
 
 def _read_stage(folder: Path) -> dict[str, Any]:
@@ -235,10 +228,8 @@ def _compare_layer(
         if len({len(t.get(name_tally(language, layer), ())) for t in ordered.values()}) == 1
         and all(name_tally(language, layer) in tallies for tallies in ordered.values())
     ]
-    counts = {
-        name: [tallies[name_tally(language, layer)] for language in languages]
-        for name, tallies in ordered.items()
-    }
+    keys = [name_tally(language, layer) for language in languages]
+    counts = {name: [tallies[key] for key in keys] for name, tallies in ordered.items()}
     found = compare_pairs(counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES)
     pairs = tuple(replace(pair, by_language=()) for pair in found)
     sizes = tuple(len(tally) for tally in next(iter(counts.values())))

@@ -133,11 +133,10 @@ class Evaluation:
                 if not any(map(self._is_missing, jobs)):
                     continue
                 positions = self._open(model).encoder.config.max_positions
-                if plan.settings.length > positions:
-                    raise MetaXLMError(
-                        f"{model.name}: has {positions} positions, but {plan.name} needs "
-                        f"{plan.settings.length}; add --set {plan.name}.length={positions}"
-                    )
+                if (needed := plan.settings.length) > positions:
+                    what = f"has {positions} positions, but {plan.name} needs {needed}"
+                    fix = f"add --set {plan.name}.length={positions}"
+                    raise MetaXLMError(f"{model.name}: {what}; {fix}")
 
     def _is_missing(self, job: EvalJob) -> bool:
         if job.folder in self._complete or job.key.title in self.failures:
@@ -252,16 +251,10 @@ class Evaluation:
         return sets[key]
 
     def _describe(self, model: NamedModel, job: EvalJob, seconds: float) -> dict[str, Any]:
-        return {
-            "model": model.name,
-            "model_source": str(model.source),
-            "variant": model.variant,
-            "step": model.step,
-            "seed": job.key.seed,
-            "limit": self.plan.limit,
-            "seconds": round(seconds, 1),
-            "device": describe_device(self.device),
-        }
+        facts = {"model": model.name, "model_source": str(model.source), "variant": model.variant}
+        numbers = {"step": model.step, "seed": job.key.seed, "limit": self.plan.limit}
+        device = describe_device(self.device)
+        return {**facts, **numbers, "seconds": round(seconds, 1), "device": device}
 
 
 def raise_failures(evaluations: Iterable[Evaluation]) -> None:
@@ -293,6 +286,11 @@ def _describe_result(
 ) -> dict[str, Any]:
     task = plan.task
     counts = ("num_examples", "num_unlabeled", "values", "majority", "chance")
+    files = []
+    for found in scores:
+        place = {name: getattr(found.file, name) for name in ("language", "split", "name")}
+        place["path"] = str(found.file.path)
+        files.append(place | {name: getattr(found, name) for name in counts})
     return {
         "task": task.name,
         **{name: getattr(task, name) for name in ("title", "kind", "metric")},
@@ -301,14 +299,7 @@ def _describe_result(
         "settings": asdict(plan.settings),
         "best_epoch": trained.best_epoch,
         "epochs": [asdict(epoch) for epoch in trained.epochs],
-        "files": [
-            {
-                **{name: getattr(found.file, name) for name in ("language", "split", "name")},
-                "path": str(found.file.path),
-                **{name: getattr(found, name) for name in counts},
-            }
-            for found in scores
-        ],
+        "files": files,
     }
 
 
@@ -367,10 +358,8 @@ class Grid:
         fingerprints: dict[Path, str] = {}
         for job in chain.from_iterable(each.jobs.values() for each in evaluations):
             if fingerprints.setdefault(job.folder, job.fingerprint) != job.fingerprint:
-                raise MetaXLMError(
-                    f"evaluation.grid: two blocks name {job.key.title} with other languages or "
-                    f"settings; remove it from one of them"
-                )
+                what = f"two blocks name {job.key.title} with other languages or settings"
+                raise MetaXLMError(f"evaluation.grid: {what}; remove it from one of them")
         return evaluations
 
     def work(self, should_stop: Callable[[], bool] = lambda: False) -> int:
@@ -424,9 +413,8 @@ class Grid:
     def _read_fingerprint(self, record: Mapping[str, Any]) -> str:
         """Return the current fingerprint of a job's model; empty if the model is gone."""
         marker = self.layout.variant(str(record["variant"])) / "model" / MARKER
-        if not marker.is_file():
-            return ""
-        return digest_value([read_sealed(marker)["fingerprint"], record["step"]])
+        found = read_sealed(marker) if marker.is_file() else {}
+        return digest_value([found["fingerprint"], record["step"]]) if found else ""
 
     def _list_models(self, block: GridRecipe) -> list[NamedModel]:
         """Return the models of a block, which need not exist yet."""
@@ -434,14 +422,12 @@ class Grid:
         steps = [*(training.list_kept() if block.steps == "kept" else []), training.steps]
         variants = self.recipe.variants if block.variants is None else block.variants
         models = []
-        for variant in (name for name in variants if name in self.stages):
-            for step in steps:
-                place = self.layout.variant(variant)
-                name, folder = variant, place / "model"
-                if step != training.steps:
-                    name, folder = f"{variant}-step-{step}", place / STEPS / step_name(step)
-                fingerprint = digest_value([self.stages[variant].fingerprint, step])
-                models.append(NamedModel(name, folder, step, variant, fingerprint))
+        for variant, step in product((name for name in variants if name in self.stages), steps):
+            name, folder = variant, self.layout.variant(variant) / "model"
+            if step != training.steps:
+                name, folder = f"{variant}-step-{step}", folder.parent / STEPS / step_name(step)
+            fingerprint = digest_value([self.stages[variant].fingerprint, step])
+            models.append(NamedModel(name, folder, step, variant, fingerprint))
         return models
 
     def _plan(self, block: GridRecipe) -> list[EvaluationPlan]:

@@ -122,9 +122,8 @@ def open_model(model: NamedModel) -> AnyEncoder:
         masked = rebuild_model(config, checkpoint)
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
-        raise MetaXLMError(
-            f"{folder}: does not fit the sizes of its run ({reason}); was the run started again?"
-        ) from error
+        what = f"does not fit the sizes of its run ({reason}); was the run started again?"
+        raise MetaXLMError(f"{folder}: {what}") from error
     return AnyEncoder(str(folder), tokenizer, masked.encoder)
 
 
@@ -152,10 +151,8 @@ def _list_variants(run: Path) -> list[NamedModel]:
     finished = [name for name in variants if _read_files(run / "variants" / name / "model")]
     missing = ", ".join(name for name in variants if name not in finished)
     if not finished:
-        raise MetaXLMError(
-            f"{run}: none of its variants is pretrained yet ({missing}); finish the run, or name "
-            "a checkpoint of it, such as variants/V/checkpoints/step-00000100"
-        )
+        fix = "finish the run, or name variants/V/checkpoints/step-N"
+        raise MetaXLMError(f"{run}: none of its variants is pretrained yet ({missing}); {fix}")
     if missing:
         say(f"{run}: skipping variants that are not pretrained yet: {missing}")
     return [_describe_result(run, run / "variants" / name) for name in finished]

@@ -139,9 +139,8 @@ class Stage:
             say(f"{self.title}: clearing {work_dir}, made with another recipe")
         if earlier != self.fingerprint:
             if not marker.exists() and work_dir.is_dir() and any(work_dir.iterdir()):
-                raise MetaXLMError(
-                    f"{work_dir}: not empty and not written by metaxlm (no {MARKER}); move it away"
-                )
+                what = f"not empty and not written by metaxlm (no {MARKER})"
+                raise MetaXLMError(f"{work_dir}: {what}; move it away")
             remove(work_dir)
         self._mark_work(work_dir, {})
 

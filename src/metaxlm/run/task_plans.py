@@ -202,23 +202,19 @@ def check_languages(
     """Reject a requested language that no task has."""
     available = {code for plan in plans for code in plan.languages} | {PIVOT}
     if missing := [code for code in requested or () if code not in available]:
-        raise MetaXLMError(
-            f"--languages {','.join(missing)}: no dev or test file in any of "
-            f"{', '.join(plan.name for plan in plans)}; found: {' '.join(sorted(available))}"
-        )
+        what = f"no dev or test file in any of {', '.join(plan.name for plan in plans)}"
+        found = " ".join(sorted(available))
+        raise MetaXLMError(f"--languages {','.join(missing)}: {what}; found: {found}")
 
 
 def _check_selection(plan: TaskPlan) -> None:
     how, files = plan.settings.select_by, {(file.split, file.language) for file in plan.files}
-    hint = "use the last epoch (--select last)"
+    where, hint = f"{plan.data_dir}: {plan.name}", "use the last epoch (--select last)"
     for source in plan.sources if how == "source" else ():
-        if ("select", source) not in files and ("dev", source) not in files:
-            raise MetaXLMError(
-                f"{plan.data_dir}: {plan.name} has no dev file for {source} to select the epoch; "
-                f"add it, or {hint}"
-            )
-    if how == "all" and not any(("dev", language) in files for language in plan.languages):
-        where = f"{plan.data_dir}: {plan.name}"
+        if files.isdisjoint((("select", source), ("dev", source))):
+            what = f"has no dev file for {source} to select the epoch"
+            raise MetaXLMError(f"{where} {what}; add it, or {hint}")
+    if how == "all" and files.isdisjoint(("dev", language) for language in plan.languages):
         raise MetaXLMError(f"{where} has no dev file to select the epoch; {hint}")
 
 

@@ -164,7 +164,7 @@ def pretrain_variant(
         recipe.pretraining,
         seed,
         None if teacher is None else teacher.prepare,
-        _make_switching(recipe, layout, name, tokenizer, shards, world),
+        _make_switching(recipe, layout, name, tokenizer, shards),
     )
     card = model_card(recipe.model_dump(mode="json"), name)
     what = f"{name} during pretraining"
@@ -220,10 +220,8 @@ class _Phase:
             save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
             shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
             if problem := check_file(folder / TRAINING_LOG, state.log):
-                raise MetaXLMError(
-                    f"{work_dir / LOG_NAME}: {problem}; move it away and run again: the trained "
-                    "model is in its checkpoint"
-                )
+                fix = "move it away and run again: the trained model is in its checkpoint"
+                raise MetaXLMError(f"{work_dir / LOG_NAME}: {problem}; {fix}")
 
     def _export(self, model: MaskedLM, folder: Path) -> None:
         card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
@@ -236,7 +234,6 @@ def _make_switching(
     name: str,
     tokenizer: PreTrainedTokenizerBase,
     shards: Mapping[str, Shard],
-    world: DistributedContext,
 ) -> Switching | None:
     variant = recipe.variants[name]
     if variant.switch is None:
@@ -249,9 +246,8 @@ def _make_switching(
             f"variants.{name}.switch: no dictionary entry has a word and a translation that are "
             "single tokens of the vocabulary; use a larger vocabulary, or remove `switch`"
         )
-    if world.is_main:
-        found = ", ".join(f"{language} {count:,}" for language, count in counts.items())
-        say(f"tokens that may switch into another language: {found}")
+    found = ", ".join(f"{language} {count:,}" for language, count in counts.items())
+    say(f"tokens that may switch into another language: {found}")
     return Switching(table, tokenizer, variant.switch.probability)
 
 

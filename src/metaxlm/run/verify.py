@@ -57,10 +57,8 @@ def verify(root: Path) -> Verification:
         else:
             result.unlisted.append(path)
     if not lists and not result.problems:
-        raise MetaXLMError(
-            f"{root}: nothing to verify, there is no {MANIFEST}, {MARKER} or {DIGESTS} in it or "
-            "below; name a run folder, shards, or checkpoints"
-        )
+        what = f"nothing to verify, there is no {MANIFEST}, {MARKER} or {DIGESTS} in it or below"
+        raise MetaXLMError(f"{root}: {what}; name a run folder, shards, or checkpoints")
     _check_files(listed, result)
     return result
 
