@@ -8,12 +8,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from metaxlm.cli.embed import LayerOption
 from metaxlm.cli.options import Device, ModelOption, Quiet, keep_output_clean
@@ -47,81 +47,50 @@ Examples:
   metaxlm align --model M --input pairs.txt --page page.html
   metaxlm align --model M --input pairs.txt --method sinkhorn --set temperature=0.05
 """
-SHOWN_PAIRS = 10
-"""Number of printed pairs if there is no other output."""
+LinkFormat = Literal["pharaoh", "talp"]
+SHOWN_PAIRS = 10  # number of printed pairs if there is no other output
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-_LINES = ("", " underline", " reverse")
-"""After all colors, all colors with a line, then reversed."""
+_LINES = ("", " underline", " reverse")  # after all colors, all colors with a line, then reversed
 
 
 def align_command(
     model: ModelOption,
     joined: Annotated[
-        str | None,
-        typer.Option("--input", help="Sentence pairs, `source ||| target` or TSV; - is stdin."),
+        str | None, Option("--input", help="Lines `source ||| target` or TSV; - is stdin.")
     ] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", help="Source sentences, one per line.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="Their translations, one per line.")
-    ] = None,
+    source: Annotated[str | None, Option(help="Source sentences, one per line.")] = None,
+    target: Annotated[str | None, Option(help="Their translations, one per line.")] = None,
     layer: LayerOption = None,
-    method: Annotated[
-        str,
-        typer.Option("--method", help="The aligner, such as sinkhorn or argmax; see below."),
-    ] = "transport",
+    method: Annotated[str, Option(help="The aligner; see below.")] = "transport",
     encoding: Annotated[
-        str, typer.Option("--encoding", help="joint: both sentences in one sequence; or separate.")
+        str, Option(help="joint: both sentences in one sequence; or separate.")
     ] = "joint",
     words: Annotated[
-        str,
-        typer.Option(
-            "--words",
-            help="any: linked pieces link their words; first: compare first pieces only; mean: "
-            "compare words as means of their pieces.",
-        ),
+        str, Option(help="Link words by any piece, the first piece, or the mean of the pieces.")
     ] = "any",
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A method's parameter; may be repeated."),
+        Option("--set", metavar="NAME=VALUE", help="A method's parameter; may be repeated."),
     ] = None,
     split: Annotated[
         Literal["spaces", "characters"],
-        typer.Option(
-            "--split", help="characters: each Chinese, Japanese or Thai character is a word."
-        ),
+        Option(help="characters: each Chinese, Japanese or Thai character is a word."),
     ] = "spaces",
-    gold: Annotated[
-        str | None, typer.Option("--gold", help="Gold links to score against; see --gold-format.")
-    ] = None,
+    gold: Annotated[str | None, Option(help="Gold links to score against.")] = None,
     gold_format: Annotated[
         Literal["pharaoh", "talp", "naacl"],
-        typer.Option(
-            "--gold-format", help="naacl: one link per line, `sentence source target S|P`."
-        ),
+        Option(help="naacl: one link per line, `sentence source target S|P`."),
     ] = "pharaoh",
-    output: Annotated[
-        str | None, typer.Option("--output", help="File for the links; - is stdout.")
-    ] = None,
-    layout: Annotated[
-        Literal["pharaoh", "talp"], typer.Option("--format", help="Output format.")
-    ] = "pharaoh",
+    output: Annotated[str | None, Option(help="File for the links; - is stdout.")] = None,
+    layout: Annotated[LinkFormat, Option("--format", help="Output format.")] = "pharaoh",
     show: Annotated[
-        int | None,
-        typer.Option("--show", min=0, help="Pairs to print (default: 10 without other output)."),
+        int | None, Option(min=0, help="Pairs to print (default: 10 without other output).")
     ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option("--page", help="HTML file with matrices, a slider over layers, neighbors."),
-    ] = None,
-    page_pairs: Annotated[
-        int, typer.Option("--page-pairs", min=1, help="Show the first N pairs on the page.")
-    ] = 50,
+    page: Annotated[Path | None, Option(help="HTML page with links and neighbors.")] = None,
+    page_pairs: Annotated[int, Option(min=1, help="Show the first N pairs on the page.")] = 50,
     searched: Annotated[
-        int,
-        typer.Option("--neighbors", min=0, help="Search neighbors among the first N pairs."),
+        int, Option("--neighbors", min=0, help="Search neighbors among the first N pairs.")
     ] = 500,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -136,9 +105,8 @@ def align_command(
     from metaxlm.probe.pool import default_layer, every_layer, parse_layers
     from metaxlm.run.models import open_one_model
 
-    num_shown = show
-    if num_shown is None:
-        num_shown = 0 if output is not None or gold is not None else SHOWN_PAIRS
+    default = SHOWN_PAIRS if output is None and gold is None else 0
+    num_shown = default if show is None else show
     with keep_output_clean(output):
         sides = [side for side in (source, target) if side is not None]
         if len(sides) != (0 if joined is not None else 2):
@@ -154,10 +122,8 @@ def align_command(
         depth = encoder.encoder.config.num_layers
         layers = default_layer(depth) if layer is None else parse_layers(layer, depth)
         if len(layers) > 1 and (gold is None or output or num_shown):
-            raise MetaXLMError(
-                f"--layer {layer}: several layers are for a table with --gold alone; to print or "
-                "write links choose one (a page has all layers anyway)"
-            )
+            why = "several layers are for a table with --gold alone; to print or write links"
+            raise MetaXLMError(f"--layer {layer}: {why} choose one (a page has all layers anyway)")
         single = every_layer(depth)
         page_layers = (*single, *(choice for choice in layers if choice not in single))
         notes: tuple[str, ...] = ()
@@ -176,12 +142,10 @@ def align_command(
         else:
             pairs = list(files)
             gold_pairs = read_gold(gold, gold_format, pairs, files.name)
+            measured = layers if page is None else page_layers
+            alignments = AlignmentSet("gold", "gold", gold_pairs)
             outcome = measure_alignment(
-                encoder,
-                AlignmentSet("gold", "gold", gold_pairs),
-                chosen,
-                settings=settings,
-                layers=layers if page is None else page_layers,
+                encoder, alignments, chosen, settings=settings, layers=measured
             )
             found = {scored.choice: scored for scored in outcome.layers}
             tabled = [found[choice] for choice in layers]
@@ -191,6 +155,7 @@ def align_command(
             notes = tuple(f"AER {100 * scored.scores.aer:.1f}" for scored in outcome.layers)
         if page is None:
             return
+        searched = min(searched, len(pairs))
         views = collect_views(
             encoder,
             pairs,
@@ -198,21 +163,19 @@ def align_command(
             settings=settings,
             layers=page_layers,
             count=page_pairs,
-            num_searched=min(searched, len(pairs)),
+            num_searched=searched,
             gold=gold_pairs,
         )
+        cut = f"{words}, split at {split}"
+        facts = (("Model", model), ("Method", _describe_method(settings)), ("Words", cut))
         content = AlignmentPage(
             name=" and ".join(Path(name).name for name in files.names),
-            facts=(
-                ("Model", model),
-                ("Method", _describe_method(settings)),
-                ("Words", f"{words}, split at {split}"),
-            ),
+            facts=facts,
             views=views,
             shown=page_layers.index(layers[0]),
             num_layers=depth,
             num_pairs=num_pairs,
-            num_searched=min(searched, len(pairs)),
+            num_searched=searched,
             layer_notes=notes,
         )
         write_text(page, render_alignment_page(content))
@@ -224,11 +187,8 @@ def _make_settings(
 ) -> AlignSettings:
     from metaxlm.probe.aligners import AlignSettings
 
-    kinds = {
-        field.name: type(field.default)
-        for field in fields(AlignSettings)
-        if isinstance(field.default, int | float)
-    }
+    defaults = {field.name: field.default for field in fields(AlignSettings)}
+    kinds = {key: type(value) for key, value in defaults.items() if isinstance(value, int | float)}
     values: dict[str, Any] = {"method": method, "encoding": encoding, "words": words}
     for text in parameters:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -243,7 +203,6 @@ def _make_settings(
 
 
 def _describe_method(settings: AlignSettings) -> str:
-    """Return the method with the parameters that differ from their defaults."""
     changed = [
         f"{field.name} {getattr(settings, field.name):g}"
         for field in fields(settings)
@@ -253,12 +212,8 @@ def _describe_method(settings: AlignSettings) -> str:
 
 
 def _deliver(
-    aligned: Iterable[Aligned],
-    output: str | None,
-    layout: Literal["pharaoh", "talp"],
-    num_shown: int,
+    aligned: Iterable[Aligned], output: str | None, layout: LinkFormat, num_shown: int
 ) -> int:
-    """Write links and print the first pairs; return the number of pairs."""
     from metaxlm.probe.alignment_io import write_aligned
 
     if output is not None:
@@ -276,11 +231,10 @@ def print_pair(
     console: Console, number: int, source: Sequence[str], target: Sequence[str], links: Links
 ) -> None:
     """Print one pair: two lines with linked words in one color, or a list without colors."""
+    lines = [Text(list_pair(number, source, target, links))]
     # A pipe and a dumb terminal have no color system.
     if console.color_system is not None and not console.no_color:
         lines = color_pair(number, source, target, links, console.width)
-    else:
-        lines = [Text(list_pair(number, source, target, links))]
     for line in lines:
         console.print(line, soft_wrap=True)
 
@@ -341,15 +295,13 @@ def _break_lines(words: Sequence[str], width: int) -> list[list[int]]:
 
 
 def _make_score_table(layers: Sequence[LayerAlignment]) -> Table:
-    """Return the scores by layer, with the lowest error rate in bold."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("layer", "AER", "precision", "recall", "F1"):
         table.add_column(heading, justify="right")
     best = min(scored.scores.aer for scored in layers)
     for scored in layers:
-        scores = scored.scores
-        values = (scores.aer, scores.precision, scores.recall, scores.f1)
-        is_best = len(layers) > 1 and scores.aer == best
-        cells = [str(scored.choice), *(f"{100 * value:.1f}" for value in values)]
-        table.add_row(*cells, style="bold" if is_best else None)
+        names = ("aer", "precision", "recall", "f1")
+        cells = [f"{100 * getattr(scored.scores, name):.1f}" for name in names]
+        is_best = len(layers) > 1 and scored.scores.aer == best
+        table.add_row(str(scored.choice), *cells, style="bold" if is_best else None)
     return table

@@ -9,16 +9,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from metaxlm import __version__
-from metaxlm.cli import align, doctor, embed, evaluate, matching, plan, retrieve
-from metaxlm.cli.exit_codes import (
-    end,
-    explaining_threads,
-    flush_output,
-    prepare_streams,
-    print_error,
-)
+from metaxlm.cli import align, doctor, embed, evaluate, exit_codes, matching, plan, retrieve
 from metaxlm.cli.options import (
     Device,
     Output,
@@ -65,7 +59,6 @@ StageName = Literal[
 
 
 def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the variants of the recipe on the command line."""
     from metaxlm.recipe.load import load_recipe
 
     # While an option waits for its value, the parser leaves the arguments before it in `args`.
@@ -80,7 +73,7 @@ def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
         typer.echo(f"metaxlm {__version__}")
@@ -92,40 +85,25 @@ def _root(
 @app.command()
 def run(
     recipe: RecipeFile,
-    stage: Annotated[
-        StageName | None,
-        typer.Option("--stage", help="Run only this stage and the stages it needs."),
-    ] = None,
+    stage: Annotated[StageName | None, Option(help="Run this stage and those it needs.")] = None,
     variant: Annotated[
         list[str] | None,
-        typer.Option(
-            "--variant",
-            help="Run only this variant (repeatable).",
-            autocompletion=_complete_variant,
-        ),
+        Option(help="Run only this variant (repeatable).", autocompletion=_complete_variant),
     ] = None,
     overrides: Overrides = None,
     output: Output = Path("runs"),
     device: Device = "auto",
     shared: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--shared",
-            help="Share the work with other --shared processes (one per GPU, or a Slurm array): "
-            "each takes the next free job.",
+            help="Share the work with other --shared processes (one per GPU, or a Slurm array).",
         ),
     ] = False,
     collect: Annotated[
-        bool,
-        typer.Option(
-            "--collect",
-            help="Do not train or evaluate; write the report from finished results.",
-        ),
+        bool, Option("--collect", help="Only write the report from finished results.")
     ] = False,
-    dry: Annotated[
-        bool,
-        typer.Option("--dry", help="List all stages and jobs and their states; write nothing."),
-    ] = False,
+    dry: Annotated[bool, Option("--dry", help="List all work and states; write nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do missing work, resume interrupted work, and write the report."""
@@ -190,10 +168,8 @@ def report(run_dir: RunFolder, quiet: Quiet = False) -> None:
 @app.command()
 def publish(
     run_dir: RunFolder,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the publication.")],
-    add: Annotated[
-        bool, typer.Option("--add", help="Keep published results; add the jobs that are missing.")
-    ] = False,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder of the publication.")],
+    add: Annotated[bool, Option("--add", help="Keep published jobs; add missing ones.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Copy a run's results, recipe and logs into a small folder, and write its report there."""
@@ -212,7 +188,7 @@ def publish(
 
 @app.command()
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A run, shards, checkpoints, or part of them.")],
+    folder: Annotated[Path, Argument(help="A run, shards, checkpoints, or part of them.")],
     quiet: Quiet = False,
 ) -> None:
     """Compare every file with its stored digest; name each damaged file."""
@@ -221,30 +197,26 @@ def verify(
     set_quiet(quiet)
     result = verify_folder(folder)
     for path, problem in sorted(result.problems.items()):
-        print_error(f"{path}: {problem}")
+        exit_codes.print_error(f"{path}: {problem}")
     if result.unlisted:
         shown = ", ".join(str(path.relative_to(folder)) for path in result.unlisted[:3])
         more = f" and {len(result.unlisted) - 3} more" if len(result.unlisted) > 3 else ""
         say(f"{folder}: not checked, because they have no stored digest: {shown}{more}")
     checked = f"{result.files:,} files, {result.bytes / 1e6:,.1f} MB"
     if result.problems:
-        print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")
+        exit_codes.print_error(f"{folder}: {len(result.problems)} damaged or missing of {checked}")
         raise typer.Exit(1)
     say(f"{folder}: {checked}, all undamaged")
 
 
 @corpus_app.command("stats")
 def corpus_stats(
-    folder: Annotated[Path, typer.Argument(help="A run, a folder of shards, or prepared text.")],
-    alpha: Annotated[
-        float, typer.Option(min=0, max=1, help="Exponent of the rebalanced distribution.")
-    ] = 0.7,
+    folder: Annotated[Path, Argument(help="A run, a folder of shards, or prepared text.")],
+    alpha: Annotated[float, Option(min=0, max=1, help="Exponent of the distribution.")] = 0.7,
     unit: Annotated[
-        Literal["bytes", "characters", "tokens"], typer.Option(help="Unit of the sizes N_i.")
+        Literal["bytes", "characters", "tokens"], Option(help="Unit of the sizes N_i.")
     ] = "bytes",
-    output: Annotated[
-        Path | None, typer.Option(help="Write the table (md) and the figure (svg, pdf) here.")
-    ] = None,
+    output: Annotated[Path | None, Option(help="Folder for the table and the figure.")] = None,
 ) -> None:
     """Print size, documents, sentences, tokens and sampling probability of each language."""
     from metaxlm.data import statistics_report
@@ -262,8 +234,8 @@ def corpus_stats(
 
 @data_app.command("check")
 def data_check(
-    folder: Annotated[Path, typer.Argument(help="Folder with the data sets, in any layout.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    folder: Annotated[Path, Argument(help="Folder with the data sets, in any layout.")],
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the data sets in a folder, what is missing or broken, and where to get it."""
     import json
@@ -281,12 +253,12 @@ def data_check(
 
 def run_command() -> None:
     """Run the command line and exit; `exit_codes` maps exceptions to exit codes."""
-    prepare_streams()
+    exit_codes.prepare_streams()
     try:
-        with explaining_threads():
+        with exit_codes.explaining_threads():
             code = app(standalone_mode=False)
             check_stop()
-        flush_output()
+        exit_codes.flush_output()
     except (Exception, Interrupted, KeyboardInterrupt, SystemExit) as error:
-        code = end(error)
+        code = exit_codes.end(error)
     sys.exit(code)

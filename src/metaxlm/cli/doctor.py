@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument
 
 from metaxlm.cli.options import Device, Output, Overrides, Quiet
 from metaxlm.errors import MetaXLMError
@@ -34,21 +35,17 @@ if TYPE_CHECKING:
 
 LEAST_VERSIONS = {"torch": (2, 11), "transformers": (5, 0)}
 """Minimum versions, as in pyproject.toml."""
-STEP_LIMIT_S = 60.0
-"""A step that would take longer is not tried."""
+STEP_LIMIT_S = 60.0  # a step that would take longer is not tried
 _LARGEST_TRIAL = 8e9
 _NAME_WIDTH = 16
 OK, SKIPPED, WARNING, FAILED = "ok", "skipped", "warning", "FAILED"
 _COLORS = {OK: "green", SKIPPED: "dim", WARNING: "yellow", FAILED: "bold red"}
 
-Result = tuple[str, str]
-"""Status and detail."""
+Result = tuple[str, str]  # status and detail
 
 
 def doctor_command(
-    recipe: Annotated[
-        Path | None, typer.Argument(help="YAML file of the recipe (default: check the machine).")
-    ] = None,
+    recipe: Annotated[Path | None, Argument(help="Recipe (default: check the machine).")] = None,
     overrides: Overrides = None,
     output: Output = Path("runs"),
     device: Device = "auto",
@@ -138,9 +135,8 @@ def _check_bfloat16(device: torch.device) -> Result:
 
     if device.type == "cpu":
         return OK, "not used: a CPU trains in float32"
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return OK, "supported"
-    return WARNING, "not supported; training runs in float32, much slower"
+    is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    return (OK, "supported") if is_supported else (WARNING, "not supported; float32 is much slower")
 
 
 def _check_kernels(device: torch.device) -> Result:
@@ -175,7 +171,6 @@ def _check_output(output: Path) -> Result:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder or its nearest existing parent."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 
 
@@ -257,12 +252,10 @@ def _check_step(run: TrainingRun, device: torch.device) -> Result:
 
     config, recipe = run.config, run.recipe
     batch = f"{recipe.batch_size} x {recipe.length} tokens"
-    affordable = affordable_rows(config, recipe, device, STEP_LIMIT_S)
-    if affordable < recipe.batch_size:
-        return SKIPPED, (
-            f"{batch} take more than {STEP_LIMIT_S:.0f} s on this device; "
-            f"about {affordable} rows would fit that time"
-        )
+    rows = affordable_rows(config, recipe, device, STEP_LIMIT_S)
+    if rows < recipe.batch_size:
+        slow = f"{batch} take more than {STEP_LIMIT_S:.0f} s on this device"
+        return SKIPPED, f"{slow}; about {rows} rows would fit that time"
     limit_s, frozen = STEP_LIMIT_S * 4, run.frozen_body
     measured = measure_step(config, recipe, device, steps=1, limit_s=limit_s, frozen_body=frozen)
     if not math.isfinite(measured.loss):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from metaxlm.cli.options import Device, ModelOption, Quiet
 from metaxlm.errors import MetaXLMError
@@ -25,14 +25,14 @@ Examples:
 """
 
 Specials = Annotated[
-    bool, typer.Option("--specials/--no-specials", help="Include <s> and </s> in the mean.")
+    bool, Option("--specials/--no-specials", help="Include <s> and </s> in the mean.")
 ]
 BatchTokens = Annotated[
-    int, typer.Option("--batch-tokens", min=1, help="Largest number of tokens of a batch.")
+    int, Option("--batch-tokens", min=1, help="Largest number of tokens of a batch.")
 ]
 LayerOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--layer",
         help="Layer to use: 8, -1 (last), 6..8 (mean) or all. Default: two thirds of depth.",
     ),
@@ -41,18 +41,16 @@ LayerOption = Annotated[
 
 def embed_command(
     model: ModelOption,
-    source: Annotated[str, typer.Option("--input", help="Texts, one per line; - is stdin.")],
-    output: Annotated[Path, typer.Option("--output", help="A .npy or .parquet file to write.")],
-    layer: Annotated[
-        str, typer.Option("--layer", help="Layers to use: 8, -1 (last), 6..8 (mean), all or 0,4,8.")
-    ] = "-1",
+    source: Annotated[str, Option("--input", help="Texts, one per line; - is stdin.")],
+    output: Annotated[Path, Option(help="A .npy or .parquet file to write.")],
+    layer: Annotated[str, Option(help="Layers: 8, -1 (last), 6..8 (mean), all or 0,4,8.")] = "-1",
     specials: Specials = True,
     stored: Annotated[
-        Literal["float16", "float32"], typer.Option("--type", help="Data type of the file.")
+        Literal["float16", "float32"], Option("--type", help="Data type of the file.")
     ] = "float16",
     precision: Annotated[
         Literal["float32", "bfloat16"],
-        typer.Option("--precision", help="Data type of the computation; bfloat16 is for GPUs."),
+        Option(help="Data type of the computation; bfloat16 is for GPUs."),
     ] = "float32",
     batch_tokens: BatchTokens = 16_384,
     device: Device = "auto",
@@ -100,11 +98,9 @@ def embed_command(
 
 def export_command(
     model: ModelOption,
-    output: Annotated[Path, typer.Option("--output", help="Folder to write; must not exist yet.")],
-    layer: Annotated[str, typer.Option("--layer", help="The layer of the vectors.")] = "-1",
-    normalize: Annotated[
-        bool, typer.Option("--normalize", help="Scale vectors to length 1.")
-    ] = False,
+    output: Annotated[Path, Option(help="Folder to write; must not exist yet.")],
+    layer: Annotated[str, Option(help="The layer of the vectors.")] = "-1",
+    normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a model as a sentence-transformers folder that gives the vectors of `embed`."""

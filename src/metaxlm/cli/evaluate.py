@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from metaxlm.cli.options import Device, Quiet, print_table, split_list
 from metaxlm.progress import console, say, set_quiet
-
-if TYPE_CHECKING:
-    pass
 
 EXAMPLES = """
 \b
@@ -32,61 +29,30 @@ may share one --output, for example one per task.
 def evaluate_command(
     model: Annotated[
         list[str],
-        typer.Option(
-            "--model",
-            help="Evaluate this model: a run, a variant or checkpoint of it, an encoder's folder, "
-            "or a hub id (repeatable).",
-        ),
+        Option(help="A run, a variant or checkpoint of it, a folder, or a hub id (repeatable)."),
     ],
     task: Annotated[
-        list[str],
-        typer.Option(
-            "--task",
-            help="Evaluate on these tasks, separated by commas: names, xtreme (seven), amazon "
-            "(three), tatoeba, alignment, or your own YAML files.",
-        ),
+        list[str], Option(help="Names, groups (xtreme, amazon) or YAML files, separated by commas.")
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Folder with the data sets, in any layout of `data check`."),
-    ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds.")] = 1,
-    languages: Annotated[
-        str | None,
-        typer.Option(
-            "--languages", help="Test languages (default: the paper's, where data is available)."
-        ),
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", help="Training languages (default: the task's, mostly en)."),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", help="Write jobs, predictions, results and tables here.")
-    ] = Path("evaluation"),
+    data: Annotated[Path | None, Option(help="Folder of the data sets; see `data check`.")] = None,
+    seeds: Annotated[int, Option(min=1, help="Number of seeds.")] = 1,
+    languages: Annotated[str | None, Option(help="Test languages (default: the paper's).")] = None,
+    source: Annotated[str | None, Option(help="Training languages (default: the task's).")] = None,
+    output: Annotated[Path, Option(help="Folder for all results.")] = Path("evaluation"),
     select: Annotated[
         Literal["source", "all", "last"] | None,
-        typer.Option(
-            "--select",
-            help="Select the epoch by the source language's dev set or by all dev sets, or use "
-            "the last.",
-        ),
+        Option(help="Select the epoch by the source language's dev set or by all; or the last."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="[TASK.]KEY=VALUE",
-            help="Set a hyperparameter, such as xnli.epochs=3, or epochs=1 for all (repeatable).",
+            help="Set a hyperparameter, such as xnli.epochs=3 (repeatable).",
         ),
     ] = None,
-    keep_models: Annotated[
-        bool, typer.Option("--keep-models", help="Keep the finetuned models.")
-    ] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option("--limit", min=1, help="Use only the first N examples of each file."),
-    ] = None,
+    keep_models: Annotated[bool, Option("--keep-models", help="Keep finetuned models.")] = False,
+    limit: Annotated[int | None, Option(min=1, help="Use the first N examples of a file.")] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:

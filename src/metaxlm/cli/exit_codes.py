@@ -45,7 +45,10 @@ def explain(error: BaseException) -> tuple[int, str] | None:
         return EXIT_USER_ERROR, error.format_message()
     if isinstance(error, Interrupted | KeyboardInterrupt | typer.Abort):
         return EXIT_INTERRUPTED, describe_stop(str(error) or "stopped")
-    if _find_cause(error, Interrupted) is not None:  # a library turned the stop into its own error
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Interrupted):
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None:  # a library turned the stop into its own error
         return EXIT_INTERRUPTED, describe_stop()
     line = describe_failure(error)
     return None if line is None else (EXIT_USER_ERROR, line)
@@ -173,16 +176,7 @@ def _ignore_launcher() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _find_cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """Return the first exception of a kind in the chain of an error, if any."""
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__ or error.__context__
-    return error
-
-
 def print_error(message: str) -> None:
     """Print one line on standard error."""
-    one_line = " ".join(message.split())
-    Console(stderr=True, highlight=False).print(
-        f"metaxlm: {one_line}", markup=False, soft_wrap=True
-    )
+    line = f"metaxlm: {' '.join(message.split())}"
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)

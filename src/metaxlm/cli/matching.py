@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from typer import Argument, Option
 
-from metaxlm.cli.options import LanguageList, Quiet, split_list
+from metaxlm.cli.options import LanguageList, Quiet, print_table, split_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -26,7 +27,7 @@ app = typer.Typer(
 
 Ledger = Annotated[
     Path | None,
-    typer.Argument(help="A ledger or a folder with one. Default: the only one below this folder."),
+    Argument(help="A ledger or a folder with one. Default: the only one below this folder."),
 ]
 
 
@@ -34,48 +35,36 @@ Ledger = Annotated[
 def match_command(
     context: typer.Context,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="MODEL", help="Encoder: a folder or hub id.")
+        str | None, Option("--from", metavar="MODEL", help="Encoder: a folder or hub id.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id.")
+        str | None, Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Folder to write; it must not exist yet.")
-    ] = None,
+    output: Annotated[Path | None, Option(help="Folder to write; it must not exist yet.")] = None,
     dictionary: Annotated[
-        list[Path] | None,
-        typer.Option("--dictionary", help="Folder or file like en-de.txt; may be repeated."),
+        list[Path] | None, Option(help="Folder or file like en-de.txt; may be repeated.")
     ] = None,
     languages: LanguageList = None,
-    source_language: Annotated[
-        str, typer.Option("--source-language", help="Language of the encoder.")
-    ] = "en",
+    source_language: Annotated[str, Option(help="Language of the encoder.")] = "en",
     corpus: Annotated[
-        Path | None,
-        typer.Option("--corpus", help="Text to measure coverage on: a run, shards, or de.txt."),
+        Path | None, Option(help="Text: a run, shards, or files like de.txt.")
     ] = None,
     frequency_weighted: Annotated[
         bool,
-        typer.Option(
-            "--frequency-weighted",
-            help="Weight languages by token frequency in the corpus (best initialization).",
+        Option(
+            "--frequency-weighted", help="Weight languages by token frequency in the corpus (best)."
         ),
     ] = False,
-    by_use: Annotated[bool, typer.Option("--by-use", hidden=True)] = False,
+    by_use: Annotated[bool, Option("--by-use", hidden=True)] = False,
     initialize: Annotated[
-        str,
-        typer.Option(
-            "--initialize", help="Parts to copy: both, body, embeddings, none, or words,head,..."
-        ),
+        str, Option(help="Copy both, body, embeddings, none, or words,head,...")
     ] = "both",
-    positions: Annotated[
-        int | None, typer.Option("--positions", min=1, help="Longest sequence of the new model.")
-    ] = None,
+    positions: Annotated[int | None, Option(min=1, help="Maximum length of the new model.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of `matching` in docs/recipe.md."),
+        Option("--set", metavar="KEY=VALUE", help="A key of `matching` in docs/recipe.md."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of random embeddings.")] = 1,
+    seed: Annotated[int, Option(help="Seed of random embeddings.")] = 1,
     quiet: Quiet = False,
 ) -> None:
     """Give an encoder the vocabulary of another tokenizer; write a Hugging Face folder."""
@@ -83,10 +72,7 @@ def match_command(
         return
     set_quiet(quiet)
     if source is None or target is None or output is None:
-        raise MetaXLMError(
-            "match: needs --from MODEL, --to TOKENIZER and --output DIR; see `metaxlm match --help`"
-        )
-    from metaxlm.cli.options import print_table
+        raise MetaXLMError("match: needs --from MODEL, --to TOKENIZER and --output DIR; see --help")
     from metaxlm.data.statistics import count_corpus
     from metaxlm.init.ledger import coverage_tables, write_coverage
     from metaxlm.init.plan import FREQUENCY_WEIGHTED
@@ -128,7 +114,7 @@ def match_command(
 
 @app.command()
 def explain(
-    token: Annotated[str, typer.Argument(help="A token such as ▁Haus, a word, or an id: #1234.")],
+    token: Annotated[str, Argument(help="A token such as ▁Haus, a word, or an id: #1234.")],
     ledger: Ledger = None,
 ) -> None:
     """Show the origin of one embedding, and the rules that were tried before."""
@@ -144,7 +130,6 @@ def explain(
 @app.command()
 def show(ledger: Ledger = None) -> None:
     """Print the coverage of a plan by rule, script and dictionary."""
-    from metaxlm.cli.options import print_table
     from metaxlm.digests import require_whole
     from metaxlm.files import read_json
     from metaxlm.init.ledger import COVERAGE, coverage, coverage_tables, load_ledger
@@ -159,7 +144,6 @@ def show(ledger: Ledger = None) -> None:
 
 
 def _read_parts(text: str) -> Parts:
-    """Read a preset, or the names of parts separated by commas."""
     from metaxlm.init.start import Parts
 
     chosen = split_list(text) or []
@@ -171,24 +155,22 @@ def _read_parts(text: str) -> Parts:
 def _find_ledger(path: Path | None) -> Path:
     from metaxlm.init.ledger import LEDGER
 
-    folder = Path() if path is None else path
+    folder = path or Path()
     if folder.is_file():
         return folder
     if not folder.is_dir():
         raise MetaXLMError(f"{folder}: no such ledger or folder")
-    if (folder / LEDGER).is_file():
-        return folder / LEDGER
-    found = sorted(folder.rglob(LEDGER))
-    if len(found) == 1:
-        return found[0]
-    if found:
+    found = [folder / LEDGER] if (folder / LEDGER).is_file() else sorted(folder.rglob(LEDGER))
+    if not found:
+        where = f"{folder}: no {LEDGER} in it or below"
+        raise MetaXLMError(f"{where}; `metaxlm match` or a run writes one")
+    if len(found) > 1:
         shown = ", ".join(str(one.parent) for one in found[:4])
         raise MetaXLMError(f"{folder}: {len(found)} ledgers below it ({shown}); name one of them")
-    raise MetaXLMError(f"{folder}: no {LEDGER} in it or below; `metaxlm match` or a run writes one")
+    return found[0]
 
 
 def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
-    """Return the ids of a token, or of the tokens of a word."""
     from metaxlm.init.ledger import find_rows
 
     rows = find_rows(plan, token)
@@ -197,9 +179,8 @@ def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
     folders = (ledger.parent, ledger.parent / "model")
     folder = next((one for one in folders if (one / "tokenizer.json").is_file()), None)
     if folder is None:
-        raise MetaXLMError(
-            f"{token}: not a token of {ledger}, and there is no tokenizer beside it to cut a word"
-        )
+        why = "and there is no tokenizer beside it to cut a word"
+        raise MetaXLMError(f"{token}: not a token of {ledger}, {why}")
     from metaxlm.init.vocabulary import read_vocabulary
     from metaxlm.vocab.load import load_tokenizer
 
@@ -225,23 +206,13 @@ def _format_story(story: Story) -> Text:
 
 
 def trim_command(
-    corpus: Annotated[
-        Path, typer.Option("--corpus", help="Text of the languages: a run, or files like de.txt.")
-    ],
-    output: Annotated[Path, typer.Option("--output", help="Folder to write; must not exist yet.")],
-    model: Annotated[
-        str | None, typer.Option("--model", help="Model to trim: a folder or hub id.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="Or a tokenizer alone, to match later.")
-    ] = None,
+    corpus: Annotated[Path, Option(help="Text of the languages: a run, or files like de.txt.")],
+    output: Annotated[Path, Option(help="Folder to write; must not exist yet.")],
+    model: Annotated[str | None, Option(help="Model to trim: a folder or hub id.")] = None,
+    tokenizer: Annotated[str | None, Option(help="Or a tokenizer alone, to match later.")] = None,
     languages: LanguageList = None,
-    min_count: Annotated[
-        int, typer.Option("--min-count", min=1, help="Keep tokens with at least this count.")
-    ] = 1,
-    size: Annotated[
-        int | None, typer.Option("--size", min=1, help="Keep at most this number of tokens.")
-    ] = None,
+    min_count: Annotated[int, Option(min=1, help="Keep tokens with at least this count.")] = 1,
+    size: Annotated[int | None, Option(min=1, help="Keep at most this number of tokens.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Keep only the tokens that a text uses; measure the cost on held-out text."""
@@ -250,7 +221,6 @@ def trim_command(
         raise MetaXLMError("trim: needs either --model or --tokenizer")
     import torch
 
-    from metaxlm.cli.options import print_table
     from metaxlm.init.start import check_output, match, trim
     from metaxlm.manifest import atomic_folder
     from metaxlm.model.any_encoder import AnyEncoder
@@ -272,20 +242,15 @@ def trim_command(
         trimmed = trim(pretrained.tokenizer, corpus, wanted, min_count, size)
         start = match(pretrained, trimmed.tokenizer)
         start.save(output)
+        whole = AnyEncoder(model, pretrained.tokenizer, pretrained.model.encoder)
+        smaller = AnyEncoder(str(output), start.tokenizer, start.model.encoder)
         similarities = {
-            language: compare_vectors(
-                AnyEncoder(model, pretrained.tokenizer, pretrained.model.encoder),
-                AnyEncoder(str(output), start.tokenizer, start.model.encoder),
-                texts,
-                torch.device("cpu"),
-            )
+            language: compare_vectors(whole, smaller, texts, torch.device("cpu"))
             for language, texts in trimmed.held_out.items()
         }
         print_table(loss_table(trimmed.losses, similarities))
-        before, after = (
-            sum(parameter.numel() for parameter in one.model.parameters())
-            for one in (pretrained, start)
-        )
+        both = (pretrained.model, start.model)
+        before, after = (sum(p.numel() for p in one.parameters()) for one in both)
         say(f"parameters: {before / 1e6:,.1f} to {after / 1e6:,.1f} million")
         for remark in start.remarks:
             say(f"note: {remark}")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say
@@ -18,26 +18,21 @@ if TYPE_CHECKING:
     from metaxlm.analysis.scores import Results
     from metaxlm.analysis.tables import Table
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key (repeatable)."),
+    Option("--set", metavar="KEY=VALUE", help="Override a recipe key (repeatable)."),
 ]
-Output = Annotated[Path, typer.Option("--output", help="Parent folder of the run folder NAME.")]
-Device = Annotated[str, typer.Option("--device", help="Use auto, cpu, cuda or cuda:N.")]
+Output = Annotated[Path, Option("--output", help="Parent folder of the run folder NAME.")]
+Device = Annotated[str, Option("--device", help="Use auto, cpu, cuda or cuda:N.")]
 LanguageList = Annotated[
     str | None,
-    typer.Option("--languages", help="Use these languages, separated by commas (default: all)."),
+    Option("--languages", help="Use these languages, separated by commas (default: all)."),
 ]
-RecipeFile = Annotated[Path, typer.Argument(help="YAML file of the recipe.")]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, such as runs/demo.")]
+RecipeFile = Annotated[Path, Argument(help="YAML file of the recipe.")]
+RunFolder = Annotated[Path, Argument(metavar="RUN", help="Run folder, such as runs/demo.")]
 ModelOption = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        help="Use this encoder: a variant or checkpoint of a run, a Hugging Face folder or a hub "
-        "id.",
-    ),
+    str, Option("--model", help="A variant or checkpoint of a run, a folder or a hub id.")
 ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from metaxlm.cli.options import Device, Overrides, Quiet, RecipeFile
 from metaxlm.errors import MetaXLMError
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from metaxlm.pretrain.cost import Measurement
     from metaxlm.recipe import Recipe, TrainingRecipe
 
-ASSUMED_SHARE = 0.4
-"""Assumed share of the matmul rate of a GPU in a step, if none was measured."""
+ASSUMED_SHARE = 0.4  # assumed share of the matmul rate of a GPU in a step, if none was measured
 REACHED_OF_DATASHEET = 0.79
 """Share of a datasheet's rate that a large product reaches: 782 of 989 TFLOP/s on an H200."""
 
@@ -78,15 +78,12 @@ def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
 def plan_command(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    on: Annotated[
-        str | None,
-        typer.Option("--on", help="Also estimate for this device, such as A100 or RTX-4090."),
-    ] = None,
+    on: Annotated[str | None, Option(help="Also estimate for a device such as A100.")] = None,
     device: Device = "auto",
     measure: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="Time ten steps on this device.")
+        bool, Option("--measure/--no-measure", help="Time ten steps on this device.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Print parameters, memory, FLOPs, tokens and hours of a recipe's training runs."""
@@ -106,7 +103,6 @@ def plan_command(
 
 
 def _find_accelerator(name: str) -> str:
-    """Return the name of a known device; ignore case, spaces and hyphens."""
 
     def simplify(text: str) -> str:
         return "".join(c for c in text.lower() if c.isalnum())
@@ -130,10 +126,9 @@ def make_plan(
     try:
         check_models(recipe)
     except MetaXLMError as error:
-        raise MetaXLMError(
-            f"{error}; to plan without it: --set meta.model=null, or --set vocabulary.model=null "
-            "--set vocabulary.size=ROWS"
-        ) from error
+        size = "--set vocabulary.model=null --set vocabulary.size=ROWS"
+        fix = f"to plan without it: --set meta.model=null, or {size}"
+        raise MetaXLMError(f"{error}; {fix}") from error
     runs = list_training_runs(recipe)
     measured: dict[tuple[Any, ...], Measurement | str] = {}
     for run in (run for run in runs if measure and run.recipe.steps):
@@ -215,18 +210,16 @@ def _plan_run(
 
 
 def _make_table(plan: dict[str, Any]) -> Table:
-    """Return a table that fits 80 columns."""
     from rich import box
     from rich.table import Table
 
     table = Table(
         title=f"{plan['recipe']} on {plan['device']}",
-        title_justify="left",
         box=box.SIMPLE_HEAD,
-        pad_edge=False,
         padding=(0, 0, 0, 1),
         show_footer=True,
     )
+    table.title_justify, table.pad_edge = "left", False
     rows = plan["trainings"]
     for row in rows:
         row["memory"] = (row["measured"] or {}).get("memory_bytes") or row["memory_bytes"]
@@ -252,7 +245,6 @@ def _make_table(plan: dict[str, Any]) -> Table:
 def _explain(
     recipe: Recipe, rows: Sequence[dict[str, Any]], device: torch.device, named: str | None
 ) -> list[str]:
-    """Describe the basis of the numbers, and what they do not include."""
     notes = [f"{row['name']}: not measured, {row['problem']}" for row in rows if row["problem"]]
     shown: set[float] = set()
     for row in rows:

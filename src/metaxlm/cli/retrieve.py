@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Option
 
 from metaxlm.cli.embed import BatchTokens, LayerOption, Specials
 from metaxlm.cli.options import Device, Quiet, keep_output_clean
@@ -52,38 +52,28 @@ Examples:
 
 ModelOption = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        help="An encoder: a variant or checkpoint of a run, a Hugging Face folder or a hub id; "
-        "not needed for vectors.",
+    Option(
+        "--model", help="A variant or checkpoint, a folder or a hub id; not needed for vectors."
     ),
 ]
 FaissOption = Annotated[
-    str | None,
-    typer.Option("--faiss", metavar="INDEX", help="Search by faiss, as Flat or IVF4096,Flat."),
+    str | None, Option("--faiss", metavar="INDEX", help="Search by faiss, as Flat or IVF4096,Flat.")
 ]
 FaissSearchOption = Annotated[
-    str, typer.Option("--faiss-search", metavar="NAME=VALUE", help="As nprobe=32, efSearch=128.")
+    str, Option("--faiss-search", metavar="NAME=VALUE", help="As nprobe=32, efSearch=128.")
 ]
 
 
 def retrieve_command(
-    queries: Annotated[str, typer.Option("--queries", help="Text or vectors; - is stdin.")],
-    keys: Annotated[str, typer.Option("--keys", help="Text or vectors to search.")],
+    queries: Annotated[str, Option(help="Text or vectors; - is stdin.")],
+    keys: Annotated[str, Option(help="Text or vectors to search.")],
     model: ModelOption = None,
-    k: Annotated[int, typer.Option("--k", min=1, help="Number of keys for each query.")] = 1,
+    k: Annotated[int, Option(min=1, help="Number of keys for each query.")] = 1,
     layer: LayerOption = None,
     parallel: Annotated[
-        bool,
-        typer.Option(
-            "--parallel",
-            help="Line i translates line i: print the accuracy in both directions, of all layers "
-            "or of --layer.",
-        ),
+        bool, Option("--parallel", help="Line i translates line i: print the accuracy by layer.")
     ] = False,
-    output: Annotated[
-        str | None, typer.Option("--output", help="File to write; - is stdout.")
-    ] = None,
+    output: Annotated[str | None, Option(help="File to write; - is stdout.")] = None,
     specials: Specials = True,
     batch_tokens: BatchTokens = 16_384,
     faiss: FaissOption = None,
@@ -124,9 +114,9 @@ def retrieve_command(
         else:
             found = find_by_faiss(first, second, index, k=k, title="retrieve")
         rows = zip(found.indices_Qk.tolist(), found.similarities_Qk.tolist(), strict=True)
+        left, right = sides
         lines = (
-            f"{query + 1}\t{key + 1}\t{cosine:.6f}\t{sides[0].describe(query)}\t"
-            f"{sides[1].describe(key)}"
+            f"{query + 1}\t{key + 1}\t{cosine:.6f}\t{left.describe(query)}\t{right.describe(key)}"
             for query, row in enumerate(rows)
             for key, cosine in zip(*row, strict=True)
         )
@@ -134,29 +124,23 @@ def retrieve_command(
 
 
 def mine_command(
-    source: Annotated[str, typer.Option("--source", help="Text or vectors; - is stdin.")],
-    target: Annotated[str, typer.Option("--target", help="Text or vectors of the translations.")],
+    source: Annotated[str, Option(help="Text or vectors; - is stdin.")],
+    target: Annotated[str, Option(help="Text or vectors of the translations.")],
     model: ModelOption = None,
     margin: Annotated[
-        Literal["ratio", "distance", "absolute"],
-        typer.Option("--margin", help="Score of a pair; see below."),
+        Literal["ratio", "distance", "absolute"], Option(help="Score of a pair; see below.")
     ] = "ratio",
     mode: Annotated[
         Literal["mutual", "forward", "backward", "max"],
-        typer.Option("--mode", help="Which candidates become pairs; see below."),
+        Option(help="Which candidates become pairs; see below."),
     ] = "mutual",
-    k: Annotated[int, typer.Option("--k", min=1, help="Neighbors of the margin.")] = 4,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Leave out pairs that score lower.")
-    ] = None,
+    k: Annotated[int, Option(min=1, help="Neighbors of the margin.")] = 4,
+    threshold: Annotated[float | None, Option(help="Leave out pairs that score lower.")] = None,
     gold: Annotated[
-        Path | None,
-        typer.Option("--gold", help="True pairs to score by: source's line TAB target's line."),
+        Path | None, Option(help="True pairs: source's line TAB target's line.")
     ] = None,
-    ids: Annotated[
-        bool, typer.Option("--ids", help="Lines are id TAB text, and gold pairs ids (BUCC).")
-    ] = False,
-    output: Annotated[str, typer.Option("--output", help="File to write; - is stdout.")] = "-",
+    ids: Annotated[bool, Option("--ids", help="Lines are id TAB text (BUCC).")] = False,
+    output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
     layer: LayerOption = None,
     specials: Specials = True,
     batch_tokens: BatchTokens = 16_384,
@@ -229,7 +213,6 @@ def _make_index(factory: str | None, search: str) -> FaissIndex | None:
 
 
 def _show_accuracy(sides: Sides, device: torch.device) -> None:
-    """Print accuracy@1 by layer and direction."""
     from rich.table import Table
 
     from metaxlm.probe.retrieval import measure_pairs
@@ -262,7 +245,6 @@ def _describe_scores(scores: MiningScores) -> str:
 
 
 def _write_lines(target: str, lines: Iterable[str], what: str) -> None:
-    """Write lines to the standard output, or atomically to a file, and log their number."""
     count = 0
     try:
         with open_output(target) as file:
@@ -270,7 +252,6 @@ def _write_lines(target: str, lines: Iterable[str], what: str) -> None:
                 file.write(f"{line}\n")
                 count += 1
     except OSError as error:
-        raise MetaXLMError(
-            f"{target}: cannot be written ({error.strerror or error}); choose another --output"
-        ) from error
+        why = f"cannot be written ({error.strerror or error})"
+        raise MetaXLMError(f"{target}: {why}; choose another --output") from error
     say(f"{count:,} {what}" + ("" if target == STANDARD else f": {target}"))

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,8 +50,7 @@ from metaxlm.run.stages import (
 )
 from metaxlm.stopping import check_stop, deferred_stops
 
-_EVALUATE = "jobs"
-"""Order to all processes to run evaluation jobs; no stage has this title."""
+_EVALUATE = "jobs"  # order to all processes to run evaluation jobs; no stage has this title
 _DIGEST = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 
 
@@ -85,10 +85,8 @@ class Work:
     """The stages and evaluation jobs of a request."""
 
     request: Request
-    stages: Sequence[Stage]
-    """All stages of the recipe."""
-    selected: Sequence[Stage]
-    """The requested stages and those they need."""
+    stages: Sequence[Stage]  # all stages of the recipe
+    selected: Sequence[Stage]  # the requested stages and those they need
     grid: Grid
     files: FileFingerprints
 
@@ -116,13 +114,13 @@ class Work:
         check = world.check_stop if world.is_main and world.size > 1 else check_stop
         grid = Grid(recipe, layout, pretrained, world.device, files, check)
         if request.evaluates and recipe.evaluation.data is not None:
-            grid.check_data()
+            grid.list_jobs()
         return cls(request, stages, selected, grid, files)
 
     def save_inputs(self) -> None:
         """Store the fingerprints of the user's files, unless another process is doing so."""
         if self.request.evaluates and self.has_task_data():
-            self.grid.check_data()  # also fingerprints the task data
+            self.grid.list_jobs()  # also fingerprints the task data
         with claim([self.request.layout.root / INPUTS]) as owner:
             if owner is None:
                 self.files.save()
@@ -133,12 +131,9 @@ class Work:
             waiting = [stage for stage in self.selected if not stage.is_complete()]
             if any(map(_run_if_free, waiting)):
                 continue
-            num_made = 0
-            if self.request.evaluates and self.has_task_data():
-                num_made = self.grid.work()
-                if not waiting and not self.grid.list_missing():
-                    return
-            elif not waiting:
+            evaluates = self.request.evaluates and self.has_task_data()
+            num_made = self.grid.work() if evaluates else 0
+            if not waiting and not (evaluates and self.grid.list_missing()):
                 return
             if not num_made:
                 time.sleep(POLL_S)
@@ -166,10 +161,6 @@ class Work:
                 report_stage(layout, self.stages).run()
             show_summary(layout.root)
 
-    def finish(self) -> None:
-        """Raise an error if jobs failed."""
-        raise_failures(self.grid.evaluations if self.request.evaluates else [])
-
 
 def execute(request: Request) -> None:
     """Run a recipe, or take part in its run."""
@@ -193,17 +184,15 @@ def execute_shared(request: Request) -> None:
         with claim([request.layout.report]) as owner:
             if owner is None:
                 work.conclude()
-        work.finish()
+        raise_failures(work.grid.evaluations if request.evaluates else [])
 
 
 def collect(request: Request) -> None:
     """Write results and report from finished jobs, even while the run goes on."""
     layout = request.layout
     if not layout.recipe.is_file():
-        raise MetaXLMError(
-            f"{layout.root}: no run to collect from; start it without --collect, or name its "
-            f"--output"
-        )
+        fix = "start it without --collect, or name its --output"
+        raise MetaXLMError(f"{layout.root}: no run to collect from; {fix}")
     if request.stage is not None:
         raise MetaXLMError(f"--collect runs no stage; leave out --stage {request.stage}")
     work = Work.plan(request, DistributedContext.alone(choose_device(request.device)))
@@ -219,7 +208,6 @@ def collect(request: Request) -> None:
 
 
 def _run_if_free(stage: Stage) -> bool:
-    """Run a stage whose inputs are complete, unless another process runs it."""
     if not all(earlier.is_complete() for earlier in stage.needed):
         return False
     with claim([stage.output]) as owner:
@@ -242,7 +230,7 @@ def _lead(work: Work, world: DistributedContext) -> None:
             work.grid.finish()
         world.check_stop()
         work.conclude()
-        work.finish()
+        raise_failures(work.grid.evaluations if work.request.evaluates else [])
 
 
 def _follow(work: Work, world: DistributedContext) -> None:
@@ -252,15 +240,13 @@ def _follow(work: Work, world: DistributedContext) -> None:
     with deferred_stops() as stop_requested:
         while (title := world.next_order(stop_requested)) is not None:
             if not layout.recipe.is_file():
-                raise MetaXLMError(
-                    f"{layout.root} is not visible on this node; put --output on a shared file "
-                    "system"
-                )
+                fix = "put --output on a shared file system"
+                raise MetaXLMError(f"{layout.root} is not visible on this node; {fix}")
             try:
                 if title == _EVALUATE:
                     work.grid.finish(stop_requested)
                 else:
-                    by_title[title].take_part()
+                    by_title[title].fill(by_title[title].output)
             except Interrupted:
                 continue  # all processes agreed to stop; rank 0 ends the run after its save
 
@@ -330,15 +316,13 @@ def _task_data(work: Work) -> Iterator[tuple[Grid, bool]]:
 
 def _sort_jobs(grid: Grid) -> list[EvalJob]:
     """Return all jobs by variant, those of its finished model first."""
-    models = {model.name: model for each in grid.evaluations for model in each.models}
     last, variants = grid.recipe.pretraining.steps, list(grid.recipe.variants)
-
-    def find_place(job: EvalJob) -> tuple[int, int]:
-        model = models[job.key.model]
-        step = model.step or 0
-        return variants.index(model.variant or ""), 0 if step == last else step
-
-    return sorted(grid.list_jobs(), key=find_place)
+    places = {
+        model.name: (variants.index(model.variant or ""), (model.step or 0) % last if last else 0)
+        for each in grid.evaluations
+        for model in each.models
+    }
+    return sorted(grid.list_jobs(), key=lambda job: places[job.key.model])
 
 
 def _find_reason(job: EvalJob, is_new: bool) -> str | None:
@@ -348,7 +332,6 @@ def _find_reason(job: EvalJob, is_new: bool) -> str | None:
 
 
 def _describe_stage(stage: Stage) -> tuple[str, str]:
-    """Return the state of a stage, and why it runs again."""
     if stage.is_complete():
         return "done", ""
     if stage.work_dir is not None:
@@ -361,17 +344,12 @@ def _describe_stage(stage: Stage) -> tuple[str, str]:
 
 def name_jobs(jobs: Sequence[EvalJob]) -> str:
     """Name jobs by source language and seeds, such as `en-0..2 de-0`."""
-    runs: list[tuple[str, list[int]]] = []
-    first = {
-        source: place for place, source in enumerate(dict.fromkeys(j.key.source for j in jobs))
-    }
-    for job in sorted(jobs, key=lambda job: (first[job.key.source], job.key.seed)):
-        source, seed = job.key.source, job.key.seed
-        if runs and runs[-1][0] == source and runs[-1][1][-1] == seed - 1:
-            runs[-1][1].append(seed)
-        else:
-            runs.append((source, [seed]))
-    return " ".join(
-        f"{source}-{seeds[0]}" + (f"..{seeds[-1]}" if len(seeds) > 1 else "")
-        for source, seeds in runs
-    )
+    seeds: dict[str, list[int]] = {}
+    for job in jobs:
+        seeds.setdefault(job.key.source, []).append(job.key.seed)
+    names = []
+    for source, numbers in seeds.items():
+        for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
+            found = [seed for _, seed in run]
+            names.append(f"{source}-{found[0]}" + (f"..{found[-1]}" if len(found) > 1 else ""))
+    return " ".join(names)

@@ -5,38 +5,22 @@ Validation is strict: unknown keys and values of another type are errors. `load.
 and reports errors with file and line.
 """
 
+# isort: off
 from metaxlm.recipe.corpus_schema import (
-    CleaningRecipe,
-    CorpusRecipe,
-    EngineRecipe,
-    PhrasebookRecipe,
-    SlurmRecipe,
-    VocabularyRecipe,
-)
+    CleaningRecipe, CorpusRecipe, EngineRecipe, PhrasebookRecipe, SlurmRecipe,
+)  # fmt: skip
 from metaxlm.recipe.evaluation_schema import (
-    AlignmentRecipe,
-    EvaluationRecipe,
-    FinetuneRecipe,
-    GridRecipe,
-    RetrievalRecipe,
-)
+    AlignmentRecipe, FinetuneRecipe, GridRecipe, RetrievalRecipe,
+)  # fmt: skip
 from metaxlm.recipe.model_schema import (
-    DistillationRecipe,
-    ExecutionRecipe,
-    MatchingRecipe,
-    MetaRecipe,
-    ModelRecipe,
-    PartsRecipe,
-    SwitchRecipe,
-    TrainingRecipe,
-    VariantRecipe,
-)
+    DistillationRecipe, ExecutionRecipe, MatchingRecipe, PartsRecipe, TrainingRecipe, VariantRecipe,
+)  # fmt: skip
 from metaxlm.recipe.schema import Recipe
 from metaxlm.recipe.values import Section
 
 __all__ = [
     "AlignmentRecipe", "CleaningRecipe", "CorpusRecipe", "DistillationRecipe", "EngineRecipe",
-    "EvaluationRecipe", "ExecutionRecipe", "FinetuneRecipe", "GridRecipe", "MatchingRecipe",
-    "MetaRecipe", "ModelRecipe", "PartsRecipe", "PhrasebookRecipe", "Recipe", "RetrievalRecipe",
-    "Section", "SlurmRecipe", "SwitchRecipe", "TrainingRecipe", "VariantRecipe", "VocabularyRecipe",
+    "ExecutionRecipe", "FinetuneRecipe", "GridRecipe", "MatchingRecipe", "PartsRecipe",
+    "PhrasebookRecipe", "Recipe", "RetrievalRecipe", "Section", "SlurmRecipe", "TrainingRecipe",
+    "VariantRecipe",
 ]  # fmt: skip

@@ -60,8 +60,7 @@ class CorpusRecipe(Section):
     cleaning: CleaningRecipe = CleaningRecipe()
     """Which paragraphs to keep."""
     max_rejected: Fraction = 0.01
-    """Stop if a larger share of a language's records is unreadable (broken encoding, broken JSON);
-    records that are skipped by design, such as redirects, do not count."""
+    """Stop if a larger share of a language's records is unreadable (skipped ones do not count)."""
     task_mb: Positive = 64
     """Split large files into tasks of about this size, where the format allows it."""
     phrasebook: PhrasebookRecipe = PhrasebookRecipe()
@@ -86,8 +85,7 @@ class SlurmRecipe(Section):
     max_jobs: Positive | None = None
     """Maximum number of concurrent tasks; null leaves it to the scheduler."""
     setup: str = ""
-    """Shell command to run before each task, such as `source .venv/bin/activate`; by default, tasks
-    use the environment of the submitting process."""
+    """Shell command to run before each task, such as `source .venv/bin/activate`."""
     options: dict[str, str] = {}
     """Other options of sbatch, such as `account: nlp`."""
 
@@ -120,8 +118,7 @@ class VocabularyRecipe(Section):
     """Share of the sample covered by characters of the vocabulary; rarer characters are unknown.
     Increase it for Chinese and Japanese if the vocabulary is large."""
     model: str | None = None
-    """Folder of an existing tokenizer, or its name on the Hugging Face hub, such as
-    `xlm-roberta-base`; no shared vocabulary is trained then."""
+    """Use this tokenizer instead: a folder, or a name on the hub such as `xlm-roberta-base`."""
     min_count: Count = 0
     """Keep only the tokens of `model` with at least this count in the text; 0 keeps all."""
 

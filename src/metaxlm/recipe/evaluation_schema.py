@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from metaxlm.files import LONGEST_NAME
-from metaxlm.recipe.values import (
-    Count,
-    Fraction,
-    LanguageCode,
-    Location,
-    Positive,
-    Real,
-    Section,
-)
+from metaxlm.recipe.values import Count, Fraction, LanguageCode, Location, Positive, Real, Section
 
 SelectBy = Literal["source", "all", "last"]
 OwnKind = Literal["classification", "tagging", "questions"]
@@ -53,8 +45,7 @@ class _Hyperparameters(Section):
     stride: Positive | None = None
     """Tokens between the starts of consecutive windows (long contexts of questions only)."""
     select_by: SelectBy | None = None
-    """How to choose the epoch: by the source language's dev set, by the mean over all dev sets, or
-    always the last."""
+    """Choose the epoch by the source language's dev set, by the mean of all, or use the last."""
 
 
 class FinetuneRecipe(_Hyperparameters):
@@ -72,8 +63,7 @@ class GridRecipe(Section):
     variants: list[str] | None = None
     """Variants to evaluate; null means all."""
     steps: Literal["last", "kept"] = "last"
-    """`last` evaluates the finished model; `kept` also all checkpoints of
-    `pretraining.keep_steps`."""
+    """`last`: the finished model; `kept`: also the checkpoints of `pretraining.keep_steps`."""
     seeds: Positive | None = None
     """Number of seeds; null uses the value in `finetune`. Tasks without finetuning have none."""
     languages: list[LanguageCode] | None = None
@@ -94,9 +84,8 @@ class EvaluationRecipe(Section):
     finetune: dict[str, FinetuneRecipe] = {}
     """Finetuned tasks by name."""
     grid: list[GridRecipe] = []
-    """Which tasks to evaluate on which models. If empty, evaluate retrieval, alignment and the
-    tasks of `finetune` on every finished variant, finetuned in the source language and tested in
-    the recipe's languages."""
+    """Which tasks to evaluate on which models. By default, all tasks above on every variant,
+    finetuned in the source language and tested in the recipe's languages."""
 
 
 def _parse_label(value: object) -> object:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -33,8 +33,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and validate a recipe with `a.b=c` overrides."""
-    lines: Lines = {}
-    values = _read_extended(path, lines)
+    values, lines = _read_extended(path)
     for override in overrides:
         _apply_override(values, override)
     return _validate(Recipe, values, path, lines)
@@ -50,8 +49,7 @@ def load_matching(overrides: Sequence[str]) -> MatchingRecipe:
 
 def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lines]:
     """Read the YAML file of a task; also return the line of each key."""
-    lines: Lines = {}
-    values = _read_yaml(path, lines, "task")
+    values, lines = _read_yaml(path, "task")
     return _validate(section, values, path, lines), lines
 
 
@@ -67,24 +65,18 @@ def save_values(values: Mapping[str, Any]) -> str:
 
 def check_recipe_file(path: Path, saved: Path) -> None:
     """Raise an error if saving the resolved recipe would overwrite the user's own file."""
-    if not saved.exists() or not path.samefile(saved):
-        return
-    if read_text(path) != save_recipe(load_recipe(path)):
-        raise MetaXLMError(
-            f"{path}: the run saves its resolved recipe under this name; move your file elsewhere, "
-            "or choose another --output"
-        )
+    is_same = saved.exists() and path.samefile(saved)
+    if is_same and read_text(path) != save_recipe(load_recipe(path)):
+        fix = "move your file elsewhere, or choose another --output"
+        raise MetaXLMError(f"{path}: the run saves its resolved recipe under this name; {fix}")
 
 
-def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+def _read_extended(path: Path, below: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Lines]:
     """Read the YAML of a recipe and of all recipes that it extends."""
-    own_lines: Lines = {}
-    values = _read_yaml(path, own_lines)
+    values, lines = _read_yaml(path)
     if EXTENDS not in values:
-        lines |= own_lines
-        return values
-    name = values.pop(EXTENDS)
-    where = f"{path}:{own_lines[EXTENDS,]}"
+        return values, lines
+    name, where = values.pop(EXTENDS), f"{path}:{lines[EXTENDS,]}"
     if not isinstance(name, str) or not name:
         raise MetaXLMError(f"{where}: extends names the file of a recipe, found {name!r}")
     other = path.parent / name
@@ -95,47 +87,42 @@ def _read_extended(path: Path, lines: Lines, below: tuple[Path, ...] = ()) -> di
         raise MetaXLMError(f"{where}: {name} extends this recipe in turn; remove one `extends`")
     if not is_file:
         raise MetaXLMError(f"{where}: extends {name}, but there is no {other}")
-    other_lines: Lines = {}
-    base = _read_extended(other, other_lines, (path, *below))
-    for place, line in other_lines.items():
-        lines[place] = line if isinstance(line, str) else f"{other}:{line}"
-    lines |= own_lines
-    _merge(base, values, (), path, own_lines)
-    return base
+    base, base_lines = _read_extended(other, (path, *below))
+    places = {k: n if isinstance(n, str) else f"{other}:{n}" for k, n in base_lines.items()}
+    _merge(base, values, (), path, lines)
+    return base, {**places, **lines}
 
 
 def _merge(
     base: dict[str, Any], own: dict[str, Any], place: tuple[str, ...], path: Path, lines: Lines
 ) -> None:
-    """Override the values of the extended recipe, in place."""
     for key, value in own.items():
         section = base.get(key)
         if isinstance(section, dict) and isinstance(value, dict):
             _merge(section, value, (*place, key), path, lines)
         elif isinstance(section, dict) and isinstance(value, list):
             if lost := [name for name in value if name not in list(section)]:
+                where, known = (*place, key), ", ".join(map(str, section))
                 raise MetaXLMError(
-                    f"{path}:{lines.get((*place, key))}: {'.'.join((*place, key))} keeps "
-                    f"{lost[0]!r}, which the extended recipe has not; it has "
-                    f"{', '.join(map(str, section))}"
+                    f"{path}:{lines.get(where)}: {'.'.join(where)} keeps {lost[0]!r}, which the "
+                    f"extended recipe has not; it has {known}"
                 )
             base[key] = {name: section[name] for name in value}
         else:
             base[key] = value
 
 
-def _read_yaml(path: Path, lines: Lines, what: str = "recipe") -> dict[str, Any]:
-    """Parse a YAML mapping and record the line of every key."""
+def _read_yaml(path: Path, what: str = "recipe") -> tuple[dict[str, Any], Lines]:
+    """Parse a YAML mapping; also return the line of every key."""
     node, values = parse_yaml(read_text(path), str(path))
     if not isinstance(values, dict):
         raise MetaXLMError(f"{path}: a {what} is a mapping of keys, found {type(values).__name__}")
+    lines: Lines = {}
     _record_lines(node, (), lines, path)
-    return cast(dict[str, Any], values)
+    return values, lines
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with a limit on the nesting depth."""
-
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -151,9 +138,8 @@ class _Loader(yaml.SafeLoader):
 def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
     """Parse YAML; return its node, which has line numbers, and its value."""
     if len(text) > _MAX_CHARACTERS:
-        raise MetaXLMError(
-            f"{where}: {len(text):,} characters of YAML, the limit is {_MAX_CHARACTERS:,}"
-        )
+        size = f"{len(text):,} characters of YAML"
+        raise MetaXLMError(f"{where}: {size}, the limit is {_MAX_CHARACTERS:,}")
     try:
         node = _Loader(text).get_single_node()
         _check_size(node, where)
@@ -165,9 +151,8 @@ def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
         raise MetaXLMError(f"{where}{line}: not valid YAML ({problem})") from error
     except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
         # Raised by the library for a misplaced tag such as !!bool, or for an invalid date.
-        raise MetaXLMError(
-            f"{where}: a value that YAML cannot read ({tell_reason(error)}); quote it"
-        ) from error
+        why = f"a value that YAML cannot read ({tell_reason(error)})"
+        raise MetaXLMError(f"{where}: {why}; quote it") from error
 
 
 def _check_size(node: yaml.Node | None, where: str) -> None:
@@ -225,22 +210,20 @@ def _validate(
     lines: Lines,
     section: tuple[str, ...] = (),
 ) -> AnySection:
-    """Validate values; report the first problem in one line with file, line and nearest key."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
         problems = error.errors()
     first = problems[0]
     # Branches of unions add labels that are not keys of the recipe.
-    parts = [str(part) for part in first["loc"] if not str(part).startswith(("literal[", "<"))]
-    keys = [part for part in parts if part != "PartsRecipe"]
+    labels = ("literal[", "<", "PartsRecipe")
+    keys = [str(part) for part in first["loc"] if not str(part).startswith(labels)]
     place = (*section, *keys)
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     where = line if isinstance(line, str) else f"{path}:{line}" if line else str(path)
     name = ".".join(place) or "recipe"
     if first["type"] == "extra_forbidden":
-        known = _list_keys(keys[:-1], model)
-        message = f"unknown key {name!r}; {suggest(place[-1], known)}"
+        message = f"unknown key {name!r}; {suggest(place[-1], _list_keys(keys[:-1], model))}"
     elif first["type"] == "missing":
         message = f"key {name!r} is missing"
     else:
@@ -258,7 +241,6 @@ def suggest(name: str, known: Sequence[str]) -> str:
 
 
 def _list_keys(place: Sequence[str], model: Any) -> list[str]:
-    """List the keys of the section at a place of the recipe."""
     for key in place:
         field = model.model_fields.get(key) if hasattr(model, "model_fields") else None
         annotation = field.annotation if field else model

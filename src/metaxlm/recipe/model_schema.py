@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from metaxlm.recipe.values import Count, Fraction, Location, Positive, Real, Scheduled, Section
 
+Rule = Literal["direct", "nfkc", "lower", "capitalized", "word_start", "accents"]
+OneToMany = Literal["first", "mean", "frequency", "mean_per_language", "order"]
 RENAMED_PRECEDENCE = {"use": "frequency_weighted"}
 """Values of earlier versions, which saved recipes and ledgers still contain."""
 
@@ -66,13 +68,11 @@ class TrainingRecipe(Section):
     clip: Real = 1.0
     """Maximum gradient norm; 0 disables clipping."""
     alpha: Scheduled = 0.7
-    """Exponent of the rebalanced distribution p_i = N_i^alpha / sum_j N_j^alpha; a number, or
-    `{step: number}` with linear interpolation."""
+    """Exponent in p_i = N_i^alpha / sum_j N_j^alpha; a number, or interpolated `{step: number}`."""
     size_unit: Literal["bytes", "characters", "tokens"] = "bytes"
     """Unit of N_i."""
     mask_probability: Scheduled = 0.15
-    """Share of positions to predict (80 % masked, 10 % replaced, 10 % kept); a number, or
-    `{step: number}` with linear interpolation."""
+    """Share of positions to predict (80 % masked, 10 % replaced, 10 % kept); as `alpha`."""
     whole_words: bool = False
     """Mask whole words instead of single tokens."""
     exclude_special: bool = False
@@ -84,8 +84,7 @@ class TrainingRecipe(Section):
     keep_checkpoints: Positive = 2
     """Number of latest checkpoints to keep."""
     keep_steps: list[Positive] = []
-    """Steps whose checkpoints are kept permanently, also as Hugging Face folders; steps beyond
-    `steps` are ignored."""
+    """Steps up to `steps` whose checkpoints are kept permanently, also as Hugging Face folders."""
     log_every: Positive = 50
     """Steps between rows of the training log."""
     held_out: Count = 32
@@ -93,8 +92,7 @@ class TrainingRecipe(Section):
     evaluate_every: Positive = 1_000
     """Steps between evaluations on the held-out blocks; the last step is always evaluated."""
     max_bad_steps: Positive = 10
-    """Number of consecutive steps with a non-finite loss or gradient after which training stops;
-    such steps do not update the model."""
+    """Stop after this many consecutive steps with a non-finite loss or gradient (all skipped)."""
 
     def list_kept(self) -> list[int]:
         """Return the steps before the last one whose checkpoints are kept permanently."""
@@ -112,11 +110,9 @@ class TrainingRecipe(Section):
                 f"warmup_steps ({self.warmup_steps}) is above steps ({self.steps}), so that the "
                 "learning rate never reaches its peak; lower warmup_steps"
             )
-        if self.batch_size % self.micro_batches:
-            raise ValueError(
-                f"batch_size ({self.batch_size}) is not a multiple of micro_batches "
-                f"({self.micro_batches})"
-            )
+        size, parts = self.batch_size, self.micro_batches
+        if size % parts:
+            raise ValueError(f"batch_size ({size}) is not a multiple of micro_batches ({parts})")
         return self
 
 
@@ -126,8 +122,7 @@ class MetaRecipe(TrainingRecipe):
     steps: Positive = 200_000
     """Number of optimizer steps."""
     model: str | None = None
-    """Folder of an existing encoder, or its name on the Hugging Face hub, such as `roberta-base`;
-    nothing is trained in this phase then."""
+    """Import this encoder instead: a folder, or a name on the hub such as `roberta-base`."""
 
     @property
     def is_trained(self) -> bool:
@@ -138,9 +133,7 @@ class MetaRecipe(TrainingRecipe):
 class MatchingRecipe(Section):
     """How to match tokens of the shared vocabulary to the monolingual one (section 3.2)."""
 
-    rules: list[Literal["direct", "nfkc", "lower", "capitalized", "word_start", "accents"]] = [
-        "direct", "nfkc", "lower", "capitalized", "word_start", "accents",
-    ]  # fmt: skip
+    rules: list[Rule] = ["direct", "nfkc", "lower", "capitalized", "word_start", "accents"]
     """Rules that compare texts; always applied in this order."""
     dictionaries: Location | None = None
     """Folder of dictionaries such as MUSE's `en-de.txt`; the built-in corpus contains its own."""
@@ -153,9 +146,7 @@ class MatchingRecipe(Section):
     the dictionary, or an average weighted by the token's relative frequency in each language's
     text. In the last case, tokens that are frequent in the source language keep their text
     match."""
-    one_to_many: Literal["first", "mean", "frequency", "mean_per_language", "order"] = (
-        "mean_per_language"
-    )
+    one_to_many: OneToMany = "mean_per_language"
     """How to combine several translations of a token: the first; their mean; a mean weighted by
     their frequency in the source language; the mean per language, then over languages; the same
     with weight 1/n for the n-th translation of a language. With `precedence: frequency_weighted`,

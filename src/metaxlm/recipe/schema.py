@@ -20,11 +20,6 @@ from metaxlm.recipe.model_schema import (
 from metaxlm.recipe.values import Count, LanguageCode, Section, VariantName
 
 
-def _parse_engine(value: object) -> object:
-    """Expand the short form `engine: ray`."""
-    return {"name": value} if isinstance(value, str) else value
-
-
 class Recipe(Section):
     """One experiment: variants that share all other settings."""
 
@@ -37,7 +32,9 @@ class Recipe(Section):
     source_language: LanguageCode = "en"
     """Language of meta-pretraining and of the finetuning data."""
     corpus: CorpusRecipe = CorpusRecipe()
-    engine: Annotated[EngineRecipe, BeforeValidator(_parse_engine)] = EngineRecipe()
+    engine: Annotated[
+        EngineRecipe, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)
+    ] = EngineRecipe()
     """Where to run corpus preparation and tokenization: `local`, `slurm`, `ray`."""
     vocabulary: VocabularyRecipe = VocabularyRecipe()
     model: ModelRecipe = ModelRecipe()
@@ -75,19 +72,14 @@ class Recipe(Section):
         if len(set(self.languages)) < len(self.languages):
             raise ValueError("languages names one language twice")
         trained = [self.pretraining] if self.meta.model else [self.meta, self.pretraining]
-        longest = max(training.length for training in trained)
-        if longest > self.model.max_positions:
-            raise ValueError(
-                f"length {longest} exceeds model.max_positions {self.model.max_positions}"
-            )
-        for name in self.variants:
-            if " " in name:
-                raise ValueError(f"variant name {name!r} has a space in it")
+        longest, limit = max(training.length for training in trained), self.model.max_positions
+        if longest > limit:
+            raise ValueError(f"length {longest} exceeds model.max_positions {limit}")
+        if spaced := next((name for name in self.variants if " " in name), ""):
+            raise ValueError(f"variant name {spaced!r} has a space in it")
+        known = ", ".join(self.variants)
         for number, block in enumerate(self.evaluation.grid):
-            for name in block.variants or ():
-                if name not in self.variants:
-                    known = ", ".join(self.variants)
-                    raise ValueError(
-                        f"evaluation.grid[{number}]: no variant {name!r}; the recipe has {known}"
-                    )
+            for name in (name for name in block.variants or () if name not in self.variants):
+                where = f"evaluation.grid[{number}]"
+                raise ValueError(f"{where}: no variant {name!r}; the recipe has {known}")
         return self

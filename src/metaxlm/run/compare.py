@@ -19,26 +19,10 @@ from typing import Any
 import torch
 
 from metaxlm import __version__
-from metaxlm.analysis.results import FILE_NAME as RESULTS
-from metaxlm.analysis.results import TASKS as TASK_INFO
-from metaxlm.analysis.results import (
-    LanguagePair,
-    Result,
-    choose_splits,
-    find_scenario,
-    list_rows,
-    read_rows,
-    write_results,
-)
+from metaxlm.analysis import results, stats
+from metaxlm.analysis.results import LanguagePair
 from metaxlm.analysis.run_folder import PROVENANCE
-from metaxlm.analysis.stats import (
-    COMPARISONS,
-    RESAMPLES,
-    TaskComparison,
-    compare_pairs,
-    correct_holm,
-    restore_comparison,
-)
+from metaxlm.analysis.stats import TaskComparison, compare_pairs
 from metaxlm.digests import CARD, require_whole, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_value, dump_json, link, read_json
@@ -55,8 +39,7 @@ from metaxlm.run.stages import Stage
 from metaxlm.run.task_plans import FEATURE_TASKS, PIVOT, name_tally, score_sums
 from metaxlm.run.train import TRAINING_LOG
 
-LAYER_RESAMPLES = 2_000
-"""Fewer than for tasks, because every layer is tested."""
+LAYER_RESAMPLES = 2_000  # fewer than for tasks, because every layer is tested
 
 
 def collect_results(
@@ -66,10 +49,10 @@ def collect_results(
     rows = [row for job in jobs for row in make_rows(job, recipe.name, job.record["variant"])]
     if not rows:
         return []
-    write_results(layout.root / RESULTS, rows)
+    results.write_results(layout.root / results.FILE_NAME, rows)
     finals = [job for job in jobs if job.record["step"] == recipe.pretraining.steps]
     names = list(dict.fromkeys([*recipe.variants, *(job.key.model for job in finals)]))
-    compare_models(finals, TASKS, names, layout.root / COMPARISONS, with_layers=True)
+    compare_models(finals, TASKS, names, layout.root / stats.COMPARISONS, with_layers=True)
     finished = [stage for stage in stages if stage.was_made()]
     values = recipe.model_dump(mode="json")
     provenance = describe_provenance(values, layout, stages, finished, jobs)
@@ -81,10 +64,10 @@ def collect_results(
     return plain
 
 
-def make_rows(job: FinishedJob, run: str, variant: str) -> list[Result]:
+def make_rows(job: FinishedJob, run: str, variant: str) -> list[results.Result]:
     """Return a row per score of a job."""
     step, seed = job.record["step"], job.key.seed
-    return list(list_rows(job.record, run, variant, step, seed, job.origin, job.metaxlm))
+    return list(results.list_rows(job.record, run, variant, step, seed, job.origin, job.metaxlm))
 
 
 def describe_provenance(
@@ -96,11 +79,9 @@ def describe_provenance(
 ) -> dict[str, Any]:
     """Return versions, stages and jobs of a run, including those of other recipes in its folder."""
     variants = {stage.variant for stage in stages}
-    others = [
-        (f"pretrain {path.parent.parent.name}", path.parent.parent.name, path.parent)
-        for path in sorted(layout.root.glob(f"variants/*/model/{MARKER}"))
-        if path.parent.parent.name not in variants
-    ]
+    folders = [path.parent for path in sorted(layout.root.glob(f"variants/*/model/{MARKER}"))]
+    names = [(folder.parent.name, folder) for folder in folders]
+    others = [(f"pretrain {name}", name, path) for name, path in names if name not in variants]
     made = [(stage.title, stage.variant, stage.output) for stage in finished]
     cells = []
     for job in jobs:
@@ -109,26 +90,20 @@ def describe_provenance(
         if epochs := job.record.get("epochs"):
             facts["losses"] = [round(epoch["loss"], 4) for epoch in epochs]
         cells.append(asdict(job.key) | facts)
-    return {
-        "recipe": recipe["name"],
-        "digest": digest_value(recipe),
-        "metaxlm": __version__,
-        "torch": torch.__version__,
-        "stages": [
-            {"title": title, "variant": variant, **_read_stage(folder)}
-            for title, variant, folder in [*made, *others]
-        ],
-        "cells": cells,
-    }
+    rows = [
+        {"title": title, "variant": variant, **_read_stage(folder)}
+        for title, variant, folder in [*made, *others]
+    ]
+    about = {"recipe": recipe["name"], "digest": digest_value(recipe), "metaxlm": __version__}
+    return {**about, "torch": torch.__version__, "stages": rows, "cells": cells}
 
 
 def _read_stage(folder: Path) -> dict[str, Any]:
-    """Return fingerprint, time, device, steps, tokens and digest of the weights of a stage."""
     marker, log = read_sealed(folder / MARKER), folder / TRAINING_LOG
     facts = {name: marker.get(name) for name in ("fingerprint", "seconds", "device")}
     if log.is_file():
         require_whole(log)
-    rows = [row for row in read_rows(log) if "tokens" in row] if log.is_file() else []
+    rows = [row for row in results.read_rows(log) if "tokens" in row] if log.is_file() else []
     last = max(rows, key=lambda row: int(row["step"]), default={})
     facts |= {"steps": last.get("step"), "tokens": last.get("tokens")}
     if WEIGHTS in marker["files"]:
@@ -181,7 +156,7 @@ def compare_models(
     tasks: Mapping[str, Task[Any, Any]],
     models: Sequence[str],
     store: Path | None = None,
-    resamples: int = RESAMPLES,
+    resamples: int = stats.RESAMPLES,
     *,
     with_layers: bool = False,
 ) -> tuple[list[TaskComparison], list[str]]:
@@ -194,10 +169,8 @@ def compare_models(
     fresh: dict[str, Any] = {}
     notes = []
     for (task, scenario), answers in _group_answers(jobs).items():
-        by_model: dict[str, list[_Answers]] = {}
-        for name in models:
-            if found := [answer for answer in answers if answer.job.key.model == name]:
-                by_model[name] = found
+        grouped = {name: [a for a in answers if a.job.key.model == name] for name in models}
+        by_model = {name: found for name, found in grouped.items() if found}
         if len(by_model) < 2:
             continue
         if task not in tasks:
@@ -206,9 +179,8 @@ def compare_models(
         pools, apart = _pool_pairs(by_model)
         if apart:
             names = ", ".join(f"{first} and {second}" for first, second in apart)
-            notes.append(
-                f"{task} ({scenario}): not tested, no files or no seeds in common: {names}"
-            )
+            why = "no files or no seeds in common"
+            notes.append(f"{task} ({scenario}): not tested, {why}: {names}")
         for pool in pools:
             key = digest_value([resamples, scenario, *pool.describe()])
             fresh[key] = known.get(key) or asdict(_compare(tasks[task], scenario, pool, resamples))
@@ -220,27 +192,23 @@ def compare_models(
             fresh[key] = known.get(key) or asdict(_compare_layer(task, layer, measured, models))
     if store is not None:
         write_listed(store.parent, store.name, dump_json(fresh))
-    return [restore_comparison(values) for values in fresh.values()], notes
+    return [stats.restore_comparison(values) for values in fresh.values()], notes
 
 
 def _compare(task: Task[Any, Any], scenario: str, pool: _Pool, resamples: int) -> TaskComparison:
     tallies = {name: pool.sum_tallies(name) for name in pool.by_model}
-    say(
-        f"{task.name} ({scenario}): testing {len(tallies)} models on {len(pool.units)} language "
-        "pairs"
-    )
+    what = f"{len(tallies)} models on {len(pool.units)} language pairs"
+    say(f"{task.name} ({scenario}): testing {what}")
 
     def score(totals: Tally) -> Tally:
         return task.summarize(totals)[task.metric]
 
     pairs = []
     for pair in compare_pairs(tallies, score, resamples=resamples, pairs=pool.pairs):
-        corrected = correct_holm([difference.p_value for difference in pair.by_language])
-        by_language = tuple(
-            replace(difference, p_value=p)
-            for difference, p in zip(pair.by_language, corrected, strict=True)
-        )
-        pairs.append(replace(pair, by_language=by_language))
+        found = pair.by_language
+        corrected = stats.correct_holm([difference.p_value for difference in found])
+        both = zip(found, corrected, strict=True)
+        pairs.append(replace(pair, by_language=tuple(replace(d, p_value=p) for d, p in both)))
     sizes = tuple(len(tally) for tally in next(iter(tallies.values())))
     return TaskComparison(
         task.name, scenario, task.metric, pool.units, sizes, len(pool.seeds), tuple(pairs)
@@ -260,19 +228,18 @@ def _compare_layer(
         if len({len(t.get(name_tally(language, layer), ())) for t in ordered.values()}) == 1
         and all(name_tally(language, layer) in tallies for tallies in ordered.values())
     ]
-    counts = {
-        name: [tallies[name_tally(language, layer)] for language in languages]
-        for name, tallies in ordered.items()
-    }
+    keys = [name_tally(language, layer) for language in languages]
+    counts = {name: [tallies[key] for key in keys] for name, tallies in ordered.items()}
     found = compare_pairs(counts, lambda sums: score_sums(task, sums), resamples=LAYER_RESAMPLES)
     pairs = tuple(replace(pair, by_language=()) for pair in found)
     sizes = tuple(len(tally) for tally in next(iter(counts.values())))
     units = tuple((PIVOT, language) for language in languages)
-    return TaskComparison(task, "features", TASK_INFO[task].metric, units, sizes, 1, pairs, layer)
+    return TaskComparison(
+        task, "features", results.TASKS[task].metric, units, sizes, 1, pairs, layer
+    )
 
 
 def _list_layers(jobs: Sequence[FinishedJob]) -> list[int]:
-    """Return the layers that all jobs have tallies of; none for fewer than two jobs."""
     if len(jobs) < 2:
         return []
     sets = [{int(name.rpartition("-")[2]) for name in job.read_tallies()} for job in jobs]
@@ -286,9 +253,8 @@ def _group_answers(jobs: Sequence[FinishedJob]) -> dict[tuple[str, str], list[_A
         mine = [job for job in jobs if job.key.task == task and job.record["kind"] != "features"]
         scored = [(job, file) for job in mine for file in job.record["files"]]
         scored = [(job, file) for job, file in scored if file["num_examples"]]
-        splits = choose_splits(
-            (job.key.model, file["name"], file["language"]) for job, file in scored
-        )
+        places = ((job.key.model, file["name"], file["language"]) for job, file in scored)
+        splits = results.choose_splits(places)
         for job, file in scored:
             language = file["language"]
             if splits.get((job.key.model, language)) != file["name"]:
@@ -298,7 +264,9 @@ def _group_answers(jobs: Sequence[FinishedJob]) -> dict[tuple[str, str], list[_A
             examples = digest_value([entries, file["num_examples"], job.record["limit"]])
             pair, tally = (job.key.source, language), f"{file['split']}-{language}"
             answers = _Answers(job, pair, tally, examples)
-            found.setdefault((task, find_scenario(job.record, language)), []).append(answers)
+            found.setdefault((task, results.find_scenario(job.record, language)), []).append(
+                answers
+            )
     return found
 
 
@@ -337,10 +305,9 @@ def _read_store(store: Path | None) -> dict[str, Any]:
         return {}
     try:
         require_whole(store)
-        found = read_json(store)
-    except MetaXLMError:
+        return dict(read_json(store))
+    except (MetaXLMError, TypeError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def link_predictions(output: Path, jobs: Sequence[FinishedJob]) -> None:

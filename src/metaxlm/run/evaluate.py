@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache, partial
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import FinetuneRecipe, GridRecipe, Recipe
+from metaxlm.run import task_plans
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.jobs import EvalJob, FinishedJob, JobKey, claim, keep_current, list_jobs
 from metaxlm.run.layout import RunLayout
@@ -43,31 +45,21 @@ from metaxlm.run.models import NamedModel, open_model
 from metaxlm.run.stages import Stage
 from metaxlm.run.task_plans import (
     ALIGNMENT,
-    FEATURE_TASKS,
-    PIVOT,
     RETRIEVAL,
     EvaluationPlan,
     FeaturePlan,
     TaskOverrides,
     TaskPlan,
-    choose_tasks,
-    group_tasks,
-    measure_features,
-    plan_features,
-    plan_task,
 )
 from metaxlm.stopping import check_stop
 
 Loaded = dict[str, tuple[dict[DataFile, Dataset], dict[tuple[str, str], TaskData]]]
 """By tokenizer: the encoded files of a group of tasks, and the data sets made of them."""
-Part = Callable[[], int]
-"""A part of the work that returns the number of jobs it ran."""
+Part = Callable[[], int]  # a part of the work that returns the number of jobs it ran
 
 MODELS_IN_MEMORY = 4
-POLL_S = 2.0
-"""Seconds between two checks for work that other processes have finished."""
-_NUM_STARTS = 8
-"""Number of positions in the list of parts at which processes start."""
+POLL_S = 2.0  # seconds between two checks for work that other processes have finished
+_NUM_STARTS = 8  # number of positions in the list of parts at which processes start
 
 
 @dataclass
@@ -80,16 +72,11 @@ class Evaluation:
     device: torch.device
     files: FileFingerprints = field(default_factory=FileFingerprints)
     keeps_models: bool = False
-    is_ready: Callable[[NamedModel], bool] = lambda _: True
-    """Returns whether a model exists; the jobs of others wait."""
-    check_stop: Callable[[], None] = check_stop
-    """Called before each job; raises an exception to end the evaluation."""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Error messages of failed jobs by title; they are not tried again."""
-    _complete: set[Path] = field(default_factory=set)
-    """Folders of jobs that were complete when last checked."""
-    _reported: set[Path] = field(default_factory=set)
-    """Folders of jobs that were reported as running in another process."""
+    is_ready: Callable[[NamedModel], bool] = lambda _: True  # the jobs of other models wait
+    check_stop: Callable[[], None] = check_stop  # called before each job; raises to end
+    failures: dict[str, str] = field(default_factory=dict)  # messages of failed jobs by title
+    _complete: set[Path] = field(default_factory=set)  # folders of jobs
+    _reported: set[Path] = field(default_factory=set)  # jobs that run in another process
     _checked: set[NamedModel] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -103,7 +90,7 @@ class Evaluation:
         limit = {"limit": self.plan.limit}
         for model in self.models:
             for feature in self.plan.features:
-                key = JobKey(model.name, feature.name, PIVOT, 0)
+                key = JobKey(model.name, feature.name, task_plans.PIVOT, 0)
                 facts = feature.list_inputs(self.files)
                 inputs[key] = {"model": model.fingerprint, **facts, **limit}
         for model in self.models:
@@ -124,16 +111,11 @@ class Evaluation:
     def list_parts(self) -> list[Part]:
         """Return the work in parts that several processes may run in any order."""
         self.check_models()
-        parts: list[Part] = [
-            partial(self._measure, model, feature)
-            for feature in self.plan.features
-            for model in self.models
-        ]
-        for group in group_tasks(self.plan.tasks):
-            loaded: Loaded = {}
-            parts += [
-                partial(self._finetune_group, group, source, loaded) for source in group[0].sources
-            ]
+        pairs = product(self.plan.features, self.models)
+        parts: list[Part] = [partial(self._measure, model, feature) for feature, model in pairs]
+        for group in task_plans.group_tasks(self.plan.tasks):
+            finetune = partial(self._finetune_group, group, {})
+            parts += [partial(finetune, source) for source in group[0].sources]
         return parts
 
     def list_missing(self) -> list[EvalJob]:
@@ -151,11 +133,10 @@ class Evaluation:
                 if not any(map(self._is_missing, jobs)):
                     continue
                 positions = self._open(model).encoder.config.max_positions
-                if plan.settings.length > positions:
-                    raise MetaXLMError(
-                        f"{model.name}: has {positions} positions, but {plan.name} needs "
-                        f"{plan.settings.length}; add --set {plan.name}.length={positions}"
-                    )
+                if (needed := plan.settings.length) > positions:
+                    what = f"has {positions} positions, but {plan.name} needs {needed}"
+                    fix = f"add --set {plan.name}.length={positions}"
+                    raise MetaXLMError(f"{model.name}: {what}; {fix}")
 
     def _is_missing(self, job: EvalJob) -> bool:
         if job.folder in self._complete or job.key.title in self.failures:
@@ -166,7 +147,7 @@ class Evaluation:
         return False
 
     def _needs_model(self, job: EvalJob) -> bool:
-        return self.keeps_models and job.key.task not in FEATURE_TASKS
+        return self.keeps_models and job.key.task not in task_plans.FEATURE_TASKS
 
     @contextmanager
     def _claim_missing(self, jobs: Sequence[EvalJob]) -> Iterator[list[EvalJob]]:
@@ -191,37 +172,34 @@ class Evaluation:
             yield missing
 
     def _measure(self, model: NamedModel, plan: FeaturePlan) -> int:
-        """Evaluate a model on a task without finetuning."""
         if not self.is_ready(model):
             return 0
-        job = self.jobs[JobKey(model.name, plan.name, PIVOT, 0)]
+        job = self.jobs[JobKey(model.name, plan.name, task_plans.PIVOT, 0)]
         with self._claim_missing([job]) as missing:
             if missing:
-                encoder, start = self._open(model), time.monotonic()
-                record, tallies = measure_features(encoder, plan, self.device, self.plan.limit)
+                encoder, start, limit = self._open(model), time.monotonic(), self.plan.limit
+                record, tallies = task_plans.measure_features(encoder, plan, self.device, limit)
                 encoder.encoder.to("cpu")
                 about = self._describe(model, job, time.monotonic() - start)
                 job.write({**about, **record}, tallies)
         return len(missing)
 
-    def _finetune_group(self, group: Sequence[TaskPlan], source: str, loaded: Loaded) -> int:
-        """Finetune every model with every seed on one training set."""
+    def _finetune_group(self, group: Sequence[TaskPlan], loaded: Loaded, source: str) -> int:
         num_made = 0
-        for model in filter(self.is_ready, self.models):
-            for seed in range(self.plan.num_seeds):
-                keys = [JobKey(model.name, plan.name, source, seed) for plan in group]
-                plans = {self.jobs[key].folder: plan for key, plan in zip(keys, group, strict=True)}
-                with self._claim_missing([self.jobs[key] for key in keys]) as missing:
-                    if not missing:
-                        continue
-                    chosen = [(plans[job.folder], job) for job in missing]
-                    try:
-                        self._finetune(model, chosen, loaded)
-                        num_made += len(missing)
-                    except Diverged as error:  # other jobs go on
-                        for job in missing:
-                            self.failures[job.key.title] = str(error)
-                            say(f"{job.key.title}: failed, {error}")
+        plans = {plan.name: plan for plan in group}
+        ready = filter(self.is_ready, self.models)
+        for model, seed in product(ready, range(self.plan.num_seeds)):
+            jobs = [self.jobs[JobKey(model.name, name, source, seed)] for name in plans]
+            with self._claim_missing(jobs) as missing:
+                if not missing:
+                    continue
+                try:
+                    self._finetune(model, [(plans[job.key.task], job) for job in missing], loaded)
+                    num_made += len(missing)
+                except Diverged as error:  # other jobs go on
+                    for job in missing:
+                        self.failures[job.key.title] = str(error)
+                        say(f"{job.key.title}: failed, {error}")
         return num_made
 
     def _finetune(
@@ -250,15 +228,18 @@ class Evaluation:
 
     def _load(self, plan: TaskPlan, encoder: AnyEncoder, source: str, loaded: Loaded) -> TaskData:
         """Read and encode data; each file once for all seeds, tasks and equal tokenizers."""
-        config = encoder.encoder.config
+        config, tokenizer = encoder.encoder.config, encoder.tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        rules = str(id(tokenizer)) if backend is None else backend.to_str()
+        specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
         shape = (config.max_positions, config.vocab_size, config.pad_id, config.num_token_types)
-        tokenizer = digest_value([_digest_tokenizer(encoder), *shape])
-        files, sets = loaded.setdefault(tokenizer, ({}, {}))
+        digest = digest_value([rules, specials, tokenizer.pad_token_id, *shape])
+        files, sets = loaded.setdefault(digest, ({}, {}))
         key = (plan.name, source)
         if key not in sets:
             sets[key] = load_data(
                 plan.task,
-                encoder.tokenizer,
+                tokenizer,
                 plan.data_dir,
                 source=source,
                 languages=plan.languages,
@@ -270,16 +251,10 @@ class Evaluation:
         return sets[key]
 
     def _describe(self, model: NamedModel, job: EvalJob, seconds: float) -> dict[str, Any]:
-        return {
-            "model": model.name,
-            "model_source": str(model.source),
-            "variant": model.variant,
-            "step": model.step,
-            "seed": job.key.seed,
-            "limit": self.plan.limit,
-            "seconds": round(seconds, 1),
-            "device": describe_device(self.device),
-        }
+        facts = {"model": model.name, "model_source": str(model.source), "variant": model.variant}
+        numbers = {"step": model.step, "seed": job.key.seed, "limit": self.plan.limit}
+        device = describe_device(self.device)
+        return {**facts, **numbers, "seconds": round(seconds, 1), "device": device}
 
 
 def raise_failures(evaluations: Iterable[Evaluation]) -> None:
@@ -289,15 +264,6 @@ def raise_failures(evaluations: Iterable[Evaluation]) -> None:
         first, why = next(iter(failures.items()))
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise MetaXLMError(f"{first}: failed{more}: {why}; all other jobs are complete")
-
-
-def _digest_tokenizer(encoder: AnyEncoder) -> str:
-    """Return a digest that is equal for tokenizers that return equal ids."""
-    tokenizer = encoder.tokenizer
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    rules = str(id(tokenizer)) if backend is None else backend.to_str()
-    specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id]
-    return digest_value([rules, specials, tokenizer.pad_token_id])
 
 
 def _save_model(
@@ -318,9 +284,13 @@ def _save_model(
 def _describe_result(
     plan: TaskPlan, source: str, trained: Finetuned, scores: Sequence[FileScores]
 ) -> dict[str, Any]:
-    """Return the scores of a finetuned model and all settings, as JSON values."""
     task = plan.task
     counts = ("num_examples", "num_unlabeled", "values", "majority", "chance")
+    files = []
+    for found in scores:
+        place = {name: getattr(found.file, name) for name in ("language", "split", "name")}
+        place["path"] = str(found.file.path)
+        files.append(place | {name: getattr(found, name) for name in counts})
     return {
         "task": task.name,
         **{name: getattr(task, name) for name in ("title", "kind", "metric")},
@@ -329,14 +299,7 @@ def _describe_result(
         "settings": asdict(plan.settings),
         "best_epoch": trained.best_epoch,
         "epochs": [asdict(epoch) for epoch in trained.epochs],
-        "files": [
-            {
-                **{name: getattr(found.file, name) for name in ("language", "split", "name")},
-                "path": str(found.file.path),
-                **{name: getattr(found, name) for name in counts},
-            }
-            for found in scores
-        ],
+        "files": files,
     }
 
 
@@ -368,8 +331,7 @@ class Grid:
 
     recipe: Recipe
     layout: RunLayout
-    stages: Mapping[str, Stage]
-    """The pretraining stage of each variant to evaluate."""
+    stages: Mapping[str, Stage]  # the pretraining stage of each variant to evaluate
     device: torch.device
     files: FileFingerprints = field(default_factory=FileFingerprints)
     check_stop: Callable[[], None] = check_stop
@@ -394,21 +356,15 @@ class Grid:
             if self._list_models(block)
         ]
         fingerprints: dict[Path, str] = {}
-        for job in (job for evaluation in evaluations for job in evaluation.jobs.values()):
+        for job in chain.from_iterable(each.jobs.values() for each in evaluations):
             if fingerprints.setdefault(job.folder, job.fingerprint) != job.fingerprint:
-                raise MetaXLMError(
-                    f"evaluation.grid: two blocks name {job.key.title} with other languages or "
-                    f"settings; remove it from one of them"
-                )
+                what = f"two blocks name {job.key.title} with other languages or settings"
+                raise MetaXLMError(f"evaluation.grid: {what}; remove it from one of them")
         return evaluations
-
-    def check_data(self) -> None:
-        """Plan all evaluations; raise an error if task data is missing."""
-        self.list_jobs()
 
     def work(self, should_stop: Callable[[], bool] = lambda: False) -> int:
         """Run missing jobs that are not locked and whose model exists; return their number."""
-        parts = [part for evaluation in self.evaluations for part in evaluation.list_parts()]
+        parts = list(chain.from_iterable(each.list_parts() for each in self.evaluations))
         # Processes start at different parts, so that few read the same data at the same time.
         first = _find_worker_number() * len(parts) // _NUM_STARTS % max(1, len(parts))
         num_made = 0
@@ -426,12 +382,12 @@ class Grid:
 
     def list_missing(self) -> list[EvalJob]:
         """Return the jobs that are not complete, each once."""
-        jobs = (job for evaluation in self.evaluations for job in evaluation.list_missing())
+        jobs = chain.from_iterable(each.list_missing() for each in self.evaluations)
         return list({job.folder: job for job in jobs}.values())
 
     def list_jobs(self) -> list[EvalJob]:
-        """Return all jobs of the recipe, each once."""
-        jobs = (job for evaluation in self.evaluations for job in evaluation.jobs.values())
+        """Return all jobs of the recipe, each once; raise an error if task data is missing."""
+        jobs = chain.from_iterable(each.jobs.values() for each in self.evaluations)
         return list({job.folder: job for job in jobs}.values())
 
     def read_jobs(self) -> list[FinishedJob]:
@@ -457,9 +413,8 @@ class Grid:
     def _read_fingerprint(self, record: Mapping[str, Any]) -> str:
         """Return the current fingerprint of a job's model; empty if the model is gone."""
         marker = self.layout.variant(str(record["variant"])) / "model" / MARKER
-        if not marker.is_file():
-            return ""
-        return digest_value([read_sealed(marker)["fingerprint"], record["step"]])
+        found = read_sealed(marker) if marker.is_file() else {}
+        return digest_value([found["fingerprint"], record["step"]]) if found else ""
 
     def _list_models(self, block: GridRecipe) -> list[NamedModel]:
         """Return the models of a block, which need not exist yet."""
@@ -467,36 +422,31 @@ class Grid:
         steps = [*(training.list_kept() if block.steps == "kept" else []), training.steps]
         variants = self.recipe.variants if block.variants is None else block.variants
         models = []
-        for variant in (name for name in variants if name in self.stages):
-            for step in steps:
-                place = self.layout.variant(variant)
-                name, folder = variant, place / "model"
-                if step != training.steps:
-                    name, folder = f"{variant}-step-{step}", place / STEPS / step_name(step)
-                fingerprint = digest_value([self.stages[variant].fingerprint, step])
-                models.append(NamedModel(name, folder, step, variant, fingerprint))
+        for variant, step in product((name for name in variants if name in self.stages), steps):
+            name, folder = variant, self.layout.variant(variant) / "model"
+            if step != training.steps:
+                name, folder = f"{variant}-step-{step}", folder.parent / STEPS / step_name(step)
+            fingerprint = digest_value([self.stages[variant].fingerprint, step])
+            models.append(NamedModel(name, folder, step, variant, fingerprint))
         return models
 
     def _plan(self, block: GridRecipe) -> list[EvaluationPlan]:
         """Plan a block: one plan per number of seeds that its tasks have."""
         measures, seed = self.recipe.evaluation, self.recipe.seed
         data_dir = measures.data or self.layout.tasks
-        languages, sources = (
-            None if codes is None else tuple(codes) for codes in (block.languages, block.sources)
-        )
-        tasks, features = choose_tasks(block.tasks)
+        tasks, features = task_plans.choose_tasks(block.tasks)
         by_seeds: dict[int, list[TaskPlan]] = {}
         for task in tasks:
             settings = measures.finetune.get(task.name, FinetuneRecipe())
             values = settings.model_dump(exclude={"seeds"}, exclude_none=True)
-            overrides = TaskOverrides(languages, sources, {task.name: values})
+            overrides = TaskOverrides(block.languages, block.sources, {task.name: values})
             key = (task.name, repr(overrides))
             if key not in self._planned:
-                self._planned[key] = plan_task(task, data_dir, overrides)
+                self._planned[key] = task_plans.plan_task(task, data_dir, overrides)
             by_seeds.setdefault(block.seeds or settings.seeds, []).append(self._planned[key])
-        feature_settings = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
+        chosen = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
         measured = tuple(
-            plan_features(name, data_dir, TaskOverrides(languages), feature_settings[name])
+            task_plans.plan_features(name, data_dir, TaskOverrides(block.languages), chosen[name])
             for name in features
         )
         plans = [EvaluationPlan((), measured, seed=seed)] if measured else []
@@ -517,15 +467,10 @@ def _find_worker_number() -> int:
 def list_blocks(recipe: Recipe) -> Sequence[GridRecipe]:
     """Return the recipe's blocks; by default one with all tasks on every variant."""
     measures = recipe.evaluation
-    if measures.grid:
+    features = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
+    tasks = [*(name for name, settings in features.items() if settings), *measures.finetune]
+    if measures.grid or not tasks:
         return measures.grid
-    tasks = [
-        *([RETRIEVAL] if measures.retrieval else []),
-        *([ALIGNMENT] if measures.alignment else []),
-        *measures.finetune,
-    ]
-    if not tasks:
-        return []
     sources = [recipe.source_language]
     return [GridRecipe(tasks=tasks, languages=recipe.languages, sources=sources)]
 
@@ -540,15 +485,14 @@ def list_evaluated(recipe: Recipe) -> list[str]:
 def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
     """Reject unknown variants and tasks and missing folders before any work."""
     for name in variants:
-        if name not in recipe.variants:
-            known = ", ".join(recipe.variants)
-            raise MetaXLMError(f"--variant {name}: not in the recipe, which has {known}")
+        if name not in (known := recipe.variants):
+            raise MetaXLMError(f"--variant {name}: not in the recipe, which has {', '.join(known)}")
     for name in recipe.evaluation.finetune:
         if name not in TASKS:
-            known = ", ".join(TASKS)
-            raise MetaXLMError(f"evaluation.finetune.{name}: unknown task; known: {known}")
+            where = f"evaluation.finetune.{name}"
+            raise MetaXLMError(f"{where}: unknown task; known: {', '.join(TASKS)}")
     for block in list_blocks(recipe):
-        choose_tasks(block.tasks)
+        task_plans.choose_tasks(block.tasks)
     if recipe.corpus.source == "phrasebook":
         return
     if recipe.evaluation.data is None and recipe.measures_anything:

@@ -18,17 +18,14 @@ from metaxlm.files import digest_file, dump_json, read_json
 from metaxlm.progress import say
 
 FILE_NAME = "inputs.json"
-_WORTH_SAYING = 2_000_000_000
-"""Log a message before computing digests of at least this many bytes."""
+_WORTH_SAYING = 2_000_000_000  # log a message before computing digests of at least this many bytes
 
 
 @dataclass(frozen=True)
 class _Entry:
     size: int
-    time: int
-    """Modification time when this content was first seen; part of the fingerprint."""
-    seen: int
-    """Modification time when this content was last seen."""
+    time: int  # modification time when this content was first seen; part of the fingerprint
+    seen: int  # modification time when this content was last seen
     sha256: str
 
     def matches(self, size: int, time: int) -> bool:
@@ -93,7 +90,6 @@ def _find_place(path: Path, folder: Path) -> str:
 
 
 def _read(store: Path) -> dict[str, _Entry]:
-    """Read stored entries; an unreadable file has none."""
     if store.is_file():
         require_whole(store)
     try:

@@ -32,8 +32,7 @@ RECORD = "cell.json"
 TALLIES = "tallies.npz"
 PREDICTIONS = "predictions"
 MODEL = "model"
-VERSION = 3
-"""Increased when a change of the code invalidates earlier jobs."""
+VERSION = 3  # increased when a change of the code invalidates earlier jobs
 
 
 @dataclass(frozen=True, order=True)
@@ -42,8 +41,7 @@ class JobKey:
 
     model: str
     task: str
-    source: str
-    """Language of the training data."""
+    source: str  # language of the training data
     seed: int
 
     @property
@@ -62,8 +60,7 @@ class EvalJob:
 
     key: JobKey
     folder: Path
-    inputs: Mapping[str, Any]
-    """Everything that decides the result, as JSON values."""
+    inputs: Mapping[str, Any]  # everything that decides the result, as JSON values
 
     @cached_property
     def fingerprint(self) -> str:
@@ -108,14 +105,7 @@ class EvalJob:
         predictions: Mapping[str, str] | None = None,
         save_model: Callable[[Path], None] | None = None,
     ) -> None:
-        """Write the result atomically.
-
-        Args:
-            record: Scores and settings, as JSON values.
-            tallies: Per-example counts by `SPLIT-LANGUAGE` or `LANGUAGE-LAYER`.
-            predictions: Submission files by name.
-            save_model: Saves the finetuned model in a folder.
-        """
+        """Write scores, tallies as in `read_tallies`, submission files and the model atomically."""
         with atomic_folder(self.folder, set_aside=True) as temporary:
             write_json(temporary / RECORD, record)
             if tallies:
@@ -136,12 +126,9 @@ class FinishedJob(EvalJob):
     """The stored result of a job."""
 
     record: dict[str, Any]
-    origin: str
-    """The fingerprint that was written."""
-    metaxlm: str
-    """Version that ran the job."""
-    written: float
-    """Modification time in seconds."""
+    origin: str  # the fingerprint that was written
+    metaxlm: str  # version that ran the job
+    written: float  # modification time in seconds
 
     def read_tallies(self) -> dict[str, Tally]:
         """Return the per-example counts by `SPLIT-LANGUAGE` or `LANGUAGE-LAYER`."""
@@ -178,10 +165,7 @@ def list_jobs(output: Path) -> tuple[list[FinishedJob], list[str]]:
 def keep_current(
     jobs: Sequence[FinishedJob], requested: Iterable[EvalJob] = ()
 ) -> tuple[list[FinishedJob], list[str]]:
-    """Leave out jobs with other settings or files than those of other seeds.
-
-    Of several settings, keep the requested ones, or else the newest. Also return messages.
-    """
+    """Keep jobs with the requested or else the newest settings and files, and return messages."""
     bases = {job.basis for job in requested}
     groups: dict[tuple[str, str, str], list[FinishedJob]] = {}
     for job in jobs:
@@ -190,11 +174,9 @@ def keep_current(
     for (model, task, source), group in groups.items():
         best = max(group, key=lambda job: (job.basis in bases, job.written)).basis
         kept += [job for job in group if job.basis == best]
-        if skipped := sorted(job.key.seed for job in group if job.basis != best):
-            notes.append(
-                f"{model} {task} {source}: skipped seeds {', '.join(map(str, skipped))}, which "
-                "used other settings or files"
-            )
+        if seeds := sorted(job.key.seed for job in group if job.basis != best):
+            skipped = f"skipped seeds {', '.join(map(str, seeds))}"
+            notes.append(f"{model} {task} {source}: {skipped}, which used other settings or files")
     return kept, notes
 
 
@@ -235,10 +217,8 @@ def _open_locks(targets: list[Path]) -> Iterator[list[int]]:
                 path = target.with_name(f".lock-{target.name}")
                 locks.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
             except OSError as error:
-                raise MetaXLMError(
-                    f"{target.parent}: cannot be written ({error.strerror}); "
-                    f"choose another --output"
-                ) from error
+                why = f"cannot be written ({error.strerror}); choose another --output"
+                raise MetaXLMError(f"{target.parent}: {why}") from error
         yield locks
     finally:
         for lock in locks:

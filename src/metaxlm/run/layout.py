@@ -15,20 +15,14 @@ class RunLayout:
     def __init__(self, root: Path) -> None:
         """Name all parts of the run folder `root`."""
         self.root = root
-        self.recipe = root / "recipe.yaml"
-        """The resolved recipe, including all defaults."""
+        self.recipe = root / "recipe.yaml"  # the resolved recipe, including all defaults
         self.corpus = root / "corpus"
         """Sentences by language in `text/`; the built-in corpus also has `tasks/`."""
-        self.tasks = self.corpus / "tasks"
-        """Task data and dictionaries of the built-in corpus."""
-        self.vocabulary = root / "vocabulary"
-        """The tokenizers `multilingual/` and `monolingual/`."""
-        self.shards = root / "shards"
-        """Token shards in `multilingual/XX` and `monolingual/XX`."""
-        self.meta = root / "meta"
-        """Phase (a): `checkpoints/` and `model/`."""
-        self.report = root / "report"
-        """The report page, tables and figures."""
+        self.tasks = self.corpus / "tasks"  # task data and dictionaries of the built-in corpus
+        self.vocabulary = root / "vocabulary"  # the tokenizers `multilingual/` and `monolingual/`
+        self.shards = root / "shards"  # token shards in `multilingual/XX` and `monolingual/XX`
+        self.meta = root / "meta"  # phase (a): `checkpoints/` and `model/`
+        self.report = root / "report"  # the report page, tables and figures
 
     def text(self, language: str) -> Path:
         """Return the folder of the prepared sentences of a language."""

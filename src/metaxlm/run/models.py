@@ -8,7 +8,7 @@ id names the encoder in it. Models that cannot be evaluated are rejected before 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,12 +26,7 @@ from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.huggingface import load_tokenizer
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
-from metaxlm.pretrain.checkpoint import (
-    Checkpoint,
-    TrainingState,
-    list_checkpoints,
-    rebuild_model,
-)
+from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, list_checkpoints, rebuild_model
 from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.recipe.load import load_recipe
@@ -47,16 +42,11 @@ _GENERIC_NAMES = {"model", "models", "checkpoint", "final", "best", "output", "0
 class NamedModel:
     """A model that can be opened."""
 
-    name: str
-    """Name in tables and folders; safe as a file name."""
-    source: Path | str
-    """A model folder, a checkpoint, or a hub id."""
-    step: int | None = None
-    """Step of a checkpoint or of a run's model."""
-    variant: str | None = None
-    """Variant of a run."""
-    fingerprint: str = ""
-    """Changes when the model's files do."""
+    name: str  # name in tables and folders; safe as a file name
+    source: Path | str  # a model folder, a checkpoint, or a hub id
+    step: int | None = None  # step of a checkpoint or of a run's model
+    variant: str | None = None  # variant of a run
+    fingerprint: str = ""  # changes when the model's files do
 
 
 def find_all_models(paths: Sequence[str]) -> list[NamedModel]:
@@ -69,18 +59,13 @@ def find_all_models(paths: Sequence[str]) -> list[NamedModel]:
     taken: set[str] = set()
     for model in (model for path in paths for model in find_models(path)):
         if str(model.source) not in found:
-            name = next(name for name in _list_names(model) if name not in taken)
+            path = Path(model.source)
+            longer = _make_safe(f"{(_find_run(path) or path).parent.name}-{model.name}")
+            names = (model.name, longer, f"{model.name}-{digest_value(str(path))[:8]}")
+            name = next(name for name in names if name not in taken)
             taken.add(name)
             found[str(model.source)] = replace(model, name=name)
     return list(found.values())
-
-
-def _list_names(model: NamedModel) -> Iterator[str]:
-    """Yield possible names: plain, with the parent folder, with a digest of the path."""
-    yield model.name
-    path = Path(model.source)
-    yield _make_safe(f"{(_find_run(path) or path).parent.name}-{model.name}")
-    yield f"{model.name}-{digest_value(str(path))[:8]}"
 
 
 def find_models(path: str) -> list[NamedModel]:
@@ -92,16 +77,13 @@ def find_models(path: str) -> list[NamedModel]:
     run = _find_run(folder)
     if run is None:
         if folder.name.startswith("step-") and (folder / "optimizer.safetensors").exists():
-            raise MetaXLMError(
-                f"{path}: a checkpoint outside its run, which has the sizes and the tokenizer; "
-                "name the checkpoint inside the run folder"
-            )
+            raise MetaXLMError(f"{path}: a checkpoint outside its run; name the one inside the run")
         return [_describe_folder(path)]
     parts = folder.relative_to(run).parts
     if parts in ((), ("variants",)):
         return _list_variants(run)
     place = run / "meta" if parts[0] == "meta" else run.joinpath(*parts[:2])
-    inner = folder.relative_to(place).parts if folder.is_relative_to(place) else ()
+    inner = folder.relative_to(place).parts
     if parts[0] in ("meta", "variants") and inner[:1] == ("checkpoints",):
         checkpoints = [folder] if inner[1:] else list_checkpoints(folder)
         if not checkpoints:
@@ -140,9 +122,8 @@ def open_model(model: NamedModel) -> AnyEncoder:
         masked = rebuild_model(config, checkpoint)
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
-        raise MetaXLMError(
-            f"{folder}: does not fit the sizes of its run ({reason}); was the run started again?"
-        ) from error
+        what = f"does not fit the sizes of its run ({reason}); was the run started again?"
+        raise MetaXLMError(f"{folder}: {what}") from error
     return AnyEncoder(str(folder), tokenizer, masked.encoder)
 
 
@@ -153,7 +134,6 @@ def _name_inside(run: Path, folder: Path) -> str:
 
 
 def _find_run(folder: Path) -> Path | None:
-    """Return the run that a folder is or belongs to."""
     for parent in (folder, *folder.parents):
         has_parts = any((parent / name).is_dir() for name in ("variants", "meta", "vocabulary"))
         # A project may have a recipe above folders of models that belong to no run.
@@ -171,28 +151,22 @@ def _list_variants(run: Path) -> list[NamedModel]:
     finished = [name for name in variants if _read_files(run / "variants" / name / "model")]
     missing = ", ".join(name for name in variants if name not in finished)
     if not finished:
-        raise MetaXLMError(
-            f"{run}: none of its variants is pretrained yet ({missing}); finish the run, or name "
-            "a checkpoint of it, such as variants/V/checkpoints/step-00000100"
-        )
+        fix = "finish the run, or name variants/V/checkpoints/step-N"
+        raise MetaXLMError(f"{run}: none of its variants is pretrained yet ({missing}); {fix}")
     if missing:
         say(f"{run}: skipping variants that are not pretrained yet: {missing}")
     return [_describe_result(run, run / "variants" / name) for name in finished]
 
 
 def _describe_result(run: Path, place: Path) -> NamedModel:
-    """Return the finished model of a variant or of meta-pretraining."""
     folder = place / "model"
     files = _read_files(folder)
     if not files:
         checkpoints = [path.name for path in list_checkpoints(place / "checkpoints")]
         hint = f", or name checkpoints/{checkpoints[-1]}" if checkpoints else ""
         raise MetaXLMError(f"{folder}: not finished; run the recipe to the end{hint}")
-    return NamedModel(_name_inside(run, place), folder, None, _variant(place), digest_value(files))
-
-
-def _variant(place: Path) -> str | None:
-    return None if place.name == "meta" else place.name
+    variant = None if place.name == "meta" else place.name
+    return NamedModel(_name_inside(run, place), folder, None, variant, digest_value(files))
 
 
 def _read_files(folder: Path) -> dict[str, object]:
@@ -215,7 +189,8 @@ def _describe_checkpoint(run: Path, place: Path, path: Path) -> NamedModel:
     except (MetaXLMError, KeyError) as error:
         raise MetaXLMError(f"{path}: incomplete checkpoint ({error}); choose another") from error
     name = f"{_name_inside(run, place)}-step-{step}"
-    return NamedModel(name, path, step, _variant(place), digest_value(manifest))
+    variant = None if place.name == "meta" else place.name
+    return NamedModel(name, path, step, variant, digest_value(manifest))
 
 
 def _describe_folder(source: str, name: str | None = None) -> NamedModel:
@@ -226,11 +201,8 @@ def _describe_folder(source: str, name: str | None = None) -> NamedModel:
     check_encoder(folder)
     names = (CONFIG, *TOKENIZER_FILES, TOKENIZER_CONFIG)
     files = {*folder.glob("*.safetensors"), *(folder / name for name in names)}
-    known = [
-        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
-        for path in sorted(files)
-        if path.is_file()
-    ]
+    found = [(path.name, path.stat()) for path in sorted(files) if path.is_file()]
+    known = [(name, status.st_size, status.st_mtime_ns) for name, status in found]
     place = source if local is None else folder.absolute()
     if name is None:  # the last part that describes the model, such as the folder above `model`
         parts = Path(str(place).removeprefix(HUB)).parts
@@ -245,7 +217,6 @@ def _make_safe(name: str) -> str:
 
 
 def _describe_training(place: Path) -> tuple[EncoderConfig, PreTrainedTokenizerBase]:
-    """Return sizes and tokenizer of the model that is trained in a variant's folder or `meta`."""
     for folder in (place / "initialization" / "model", place / "model"):
         if (folder / CONFIG).is_file():
             require_whole(folder)

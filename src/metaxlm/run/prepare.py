@@ -44,11 +44,8 @@ def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
 
 def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
     """Train or load the shared vocabulary; train the monolingual one unless one is imported."""
-    settings = recipe.vocabulary
-    if settings.model is None:
-        tokenizer = _train_shared(recipe, layout)
-    else:
-        tokenizer = load_tokenizer(settings.model)
+    settings, name = recipe.vocabulary, recipe.vocabulary.model
+    tokenizer = _train_shared(recipe, layout) if name is None else load_tokenizer(name)
     if settings.min_count:
         tokenizer = _trim(tokenizer, recipe, layout)
     _save(tokenizer, folder / MULTILINGUAL)
@@ -73,14 +70,11 @@ def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
 def _trim(
     tokenizer: PreTrainedTokenizerBase, recipe: Recipe, layout: RunLayout
 ) -> PreTrainedTokenizerBase:
-    """Keep the tokens that the recipe's languages use; log the effect on held-out sentences."""
     trimmed = trim(tokenizer, layout.corpus, recipe.languages, recipe.vocabulary.min_count)
     worst = min(trimmed.losses, key=lambda language: trimmed.losses[language].same_share)
     say(f"vocabulary: keeping {len(trimmed.rows):,} of {len(tokenizer):,} tokens")
-    say(
-        f"vocabulary: at least {trimmed.losses[worst].same_share:.2%} of the held-out sentences "
-        f"keep their tokenization ({worst} has the fewest)"
-    )
+    share = f"{trimmed.losses[worst].same_share:.2%} of the held-out sentences"
+    say(f"vocabulary: at least {share} keep their tokenization ({worst} has the fewest)")
     return trimmed.tokenizer
 
 
@@ -105,11 +99,8 @@ def prepare_shards(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
     if recipe.meta.model is None:
         work.append((MONOLINGUAL, recipe.source_language))
     shards = {
-        f"{vocabulary}/{language}": (
-            layout.vocabulary / vocabulary / "tokenizer.json",
-            layout.text(language),
-        )
-        for vocabulary, language in work
+        f"{name}/{language}": (layout.vocabulary / name / "tokenizer.json", layout.text(language))
+        for name, language in work
     }
     tokenize_text(shards, recipe.engine, folder, layout.work("shards"))
 

@@ -18,41 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metaxlm import files
+from metaxlm.analysis import results, run_folder
 from metaxlm.analysis.report import fill_report, write_report
-from metaxlm.analysis.results import FILE_NAME as RESULTS
-from metaxlm.analysis.results import (
-    IDENTITY,
-    ORIGIN_DIGITS,
-    Row,
-    dump_lines,
-    read_rows,
-    read_scores,
-)
-from metaxlm.analysis.run_folder import (
-    COVERAGE,
-    DATA_NOTES,
-    LOG,
-    PROVENANCE,
-    RECIPE,
-    find_log,
-    read_recipe,
-    read_run,
-)
+from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import (
-    PACKED,
-    check_output,
-    digest_file,
-    digest_value,
-    dump_json,
-    find_packed,
-    pack,
-    read_json,
-    read_text,
-    write_json,
-    write_text,
-)
 from metaxlm.manifest import atomic_folder, list_foreign_files
 from metaxlm.recipe.load import save_values
 from metaxlm.recipe.model_schema import rename_precedence
@@ -72,6 +43,8 @@ _MAY_DIFFER = {
 _NOT_COMPARED = ("engine", "execution", "variants")
 """Sections that do not decide scores, or that are compared by name."""
 
+_ELSEWHERE = "publish into another folder"
+
 Facts = dict[str, Any]
 
 
@@ -83,8 +56,8 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
 
     finished = tuple(stage for stage in stages if stage.is_complete())
     inputs = {
-        "recipe": digest_file(layout.recipe),
-        "results": digest_file(layout.root / RESULTS),
+        "recipe": files.digest_file(layout.recipe),
+        "results": files.digest_file(layout.root / results.FILE_NAME),
     }
     return Stage("report", layout.report, inputs, finished, fill, version=3)
 
@@ -94,14 +67,14 @@ def publish(run_dir: Path, folder: Path) -> None:
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
     with atomic_folder(folder) as target:
-        for name in (RESULTS, COMPARISONS):
+        for name in (results.FILE_NAME, COMPARISONS):
             if (run_dir / name).is_file():
-                pack(read_text(run_dir / name), target / f"{name}{PACKED}")
-        for name in (RECIPE, PROVENANCE):
+                files.pack(files.read_text(run_dir / name), target / f"{name}{files.PACKED}")
+        for name in (run_folder.RECIPE, run_folder.PROVENANCE):
             _copy(run_dir / name, target / name)
         _copy_logs(run_dir, target, run.variants)
-        for notes in (run_dir / DATA_NOTES, folder / DATA_NOTES):
-            _copy(notes, target / DATA_NOTES)
+        for notes in (run_dir / run_folder.DATA_NOTES, folder / run_folder.DATA_NOTES):
+            _copy(notes, target / run_folder.DATA_NOTES)
         write_report(target)
 
 
@@ -115,38 +88,36 @@ def publish_more(run_dir: Path, folder: Path) -> Addition:
     if not addition.num_added:
         raise MetaXLMError(f"{run_dir}: has no job that {folder} lacks; nothing was changed")
     with atomic_folder(folder) as target:
-        pack(dump_lines(addition.rows), target / f"{RESULTS}{PACKED}")
-        pack(dump_json(addition.comparisons), target / f"{COMPARISONS}{PACKED}")
-        write_text(target / RECIPE, save_values(addition.recipe))
-        write_json(target / PROVENANCE, addition.provenance)
+        files.pack(results.dump_lines(addition.rows), target / f"{results.FILE_NAME}{files.PACKED}")
+        files.pack(files.dump_json(addition.comparisons), target / f"{COMPARISONS}{files.PACKED}")
+        files.write_text(target / run_folder.RECIPE, save_values(addition.recipe))
+        files.write_json(target / run_folder.PROVENANCE, addition.provenance)
         for source in (run_dir, folder):  # published files replace those of the run
             _copy_logs(source, target, [*addition.recipe["variants"]])
-            _copy(source / DATA_NOTES, target / DATA_NOTES)
+            _copy(source / run_folder.DATA_NOTES, target / run_folder.DATA_NOTES)
         write_report(target)
     return addition
 
 
 def _copy_logs(source: Path, target: Path, variants: Iterable[str]) -> None:
-    """Copy the logs and the coverage of all training runs."""
     for training in ("meta", *(f"variants/{name}" for name in variants)):
-        if (log := find_log(source / training)) is not None:
-            _copy(log, target / training / LOG)
-        _copy(source / training / COVERAGE, target / training / COVERAGE)
+        if (log := run_folder.find_log(source / training)) is not None:
+            _copy(log, target / training / run_folder.LOG)
+        _copy(source / training / run_folder.COVERAGE, target / training / run_folder.COVERAGE)
 
 
 def _check_place(name: str, run_dir: Path, folder: Path) -> None:
     """Reject a folder that contains anything but an earlier publication of the run."""
-    check_output(folder, [run_dir])
+    files.check_output(folder, [run_dir])
     if folder.resolve().is_relative_to(run_dir.resolve()):
         raise MetaXLMError(f"{folder}: is inside the run; name a folder elsewhere")
     list_foreign_files(folder)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    is_published = (folder / f"{RESULTS}{PACKED}").is_file()
+    is_published = (folder / f"{results.FILE_NAME}{files.PACKED}").is_file()
     if not is_published or read_run(folder).name != name:
-        raise MetaXLMError(
-            f"{folder}: exists and is not a publication of {name}; name another folder"
-        )
+        fix = "name another folder"
+        raise MetaXLMError(f"{folder}: exists and is not a publication of {name}; {fix}")
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -159,16 +130,13 @@ def _copy(source: Path, target: Path) -> None:
 class Addition:
     """A publication joined with a run."""
 
-    rows: list[Row]
+    rows: list[results.Row]
     comparisons: dict[str, Facts]
     provenance: Facts
     recipe: Facts
-    num_added: int
-    """Number of new jobs."""
-    num_again: int
-    """Number of jobs that both have; the published ones are kept."""
-    num_changed: int
-    """Number of those with other scores in the run."""
+    num_added: int  # number of new jobs
+    num_again: int  # number of jobs that both have; the published ones are kept
+    num_changed: int  # number of those with other scores in the run
 
     def describe(self) -> str:
         """Return a summary for the user."""
@@ -187,48 +155,42 @@ def add_run(published: Path, run_dir: Path) -> Addition:
     recipe = _join_recipes(published, run_dir)
     _check_logs(published, run_dir)
     # Baselines have a row for each evaluation.
-    identity = (*IDENTITY, "origin")
-    old, new = (read_scores(folder / RESULTS, identity) for folder in (published, run_dir))
+    identity = (*results.IDENTITY, "origin")
+    folders = (published, run_dir)
+    old, new = (results.read_scores(one / results.FILE_NAME, identity) for one in folders)
     _check_sizes(old, new, run_dir)
-    first, second = (_read_provenance(folder) for folder in (published, run_dir))
+    first, second = map(_read_provenance, folders)
     known = {_name_job(job): job for job in first["cells"]}
     jobs = [job for job in second["cells"] if _name_job(job) not in known]
     again = [(known[name], job) for job in second["cells"] if (name := _name_job(job)) in known]
     old_scores, new_scores = _group_scores(old), _group_scores(new)
-    changed = [
-        job for known, job in again if old_scores[_origin(known)] != new_scores[_origin(job)]
-    ]
-    for known, job in again:
-        if "losses" in job and job not in changed:
-            known.setdefault("losses", job["losses"])
+    changed = []
+    for published_job, job in again:
+        if old_scores[_origin(published_job)] != new_scores[_origin(job)]:
+            changed.append(job)
+        elif "losses" in job:
+            published_job.setdefault("losses", job["losses"])
     shown = {(job["model"], job["task"]) for job in second["cells"]}
     shown -= {(job["model"], job["task"]) for job in changed}
     origins = set(map(_origin, jobs))
+    rows = [*old, *(row for row in new if row.get("origin") in origins)]
+    tests = _join_comparisons(published, run_dir, shown)
     stages = _join_stages(first["stages"], second["stages"], run_dir)
-    return Addition(
-        rows=[*old, *(row for row in new if row.get("origin") in origins)],
-        comparisons=_join_comparisons(published, run_dir, shown),
-        provenance=first
-        | {"digest": digest_value(recipe), "stages": stages, "cells": [*first["cells"], *jobs]},
-        recipe=recipe,
-        num_added=len(jobs),
-        num_again=len(again),
-        num_changed=len(changed),
-    )
+    provenance = {**first, "digest": files.digest_value(recipe), "stages": stages}
+    provenance["cells"] = [*first["cells"], *jobs]
+    return Addition(rows, tests, provenance, recipe, len(jobs), len(again), len(changed))
 
 
 def _join_recipes(published: Path, run_dir: Path) -> Facts:
     """Add the variants and grid blocks of the run's recipe; reject other differences."""
-    old, new = (_read_recipe(folder / RECIPE) for folder in (published, run_dir))
+    old, new = (_read_recipe(folder / run_folder.RECIPE) for folder in (published, run_dir))
     changes = list_changes(_keep_deciding(old), _keep_deciding(new))
     for name, variant in old["variants"].items():
         if name in new["variants"]:
             changes += list_changes(variant, new["variants"][name], f"variants.{name}")
     if changes:
-        raise MetaXLMError(
-            f"{published}: was made with another recipe ({'; '.join(changes[:3])}); "
-            f"publish into another folder"
-        )
+        found = "; ".join(changes[:3])
+        raise MetaXLMError(f"{published}: was made with another recipe ({found}); {_ELSEWHERE}")
     first, second = (recipe["evaluation"].get("grid") or [] for recipe in (old, new))
     grid = [*first, *(block for block in second if block not in first)]
     variants = {**old["variants"], **new["variants"]}
@@ -236,7 +198,7 @@ def _join_recipes(published: Path, run_dir: Path) -> Facts:
 
 
 def _read_recipe(path: Path) -> Facts:
-    recipe = read_recipe(path)[0]
+    recipe = run_folder.read_recipe(path)[0]
     if not all(isinstance(recipe.get(key), dict) for key in ("variants", "evaluation")):
         raise MetaXLMError(f"{path}: has no variants and evaluation; restore it")
     if not _is_table(recipe["evaluation"].get("grid") or [], ()):
@@ -257,52 +219,41 @@ def _keep_deciding(recipe: Mapping[str, Any]) -> Facts:
 
 
 def _check_logs(published: Path, run_dir: Path) -> None:
-    """Reject a training run with another log than the published one of its name."""
     names = sorted(path.name for path in (run_dir / "variants").glob("[!.]*"))
     for training in ("meta", *(f"variants/{name}" for name in names)):
-        logs = [find_log(folder / training) for folder in (published, run_dir)]
-        if None in logs:
+        logs = [run_folder.find_log(folder / training) for folder in (published, run_dir)]
+        rows = [results.read_rows(log) for log in logs if log is not None]
+        cut = [[{k: v for k, v in row.items() if k not in _SPEED} for row in log] for log in rows]
+        if len(cut) < 2 or cut[0] == cut[1]:
             continue
-        old, new = (
-            [{key: row[key] for key in row if key not in _SPEED} for row in read_rows(log)]
-            for log in logs
-            if log
-        )
-        if old == new:
-            continue
+        old, new = cut
         pairs = zip(old, new, strict=False)
         changes = next((list_changes(*pair) for pair in pairs if pair[0] != pair[1]), [])
         found = changes[0] if changes else f"rows of the log: {len(old)} -> {len(new)}"
-        raise MetaXLMError(
-            f"{run_dir / training}: differs from the published training run ({found}); "
-            f"publish into another folder"
-        )
+        what = f"differs from the published training run ({found})"
+        raise MetaXLMError(f"{run_dir / training}: {what}; {_ELSEWHERE}")
 
 
-def _check_sizes(old: Sequence[Row], new: Sequence[Row], run_dir: Path) -> None:
-    """Reject test sets of another size than the published ones."""
-
-    def name(row: Row) -> tuple[Any, ...]:
+def _check_sizes(old: Sequence[results.Row], new: Sequence[results.Row], run_dir: Path) -> None:
+    def name(row: results.Row) -> tuple[Any, ...]:
         return row["task"], row.get("split"), row.get("language")
 
     sizes = {name(row): row.get("examples") for row in old}
     for row in new:
         found = row.get("examples")
         if (expected := sizes.get(name(row), found)) != found:
-            raise MetaXLMError(
-                f"{run_dir}: {' '.join(map(str, name(row)))} has {found} examples, the published "
-                f"one {expected}; evaluate on the same data"
-            )
+            what = f"{' '.join(map(str, name(row)))} has {found} examples, the published one"
+            raise MetaXLMError(f"{run_dir}: {what} {expected}; evaluate on the same data")
 
 
 def _read_provenance(folder: Path) -> Facts:
-    found = read_json(folder / PROVENANCE)
-    tables = {"stages": ("title",), "cells": (*_JOB, "origin")}
-    if not isinstance(found, dict) or not all(
-        _is_table(found.get(name), keys) for name, keys in tables.items()
-    ):
-        raise MetaXLMError(f"{folder / PROVENANCE}: has no stages and cells; collect them again")
-    return found
+    path = folder / run_folder.PROVENANCE
+    found = files.read_json(path)
+    tables = {"stages": ("title",), "cells": (*_JOB, "origin")}.items()
+    is_dict = isinstance(found, dict)
+    if not is_dict or not all(_is_table(found.get(name), keys) for name, keys in tables):
+        raise MetaXLMError(f"{path}: has no stages and cells; collect them again")
+    return dict(found)
 
 
 def _is_table(rows: Any, keys: Sequence[str]) -> bool:
@@ -318,12 +269,10 @@ def _name_job(job: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _origin(job: Mapping[str, Any]) -> str:
-    """Return the value of `origin` in the rows of a job."""
-    return str(job["origin"])[:ORIGIN_DIGITS]
+    return str(job["origin"])[: results.ORIGIN_DIGITS]
 
 
-def _group_scores(rows: Sequence[Row]) -> dict[str, dict[tuple[Any, ...], float]]:
-    """Return all scores of each job."""
+def _group_scores(rows: Sequence[results.Row]) -> dict[str, dict[tuple[Any, ...], float]]:
     found: dict[str, dict[tuple[Any, ...], float]] = defaultdict(dict)
     for row in rows:
         place = tuple(row.get(key) for key in ("language", "split", "layer", "metric"))
@@ -338,10 +287,8 @@ def _join_stages(old: Sequence[Facts], new: Sequence[Facts], run_dir: Path) -> l
     for stage in old:
         weights = again.pop(stage["title"], {}).get("weights")
         if weights and stage.get("weights", weights) != weights:
-            raise MetaXLMError(
-                f"{run_dir}: {stage['title']} has other weights than the published one; "
-                f"publish into another folder"
-            )
+            what = f"{stage['title']} has other weights than the published one"
+            raise MetaXLMError(f"{run_dir}: {what}; {_ELSEWHERE}")
         joined.append({**stage, "weights": weights} if weights else stage)
     return [*joined, *again.values()]
 
@@ -349,10 +296,7 @@ def _join_stages(old: Sequence[Facts], new: Sequence[Facts], run_dir: Path) -> l
 def _join_comparisons(
     published: Path, run_dir: Path, shown: set[tuple[str, str]]
 ) -> dict[str, Facts]:
-    """Add tests that are missing or of fewer seeds.
-
-    `shown` are the models and tasks whose scores in the run are all as published or new.
-    """
+    """Add tests that are missing or of fewer seeds, if both models are `shown` as in the run."""
     joined, new = map(_read_comparisons, (published, run_dir))
 
     def name(test: Facts, pair: Facts) -> tuple[Any, ...]:
@@ -374,11 +318,11 @@ def _join_comparisons(
         for other, earlier in list(joined.items()):
             kept = [pair for pair in earlier["pairs"] if name(earlier, pair) not in replaced]
             joined[other] = {**earlier, "pairs": kept}
-        joined[digest_value([key, better])] = {**test, "pairs": better}
+        joined[files.digest_value([key, better])] = {**test, "pairs": better}
     return {key: test for key, test in joined.items() if test["pairs"]}
 
 
 def _read_comparisons(folder: Path) -> dict[str, Facts]:
-    path = find_packed(folder / COMPARISONS)
+    path = files.find_packed(folder / COMPARISONS)
     read_comparisons(path)  # rejects a damaged file
-    return dict(read_json(path)) if path.is_file() else {}
+    return dict(files.read_json(path)) if path.is_file() else {}

@@ -17,19 +17,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from metaxlm import __version__
+from metaxlm import __version__, manifest
 from metaxlm.digests import CARD, find_damaged, read_list, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_output, digest_value, remove
-from metaxlm.manifest import (
-    MARKER,
-    atomic_folder,
-    describe_files,
-    list_files,
-    list_foreign_files,
-    read_sealed,
-    write_sealed,
-)
+from metaxlm.manifest import MARKER
 from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
@@ -38,17 +30,11 @@ from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import prepare_corpus, prepare_shards, prepare_vocabularies
-from metaxlm.run.train import (
-    initialize_variant,
-    load_imported,
-    meta_pretrain,
-    pretrain_variant,
-)
+from metaxlm.run.train import initialize_variant, load_imported, meta_pretrain, pretrain_variant
 from metaxlm.stopping import check_stop
 from metaxlm.vocab.load import load_tokenizer
 
-EVALUATION_STAGES = (None, "evaluate", "report")
-"""Values of `--stage` that include evaluation."""
+EVALUATION_STAGES = (None, "evaluate", "report")  # values of `--stage` that include evaluation
 _LONGEST_SHOWN = 80
 
 
@@ -56,29 +42,20 @@ _LONGEST_SHOWN = 80
 class Stage:
     """One step of a run."""
 
-    name: str
-    """Name for the user: `corpus`, `pretrain`, ..."""
+    name: str  # name for the user: such as `corpus`
     output: Path
     inputs: Mapping[str, Any]
     """Recipe values and files of the user that decide the output, as JSON values."""
-    upstream: tuple[Stage, ...]
-    """Stages whose fingerprints are part of this one's."""
-    fill: Callable[[Path], None]
-    """Writes the output to the folder it is given."""
-    variant: str | None = None
-    """The variant it belongs to; None for stages that all variants share."""
+    upstream: tuple[Stage, ...]  # stages whose fingerprints are part of this one's
+    fill: Callable[[Path], None]  # writes the output to the folder it is given
+    variant: str | None = None  # the variant it belongs to; None for stages that all variants share
     work_dir: Path | None = None
     """Folder with content that survives an interruption, such as checkpoints."""
-    keeps_work: bool = True
-    """Whether to keep that folder when the stage is complete."""
-    together: bool = False
-    """Whether all processes of a run fill it, instead of rank 0 only."""
-    version: int = 1
-    """Increased when a change of the code invalidates earlier outputs."""
-    device: str | None = None
-    """Device of a training run, for provenance."""
-    reads: tuple[Stage, ...] = ()
-    """Stages before `upstream` whose output this one also reads."""
+    keeps_work: bool = True  # whether to keep that folder when the stage is complete
+    together: bool = False  # whether all processes of a run fill it, instead of rank 0 only
+    version: int = 1  # increased when a change of the code invalidates earlier outputs
+    device: str | None = None  # device of a training run, for provenance
+    reads: tuple[Stage, ...] = ()  # stages before `upstream` whose output this one also reads
 
     @property
     def title(self) -> str:
@@ -93,14 +70,9 @@ class Stage:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of everything that decides the output."""
-        return digest_value(
-            {
-                "stage": self.name,
-                "version": self.version,
-                "inputs": self.inputs,
-                "upstream": [stage.fingerprint for stage in self.upstream],
-            }
-        )
+        upstream = [stage.fingerprint for stage in self.upstream]
+        facts = {"stage": self.name, "version": self.version}
+        return digest_value({**facts, "inputs": self.inputs, "upstream": upstream})
 
     def was_made(self) -> bool:
         """Return whether the output was made from the current inputs; files may be missing."""
@@ -128,22 +100,20 @@ class Stage:
         if self.work_dir is not None:
             self._claim_work(self.work_dir)
         has_marker = (self.output / MARKER).exists()  # otherwise the files are the user's
-        with atomic_folder(self.output, set_aside=has_marker) as temporary:
+        with manifest.atomic_folder(self.output, set_aside=has_marker) as temporary:
             if self.together and call is not None:
                 call(self.title)
             self.fill(temporary)
             seconds = round(time.monotonic() - start, 1)
-            write_sealed(temporary / MARKER, self._marker(temporary, seconds))
+            facts = {"fingerprint": self.fingerprint, "inputs": self.inputs}
+            facts |= {"files": _describe(temporary, nested=True), "seconds": seconds}
+            facts |= {"device": self.device, "metaxlm": __version__}
+            manifest.write_sealed(temporary / MARKER, facts)
             if self.work_dir is not None and self.keeps_work:
                 self._mark_work(self.work_dir, {"files": _describe(self.work_dir)})
         if self.work_dir is not None and not self.keeps_work:
             remove(self.work_dir)
         say(f"{self.title}: done in {seconds:.1f} s")
-
-    def take_part(self) -> None:
-        """Do this process's share of a stage that rank 0 runs and writes."""
-        assert self.together
-        self.fill(self.output)
 
     def find_reason(self) -> str:
         """Return why an incomplete stage runs."""
@@ -157,21 +127,11 @@ class Stage:
             return "running again, an earlier stage changed"
         return f"running again, changed: {', '.join(changed)}"
 
-    def _marker(self, folder: Path, seconds: float) -> dict[str, Any]:
-        return {
-            "fingerprint": self.fingerprint,
-            "inputs": self.inputs,
-            "files": _describe(folder, nested=True),
-            "seconds": seconds,
-            "device": self.device,
-            "metaxlm": __version__,
-        }
-
     def _claim_work(self, work_dir: Path) -> None:
         """Keep earlier work on the same inputs; clear other work."""
         marker = work_dir / MARKER
         try:
-            earlier = read_sealed(marker).get("fingerprint") if marker.is_file() else None
+            earlier = manifest.read_sealed(marker).get("fingerprint") if marker.is_file() else None
         except MetaXLMError as error:
             # The work may be days of training, so it is not removed.
             raise MetaXLMError(f"{error}; move {work_dir} away to start from scratch") from error
@@ -179,31 +139,28 @@ class Stage:
             say(f"{self.title}: clearing {work_dir}, made with another recipe")
         if earlier != self.fingerprint:
             if not marker.exists() and work_dir.is_dir() and any(work_dir.iterdir()):
-                raise MetaXLMError(
-                    f"{work_dir}: not empty and not written by metaxlm (no {MARKER}); move it away"
-                )
+                what = f"not empty and not written by metaxlm (no {MARKER})"
+                raise MetaXLMError(f"{work_dir}: {what}; move it away")
             remove(work_dir)
         self._mark_work(work_dir, {})
 
     def _mark_work(self, work_dir: Path, facts: Mapping[str, Any]) -> None:
-        """Write the fingerprint of the work and, when it is finished, the digests of its files."""
-        write_sealed(work_dir / MARKER, {"fingerprint": self.fingerprint, **facts})
+        manifest.write_sealed(work_dir / MARKER, {"fingerprint": self.fingerprint, **facts})
 
 
 def _describe(folder: Path, *, nested: bool = False) -> dict[str, dict[str, Any]]:
     """Return sizes and digests of a folder's files, except for markers and locks."""
-    names = [
-        name
-        for name in list_files(folder, nested=nested)
-        if (folder / name).is_file() and not Path(name).name.startswith((MARKER, ".lock"))
+    listed = [
+        name for name in manifest.list_files(folder, nested=nested) if (folder / name).is_file()
     ]
-    return describe_files(folder, names)
+    names = [name for name in listed if not Path(name).name.startswith((MARKER, ".lock"))]
+    return manifest.describe_files(folder, names)
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
     """Return the marker of a folder; empty if it is missing or damaged."""
     try:
-        return read_sealed(folder / MARKER)
+        return manifest.read_sealed(folder / MARKER)
     except MetaXLMError:
         return {}
 
@@ -222,18 +179,18 @@ def find_first_damage(record: Path) -> str | None:
 def list_changes(before: Any, after: Any, place: str = "") -> list[str]:
     """List the keys whose values differ, as `a.b: 1 -> 2`."""
     if isinstance(before, dict) and isinstance(after, Mapping):
-        keys = [*before, *(key for key in after if key not in before)]
-        return [
-            change
-            for key in keys
-            for change in list_changes(before.get(key), after.get(key), f"{place}.{key}".strip("."))
-        ]
-    return [] if before == after else [f"{place}: {_shorten(before)} -> {_shorten(after)}"]
-
-
-def _shorten(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+        changes = []
+        for key in dict.fromkeys([*before, *after]):
+            inner = f"{place}.{key}".strip(".")
+            changes += list_changes(before.get(key), after.get(key), inner)
+        return changes
+    if before == after:
+        return []
+    old, new = (
+        text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+        for text in map(str, (before, after))
+    )
+    return [f"{place}: {old} -> {new}"]
 
 
 def build_stages(
@@ -246,14 +203,12 @@ def build_stages(
     files = files or FileFingerprints()
     values = recipe.model_dump(mode="json")
     is_imported = recipe.meta.model is not None
+    text = {key: values[key] for key in ("seed", "languages", "source_language")}
+    text["corpus"] = _without(values["corpus"], "path")
     corpus = Stage(
         "corpus",
         layout.corpus,
-        {
-            **{key: values[key] for key in ("seed", "languages", "source_language")},
-            "corpus": _without(values["corpus"], "path"),
-            "files": _list_text(recipe, layout, files),
-        },
+        {**text, "files": _list_text(recipe, layout, files)},
         (),
         partial(prepare_corpus, recipe, layout),
         work_dir=layout.work("corpus"),
@@ -308,7 +263,6 @@ def _build_variant(
     meta: Stage,
     files: FileFingerprints,
 ) -> list[Stage]:
-    """Return the stages `initialize` and `pretrain` of a variant."""
     variant, folder = recipe.variants[name], layout.variant(name)
     corpus, vocabulary, shards = shared
     values = recipe.model_dump(mode="json")
@@ -364,20 +318,17 @@ def select_stages(
     left out, except for the stage `also`.
     """
     requested = [
-        candidate
-        for candidate in stages
-        if (stage in EVALUATION_STAGES or candidate.name == stage)
-        and (not variants or candidate.variant is None or candidate.variant in variants)
+        one
+        for one in stages
+        if (stage in EVALUATION_STAGES or one.name == stage)
+        and (not variants or one.variant is None or one.variant in variants)
     ]
-    chosen = _close(requested, lambda candidate: candidate.upstream)
+    chosen = _close(requested, lambda one: one.upstream)
     used = {id(earlier) for later in chosen.values() for earlier in later.upstream}
     ends = [one for key, one in chosen.items() if key not in used or one.name == also]
-    needed = _close(ends, lambda candidate: () if candidate.is_complete() else candidate.needed)
-    return [
-        candidate
-        for candidate in stages
-        if id(candidate) in needed or (id(candidate) in chosen and candidate.is_complete())
-    ]
+    needed = _close(ends, lambda one: () if one.is_complete() else one.needed)
+    kept = needed | {key: one for key, one in chosen.items() if one.is_complete()}
+    return [one for one in stages if id(one) in kept]
 
 
 def _close(
@@ -410,7 +361,7 @@ def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> 
         check_output(folder, inputs)
     for folder in outputs:
         if not (folder / MARKER).exists():
-            list_foreign_files(folder)
+            manifest.list_foreign_files(folder)
 
 
 def write_recipe(recipe: Recipe, layout: RunLayout) -> None:
@@ -431,7 +382,6 @@ def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
 
 
 def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Leave out the path of a folder: it may be moved, and its files are inputs."""
     return {name: value for name, value in values.items() if name != key}
 
 
@@ -471,7 +421,6 @@ def _describe_model(
 
 
 def _list_folder(folder: Path | None, what: str, files: FileFingerprints) -> list[list[Any]]:
-    """Fingerprint all files of a folder."""
     if folder is None:
         return []
     if not folder.is_dir():

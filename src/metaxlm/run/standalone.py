@@ -44,19 +44,8 @@ def evaluate_models(
 ) -> list[Table]:
     """Run the missing jobs, write results and tables into the folder, and return the tables.
 
-    Args:
-        models: Paths or hub ids.
-        tasks: Names, separated by commas or not, or YAML files.
-        data: Folder with the data sets.
-        output: Folder for jobs, predictions, results and tables.
-        device: Device of the models.
-        seeds: Number of seeds.
-        languages: Test languages (default: the paper's, where data is available).
-        sources: Training languages (default: the task's).
-        select: Dev sets that select the epoch.
-        settings: Hyperparameters such as `xnli.epochs=3`.
-        keep_models: Keep the finetuned models.
-        limit: Use only the first N examples of each file.
+    Models are paths or hub ids, tasks are names or YAML files, and `settings` are hyperparameters
+    such as `xnli.epochs=3`. The other arguments are those of `metaxlm evaluate`.
     """
     for name in ("tables", PREDICTIONS):
         list_foreign_files(output / name)
@@ -69,11 +58,7 @@ def evaluate_models(
     else:
         require_whole(data)  # it may be part of a run
     values = task_plans.read_overrides(settings, [task.name for task in chosen], select)
-    overrides = task_plans.TaskOverrides(
-        None if languages is None else tuple(languages),
-        None if sources is None else tuple(sources),
-        values,
-    )
+    overrides = task_plans.TaskOverrides(languages, sources, values)
     folder = data or Path()
     plans = [task_plans.plan_task(task, folder, overrides) for task in chosen]
     measured = [task_plans.plan_features(name, folder, overrides) for name in features]
@@ -94,7 +79,6 @@ def evaluate_models(
 
 
 def _write_tables(evaluation: Evaluation, own: Sequence[AnyTask]) -> list[Table]:
-    """Collect all jobs of the output folder; write the results and tables."""
     output = evaluation.output
     tasks: dict[str, Any] = {**TASKS, **{task.name: task for task in own}}
     with collecting(output):

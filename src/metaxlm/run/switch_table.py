@@ -34,12 +34,9 @@ Counts = NDArray[np.int64]
 class _Words:
     """Tokens that are words in the text of one language."""
 
-    rows_of: Mapping[str, Sequence[int]]
-    """The spellings of each word, the most frequent first."""
-    texts: Mapping[int, str]
-    """The text of each token."""
-    short: Set[int]
-    """Single characters of scripts without spaces."""
+    rows_of: Mapping[str, Sequence[int]]  # the spellings of each word, the most frequent first
+    texts: Mapping[int, str]  # the text of each token
+    short: Set[int]  # single characters of scripts without spaces
 
     def choose(self, rows: Sequence[int], source: int, is_usual: bool) -> int:
         """Return a spelling: the most frequent one, or the source's case if that is unusual."""
@@ -50,9 +47,7 @@ class _Words:
 
 
 def build_switch_table(
-    dictionaries: Dictionaries,
-    tokenizer: PreTrainedTokenizerBase,
-    counts: Mapping[str, Counts],
+    dictionaries: Dictionaries, tokenizer: PreTrainedTokenizerBase, counts: Mapping[str, Counts]
 ) -> SwitchTable:
     """Find translations of tokens; `counts` has the token counts of each language, in order."""
     source = dictionaries.source_language
@@ -90,7 +85,6 @@ def _translate(
 def _list_words(
     tokenizer: PreTrainedTokenizerBase, counts: Mapping[str, Counts]
 ) -> dict[str, _Words]:
-    """List the tokens that are words and occur in the text, by language."""
     vocabulary = read_vocabulary(tokenizer)
     starts = starts_words(tokenizer)
     forms = {

@@ -37,8 +37,7 @@ from metaxlm.run.fingerprints import FileFingerprints
 
 AnyTask = Task[Any, Any]
 FeatureSettings = RetrievalRecipe | AlignmentRecipe
-PIVOT = "en"
-"""Tatoeba and the gold alignments pair every language with English."""
+PIVOT = "en"  # Tatoeba and the gold alignments pair every language with English
 RETRIEVAL = "tatoeba"
 ALIGNMENT = "alignment"
 FEATURE_TASKS: dict[str, Callable[[Path], list[str]]] = {
@@ -56,23 +55,15 @@ class TaskPlan:
 
     task: AnyTask
     settings: FinetuneSettings
-    sources: tuple[str, ...]
-    """Languages to train in, one at a time."""
-    languages: tuple[str, ...]
-    """Languages to test in; each has a dev or a test file."""
+    sources: tuple[str, ...]  # languages to train in, one at a time
+    languages: tuple[str, ...]  # languages to test in; each has a dev or a test file
     data_dir: Path
-    files: tuple[DataFile, ...]
-    """All files of the task."""
+    files: tuple[DataFile, ...]  # all files of the task
 
     @property
     def name(self) -> str:
         """The task's name."""
         return self.task.name
-
-    def shares_training(self, other: TaskPlan) -> bool:
-        """Return whether both tasks can use the same finetuned model."""
-        mine, its = ((p.task.training, p.settings, p.sources) for p in (self, other))
-        return mine == its
 
     def list_inputs(self, source: str, fingerprints: FileFingerprints) -> dict[str, Any]:
         """Return everything that decides the scores of one finetuning run, as JSON values."""
@@ -86,15 +77,11 @@ class TaskPlan:
             "files": [
                 [file.name, file.language, *fingerprints.get(path, self.data_dir, _DATA)]
                 for file in self.files
-                if self._uses(file, source)
+                if (file.language == source and file.split in ("train", "select", "dev"))
+                or (file.language in self.languages and file.split in ("dev", "test"))
                 for path in file.paths
             ],
         }
-
-    def _uses(self, file: DataFile, source: str) -> bool:
-        if file.language == source and file.split in ("train", "select", "dev"):
-            return True
-        return file.language in self.languages and file.split in ("dev", "test")
 
 
 @dataclass(frozen=True)
@@ -126,18 +113,16 @@ class EvaluationPlan:
     tasks: tuple[TaskPlan, ...]
     features: tuple[FeaturePlan, ...] = ()
     num_seeds: int = 1
-    seed: int = 1
-    """Base seed; random numbers depend on it and on the number of the seed."""
-    limit: int | None = None
-    """Use only the first N examples of each file."""
+    seed: int = 1  # base seed; random numbers depend on it and on the number of the seed
+    limit: int | None = None  # use only the first N examples of each file
 
 
 @dataclass(frozen=True)
 class TaskOverrides:
     """The user's settings of tasks; defaults are the paper's."""
 
-    languages: tuple[str, ...] | None = None
-    sources: tuple[str, ...] | None = None
+    languages: Sequence[str] | None = None
+    sources: Sequence[str] | None = None
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Hyperparameters by task; those of the empty name apply to all tasks."""
 
@@ -157,8 +142,7 @@ def choose_tasks(names: Sequence[str]) -> tuple[list[AnyTask], list[str]]:
         elif name:
             tasks |= {found: TASKS[found] for found in find_tasks(name)}
     if not tasks and not features:
-        known = ", ".join([*TASKS, *FEATURE_TASKS])
-        raise MetaXLMError(f"--task: names no task; known: {known}")
+        raise MetaXLMError(f"--task: names no task; known: {', '.join([*TASKS, *FEATURE_TASKS])}")
     return list(tasks.values()), features
 
 
@@ -167,12 +151,14 @@ def plan_task(task: AnyTask, data_dir: Path, overrides: TaskOverrides) -> TaskPl
     values = {**overrides.values.get("", {}), **overrides.values.get(task.name, {})}
     settings = replace(task.settings, **values)
     files = tuple(task.list_files(data_dir))
-    available = [file.language for file in files if file.split in ("dev", "test")]
-    languages = _choose_languages(
-        task.name, task.languages, list(dict.fromkeys(available)), overrides.languages, data_dir
-    )
-    sources = _choose_sources(task, files, overrides.sources, data_dir)
-    plan = TaskPlan(task, settings, tuple(sources), tuple(languages), data_dir, files)
+    tested = dict.fromkeys(file.language for file in files if file.split in ("dev", "test"))
+    trained = [file.language for file in files if file.split == "train"]
+    codes = task.languages if overrides.languages is None else overrides.languages
+    languages = _choose(task.name, "dev or test", codes, list(tested), data_dir)
+    own = overrides.sources
+    wanted = task.sources if own is None else own
+    sources = _choose(task.name, "training", wanted, trained, data_dir, own is not None)
+    plan = TaskPlan(task, settings, sources, languages, data_dir, files)
     _check_selection(plan)
     return plan
 
@@ -182,48 +168,31 @@ def plan_features(
 ) -> FeaturePlan:
     """Plan one task without finetuning."""
     available = FEATURE_TASKS[name](data_dir)
-    requested = overrides.languages and tuple(c for c in overrides.languages if c != PIVOT)
-    languages = _choose_languages(name, available, available, requested, data_dir)
+    requested = overrides.languages
+    codes = available if requested is None else [code for code in requested if code != PIVOT]
+    languages = _choose(name, "dev or test", codes, available, data_dir)
     default = RetrievalRecipe() if name == RETRIEVAL else AlignmentRecipe()
-    return FeaturePlan(name, tuple(languages), data_dir, settings or default)
+    return FeaturePlan(name, languages, data_dir, settings or default)
 
 
-def _choose_languages(
+def _choose(
     name: str,
-    default: Sequence[str],
+    what: str,
+    codes: Sequence[str],
     available: Sequence[str],
-    requested: Sequence[str] | None,
     data_dir: Path,
-) -> list[str]:
-    """Return the test languages that have files; log the others, and raise if none has."""
-    chosen = default if requested is None else requested
-    found = [code for code in chosen if code in available]
-    if not found:
+    needs_all: bool = False,
+) -> tuple[str, ...]:
+    """Return the languages that have files; log the others, and raise if none or not all have."""
+    found = tuple(code for code in codes if code in available)
+    missing = " ".join(code for code in codes if code not in available)
+    if not found or (missing and needs_all):
         raise MetaXLMError(
-            f"{data_dir}: no dev or test file of {name} for {' '.join(chosen) or 'any language'}; "
-            f"found here: {' '.join(available) or 'nothing'} (`metaxlm data check` shows the "
-            "layouts)"
-        )
-    if missing := [code for code in chosen if code not in available]:
-        say(f"{name}: no dev or test file for {' '.join(missing)}; skipping these languages")
-    return found
-
-
-def _choose_sources(
-    task: AnyTask, files: Sequence[DataFile], requested: Sequence[str] | None, data_dir: Path
-) -> list[str]:
-    """Return the training languages that have files; raise if a requested one has none."""
-    available = [file.language for file in files if file.split == "train"]
-    chosen = task.sources if requested is None else requested
-    missing = [code for code in chosen if code not in available]
-    found = [code for code in chosen if code in available]
-    if (missing and requested is not None) or not found:
-        raise MetaXLMError(
-            f"{data_dir}: no training file of {task.name} for {' '.join(missing)}; found here: "
+            f"{data_dir}: no {what} file of {name} for {missing or 'any language'}; found here: "
             f"{' '.join(available) or 'nothing'} (`metaxlm data check` shows the layouts)"
         )
     if missing:
-        say(f"{task.name}: no training file for {' '.join(missing)}; not training there")
+        say(f"{name}: no {what} file for {missing}; skipping these languages")
     return found
 
 
@@ -233,26 +202,20 @@ def check_languages(
     """Reject a requested language that no task has."""
     available = {code for plan in plans for code in plan.languages} | {PIVOT}
     if missing := [code for code in requested or () if code not in available]:
-        raise MetaXLMError(
-            f"--languages {','.join(missing)}: no dev or test file in any of "
-            f"{', '.join(plan.name for plan in plans)}; found: {' '.join(sorted(available))}"
-        )
+        what = f"no dev or test file in any of {', '.join(plan.name for plan in plans)}"
+        found = " ".join(sorted(available))
+        raise MetaXLMError(f"--languages {','.join(missing)}: {what}; found: {found}")
 
 
 def _check_selection(plan: TaskPlan) -> None:
-    """Reject a selection of epochs that has no dev file."""
     how, files = plan.settings.select_by, {(file.split, file.language) for file in plan.files}
-    hint = "use the last epoch (--select last)"
+    where, hint = f"{plan.data_dir}: {plan.name}", "use the last epoch (--select last)"
     for source in plan.sources if how == "source" else ():
-        if ("select", source) not in files and ("dev", source) not in files:
-            raise MetaXLMError(
-                f"{plan.data_dir}: {plan.name} has no dev file for {source} to select the epoch; "
-                f"add it, or {hint}"
-            )
-    if how == "all" and not any(("dev", language) in files for language in plan.languages):
-        raise MetaXLMError(
-            f"{plan.data_dir}: {plan.name} has no dev file to select the epoch; {hint}"
-        )
+        if files.isdisjoint((("select", source), ("dev", source))):
+            what = f"has no dev file for {source} to select the epoch"
+            raise MetaXLMError(f"{where} {what}; add it, or {hint}")
+    if how == "all" and files.isdisjoint(("dev", language) for language in plan.languages):
+        raise MetaXLMError(f"{where} has no dev file to select the epoch; {hint}")
 
 
 def read_overrides(
@@ -287,15 +250,10 @@ def read_overrides(
 
 def group_tasks(plans: Sequence[TaskPlan]) -> list[list[TaskPlan]]:
     """Group tasks that share a finetuned model."""
-    groups: list[list[TaskPlan]] = []
+    groups: dict[tuple[Any, ...], list[TaskPlan]] = {}
     for plan in plans:
-        for group in groups:
-            if group[0].shares_training(plan):
-                group.append(plan)
-                break
-        else:
-            groups.append([plan])
-    return groups
+        groups.setdefault((plan.task.training, plan.settings, plan.sources), []).append(plan)
+    return list(groups.values())
 
 
 def measure_features(
@@ -320,16 +278,8 @@ def measure_features(
             tallies[name_tally(language, layer)] = tally
         examples += [{"language": language, **example} for example in drawn]
     info = TASK_INFO[plan.name]
-    record = {
-        "task": plan.name,
-        "title": info.title,
-        "kind": "features",
-        "metric": info.metric,
-        "source": PIVOT,
-        "files": files,
-        "examples": examples,
-    }
-    return record, tallies
+    record = {"task": plan.name, "title": info.title, "kind": "features", "metric": info.metric}
+    return {**record, "source": PIVOT, "files": files, "examples": examples}, tallies
 
 
 _Measured = tuple[int, dict[int, tuple[dict[str, float], Tally]], list[dict[str, Any]]]
@@ -339,15 +289,13 @@ _Measured = tuple[int, dict[int, tuple[dict[str, float], Tally]], list[dict[str,
 def _retrieve(
     encoder: AnyEncoder, plan: FeaturePlan, language: str, device: torch.device, limit: int | None
 ) -> _Measured:
-    """Retrieve the translation of each sentence."""
-    sentences = read_tatoeba(plan.data_dir, language)
-    foreign, english = sentences.foreign[:limit], sentences.english[:limit]
-    sentences = replace(sentences, foreign=foreign, english=english)
-    batch_tokens = plan.settings.batch_tokens
-    outcome = measure_retrieval(encoder, sentences, device, batch_tokens=batch_tokens)
+    found = read_tatoeba(plan.data_dir, language)
+    sentences = replace(found, foreign=found.foreign[:limit], english=found.english[:limit])
+    size = plan.settings.batch_tokens
+    outcome = measure_retrieval(encoder, sentences, device, batch_tokens=size)
+    names = ("accuracy", "accuracy_to_source", "accuracy_from_source")
     layers = {}
     for layer in outcome.layers:
-        names = ("accuracy", "accuracy_to_source", "accuracy_from_source")
         hits_N2 = layer.hits_N2.double().numpy()
         tally = np.column_stack([hits_N2, np.ones(len(hits_N2))])
         layers[layer.layer] = ({name: getattr(layer, name) for name in names}, tally)
@@ -359,19 +307,16 @@ def _retrieve(
 def _align(
     encoder: AnyEncoder, plan: FeaturePlan, language: str, device: torch.device, limit: int | None
 ) -> _Measured:
-    """Align the words of gold sentence pairs."""
     assert isinstance(plan.settings, AlignmentRecipe)
     gold = read_word_alignment(plan.data_dir, language)
     gold = replace(gold, pairs=gold.pairs[:limit])
-    batch_tokens = plan.settings.batch_tokens
-    outcome = measure_alignment(encoder, gold, device, batch_tokens=batch_tokens)
+    size = plan.settings.batch_tokens
+    outcome = measure_alignment(encoder, gold, device, batch_tokens=size)
     layers = {}
     for layer in outcome.layers:
         values = {name: getattr(layer.scores, name) for name in ("aer", "precision", "recall")}
-        counts = [
-            count_links(pair.sure, pair.possible, links)
-            for pair, links in zip(gold.pairs, layer.links, strict=True)
-        ]
+        both = zip(gold.pairs, layer.links, strict=True)
+        counts = [count_links(pair.sure, pair.possible, links) for pair, links in both]
         layers[layer.layer] = (values, np.array(counts, dtype=np.float64))
     best = min(outcome.layers, key=lambda layer: layer.scores.aer).layer
     drawn = draw_examples(gold, outcome, best, plan.settings.drawn_pairs)
@@ -388,8 +333,6 @@ def score_sums(task: str, sums: Tally) -> Tally:
     columns = np.moveaxis(sums, -1, 0)
     if task == RETRIEVAL:
         to_source, from_source, pairs = columns
-        accuracy: Tally = (to_source + from_source) / (2 * pairs)
-        return accuracy
+        return np.asarray((to_source + from_source) / (2 * pairs))
     in_sure, in_possible, predicted, sure = columns
-    errors: Tally = 1 - (in_sure + in_possible) / np.maximum(predicted + sure, 1)
-    return errors
+    return np.asarray(1 - (in_sure + in_possible) / np.maximum(predicted + sure, 1))

@@ -40,8 +40,7 @@ from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MONOLINGUAL, MULTILINGUAL, load_vocabulary, open_shards
 from metaxlm.run.switch_table import build_switch_table
 
-TRAINING_LOG = "training_log.jsonl"
-"""Log of a finished training run, stored in the model's folder."""
+TRAINING_LOG = "training_log.jsonl"  # log of a finished training run, stored in the model's folder
 
 
 def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderConfig:
@@ -65,8 +64,11 @@ def meta_pretrain(
 ) -> None:
     """Phase (a): train the monolingual encoder, or import the one that the recipe names."""
     if recipe.meta.model is not None:
-        if world.is_main:
-            _import_encoder(recipe, folder)
+        imported = load_imported(recipe)
+        if imported.missing:
+            say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
+        card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
+        save_pretrained(imported.model, imported.tokenizer, folder, card)
         return
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
@@ -88,19 +90,9 @@ def load_imported(recipe: Recipe) -> Pretrained:
     for attribute, key in {**names, "ffn_size": "ffn"}.items():
         found, needed = (getattr(c, attribute) for c in (imported.model.config, expected))
         if found != needed:
-            raise MetaXLMError(
-                f"{recipe.meta.model}: has {found} {key}, the recipe's model.{key} is {needed}; "
-                "set it to the encoder's"
-            )
+            fix = f"the recipe's model.{key} is {needed}; set it to the encoder's"
+            raise MetaXLMError(f"{recipe.meta.model}: has {found} {key}, {fix}")
     return imported
-
-
-def _import_encoder(recipe: Recipe, folder: Path) -> None:
-    imported = load_imported(recipe)
-    if imported.missing:
-        say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
-    card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
-    save_pretrained(imported.model, imported.tokenizer, folder, card)
 
 
 def initialize_variant(
@@ -118,13 +110,8 @@ def initialize_variant(
         if variant.dictionaries:
             dictionaries = _load_dictionaries(recipe, layout, matching.dictionaries)
         counts = _count_tokens(open_shards(recipe, layout), tokenizer)
-        plan = make_plan(
-            tokenizer,
-            source.tokenizer,
-            matching,
-            dictionaries,
-            Counts(_count_source(recipe, layout), counts),
-        )
+        both = Counts(_count_source(recipe, layout), counts)
+        plan = make_plan(tokenizer, source.tokenizer, matching, dictionaries, both)
         save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
         # Keep the epsilon that the body was trained with: BERT's is far smaller than RoBERTa's.
@@ -149,7 +136,6 @@ def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None
 
 
 def _load_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -> Dictionaries:
-    """Load the dictionaries of a folder or of the built-in corpus."""
     folder = folder or layout.tasks / "muse"
     languages = [language for language in recipe.languages if language != recipe.source_language]
     return load_dictionaries(folder, languages, recipe.source_language)
@@ -178,7 +164,7 @@ def pretrain_variant(
         recipe.pretraining,
         seed,
         None if teacher is None else teacher.prepare,
-        _make_switching(recipe, layout, name, tokenizer, shards, world),
+        _make_switching(recipe, layout, name, tokenizer, shards),
     )
     card = model_card(recipe.model_dump(mode="json"), name)
     what = f"{name} during pretraining"
@@ -188,16 +174,12 @@ def pretrain_variant(
 
 @dataclass(frozen=True)
 class _Phase:
-    """The settings of one training run."""
-
     recipe: Recipe
     settings: TrainingRecipe
     title: str
     tokenizer: PreTrainedTokenizerBase
-    place: Path
-    """Folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`."""
-    what: str
-    """Description of the model in the card of an intermediate checkpoint."""
+    place: Path  # folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`
+    what: str  # description of the model in the card of an intermediate checkpoint
 
     def run(
         self,
@@ -238,10 +220,8 @@ class _Phase:
             save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
             shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
             if problem := check_file(folder / TRAINING_LOG, state.log):
-                raise MetaXLMError(
-                    f"{work_dir / LOG_NAME}: {problem}; move it away and run again: the trained "
-                    "model is in its checkpoint"
-                )
+                fix = "move it away and run again: the trained model is in its checkpoint"
+                raise MetaXLMError(f"{work_dir / LOG_NAME}: {problem}; {fix}")
 
     def _export(self, model: MaskedLM, folder: Path) -> None:
         card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
@@ -254,9 +234,7 @@ def _make_switching(
     name: str,
     tokenizer: PreTrainedTokenizerBase,
     shards: Mapping[str, Shard],
-    world: DistributedContext,
 ) -> Switching | None:
-    """Return the code switching of a variant's text by dictionary, if it has any."""
     variant = recipe.variants[name]
     if variant.switch is None:
         return None
@@ -268,16 +246,14 @@ def _make_switching(
             f"variants.{name}.switch: no dictionary entry has a word and a translation that are "
             "single tokens of the vocabulary; use a larger vocabulary, or remove `switch`"
         )
-    if world.is_main:
-        found = ", ".join(f"{language} {count:,}" for language, count in counts.items())
-        say(f"tokens that may switch into another language: {found}")
+    found = ", ".join(f"{language} {count:,}" for language, count in counts.items())
+    say(f"tokens that may switch into another language: {found}")
     return Switching(table, tokenizer, variant.switch.probability)
 
 
 def _count_tokens(
     shards: Mapping[str, Shard], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, NDArray[np.int64]]:
-    """Count each token in the text of each language."""
     return {name: shard.count_tokens(len(tokenizer)) for name, shard in shards.items()}
 
 

@@ -22,12 +22,10 @@ from metaxlm.progress import track
 class Verification:
     """Number of checked files, and problems."""
 
-    files: int = 0
-    """Files whose every byte was compared with a digest."""
+    files: int = 0  # files whose every byte was compared with a digest
     bytes: int = 0
     problems: dict[Path, str] = field(default_factory=dict)
-    unlisted: list[Path] = field(default_factory=list)
-    """Files that were not checked."""
+    unlisted: list[Path] = field(default_factory=list)  # files that were not checked
 
 
 def verify(root: Path) -> Verification:
@@ -59,16 +57,13 @@ def verify(root: Path) -> Verification:
         else:
             result.unlisted.append(path)
     if not lists and not result.problems:
-        raise MetaXLMError(
-            f"{root}: nothing to verify, there is no {MANIFEST}, {MARKER} or {DIGESTS} in it or "
-            "below; name a run folder, shards, or checkpoints"
-        )
+        what = f"nothing to verify, there is no {MANIFEST}, {MARKER} or {DIGESTS} in it or below"
+        raise MetaXLMError(f"{root}: {what}; name a run folder, shards, or checkpoints")
     _check_files(listed, result)
     return result
 
 
 def _check_files(listed: Listed, result: Verification) -> None:
-    """Compare files with their listed sizes and digests, in parallel."""
     total = sum(facts["bytes"] for facts in listed.values())
     with track("verify", max(1, total // 1_000_000), "MB") as advance, ThreadPoolExecutor() as pool:
         problems = pool.map(check_listed, listed, listed.values())
@@ -83,7 +78,6 @@ def _check_files(listed: Listed, result: Verification) -> None:
 
 
 def _is_kept(path: Path, root: Path) -> bool:
-    """Return whether a path is a file other than a lock or a temporary file."""
     parts = path.relative_to(root).parts
     is_temporary = any(part.startswith(TEMPORARY_PREFIX) for part in parts)
     return path.is_file() and not is_temporary and not path.name.startswith(".lock")
