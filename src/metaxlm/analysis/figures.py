@@ -292,7 +292,7 @@ def list_improvements(results: Results) -> list[Improvement]:
         name, sign = section.task.name, -1 if section.task.lower else 1
         for variant in section.variants[1:]:
             value = sign * (mean(section.series(variant)) - mean(section.series(base)))
-            tested = find_comparison(results.comparisons, name, variant, base, section.scenario)
+            tested = find_comparison(results.comparisons, name, (variant, base), section.scenario)
             interval = None
             if tested is not None:  # tests pool the seeds, which moves the interval a little
                 shift = value - tested[1].mean.value
@@ -446,7 +446,7 @@ def draw_curves(curves: Mapping[str, Curves], looks: Looks) -> Figure | None:
     with drawing_style():
         figure = Figure(figsize=(_WIDTH, 7.0))
         axes = figure.subplots(3, 1, sharex=True)
-        for axis, (quantity, title) in zip(axes, PANELS, strict=True):
+        for axis, (quantity, title) in zip(axes, PANELS.items(), strict=True):
             for variant, curve in curves.items():
                 _draw_curve(axis, curve[quantity], looks[variant], mark=quantity != "gap")
             axis.set_title(title)

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 FILE_NAME = "results.jsonl"
 Row = Mapping[str, Any]
+Names = Sequence[str]
 LanguagePair = tuple[str, str]
 """Training language and test language."""
+Pairs = Sequence[LanguagePair]
 SOURCE = "en"
 ORIGIN_DIGITS = 12
 """Digits of an evaluation's fingerprint that a row keeps."""

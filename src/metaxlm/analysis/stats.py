@@ -13,13 +13,13 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import find_packed, read_json
@@ -32,7 +32,7 @@ Tallies = Mapping[str, Sequence[Floats]]
 """For each model, one [examples, counts] per language."""
 SeedScores = dict[int, float]
 """A value for each seed."""
-
+Samples = Sequence[Sequence[float]]
 ALPHA = 0.05
 """Differences with a smaller p-value are supported."""
 CONFIDENCE = 0.95
@@ -42,8 +42,7 @@ EQUAL = 1e-9
 COMPARISONS = "comparisons.json"
 _CHUNK = 1 << 22
 """Weights of examples in memory at once."""
-_TIE = 1e-12
-"""Differences this close are equal: sums of fractions depend on their order."""
+_TIE = 1e-12  # sums of fractions depend on their order
 _INTERVAL_WIDTH = 2 * statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Width of a 95 % interval in standard errors."""
 _MOST_FREEDOM = 60
@@ -93,9 +92,7 @@ def find_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return center - half, center + half
 
 
-def find_p_value(
-    value: float, samples: Sequence[Sequence[float]], known_variance: float = 0.0
-) -> float:
+def find_p_value(value: float, samples: Samples, known_variance: float = 0.0) -> float:
     """Return the two-sided p-value that a sum or difference of means of samples is 0 (Welch).
 
     `known_variance` of the value adds to the variances of the means.
@@ -108,7 +105,7 @@ def find_p_value(
     return float(2 * stats.t.sf(abs(value) / math.sqrt(total), freedom))
 
 
-def find_half_width(samples: Sequence[Sequence[float]], known_variance: float = 0.0) -> float:
+def find_half_width(samples: Samples, known_variance: float = 0.0) -> float:
     """Return half of the 95 % interval of a sum or difference of means, as it is tested."""
     from scipy import stats
 
@@ -116,7 +113,7 @@ def find_half_width(samples: Sequence[Sequence[float]], known_variance: float = 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(total)
 
 
-def _add_errors(samples: Sequence[Sequence[float]], known_variance: float) -> tuple[float, int]:
+def _add_errors(samples: Samples, known_variance: float) -> tuple[float, int]:
     """Return the variance of a sum of means, and its degrees of freedom (Welch-Satterthwaite).
 
     The degrees of freedom are rounded down, which is the cautious side.
@@ -187,8 +184,8 @@ class Difference:
 
     value: float
     low: float
+    """Ends of the bootstrap interval: this and the next."""
     high: float
-    """Ends of the bootstrap interval."""
     p_value: float
     """Two-sided, of the hypothesis that it does not matter which model an answer is from."""
 
@@ -249,53 +246,37 @@ def read_comparisons(path: Path) -> list[TaskComparison]:
         ) from error
 
 
-@cache
-def _make_adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(TaskComparison)
+_ADAPTER = TypeAdapter(TaskComparison)
 
 
 def restore_comparison(values: Mapping[str, Any]) -> TaskComparison:
     """Make a comparison from the dictionary that `asdict` gives."""
-    from pydantic import ValidationError
-
     try:
-        restored: TaskComparison = _make_adapter().validate_python(values)
+        return _ADAPTER.validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg']}") from error
-    return restored
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def find_comparison(
-    comparisons: Sequence[TaskComparison],
-    task: str,
-    first: str,
-    second: str,
-    scenario: str,
+    many: Sequence[TaskComparison], task: str, models: tuple[str, str], scenario: str,
     layer: int | None = None,
-) -> tuple[TaskComparison, PairComparison] | None:
+) -> tuple[TaskComparison, PairComparison] | None:  # fmt: skip
     """Return the test between two models, the first one first; None where there is none."""
-    for comparison in comparisons:
-        if (comparison.task, comparison.scenario, comparison.layer) != (task, scenario, layer):
-            continue
-        for pair in comparison.pairs:
-            if (pair.first, pair.second) == (first, second):
-                return comparison, pair
-            if (pair.second, pair.first) == (first, second):
-                return comparison, pair.turn()
+    for comparison in many:
+        if (comparison.task, comparison.scenario, comparison.layer) == (task, scenario, layer):
+            for pair in comparison.pairs:
+                if (pair.first, pair.second) == models:
+                    return comparison, pair
+                if (pair.second, pair.first) == models:
+                    return comparison, pair.turn()
     return None
 
 
 def compare_pairs(
-    tallies: Tallies,
-    score: Score,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    tallies: Tallies, score: Score, seed: int = 0, resamples: int = RESAMPLES,
     pairs: Sequence[tuple[str, str]] | None = None,
-) -> list[PairComparison]:
+) -> list[PairComparison]:  # fmt: skip
     """Compare models, by default every two.
 
     The randomization test exchanges both models' answers of each example with probability 1/2; the
@@ -310,12 +291,8 @@ def compare_pairs(
     for name, of_model in tallies.items():
         assert [len(tally) for tally in of_model] == sizes, f"{name}: other examples"
     sums = {name: [t.sum(axis=0) for t in of_model] for name, of_model in tallies.items()}
-    observed = np.array(
-        [
-            [float(score(a) - score(b)) for a, b in zip(sums[one], sums[two], strict=True)]
-            for one, two in pairs
-        ]
-    )
+    both = [zip(sums[one], sums[two], strict=True) for one, two in pairs]
+    observed = np.array([[float(score(a) - score(b)) for a, b in sides] for sides in both])
     swapped = np.empty((len(pairs), len(sizes), resamples))
     drawn = np.empty((len(pairs), len(sizes), resamples))
     for size in sorted(set(sizes)):
