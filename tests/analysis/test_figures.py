@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import matplotlib
 import pytest
 
 from metaxlm.analysis.figures import (
@@ -15,7 +14,6 @@ from metaxlm.analysis.figures import (
     draw_layers,
     draw_loss,
     draw_overview,
-    draw_rule_bars,
     draw_transfer,
     list_improvements,
     thin_log,
@@ -95,14 +93,6 @@ def test_coverage_is_of_those_that_copy() -> None:
     assert sum(bar.get_width() for bar in bars) == pytest.approx(100)
     assert len(languages.patches) == 5
     assert draw_coverage({}, LOOKS) is None
-
-
-def test_rule_bars_join_rules_of_a_kind() -> None:
-    axis = matplotlib.figure.Figure().add_subplot()
-    kinds = draw_rule_bars(axis, {"a": {"lower": 1, "accents": 1, "filler": 2}, "b": {}})
-    assert kinds == ["normalized", "filler"]
-    bars: list[Any] = [*axis.patches[:2]]
-    assert [bar.get_width() for bar in bars] == [50, 50]
 
 
 @pytest.fixture(scope="module")
