@@ -53,10 +53,8 @@ class Claim:
     name: str
     statement: str
     section: str
-    paper: str
-    """The paper's own numbers."""
-    test: str
-    """The test, in words."""
+    paper: str  # the paper's own numbers
+    test: str  # the test, in words
     check: str
     parameters: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -113,9 +111,6 @@ def list_verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         }
         for one in verdicts
     ]  # fmt: skip
-
-
-# Finished models ---------------------------------------------------------------------------------
 
 
 def check_order(
@@ -258,10 +253,7 @@ def check_similar(
     return decide_all(contrasts), list_numbers(contrasts), explain(contrasts)
 
 
-# Layers ------------------------------------------------------------------------------------------
-
-Profile = dict[Any, dict[int, float]]
-"""Scores by languages and layer; higher is better."""
+Profile = dict[Any, dict[int, float]]  # scores by languages and layer; higher is better
 
 
 def check_best_layer(
@@ -364,9 +356,6 @@ CHECKS: dict[str, Callable[..., Conclusion]] = {
     )
 }  # fmt: skip
 """The names that `check` in claims.yaml may have."""
-
-
-# Shared by the checks ----------------------------------------------------------------------------
 
 
 def _require(results: Results, variants: Names) -> None:

@@ -57,8 +57,7 @@ NUMBERS_ALONE = "by the numbers alone"
 ONE_SEED = "one seed, not tested"
 UNTESTED = "too few languages to test"
 FEWEST_SEEDS = 2
-_FEWEST_SIGNS = 6
-"""With fewer signs, even equal ones, a sign test cannot reach 0.05."""
+_FEWEST_SIGNS = 6  # with fewer signs, even equal ones, a sign test cannot reach 0.05
 _FEWEST_VALUES = 3
 
 
@@ -72,8 +71,7 @@ class Measure:
 
     task: str
     scenario: str = "transfer"
-    metrics: tuple[str, ...] = ()
-    """Averaged; empty for the task's metric."""
+    metrics: tuple[str, ...] = ()  # averaged; empty for the task's metric
     pairs: tuple[LanguagePair, ...] = ()
     layer: int | None = None
 
@@ -138,12 +136,9 @@ class Contrast:
     first: str
     second: str
     value: float
-    p_value: float | None
-    """None where nothing could be tested."""
-    basis: str
-    """Name of the test."""
-    agrees: bool = True
-    """Whether what was tested has the sign of the value."""
+    p_value: float | None  # None where nothing could be tested
+    basis: str  # name of the test
+    agrees: bool = True  # whether what was tested has the sign of the value
     half_width: float | None = None
     """Half of the 95 % interval around the value, for tests over seeds."""
 
@@ -278,9 +273,6 @@ def _read_tests(
             )
             differences.append(Difference(value, low, high, 1.0))
     return differences
-
-
-# Conclusions from contrasts
 
 
 def decide_all(contrasts: Sequence[Contrast]) -> Outcome:

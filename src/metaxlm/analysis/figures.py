@@ -30,10 +30,8 @@ from metaxlm.analysis.style import GRID, INK, Look, choose_rule_tone, drawing_st
 from metaxlm.languages import language_name
 
 Looks = Mapping[str, Look]
-MOST_BARS = 4
-"""Variants that are drawn by language; the tables have all."""
-_WIDTH = 5.7
-"""Inches; narrow enough for a phone to show the text at a readable size."""
+MOST_BARS = 4  # variants that are drawn by language; the tables have all
+_WIDTH = 5.7  # inches; narrow enough for a phone to show the text at a readable size
 _MOST_POINTS = 300
 _MOST_THIN_LINES = 8
 _MOST_SPREADS = 4
@@ -50,9 +48,6 @@ _BAR_LEGEND: dict[str, Any] = {
 }  # fmt: skip
 _NORMALIZING = ("nfkc", "lower", "capitalized", "word_start", "accents")
 _KINDS = ("special", "direct", "normalized", "dictionary")
-
-
-# Training and layers -----------------------------------------------------------------------------
 
 
 @drawing_style()
@@ -122,9 +117,6 @@ def _draw_spread(axis: Axes, results: Results, task: str, variant: str, look: Lo
         return
     ends = ([choose(values.values()) for values in by_layer.values()] for choose in (min, max))
     axis.fill_between(list(by_layer), *ends, color=look.color, alpha=0.13, linewidth=0)
-
-
-# Bars by language --------------------------------------------------------------------------------
 
 
 @drawing_style()
@@ -253,9 +245,6 @@ def draw_rule_bars(axis: Axes, bars: Mapping[str, Mapping[str, float]]) -> list[
     return kinds
 
 
-# The paper's tables and figures 5 and 6 ----------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Improvement:
     """One variant's improvement over XLM on one task, as a fraction."""
@@ -263,10 +252,8 @@ class Improvement:
     label: str
     variant: str
     value: float
-    interval: tuple[float, float] | None
-    """Over examples, with the models fixed."""
-    half_width: float | None = None
-    """Of the interval over examples and seeds."""
+    interval: tuple[float, float] | None  # over examples, with the models fixed
+    half_width: float | None = None  # of the interval over examples and seeds
 
 
 def list_improvements(results: Results) -> list[Improvement]:
@@ -483,9 +470,6 @@ def draw_directions(results: Results, looks: Looks) -> Figure | None:
     labels = [*map(display_name, directions), "chance"]
     figure.legend(handles, labels, loc="outside upper left", ncols=4, handlelength=1.4)
     return figure
-
-
-# Shared ------------------------------------------------------------------------------------------
 
 
 def _label(axis: Axes, title: str, x_label: str, y_label: str) -> None:

@@ -46,29 +46,23 @@ from metaxlm.analysis.stats import ALPHA, SeedScores, average, deviation, mean, 
 from metaxlm.analysis.tables import Column, Group, Line, Table, mark_best, seed_cell
 
 Quantity = Literal["source", "others", "gap"]
-Curve = dict[int, SeedScores]
-"""Values by step (ascending) and seed."""
+Curve = dict[int, SeedScores]  # values by step (ascending) and seed
 Curves = Mapping[Quantity, Curve]
 
-CURVE_TASK = "mlqa"
-"""The task of the paper's figure 5."""
+CURVE_TASK = "mlqa"  # the task of the paper's figure 5
 PANELS: dict[Quantity, str] = {
     "others": "(a) other languages", "source": "(b) English", "gap": "(c) transfer gap"
 }  # fmt: skip
 _CURVE_LANGUAGES = {"source": "en", "others": "all but en", "gap": "en less all but en"}
-FEWEST_CHECKPOINTS = 5
-"""With fewer points no trend can reach 0.05."""
+FEWEST_CHECKPOINTS = 5  # with fewer points no trend can reach 0.05
 FINE = 0.2
 """Checkpoints closer than this share of the source's onset would show a lag like the paper's, which
 is 6K of 14K steps."""
-MIN_RISE = 0.02
-"""A curve that ends less than this above its plateau has not risen."""
+MIN_RISE = 0.02  # a curve that ends less than this above its plateau has not risen
 NOISE_FACTOR = 3.0
 RISE_SHARE = 0.1
-FEWEST_FLAT = 3
-"""Checkpoints that make a plateau."""
-PLATEAU_SLOPE = 0.5
-"""A plateau's slope is below this share of the slope of the climb."""
+FEWEST_FLAT = 3  # checkpoints that make a plateau
+PLATEAU_SLOPE = 0.5  # a plateau's slope is below this share of the slope of the climb
 _MAD_TO_DEVIATION = 1.4826
 _MAX_ROUNDS = 20
 _LABELS = {"source": "English", "others": "the other languages", "gap": "the transfer gap"}
@@ -78,12 +72,9 @@ _LABELS = {"source": "English", "others": "the other languages", "gap": "the tra
 class Onset:
     """Where a curve starts to rise: after `low`, by `high`."""
 
-    step: float | None
-    """Interpolated; None where the curve rises from its start."""
-    low: int | None
-    """Last checkpoint of the plateau; None where there is no plateau."""
-    high: int
-    """First checkpoint that has risen for good."""
+    step: float | None  # interpolated; None where the curve rises from its start
+    low: int | None  # last checkpoint of the plateau; None where there is no plateau
+    high: int  # first checkpoint that has risen for good
 
     @property
     def resolution(self) -> int:
@@ -101,10 +92,8 @@ class Lag:
     """How many steps after the source language the other languages start to rise."""
 
     steps: float
-    resolution: int
-    """Smaller lags cannot be seen: the distance of checkpoints around the onsets."""
-    by_seed: tuple[float, ...]
-    """Of the seeds in which both curves rise after a plateau."""
+    resolution: int  # smaller lags cannot be seen: the distance of checkpoints around the onsets
+    by_seed: tuple[float, ...]  # of the seeds in which both curves rise after a plateau
     num_seeds: int
     source: Onset
     others: Onset
@@ -222,9 +211,6 @@ def _measure_roughness(steps: Sequence[int], values: Floats) -> float:
     return _MAD_TO_DEVIATION * statistics.median(distances) if distances else 0.0
 
 
-# Table -------------------------------------------------------------------------------------------
-
-
 def format_steps(step: float) -> str:
     """Write a number of steps as short as the paper does."""
     return f"{step / 1000:g}K" if step >= 1000 else f"{step:g}"
@@ -282,9 +268,6 @@ def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
     )
     columns, title = [Column(format_steps(s)) for s in steps], "MLQA along pretraining, by step"
     return mark_best(Table("curves-mlqa", title, columns, groups, [note]))
-
-
-# Checks of claims ---------------------------------------------------------------------------------
 
 
 def check_lag(results: Results, variant: str, task: str, expected: bool) -> Conclusion:

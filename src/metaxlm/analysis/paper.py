@@ -49,21 +49,17 @@ from metaxlm.analysis.tables import (
 from metaxlm.languages import language_name
 
 MODELS = ("XLM", "MetaXLM", "MetaXLM+Dict", "mBERT")
-MAIN_VARIANTS = ("xlm", "metaxlm", "metaxlm+dict")
-"""The rows of the paper's tables 1 and 2."""
+MAIN_VARIANTS = ("xlm", "metaxlm", "metaxlm+dict")  # the rows of the paper's tables 1 and 2
 AVERAGED = ("udpos", "panx", "xquad", "mlqa", "tydiqa", "xnli", "pawsx")
 """The seven tasks of table 1; `Avg` is over them."""
-ABLATED = AVERAGED[2:]
-"""The five tasks of tables 3 to 5."""
+ABLATED = AVERAGED[2:]  # the five tasks of tables 3 to 5
 DOMAINS = {"amazon-books": "Book", "amazon-dvd": "DVD", "amazon-music": "Music"}
 """The review tasks with the headings of table 2."""
 REVIEW_LANGUAGES = ("en", "de", "fr", "ja")
-MEAN = "mean"
-"""Language of a score that is the mean over languages."""
+MEAN = "mean"  # language of a score that is the mean over languages
 ANOTHER_SIZE = "270 million parameters, 200,000 steps: another size, for orientation only"
 """Printed wherever the paper's numbers are beside ours."""
-BASE = "metaxlm+dict"
-"""The model that an idea beyond the paper has to beat at equal cost."""
+BASE = "metaxlm+dict"  # the model that an idea beyond the paper has to beat at equal cost
 BASELINE_LABELS = dict(zip(BASELINES, ("Majority label", "Chance"), strict=True))
 _TESTED = (
     ("metaxlm", "xlm"), ("metaxlm+dict", "metaxlm"), ("metaxlm+dict", "xlm"), ("xlm+kd", "xlm"),
@@ -126,17 +122,13 @@ def average_tasks(scores: Iterable[Sequence[float]]) -> float | None:
     return statistics.fmean(map(statistics.fmean, many)) if many and all(many) else None
 
 
-# Tables 1 to 5 -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PaperTable:
     """A table of the paper: variants down, tasks across."""
 
     name: str
     title: str
-    variants: Mapping[str, str]
-    """Labels of the rows."""
+    variants: Mapping[str, str]  # labels of the rows
     columns: Sequence[tuple[str, str]]
     """Tasks with a language in which they are supervised, or none for the mean over languages."""
     note: str
@@ -320,9 +312,6 @@ def describe_sections(sections: Sequence[Section]) -> list[str]:
             notes.append(f"{title}: {flat} them.")
     sets = "; ".join(f"{', '.join(titles)}: {split}" for split, titles in by_split.items() if split)
     return [f"Sets: {sets}.", *notes] if sets else notes
-
-
-# Tests, and ideas beyond the paper ---------------------------------------------------------------
 
 
 def make_test_table(

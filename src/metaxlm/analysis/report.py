@@ -50,10 +50,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _MOST_ALIGNED, _MOST_QUERIES, _MOST_NUMBERS = 2, 3, 4
-_MOST_BARS = 3
-"""Transfer tasks that are drawn by language; for more, the tables have them."""
-_MOST_LINES = 4
-"""Variants that are drawn by layer; of more, the paper's three."""
+_MOST_BARS = 3  # transfer tasks that are drawn by language; for more, the tables have them
+_MOST_LINES = 4  # variants that are drawn by layer; of more, the paper's three
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,7 @@ class Headline:
     measure: str = ""
     numbers: Sequence[tuple[str, SeedScores, float | None]] = ()
     """Variant, score and the paper's number."""
-    counts: Sequence[tuple[Outcome, int]] = ()
-    """Of the claims, by verdict."""
+    counts: Sequence[tuple[Outcome, int]] = ()  # of the claims, by verdict
 
 
 def write_report(run_dir: Path, run: Run | None = None) -> Path:
@@ -213,9 +210,6 @@ def make_figures(run: Run, looks: Mapping[str, Look]) -> list[Figure]:
         for one in yaml.safe_load(text)
         if (drawing := drawings.get(name := one["name"])) is not None
     ]  # fmt: skip
-
-
-# The text of the page ----------------------------------------------------------------------------
 
 
 def find_headline(run: Run) -> Headline:

@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 FILE_NAME = "results.jsonl"
 Row = Mapping[str, Any]
 Names = Sequence[str]
-LanguagePair = tuple[str, str]
-"""Training language and test language."""
+LanguagePair = tuple[str, str]  # training language and test language
 Pairs = Sequence[LanguagePair]
 SOURCE = "en"
-ORIGIN_DIGITS = 12
-"""Digits of an evaluation's fingerprint that a row keeps."""
-MARGIN = 0.02
-"""A task is learned where a model is this far above its baselines."""
+ORIGIN_DIGITS = 12  # digits of an evaluation's fingerprint that a row keeps
+MARGIN = 0.02  # a task is learned where a model is this far above its baselines
 LOWER_IS_BETTER = frozenset({"aer", "gap", "loss", "perplexity"})
 BASELINES = ("majority", "chance")
 _TUNING = ("train", "dev", "validation")
@@ -85,8 +82,7 @@ TASKS = {
     for name, of in _METRICS_OF.items()
 }
 """The paper's tasks in the order of its tables."""
-FEATURES = ("tatoeba", "alignment")
-"""Tasks without finetuning, measured at every layer."""
+FEATURES = ("tatoeba", "alignment")  # tasks without finetuning, measured at every layer
 VARIANTS = {
     "xlm": "XLM", "metaxlm": "MetaXLM", "metaxlm+dict": "MetaXLM+Dict", "xlm+kd": "XLM+KD",
     "freeze": "MetaXLM+freezing", "body": "Body only", "embeddings": "Embeddings only",
@@ -117,9 +113,6 @@ def name_metric(metric: str) -> str:
 def has_learned(value: float, *baselines: float) -> bool:
     """Return whether a score is clearly above its baselines."""
     return value > max(baselines, default=0.0) + MARGIN
-
-
-# Writing -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -196,9 +189,6 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
 def dump_lines(rows: Iterable[Row]) -> str:
     """Return rows as JSON lines."""
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-
-
-# Reading -----------------------------------------------------------------------------------------
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:

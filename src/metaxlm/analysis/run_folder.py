@@ -51,8 +51,7 @@ RECIPE = "recipe.yaml"
 PROVENANCE = "provenance.json"
 COVERAGE = "initialization/coverage.json"
 DATA_NOTES = "data_notes.txt"
-LOG = "log.jsonl"
-"""The log of a training in a published run."""
+LOG = "log.jsonl"  # the log of a training in a published run
 # A finished training has its log in the model folder, an unfinished one beside its checkpoints.
 _LOG_PLACES = (LOG, "model/training_log.jsonl", "checkpoints/log.jsonl")
 _PARTS = {
@@ -64,8 +63,7 @@ _PARTS = {
 }
 _PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
 _DATA_HEADS = {"used": "Used for", "what": "What", "here": "Here", "license": "License"}
-_TWINS_OWN = "Text in 22 languages"
-"""Data of the recipes whose names begin with `twin`."""
+_TWINS_OWN = "Text in 22 languages"  # data of the recipes whose names begin with `twin`
 
 
 @dataclass(frozen=True)
@@ -74,19 +72,15 @@ class Run:
 
     name: str
     results: Results
-    variants: list[str]
-    """In the recipe's order; those without any file are in it too."""
+    variants: list[str]  # in the recipe's order; those without any file are in it too
     recipe: dict[str, Any]
     recipe_text: str
     logs: dict[str, list[Row]]
     meta_log: list[Row]
-    examples: dict[str, dict[str, list[dict[str, Any]]]]
-    """Example sentences by variant and task."""
-    coverage: dict[str, dict[str, Any]]
-    """coverage.json by variant that copies word embeddings."""
+    examples: dict[str, dict[str, list[dict[str, Any]]]]  # example sentences by variant and task
+    coverage: dict[str, dict[str, Any]]  # coverage.json by variant that copies word embeddings
     provenance: Row
-    notes: Sequence[str]
-    """Sentences on the data."""
+    notes: Sequence[str]  # sentences on the data
 
     @property
     def has_grid(self) -> bool:
@@ -253,9 +247,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-# Example sentences -------------------------------------------------------------------------------
-
-
 def collect_examples(
     run: Run, task: str, key: Sequence[str], most_per_language: int
 ) -> dict[str, list[dict[str, Any]]]:
@@ -292,9 +283,6 @@ def _describe_example(example: dict[str, Any], task: str) -> dict[str, Any]:
         for i, word in enumerate(example["source_words"])
     ]
     return {**example, "matrix": matrix, "summary": describe_links(links)}
-
-
-# How the run was made ----------------------------------------------------------------------------
 
 
 def make_start_tables(run: Run) -> list[Table]:

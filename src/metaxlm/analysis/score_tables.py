@@ -66,9 +66,6 @@ _DIRECTIONS = {
 """Further metrics of features, shown by language."""
 
 
-# One summary for every run -----------------------------------------------------------------------
-
-
 def list_transfer(results: Results, variants: Names) -> list[Section]:
     """Return the transfer tasks that are trained in one language and that all variants have.
 
@@ -181,9 +178,6 @@ def describe_data(section: Section) -> str:
         spread = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,}–{sizes[-1]:,}"
         text += f" × {spread} examples"
     return f"{text}, {section.counted_seeds}"
-
-
-# By language, layer, direction and step ----------------------------------------------------------
 
 
 def make_language_table(section: Section) -> Table:
@@ -360,9 +354,6 @@ def make_direction_table(results: Results) -> Table | None:
     title = "Transfer directions between the reviews' languages"
     made = [Group(lines, label) for label, lines in groups.items()]
     return Table("directions", title, columns, made, [note])
-
-
-# Of `metaxlm evaluate` ---------------------------------------------------------------------------
 
 
 def make_tables(

@@ -48,10 +48,8 @@ class Collapsed:
     source: str
     seeds: tuple[int, ...]
     num_seeds: int
-    value: float
-    """Mean of the collapsed seeds in the training language."""
-    others: float
-    """Mean of the other seeds over all languages."""
+    value: float  # mean of the collapsed seeds in the training language
+    others: float  # mean of the other seeds over all languages
 
     def describe(self) -> str:
         """Return one sentence."""
@@ -85,8 +83,7 @@ class Results:
     tested: bool = True
     """False for numbers without seeds and examples, as published ones are: then the signs of
     differences decide alone."""
-    infos: Mapping[str, TaskInfo] = field(default_factory=dict)
-    """Tasks that are not the paper's."""
+    infos: Mapping[str, TaskInfo] = field(default_factory=dict)  # tasks that are not the paper's
     _memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def remember(self, key: Any, make: Callable[[], T]) -> T:
@@ -284,10 +281,8 @@ class Section:
     task: TaskInfo
     scenario: str
     variants: tuple[str, ...]
-    metrics: tuple[str, ...]
-    """One, or two of which the second is printed after a slash."""
-    layers: Mapping[str, int]
-    """Best layer of each variant, for tasks without finetuning."""
+    metrics: tuple[str, ...]  # one, or two of which the second is printed after a slash
+    layers: Mapping[str, int]  # best layer of each variant, for tasks without finetuning
 
     @property
     def name(self) -> str:

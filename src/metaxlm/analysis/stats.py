@@ -28,28 +28,19 @@ from metaxlm.randomness import generator
 Floats = npt.NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 """Sums [..., counts] to scores [...]: one metric of `Task.summarize`."""
-Tallies = Mapping[str, Sequence[Floats]]
-"""For each model, one [examples, counts] per language."""
-SeedScores = dict[int, float]
-"""A value for each seed."""
+Tallies = Mapping[str, Sequence[Floats]]  # for each model, one [examples, counts] per language
+SeedScores = dict[int, float]  # a value for each seed
 Samples = Sequence[Sequence[float]]
-ALPHA = 0.05
-"""Differences with a smaller p-value are supported."""
+ALPHA = 0.05  # differences with a smaller p-value are supported
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-EQUAL = 1e-9
-"""Scores this close are equal."""
+EQUAL = 1e-9  # scores this close are equal
 COMPARISONS = "comparisons.json"
-_CHUNK = 1 << 22
-"""Weights of examples in memory at once."""
+_CHUNK = 1 << 22  # weights of examples in memory at once
 _TIE = 1e-12  # sums of fractions depend on their order
 _INTERVAL_WIDTH = 2 * statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Width of a 95 % interval in standard errors."""
-_MOST_FREEDOM = 60
-"""Above it Student's t is nearly normal."""
-
-
-# Seeds -------------------------------------------------------------------------------------------
+_MOST_FREEDOM = 60  # above it Student's t is nearly normal
 
 
 def mean(series: SeedScores) -> float:
@@ -126,9 +117,6 @@ def _add_errors(samples: Samples, known_variance: float) -> tuple[float, int]:
     return total, max(1, int(total**2 / uncertainty + 1e-9))
 
 
-# P-values of counts and trends -------------------------------------------------------------------
-
-
 def sign_test(better: int, worse: int) -> float:
     """Return the two-sided p-value of a split, were both sides equally likely."""
     from scipy import stats
@@ -175,16 +163,12 @@ def join_p_values(p_values: Sequence[float], at_least: int) -> float:
     return min(1.0, (len(p_values) - at_least + 1) * sorted(p_values)[at_least - 1])
 
 
-# Paired tests over examples ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Difference:
     """A score of the first model less that of the second."""
 
     value: float
-    low: float
-    """Ends of the bootstrap interval: this and the next."""
+    low: float  # ends of the bootstrap interval: this and the next
     high: float
     p_value: float
     """Two-sided, of the hypothesis that it does not matter which model an answer is from."""
@@ -205,10 +189,8 @@ class PairComparison:
 
     first: str
     second: str
-    by_language: tuple[Difference, ...]
-    """In the order of the tallies."""
-    mean: Difference
-    """Of the mean over languages."""
+    by_language: tuple[Difference, ...]  # in the order of the tallies
+    mean: Difference  # of the mean over languages
 
     def turn(self) -> PairComparison:
         """Exchange the two models."""
@@ -223,14 +205,12 @@ class TaskComparison:
     task: str
     scenario: str
     metric: str
-    units: tuple[tuple[str, str], ...]
-    """Training and test language of each file."""
+    units: tuple[tuple[str, str], ...]  # training and test language of each file
     num_examples: tuple[int, ...]
     num_seeds: int
     pairs: tuple[PairComparison, ...]
     """P-values by language are corrected over the languages; that of the mean is not."""
-    layer: int | None = None
-    """Of a task without finetuning, of which only the means are compared."""
+    layer: int | None = None  # of a task without finetuning, of which only the means are compared
 
 
 def read_comparisons(path: Path) -> list[TaskComparison]:

@@ -24,8 +24,7 @@ from metaxlm.files import atomic_file, write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Link = tuple[int, int]
-"""Places of a word and of its translation."""
+Link = tuple[int, int]  # places of a word and of its translation
 TEMPLATES = Path(__file__).parent / "templates"
 FONT_STACK = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -76,10 +75,8 @@ _TONES = (INK, GRID, *_VARIANTS, *_RULES.values(), _OTHER_RULE, *LINKS.values())
 class Look:
     """How a variant is drawn."""
 
-    css_class: str
-    """Of a swatch in this variant's color."""
-    color: str
-    """The color in files."""
+    css_class: str  # of a swatch in this variant's color
+    color: str  # the color in files
     marker: str
     dash: str
 

@@ -33,10 +33,8 @@ _FIELDS = (
     "table", "group", "row", "column", "detail", "number", "value", "deviation", "paper", "variant",
     "step", "task", "scenario", "source", "language", "metric", "layer", "split", "seed", "origin",
 )  # fmt: skip
-_WIDE = 75
-"""Letters that fit in a line of LaTeX's article; a wider table is shrunk to the line."""
-_LONG_TEXT = 24
-"""Letters; LaTeX breaks the lines of columns with longer texts."""
+_WIDE = 75  # letters that fit in a line of LaTeX's article; a wider table is shrunk to the line
+_LONG_TEXT = 24  # letters; LaTeX breaks the lines of columns with longer texts
 _LATEX_SPECIALS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -55,12 +53,10 @@ class Cell:
     deviation: float | None = None
     style: Style = "percent"
     best: bool = False
-    beside: Cell | None = None
-    """A second score after a slash: exact match after F1."""
+    beside: Cell | None = None  # a second score after a slash: exact match after F1
     text: str = ""
     paper: Cell | None = None
-    trace: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the rows behind the value."""
+    trace: Mapping[str, Any] = field(default_factory=dict)  # fields of the rows behind the value
 
     @property
     def parts(self) -> list[Cell]:
@@ -240,9 +236,6 @@ def mark_row(cells: Sequence[Cell], better: Better | None = "higher") -> list[Ce
     choose = min if better == "lower" else max
     best = choose(known) if better is not None and len(known) > 1 else math.nan
     return [replace(cell, best=v == best) for cell, v in zip(cells, shown, strict=True)]
-
-
-# Rendering ---------------------------------------------------------------------------------------
 
 
 def separate_paper(table: Table) -> Table:
