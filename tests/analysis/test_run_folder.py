@@ -122,3 +122,9 @@ def test_examples_of_all_variants_are_grouped_by_sentence(run_dir: Path) -> None
     run.examples["xlm"]["tatoeba"] = [first, *stored, stored[0] | {"query": "a second one"}]
     [query] = collect_examples(run, "tatoeba", ("query",), 1)["de"]
     assert query["xlm"]["layer"] == BEST_LAYER
+
+
+def test_repeated_evaluation_counts_once(tmp_path: Path) -> None:
+    rows = [make_row("xlm", "tatoeba", "accuracy", "de", value, layer=1) for value in (0.1, 0.2)]
+    write_lines(tmp_path / "results.jsonl", rows)
+    assert read_run(tmp_path).results.frame["value"].tolist() == [0.2]
