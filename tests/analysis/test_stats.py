@@ -136,6 +136,9 @@ def test_chunks_change_nothing_and_seeds_everything(monkeypatch: pytest.MonkeyPa
     assert compare_pairs(models, accuracy, resamples=500) == whole
     assert compare_pairs(models, accuracy, seed=1, resamples=500) != whole
     monkeypatch.setattr(ours, "_CHUNK", 56 * 7)
+    # What was observed counts as one of the exchanges: no p-value is 0.
+    certain = {"a": [answer(np.ones(40))], "b": [answer(np.zeros(40))]}
+    assert compare_pairs(certain, accuracy, resamples=99)[0].mean.p_value == pytest.approx(0.01)
     parts = compare_pairs(models, accuracy, resamples=500)
     assert parts[0].mean.p_value == pytest.approx(whole[0].mean.p_value, abs=0.1)
     assert parts[0].mean.value == whole[0].mean.value

@@ -88,20 +88,20 @@ def find_p_value(value: float, samples: Samples, known_variance: float = 0.0) ->
 
     `known_variance` of the value adds to the variances of the means.
     """
-    from scipy import stats
+    from scipy import special  # which loads much faster than scipy.stats
 
     total, freedom = _add_errors(samples, known_variance)
     if total <= EQUAL**2:
         return 0.0 if abs(value) > EQUAL else 1.0
-    return float(2 * stats.t.sf(abs(value) / math.sqrt(total), freedom))
+    return float(2 * special.stdtr(freedom, -abs(value) / math.sqrt(total)))
 
 
 def find_half_width(samples: Samples, known_variance: float = 0.0) -> float:
     """Return half of the 95 % interval of a sum or difference of means, as it is tested."""
-    from scipy import stats
+    from scipy import special
 
     total, freedom = _add_errors(samples, known_variance)
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(total)
+    return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(total)
 
 
 def _add_errors(samples: Samples, known_variance: float) -> tuple[float, int]:
