@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from metaxlm.analysis.contrast import (
-    NUMBERS_ALONE,
-    ONE_SEED,
-    UNTESTED,
-    Measure,
-    contrast,
-)
+from metaxlm.analysis.contrast import NUMBERS_ALONE, ONE_SEED, UNTESTED, Measure, contrast
 from metaxlm.analysis.stats import (
     Difference,
     PairComparison,

@@ -20,13 +20,7 @@ from metaxlm.analysis.run_folder import read_run
 from metaxlm.errors import MetaXLMError
 from tests.analysis.fake_run import RECIPE, make_row, make_run, write_lines
 from tests.analysis.pages import parse
-from tests.analysis.paper_rows import (
-    FINAL,
-    make_folder,
-    make_layer_rows,
-    make_paper_rows,
-    printed,
-)
+from tests.analysis.paper_rows import FINAL, make_folder, make_layer_rows, make_paper_rows, printed
 from tests.analysis.paper_rows import make_row as make_paper_row
 from tests.analysis.rows import make_comparison
 

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from metaxlm.analysis.results import (
-    FEATURES,
-    TASKS,
-    choose_splits,
-    make_frame,
-    select,
-)
+from metaxlm.analysis.results import FEATURES, TASKS, choose_splits, make_frame, select
 from metaxlm.analysis.scores import Results
 from metaxlm.finetune.catalog import TASKS as REGISTERED
 from tests.analysis.fake_run import make_row as make_feature

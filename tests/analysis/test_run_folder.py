@@ -9,14 +9,7 @@ import pytest
 from metaxlm.analysis.report import write_report
 from metaxlm.analysis.run_folder import collect_examples, read_run
 from metaxlm.errors import MetaXLMError
-from tests.analysis.fake_run import (
-    BEST_LAYER,
-    LANGUAGES,
-    RECIPE,
-    VARIANTS,
-    make_row,
-    write_lines,
-)
+from tests.analysis.fake_run import BEST_LAYER, LANGUAGES, RECIPE, VARIANTS, make_row, write_lines
 
 
 @pytest.mark.parametrize("content", [None, ""])

@@ -369,7 +369,6 @@ def _require(results: Results, variants: Names) -> None:
 
 
 def _restrict(results: Results, variants: Names, measure: Measure, is_source: bool) -> Measure:
-    """Keep the source language of a measure, or all others."""
     pairs = next(iter(measure.read_shared(results, variants).values()))
     kept = tuple(pair for pair in pairs if (pair[1] == SOURCE) == is_source)
     if not kept:
@@ -381,7 +380,6 @@ def _restrict(results: Results, variants: Names, measure: Measure, is_source: bo
 def _list_groups(
     results: Results, variants: Names, tasks: Names, over: str, languages: Names
 ) -> dict[str, list[Measure]]:
-    """Return what is counted: the measures of each group."""
     if over == "tasks":
         return {title_task(task): [Measure(task)] for task in tasks}
     if over == "layers":
@@ -405,7 +403,6 @@ def _list_groups(
 
 
 def _list_unlearned(results: Results, variants: Names, measures: Sequence[Measure]) -> list[str]:
-    """Return the tasks on which none of the variants is above the baselines."""
     learned = {one.task for one in measures if one.is_learned(results, variants)}
     return [task for task in dict.fromkeys(one.task for one in measures) if task not in learned]
 

@@ -104,7 +104,6 @@ def draw_layers(results: Results, looks: Looks, task: str, label: str) -> Figure
 
 
 def _draw_spread(axis: Axes, results: Results, task: str, variant: str, look: Look) -> None:
-    """Draw single languages: thin lines for a few, a band from lowest to highest for many."""
     by_layer = {
         layer: {pair: 100 * mean(series) for pair, series in scores.items()}
         for layer, scores in results.scores_by_layer(task, variant).items()
@@ -158,7 +157,6 @@ def draw_transfer(sections: Sequence[Section], looks: Looks) -> Figure | None:
 
 
 def _break_languages(languages: Sequence[Any], num_variants: int) -> list[Sequence[Any]]:
-    """Break many languages into rows of bars that stay wide enough to see."""
     most = max(3, int(_WIDTH / (_NARROWEST_BAR * (num_variants + 1))))
     size = -(-len(languages) // -(-len(languages) // most))
     return [languages[start : start + size] for start in range(0, len(languages), size)]
@@ -481,7 +479,6 @@ def _draw_point(axis: Axes, x: float, y: float, look: Look, size: float, **more:
 
 
 def _set_rows(axis: Axes, labels: Sequence[str]) -> None:
-    """Name horizontal rows, the first on top, with a vertical grid."""
     axis.set_yticks(range(len(labels)), labels)
     axis.set_ylim(len(labels) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
@@ -503,7 +500,6 @@ def _make_handles(variants: Iterable[str], looks: Looks, kind: str) -> list[Line
 
 
 def _add_legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
-    """Put a legend above the panels, where it hides no curve."""
     more = {"ncols": _fit_columns(labels, _WIDTH - 0.4), "columnspacing": 1.3, "handlelength": 2}
     figure.legend(handles, labels, loc="outside upper left", **more)
 
@@ -517,6 +513,5 @@ def _fit_columns(labels: Sequence[str], width: float) -> int:
 
 
 def _name(variant: str) -> str:
-    """Return a variant's name at a length that leaves room for the figure."""
     name = display_name(variant)
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"

@@ -303,7 +303,6 @@ def check_lag(results: Results, variant: str, task: str, expected: bool) -> Conc
 
 
 def _check_lag(lag: Lag, expected: bool) -> tuple[Outcome, str]:
-    """Decide on a lag of curves that both leave a plateau."""
     right, wrong = (HOLDS, FAILS) if expected else (FAILS, HOLDS)
     if abs(lag.steps) < lag.resolution:
         is_fine = lag.resolution <= FINE * (lag.source.step or 0.0) or not expected

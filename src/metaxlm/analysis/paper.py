@@ -210,7 +210,6 @@ def name_metrics(metrics: Sequence[str]) -> str:
 
 
 def _list_references(sections: Mapping[str, Section]) -> list[Line]:
-    """Return the baselines and the paper's mBERT as rows of table 1."""
     lines = []
     for name, label in BASELINE_LABELS.items():
         cells = [baseline_cell(s, name) if (s := sections.get(t)) else Cell() for t in AVERAGED]
@@ -224,7 +223,6 @@ def _list_references(sections: Mapping[str, Section]) -> list[Line]:
 
 
 def _make_cell(section: Section | None, task: str, variant: str, code: str, both: bool) -> Cell:
-    """Return our score and the paper's; the paper's printed one where nothing was measured."""
     if section is not None and section.shared:
         return with_paper(section, variant, [(code, code)] if code else section.shared)
     published = find_paper_scores(task, code or MEAN).get(VARIANTS[variant], {})
@@ -400,7 +398,7 @@ def make_ideas_table(results: Results) -> Table | None:
         lines.append(Line(display_name(variant), cells, variant))
     notes = [
         "Means over the languages that all rows have; features at each model's best layer. By "
-        "tests over examples and seeds (p < 0.05):",
+        "tests over examples and seeds (p < 0.05):"
     ]
     for variant in own:
         tasks = [t for t in AVERAGED if t in sections and variant in sections[t].variants]

@@ -368,7 +368,6 @@ def list_limits(run: Run) -> list[str]:
 
 
 def _list_stuck(run: Run) -> list[str]:
-    """Name the transfer scores that are not above always giving the most frequent label."""
     limits = []
     for section in list_transfer(run.results, run.results.variants):
         for variant in section.variants:

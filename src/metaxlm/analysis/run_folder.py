@@ -230,7 +230,6 @@ def read_log(folder: Path) -> list[Row]:
 
 
 def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
-    """Return the example sentences that evaluations of the feature tasks keep."""
 
     def read(folder: Path) -> list[Any]:
         paths = sorted(folder.glob("*-*/cell.json"))

@@ -243,7 +243,6 @@ def _blanks(number: int) -> list[Cell]:
 
 
 def _list_metric_groups(section: Section, width: int) -> Iterable[Group]:
-    """Yield a group of languages for each further metric of a task without finetuning."""
     rows = [(language_name(b), [(a, b)], b) for a, b in section.pairs]
     for metric, title in _DIRECTIONS.items():
         if any(section.read(variant, metric) for variant in section.variants):
@@ -269,7 +268,6 @@ def read_layers(
 
 
 def _share_layers(every: Iterable[Mapping[int, Mapping[LanguagePair, Any]]]) -> list[LanguagePair]:
-    """Return the pairs of languages that each variant has at some layer."""
     return share_pairs([dict.fromkeys(chain(*layers.values())) for layers in every])
 
 
@@ -383,7 +381,6 @@ def make_tables(
 
 
 def _list_notes(records: Sequence[Row]) -> list[str]:
-    """Name limits, and files without labels."""
     notes = []
     if limits := sorted({record["limit"] for record in records if record.get("limit")}):
         shown = ", ".join(map(str, limits))

@@ -354,7 +354,6 @@ def render_csv(table: Table) -> str:
 
 
 def _list_numbers(cell: Cell) -> list[dict[str, Any]]:
-    """List the numbers of a cell, one or two, each with the paper's and its trace."""
     if cell.style == "text" and cell.paper is None:
         return [{"value": cell.text}] if cell.text else []
     numbers = []
