@@ -129,7 +129,7 @@ def json_loads(text: str, where: str, *, is_line: bool = False) -> Any:
     if has_too_many_values(text):
         raise MetaXLMError(f"{where}: JSON with more than {MAX_JSON_VALUES:,} values; split it")
     try:
-        value = json.loads(text, parse_int=_parse_int)
+        value = _DECODER.decode(text)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -163,3 +163,6 @@ def _parse_int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
         raise _LongNumberError(f"a number of {len(digits):,} digits")
     return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_parse_int)

@@ -20,15 +20,9 @@ from metaxlm.analysis.run_folder import read_run
 from metaxlm.errors import MetaXLMError
 from tests.analysis.fake_run import RECIPE, make_row, make_run, write_lines
 from tests.analysis.pages import parse
-from tests.analysis.paper_rows import (
-    FINAL,
-    make_comparison,
-    make_folder,
-    make_layer_rows,
-    make_paper_rows,
-    printed,
-)
+from tests.analysis.paper_rows import FINAL, make_folder, make_layer_rows, make_paper_rows, printed
 from tests.analysis.paper_rows import make_row as make_paper_row
+from tests.analysis.rows import make_comparison
 
 
 @pytest.fixture(scope="module")
@@ -219,11 +213,9 @@ def test_scores_at_the_majority_label_are_named(tmp_path: Path) -> None:
 def test_headlines_of_a_grid_name_their_tests(tmp_path: Path) -> None:
     rows = make_paper_rows(tasks=["xnli", "pawsx"]) + make_layer_rows()
     folder = make_folder(tmp_path / "part", rows)
-    units = [("en", row["language"]) for row in rows if row["task"] == "xnli"]
-    tests = [make_comparison("xnli", {("metaxlm", "xlm"): (0.06, 0.001)}, units=sorted({*units}))]
-    (folder / "comparisons.json").write_text(
-        json.dumps({str(k): asdict(one) for k, one in enumerate(tests)})
-    )
+    units = {("en", row["language"]): 0.06 for row in rows if row["task"] == "xnli"}
+    test = make_comparison("xnli", ("metaxlm", "xlm"), units)
+    (folder / "comparisons.json").write_text(json.dumps({"0": asdict(test)}))
     run = read_run(folder)
     found = find_headline(run)
     assert found.sentence.startswith("On 2 of seven tasks, MetaXLM scores 6.0 points above XLM")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from metaxlm.analysis.results import (
-    FEATURES,
-    TASKS,
-    choose_splits,
-    make_frame,
-    select,
-)
+from metaxlm.analysis.results import FEATURES, TASKS, choose_splits, make_frame, select
 from metaxlm.analysis.scores import Results
 from metaxlm.finetune.catalog import TASKS as REGISTERED
 from tests.analysis.fake_run import make_row as make_feature
@@ -113,35 +106,6 @@ def test_the_table_of_tasks_agrees_with_the_tasks() -> None:
         info = TASKS[name]
         assert (info.title, info.metric) == (task.title, task.metric)
         assert info.trained_in_each == name.startswith("amazon")
-
-
-def read_sources() -> dict[str, str]:
-    return {p.relative_to(SOURCE).as_posix(): p.read_text("utf-8") for p in SOURCE.rglob("*.py")}
-
-
-def test_only_select_filters_by_split_step_or_layer() -> None:
-    """Outside results.py nothing compares these fields of a row or of the frame."""
-    fields = r"""\[["'](?:split|step|layer)["']\]|\.get\(["'](?:split|layer)["']\)"""
-    pattern = re.compile(
-        rf"(?:row|rows|frame|result|df)\w*(?:{fields})\s*(?:==|!=|in\b|not in\b|\.isin)"
-        r"|\bis_tuning\b"
-    )
-    found = {
-        name: matches
-        for name, text in read_sources().items()
-        if name != "analysis/results.py" and (matches := pattern.findall(text))
-    }
-    assert found == {}
-    assert pattern.search('if row["split"] == "test"') and pattern.search('rows["step"].isin(x)')
-
-
-def test_one_threshold_one_direction_one_table_of_names() -> None:
-    text = "\n".join(read_sources().values())
-    assert len(re.findall(r"^(?:ALPHA|SIGNIFICANT)\b.*=", text, re.MULTILINE)) == 1
-    assert len(re.findall(r"^_?LOWER_IS_BETTER\b.*=", text, re.MULTILINE)) == 1
-    shared = ("analysis", "languages", "model")
-    tables = [text for name, text in read_sources().items() if name.startswith(shared)]
-    assert "".join(tables).count('"PAWS-X"') == 1
 
 
 def test_reports_need_no_torch() -> None:

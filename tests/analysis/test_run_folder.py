@@ -8,24 +8,8 @@ import pytest
 
 from metaxlm.analysis.report import write_report
 from metaxlm.analysis.run_folder import collect_examples, read_run
-from metaxlm.analysis.style import classify_links, describe_links
 from metaxlm.errors import MetaXLMError
-from tests.analysis.fake_run import (
-    BEST_LAYER,
-    LANGUAGES,
-    RECIPE,
-    VARIANTS,
-    make_row,
-    write_lines,
-)
-
-
-def test_complete_run_misses_nothing(run_dir: Path) -> None:
-    run = read_run(run_dir)
-    assert run.missing == []
-    assert run.variants == list(VARIANTS)
-    assert run.name == "fake"
-    assert list(run.coverage) == ["metaxlm", "metaxlm+dict"]
+from tests.analysis.fake_run import BEST_LAYER, LANGUAGES, RECIPE, VARIANTS, make_row, write_lines
 
 
 @pytest.mark.parametrize("content", [None, ""])
@@ -54,12 +38,6 @@ def test_broken_row_is_named(run_dir: Path, line: str, problem: str) -> None:
         read_run(run_dir)
 
 
-def test_repeated_evaluation_counts_once(tmp_path: Path) -> None:
-    rows = [make_row("xlm", "tatoeba", "accuracy", "de", value, layer=1) for value in (0.1, 0.2)]
-    write_lines(tmp_path / "results.jsonl", rows)
-    assert read_run(tmp_path).results.frame["value"].tolist() == [0.2]
-
-
 def test_missing_pieces_are_named(run_dir: Path) -> None:
     rows = [
         row
@@ -81,38 +59,26 @@ def test_missing_pieces_are_named(run_dir: Path) -> None:
     assert "sentence-retrieval" not in told
 
 
-def test_pretrained_but_not_evaluated(run_dir: Path) -> None:
-    path = run_dir / "results.jsonl"
-    kept = [line for line in path.read_text().splitlines() if '"metaxlm+dict"' not in line]
-    path.write_text("\n".join(kept) + "\n")
-    assert read_run(run_dir).missing == ["MetaXLM+Dict is pretrained but not evaluated."]
-
-
-def test_imported_encoder_needs_no_log(run_dir: Path) -> None:
-    (run_dir / "meta" / "log.jsonl").unlink()
-    (run_dir / "recipe.yaml").write_text(RECIPE + "meta:\n  model: roberta-base\n")
-    assert read_run(run_dir).missing == []
-
-
 @pytest.mark.parametrize("place", ["model/training_log.jsonl", "checkpoints/log.jsonl"])
-def test_log_is_found_where_training_leaves_it(run_dir: Path, place: str) -> None:
-    before = read_run(run_dir).logs["xlm"]
+def test_logs_and_complete_runs(run_dir: Path, place: str) -> None:
+    """A log is found where training leaves it, without rows that have no loss."""
+    run = read_run(run_dir)
+    assert (run.name, run.missing, run.variants) == ("fake", [], list(VARIANTS))
     home = run_dir / "variants" / "xlm"
     (home / place).parent.mkdir()
     (home / "log.jsonl").rename(home / place)
-    assert read_run(run_dir).logs["xlm"] == before
-
-
-def test_rows_of_a_log_without_a_loss_are_left_out(run_dir: Path) -> None:
-    before = read_run(run_dir).logs["xlm"]
-    with (run_dir / "variants" / "xlm" / "log.jsonl").open("a", encoding="utf-8") as file:
+    with (home / place).open("a", encoding="utf-8") as file:
         file.write('{"step": 7, "held_out": {"en": 2.5}}\n{"step": 7, "spike": {"loss": 9.0}}\n')
         file.write('{"step": 8, "loss": null, "skipped": 3}\n')
-    assert read_run(run_dir).logs["xlm"] == before
+    assert read_run(run_dir).logs["xlm"] == run.logs["xlm"]
+    (run_dir / "meta" / "log.jsonl").unlink()
+    (run_dir / "recipe.yaml").write_text(RECIPE + "meta:\n  model: roberta-base\n")
+    assert read_run(run_dir).missing == []  # an imported encoder needs no log
 
 
 def test_record_of_rows_that_were_not_copied_is_left_out(run_dir: Path) -> None:
     text = RECIPE.replace("  metaxlm:\n    initialize: both", "  metaxlm:\n    initialize: body")
+    text = text.replace("initialize: none", "initialize: {words: false, head: false}")
     (run_dir / "recipe.yaml").write_text(text)
     run = read_run(run_dir)
     assert list(run.coverage) == ["metaxlm+dict"]
@@ -120,15 +86,6 @@ def test_record_of_rows_that_were_not_copied_is_left_out(run_dir: Path) -> None:
     assert run.describe_initialization("metaxlm").endswith("its word embeddings are random.")
     assert "dictionaries" in run.describe_initialization("metaxlm+dict")
     assert "initialized at random" in run.describe_initialization("xlm")
-
-
-def test_switches_of_a_variant(run_dir: Path) -> None:
-    switches = "{words: false, positions: false, embedding_norm: false, layers: false, head: false}"
-    text = RECIPE.replace("initialize: none", f"initialize: {switches}")
-    (run_dir / "recipe.yaml").write_text(text)
-    assert read_run(run_dir).list_copied_parts("xlm") == []
-    (run_dir / "recipe.yaml").write_text(text.replace("head: false", "head: true"))
-    assert read_run(run_dir).list_copied_parts("xlm") == ["head"]
 
 
 def test_broken_recipe_and_examples_are_named(run_dir: Path) -> None:
@@ -160,8 +117,7 @@ def test_examples_of_all_variants_are_grouped_by_sentence(run_dir: Path) -> None
     assert query["xlm"]["layer"] == BEST_LAYER
 
 
-def test_links_are_classified() -> None:
-    links = classify_links([(0, 0), (1, 1), (2, 2)], [(0, 0), (3, 3)], [(1, 1), (4, 4)])
-    expected = {"sure": [(0, 0)], "possible": [(1, 1)], "wrong": [(2, 2)], "missed": [(3, 3)]}
-    assert links == expected
-    assert describe_links(links) == "2 right, 1 wrong, 1 missed"
+def test_repeated_evaluation_counts_once(tmp_path: Path) -> None:
+    rows = [make_row("xlm", "tatoeba", "accuracy", "de", value, layer=1) for value in (0.1, 0.2)]
+    write_lines(tmp_path / "results.jsonl", rows)
+    assert read_run(tmp_path).results.frame["value"].tolist() == [0.2]

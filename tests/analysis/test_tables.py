@@ -131,11 +131,6 @@ def test_terminal_and_transposed() -> None:
     assert "XNLI, accuracy" in text and "50.0 ± 1.0" in text and "A title" in text
 
 
-def test_text_tables_have_totals() -> None:
-    table = text_table("t", "T", ("language", "n"), [["de", "1"], ["fr", "2"]], totals=[["2", "3"]])
-    assert render_markdown(table).splitlines()[4:] == ["| de | 1 |", "| fr | 2 |", "| 2 | 3 |"]
-
-
 def test_latex(tmp_path: Path) -> None:
     text = render_latex(make_table())
     assert r"\textbf{50.0 $\pm$ 1.0} & 40.0 \\" in text

@@ -37,7 +37,7 @@ from metaxlm.analysis.contrast import (
     write_p_value,
 )
 from metaxlm.analysis.learning_curves import check_lag, check_points, check_stays_high, check_trend
-from metaxlm.analysis.results import SOURCE, display_name, join_names, title_task
+from metaxlm.analysis.results import SOURCE, Names, display_name, join_names, title_task
 from metaxlm.analysis.scores import Results
 from metaxlm.analysis.stats import ALPHA, EQUAL, join_p_values, mean, share_test, sign_test
 from metaxlm.analysis.tables import Table, text_table
@@ -53,13 +53,9 @@ class Claim:
     name: str
     statement: str
     section: str
-    """Where in the paper."""
-    paper: str
-    """The paper's own numbers."""
-    test: str
-    """The test, in words."""
+    paper: str  # the paper's own numbers
+    test: str  # the test, in words
     check: str
-    """A key of `CHECKS`."""
     parameters: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
@@ -83,10 +79,10 @@ def list_claims() -> list[Claim]:
     ]
 
 
-def evaluate_claims(results: Results, claims: Sequence[Claim] | None = None) -> list[Verdict]:
+def evaluate_claims(results: Results, claims: Sequence[Claim] = ()) -> list[Verdict]:
     """Return the verdicts on the paper's claims, or those given; missing scores are reasons."""
     verdicts = []
-    for claim in list_claims() if claims is None else claims:
+    for claim in claims or list_claims():
         try:
             outcome, numbers, reason = CHECKS[claim.check](results, **claim.parameters)
         except MissingScoresError as missing:
@@ -108,34 +104,23 @@ def make_claims_table(verdicts: Sequence[Verdict]) -> Table:
 
 def list_verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return the verdicts as plain data, for claims.json."""
-    texts = ("name", "statement", "section", "paper", "test")
     return [
         {
-            **{key: getattr(verdict.claim, key) for key in texts},
-            "outcome": verdict.outcome,
-            "numbers": [list(pair) for pair in verdict.numbers],
-            "reason": verdict.reason,
+            **{key: getattr(one.claim, key) for key in _TEXTS if key != "check"},
+            "outcome": one.outcome, "numbers": list(map(list, one.numbers)), "reason": one.reason,
         }
-        for verdict in verdicts
-    ]
-
-
-# Finished models ---------------------------------------------------------------------------------
+        for one in verdicts
+    ]  # fmt: skip
 
 
 def check_order(
-    results: Results,
-    variants: Sequence[str],
-    tasks: Sequence[str],
-    scenario: str = "transfer",
-    languages: str = "all",
-    exact_match: bool = False,
-) -> Conclusion:
+    results: Results, variants: Names, tasks: Names, scenario: str = "transfer",
+    languages: str = "all", exact_match: bool = False,
+) -> Conclusion:  # fmt: skip
     """Each variant is better than the one before, on the mean over tasks."""
     _require(results, variants)
-    measures = [
-        Measure(task, scenario, results.info(task).metrics if exact_match else ()) for task in tasks
-    ]
+    metrics = {task: results.info(task).metrics if exact_match else () for task in tasks}
+    measures = [Measure(task, scenario, metrics[task]) for task in tasks]
     if languages != "all":
         measures = [_restrict(results, variants, one, languages == "source") for one in measures]
     means = average_measures(results, variants, measures)
@@ -150,15 +135,10 @@ def check_order(
 
 
 def check_count(
-    results: Results,
-    first: str,
-    seconds: Sequence[str],
-    tasks: Sequence[str],
+    results: Results, first: str, seconds: Names, tasks: Names,
     over: Literal["tasks", "languages", "directions", "layers"] = "tasks",
-    at_least: int | None = None,
-    languages: Sequence[str] = (),
-    without: Sequence[int] = (),
-) -> Conclusion:
+    at_least: int | None = None, languages: Names = (), without: Sequence[int] = (),
+) -> Conclusion:  # fmt: skip
     """The first variant beats each of the second ones in at least this many groups (default: all).
 
     Groups are tasks, languages of each task (trained and tested in the same one), directions of
@@ -189,16 +169,14 @@ def check_count(
     left_out = {f"layer {layer}" for layer in without}
     counted = {name: contrasts for name, contrasts in every.items() if name not in left_out}
     needed = len(counted) if at_least is None else at_least
-    gains = [max(c.one_sided(1) for c in cs) if learned[n] else 1.0 for n, cs in counted.items()]
-    losses = [
-        join_p_values([c.one_sided(-1) for c in cs], 1) if learned[n] else 1.0
-        for n, cs in counted.items()
-    ]
+    known = [cs if learned[n] else [] for n, cs in counted.items()]
+    gains = [max((c.one_sided(1) for c in cs), default=1.0) for cs in known]
+    losses = [join_p_values([c.one_sided(-1) for c in cs], 1) for cs in known]
     is_lost = join_p_values(losses, len(counted) - needed + 1) < ALPHA
     is_won = join_p_values(gains, needed) < ALPHA
     caveats = ""
     if over in ("languages", "directions"):
-        signs = [cs[0].value for n, cs in counted.items() if learned[n]]
+        signs = [cs[0].value for cs in known if cs]
         better, worse = sum(v > EQUAL for v in signs), sum(v < -EQUAL for v in signs)
         p_value = sign_test(better, worse) if results.tested else 0.0
         is_lost = is_lost or (p_value < ALPHA and worse > better)
@@ -208,7 +186,7 @@ def check_count(
         test = [("sign test", write_p_value(p_value))] if results.tested else []
         numbers = [("better", f"{better} of {len(counted)}"), *test, *numbers]
         caveats = f"It is ahead in {better} and behind in {worse}. "
-        if idle := sum(not known for known in learned.values()):
+        if idle := list(learned.values()).count(False):
             caveats += f"In {idle} neither is above the baselines."
     elif over == "tasks":
         unlearned = [task for task in tasks if not learned[title_task(task)]]
@@ -224,14 +202,9 @@ def check_count(
 
 
 def check_share(
-    results: Results,
-    base: str,
-    parts: Sequence[str],
-    whole: str,
-    tasks: Sequence[str],
-    share: float,
+    results: Results, base: str, parts: Names, whole: str, tasks: Names, share: float,
     may_harm: bool,
-) -> Conclusion:
+) -> Conclusion:  # fmt: skip
     """Each part gains at most this share of what the whole gains over the base."""
     variants = [base, *parts, whole]
     _require(results, variants)
@@ -244,38 +217,33 @@ def check_share(
     if len(unlearned) == len(tasks):
         return UNDECIDED, numbers, _name_unlearned(unlearned)
     reason = explain([gain, *gains, *leads], _caveats(results, variants, tasks, unlearned))
-    if gain.direction <= 0 or any(lead.direction < 0 for lead in leads):
-        return (FAILS if any(lead.direction < 0 for lead in leads) else UNDECIDED), numbers, reason
-    shares = [one.value / gain.value for one in gains]
-    numbers += [
-        (f"{display_name(part)}: share of the gain", f"{100 * of_gain:.0f} %")
-        for part, of_gain in zip(parts, shares, strict=True)
-    ]
-    is_large = any(
-        one.direction > 0 and of_gain > 2 * share
-        for one, of_gain in zip(gains, shares, strict=True)
-    )
-    if is_large or (not may_harm and any(one.direction < 0 for one in gains)):
+    if any(lead.direction < 0 for lead in leads):
+        return FAILS, numbers, reason
+    if gain.direction <= 0:
+        return UNDECIDED, numbers, reason
+    is_large, shares = False, [one.value / gain.value for one in gains]
+    for part, one, of_gain in zip(parts, gains, shares, strict=True):
+        numbers.append((f"{display_name(part)}: share of the gain", f"{100 * of_gain:.0f} %"))
+        is_large |= one.direction > 0 and of_gain > 2 * share
+        is_large |= one.direction < 0 and not may_harm
+    if is_large:
         return FAILS, numbers, reason
     is_small = max(shares) <= share and all(lead.direction > 0 for lead in leads)
     return (HOLDS if is_small else UNDECIDED), numbers, reason
 
 
 def check_similar(
-    results: Results,
-    variants: Sequence[str],
-    tasks: Sequence[str],
-    similar: Sequence[Sequence[str]],
-    dissimilar: Sequence[Sequence[str]],
-) -> Conclusion:
+    results: Results, variants: Names, tasks: Names, similar: Sequence[Names],
+    dissimilar: Sequence[Names],
+) -> Conclusion:  # fmt: skip
     """Transfer between similar languages scores higher than between others, in all variants."""
     _require(results, variants)
+    sides = [
+        [Measure(task, pairs=((a, b),)) for a, b in pairs for task in tasks]
+        for pairs in (similar, dissimilar)
+    ]
     contrasts = []
     for variant in variants:
-        sides = [
-            [Measure(task, pairs=((a, b),)) for a, b in pairs for task in tasks]
-            for pairs in (similar, dissimilar)
-        ]
         if not any(measure.is_learned(results, [variant]) for measure in sides[0]):
             raise MissingScoresError(f"Transfer of {display_name(variant)} is at its baselines")
         near, far = (average_measures(results, [variant], side)[variant][0] for side in sides)
@@ -285,14 +253,11 @@ def check_similar(
     return decide_all(contrasts), list_numbers(contrasts), explain(contrasts)
 
 
-# Layers ------------------------------------------------------------------------------------------
-
-Profile = dict[Any, dict[int, float]]
-"""Scores by languages and layer; higher is better."""
+Profile = dict[Any, dict[int, float]]  # scores by languages and layer; higher is better
 
 
 def check_best_layer(
-    results: Results, variants: Sequence[str], task: str, layer: int, of: int
+    results: Results, variants: Names, task: str, layer: int, of: int
 ) -> Conclusion:
     """The best layer of each variant is at this relative depth, give or take one layer of `of`."""
     _require(results, variants)
@@ -345,9 +310,8 @@ def check_stability(results: Results, first: str, second: str, task: str) -> Con
     profiles = [_read_profile(results, variant, task) for variant in (first, second)]
     shared = [pair for pair in profiles[0] if pair in profiles[1]]
     if not shared:
-        raise MissingScoresError(
-            f"{join_names([first, second])} share no languages of {title_task(task)}"
-        )
+        names = join_names([first, second])
+        raise MissingScoresError(f"{names} share no languages of {title_task(task)}")
     spreads = [
         [statistics.pstdev(v for layer, v in profile[pair].items() if layer) for pair in shared]
         for profile in profiles
@@ -374,7 +338,7 @@ def _read_profile(results: Results, variant: str, task: str) -> Profile:
     return {pair: of_pair for pair, of_pair in profile.items() if len(of_pair) == most}
 
 
-def _list_layers(results: Results, variants: Sequence[str], task: str) -> list[int]:
+def _list_layers(results: Results, variants: Names, task: str) -> list[int]:
     """Return the layers of a task; all variants must have the same."""
     layers = [list(results.scores_by_layer(task, variant)) for variant in variants]
     if missing := [name for name, of in zip(variants, layers, strict=True) if not of]:
@@ -385,24 +349,16 @@ def _list_layers(results: Results, variants: Sequence[str], task: str) -> list[i
 
 
 CHECKS: dict[str, Callable[..., Conclusion]] = {
-    "order": check_order,
-    "count": check_count,
-    "share": check_share,
-    "similar": check_similar,
-    "best layer": check_best_layer,
-    "stability": check_stability,
-    "lag": check_lag,
-    "trend": check_trend,
-    "points": check_points,
-    "stays high": check_stays_high,
-}
+    check.__name__.removeprefix("check_").replace("_", " "): check
+    for check in (
+        check_order, check_count, check_share, check_similar, check_best_layer, check_stability,
+        check_lag, check_trend, check_points, check_stays_high,
+    )
+}  # fmt: skip
 """The names that `check` in claims.yaml may have."""
 
 
-# Shared by the checks ----------------------------------------------------------------------------
-
-
-def _require(results: Results, variants: Sequence[str]) -> None:
+def _require(results: Results, variants: Names) -> None:
     """Reject variants without scores, and those trained for different numbers of steps."""
     if missing := [name for name in variants if name not in results.final_steps]:
         raise MissingScoresError(f"No scores of {join_names(missing)}")
@@ -412,10 +368,7 @@ def _require(results: Results, variants: Sequence[str]) -> None:
         raise MissingScoresError(f"Different numbers of steps: {shown}")
 
 
-def _restrict(
-    results: Results, variants: Sequence[str], measure: Measure, is_source: bool
-) -> Measure:
-    """Keep the source language of a measure, or all others."""
+def _restrict(results: Results, variants: Names, measure: Measure, is_source: bool) -> Measure:
     pairs = next(iter(measure.read_shared(results, variants).values()))
     kept = tuple(pair for pair in pairs if (pair[1] == SOURCE) == is_source)
     if not kept:
@@ -425,13 +378,8 @@ def _restrict(
 
 
 def _list_groups(
-    results: Results,
-    variants: Sequence[str],
-    tasks: Sequence[str],
-    over: str,
-    languages: Sequence[str],
+    results: Results, variants: Names, tasks: Names, over: str, languages: Names
 ) -> dict[str, list[Measure]]:
-    """Return what is counted: the measures of each group."""
     if over == "tasks":
         return {title_task(task): [Measure(task)] for task in tasks}
     if over == "layers":
@@ -454,22 +402,17 @@ def _list_groups(
     }
 
 
-def _list_unlearned(
-    results: Results, variants: Sequence[str], measures: Sequence[Measure]
-) -> list[str]:
-    """Return the tasks on which none of the variants is above the baselines."""
+def _list_unlearned(results: Results, variants: Names, measures: Sequence[Measure]) -> list[str]:
     learned = {one.task for one in measures if one.is_learned(results, variants)}
     return [task for task in dict.fromkeys(one.task for one in measures) if task not in learned]
 
 
-def _name_unlearned(tasks: Sequence[str]) -> str:
+def _name_unlearned(tasks: Names) -> str:
     names = ", ".join(map(title_task, tasks))
     return f"On {names} no model is above guessing or the most frequent label." if tasks else ""
 
 
-def _caveats(
-    results: Results, variants: Sequence[str], tasks: Sequence[str], unlearned: Sequence[str]
-) -> str:
+def _caveats(results: Results, variants: Names, tasks: Names, unlearned: Names) -> str:
     """Name the tasks that are at their baselines, and the finetunings that collapsed."""
     collapsed = results.list_collapsed(variants, set(tasks) - set(unlearned))
     return " ".join([_name_unlearned(unlearned), *(each.describe() for each in collapsed)]).strip()

@@ -25,6 +25,7 @@ from metaxlm.analysis.results import (
     MARGIN,
     SOURCE,
     LanguagePair,
+    Names,
     display_name,
     join_names,
     title_task,
@@ -34,6 +35,7 @@ from metaxlm.analysis.stats import (
     ALPHA,
     EQUAL,
     Difference,
+    Samples,
     SeedScores,
     average,
     find_comparison,
@@ -47,17 +49,15 @@ Outcome = Literal["holds", "fails", "cannot be told"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 HOLDS, FAILS, UNDECIDED = OUTCOMES
 Numbers = list[tuple[str, str]]
-"""Labels and numbers of a verdict."""
 Conclusion = tuple[Outcome, Numbers, str]
-"""Outcome, numbers, and the reason in one or two sentences."""
+"""Outcome, labeled numbers, and the reason in one or two sentences."""
 BOTH = "over examples and seeds"
 SENTENCES = "over sentences"
 NUMBERS_ALONE = "by the numbers alone"
 ONE_SEED = "one seed, not tested"
 UNTESTED = "too few languages to test"
 FEWEST_SEEDS = 2
-_FEWEST_SIGNS = 6
-"""With fewer signs, even equal ones, a sign test cannot reach 0.05."""
+_FEWEST_SIGNS = 6  # with fewer signs, even equal ones, a sign test cannot reach 0.05
 _FEWEST_VALUES = 3
 
 
@@ -71,8 +71,7 @@ class Measure:
 
     task: str
     scenario: str = "transfer"
-    metrics: tuple[str, ...] = ()
-    """Averaged; empty for the task's metric."""
+    metrics: tuple[str, ...] = ()  # averaged; empty for the task's metric
     pairs: tuple[LanguagePair, ...] = ()
     layer: int | None = None
 
@@ -96,7 +95,7 @@ class Measure:
             )
         return scores
 
-    def read_shared(self, results: Results, variants: Sequence[str]) -> dict[str, PairScores]:
+    def read_shared(self, results: Results, variants: Names) -> dict[str, PairScores]:
         """Return the scores of several variants on the pairs that all of them have."""
         every = {variant: self.read(results, variant) for variant in variants}
         pairs = share_pairs(list(every.values()))
@@ -106,7 +105,7 @@ class Measure:
             )
         return {name: {pair: scores[pair] for pair in pairs} for name, scores in every.items()}
 
-    def is_learned(self, results: Results, variants: Sequence[str]) -> bool:
+    def is_learned(self, results: Results, variants: Names) -> bool:
         """Return whether the best of the variants is clearly above the baselines."""
         shared = self.read_shared(results, variants)
         means = [mean(average(list(scores.values()))) for scores in shared.values()]
@@ -116,16 +115,18 @@ class Measure:
         return max(means) > level + MARGIN
 
 
+Measures = Sequence[Measure]
+
+
 def average_measures(
-    results: Results, variants: Sequence[str], measures: Sequence[Measure]
+    results: Results, variants: Names, measures: Measures
 ) -> dict[str, tuple[SeedScores, list[PairScores]]]:
     """Return each variant's mean over measures by seed, and the scores behind it."""
     read = [measure.read_shared(results, variants) for measure in measures]
+    behind = {variant: [scores[variant] for scores in read] for variant in variants}
     return {
-        variant: (average([average(list(scores[variant].values())) for scores in read]),
-                  [scores[variant] for scores in read])
-        for variant in variants
-    }  # fmt: skip
+        v: (average([average([*s.values()]) for s in some]), some) for v, some in behind.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,9 @@ class Contrast:
     first: str
     second: str
     value: float
-    """Positive where the first is better."""
-    p_value: float | None
-    """None where nothing could be tested."""
-    basis: str
-    """Name of the test."""
-    agrees: bool = True
-    """Whether what was tested has the sign of the value."""
+    p_value: float | None  # None where nothing could be tested
+    basis: str  # name of the test
+    agrees: bool = True  # whether what was tested has the sign of the value
     half_width: float | None = None
     """Half of the 95 % interval around the value, for tests over seeds."""
 
@@ -188,21 +185,15 @@ def write_p_value(p_value: float) -> str:
 
 
 def contrast(
-    results: Results,
-    first: str,
-    second: str,
-    measures: Sequence[Measure],
-    among: Sequence[str] = (),
+    results: Results, first: str, second: str, measures: Measures, among: Names = ()
 ) -> Contrast:
     """Compare two variants on a mean of measures, over the pairs that these and `among` have."""
-    return results.remember(
-        ("contrast", first, second, tuple(measures), tuple(among)),
-        lambda: _contrast(results, first, second, measures, among),
-    )
+    key = (first, second, tuple(measures), tuple(among))
+    return results.remember(("contrast", *key), lambda: _contrast(results, *key))
 
 
 def _contrast(
-    results: Results, first: str, second: str, measures: Sequence[Measure], among: Sequence[str]
+    results: Results, first: str, second: str, measures: Measures, among: Names
 ) -> Contrast:
     names = list(dict.fromkeys([first, second, *among]))
     means = average_measures(results, names, measures)
@@ -230,17 +221,12 @@ def _contrast(
 
 
 def contrast_values(
-    results: Results,
-    first: str,
-    second: str,
-    value: float,
-    seeds: Sequence[Sequence[float]],
-    by_pair: Sequence[float],
+    results: Results, first: str, second: str, value: float, seeds: Samples, gains: Sequence[float]
 ) -> Contrast:
     """Test a difference over seeds, or over languages where there are no seeds.
 
     `seeds` are the samples whose means make it up: those of both variants, or of one difference,
-    and empty for features; `by_pair` are differences, positive where the first is better.
+    and empty for features; `gains` are differences by language.
     """
     if not results.tested:
         return Contrast(first, second, value, 0.0, NUMBERS_ALONE)
@@ -249,24 +235,19 @@ def contrast_values(
             return Contrast(first, second, value, None, ONE_SEED)
         p_value, half = find_p_value(value, seeds), find_half_width(seeds)
         return Contrast(first, second, value, p_value, f"over {fewest} seeds", half_width=half)
-    better = sum(gain > EQUAL for gain in by_pair)
-    worse = sum(gain < -EQUAL for gain in by_pair)
+    better, worse = sum(g > EQUAL for g in gains), sum(g < -EQUAL for g in gains)
     if better + worse >= _FEWEST_SIGNS:
         agrees = (better - worse) * value > 0
-        basis = f"sign test, {better} of {len(by_pair)} sets better"
+        basis = f"sign test, {better} of {len(gains)} sets better"
         return Contrast(first, second, value, sign_test(better, worse), basis, agrees)
-    if len(by_pair) >= _FEWEST_VALUES:
-        basis = f"Student's t over {len(by_pair)} languages"
-        return Contrast(first, second, value, find_p_value(value, [by_pair]), basis)
+    if len(gains) >= _FEWEST_VALUES:
+        basis = f"Student's t over {len(gains)} languages"
+        return Contrast(first, second, value, find_p_value(value, [gains]), basis)
     return Contrast(first, second, value, None, UNTESTED)
 
 
 def _read_tests(
-    results: Results,
-    first: str,
-    second: str,
-    measures: Sequence[Measure],
-    scores: Sequence[PairScores],
+    results: Results, first: str, second: str, measures: Measures, scores: Sequence[PairScores]
 ) -> list[Difference] | None:
     """Return the tested difference of each measure; None unless every one was tested.
 
@@ -275,7 +256,9 @@ def _read_tests(
     """
     differences: list[Difference] = []
     for of, pairs in zip(measures, scores, strict=True):
-        tested = find_comparison(results.comparisons, of.task, first, second, of.scenario, of.layer)
+        tested = find_comparison(
+            results.comparisons, of.task, (first, second), of.scenario, of.layer
+        )
         if tested is None or not pairs.keys() <= set(tested[0].units):
             return None
         if len(pairs) == len(tested[0].units):
@@ -292,9 +275,6 @@ def _read_tests(
     return differences
 
 
-# Conclusions from contrasts
-
-
 def decide_all(contrasts: Sequence[Contrast]) -> Outcome:
     """Decide a claim that needs every contrast: each must be supported by itself."""
     if all(one.direction > 0 for one in contrasts):
@@ -307,15 +287,14 @@ def list_numbers(contrasts: Sequence[Contrast]) -> Numbers:
     return [(one.label, one.describe()) for one in contrasts]
 
 
-def explain(
-    contrasts: Sequence[Contrast],
-    caveats: str = "",
-    verbs: tuple[str, str] = ("is better than", "is worse than"),
-) -> str:
+_VERBS = ("is better than", "is worse than")
+
+
+def explain(contrasts: Sequence[Contrast], caveats: str = "", verbs: Names = _VERBS) -> str:
     """Write which differences are supported, by which test."""
     parts = []
     for one in contrasts:
-        words = {1: verbs[0], -1: verbs[1], 0: "does not differ clearly from"}[one.direction]
+        words = ("does not differ clearly from", *verbs)[one.direction]
         if one.p_value is None:
             words = f"is {abs(100 * one.value):.1f} points {'above' if one.value > 0 else 'below'}"
         parts.append(f"{display_name(one.first)} {words} {display_name(one.second)}")
@@ -331,11 +310,7 @@ def name_basis(contrasts: Sequence[Contrast]) -> str:
 
 
 def try_contrast(
-    results: Results,
-    first: str,
-    second: str,
-    measures: Sequence[Measure],
-    among: Sequence[str] = (),
+    results: Results, first: str, second: str, measures: Measures, among: Names = ()
 ) -> Contrast | None:
     """Compare two variants as `contrast` does; None where scores are missing."""
     try:

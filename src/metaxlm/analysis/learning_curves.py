@@ -42,68 +42,49 @@ from metaxlm.analysis.contrast import (
 )
 from metaxlm.analysis.results import SOURCE, display_name, has_learned, join_names, title_task
 from metaxlm.analysis.scores import Results
-from metaxlm.analysis.stats import (
-    ALPHA,
-    SeedScores,
-    average,
-    deviation,
-    mean,
-    subtract,
-    trend_test,
-)
+from metaxlm.analysis.stats import ALPHA, SeedScores, average, deviation, mean, subtract, trend_test
 from metaxlm.analysis.tables import Column, Group, Line, Table, mark_best, seed_cell
-from metaxlm.languages import language_name
 
 Quantity = Literal["source", "others", "gap"]
-Curve = dict[int, SeedScores]
-"""Values by step (ascending) and seed."""
+Curve = dict[int, SeedScores]  # values by step (ascending) and seed
 Curves = Mapping[Quantity, Curve]
 
-CURVE_TASK = "mlqa"
-"""The task of the paper's figure 5."""
-PANELS: tuple[tuple[Quantity, str], ...] = (
-    ("others", "(a) other languages"),
-    ("source", "(b) English"),
-    ("gap", "(c) transfer gap"),
-)
+CURVE_TASK = "mlqa"  # the task of the paper's figure 5
+PANELS: dict[Quantity, str] = {
+    "others": "(a) other languages", "source": "(b) English", "gap": "(c) transfer gap"
+}  # fmt: skip
 _CURVE_LANGUAGES = {"source": "en", "others": "all but en", "gap": "en less all but en"}
-FEWEST_CHECKPOINTS = 5
-"""With fewer points no trend can reach 0.05."""
+FEWEST_CHECKPOINTS = 5  # with fewer points no trend can reach 0.05
 FINE = 0.2
 """Checkpoints closer than this share of the source's onset would show a lag like the paper's, which
 is 6K of 14K steps."""
-MIN_RISE = 0.02
-"""A curve that ends less than this above its plateau has not risen."""
+MIN_RISE = 0.02  # a curve that ends less than this above its plateau has not risen
 NOISE_FACTOR = 3.0
 RISE_SHARE = 0.1
-FEWEST_FLAT = 3
-"""Checkpoints that make a plateau."""
-PLATEAU_SLOPE = 0.5
-"""A plateau's slope is below this share of the slope of the climb."""
+FEWEST_FLAT = 3  # checkpoints that make a plateau
+PLATEAU_SLOPE = 0.5  # a plateau's slope is below this share of the slope of the climb
 _MAD_TO_DEVIATION = 1.4826
 _MAX_ROUNDS = 20
-_LABELS: dict[Quantity, str] = {
-    "source": language_name(SOURCE),
-    "others": "the other languages",
-    "gap": "the transfer gap",
-}
+_LABELS = {"source": "English", "others": "the other languages", "gap": "the transfer gap"}
 
 
 @dataclass(frozen=True)
 class Onset:
     """Where a curve starts to rise: after `low`, by `high`."""
 
-    step: float | None
-    """Interpolated; None where the curve rises from its start."""
-    low: int | None
-    """Last checkpoint of the plateau; None where there is no plateau."""
-    high: int
-    """First checkpoint that has risen for good."""
+    step: float | None  # interpolated; None where the curve rises from its start
+    low: int | None  # last checkpoint of the plateau; None where there is no plateau
+    high: int  # first checkpoint that has risen for good
 
     @property
     def resolution(self) -> int:
         """Distance of the two checkpoints around it."""
         return self.high - (self.low or 0)
+
+    def __str__(self) -> str:
+        if self.step is None:
+            return f"from the start, clearly by step {self.high:,}"
+        return f"between steps {self.low:,} and {self.high:,}"
 
 
 @dataclass(frozen=True)
@@ -111,10 +92,8 @@ class Lag:
     """How many steps after the source language the other languages start to rise."""
 
     steps: float
-    resolution: int
-    """Smaller lags cannot be seen: the distance of checkpoints around the onsets."""
-    by_seed: tuple[float, ...]
-    """Of the seeds in which both curves rise after a plateau."""
+    resolution: int  # smaller lags cannot be seen: the distance of checkpoints around the onsets
+    by_seed: tuple[float, ...]  # of the seeds in which both curves rise after a plateau
     num_seeds: int
     source: Onset
     others: Onset
@@ -167,9 +146,10 @@ def find_onset(curve: Curve, seed: int | None = None) -> Onset | None:
     return detect_rise(steps, values, [max(roughness, error) for error in errors])
 
 
-def detect_rise(
-    steps: Sequence[int], values: Sequence[float], noises: Sequence[float]
-) -> Onset | None:
+Floats = Sequence[float]
+
+
+def detect_rise(steps: Sequence[int], values: Floats, noises: Floats) -> Onset | None:
     """Find the onset of a curve, as the module describes; at least three points are needed."""
     if len(steps) < 3:
         return None
@@ -199,39 +179,29 @@ def detect_rise(
 
 def find_lag(curves: Curves) -> Lag | None:
     """Return the lag of the others behind the source; None unless both rise after a plateau."""
-    source, others = (find_onset(curves[name]) for name in ("source", "others"))
+    pair = curves["source"], curves["others"]
+    source, others = map(find_onset, pair)
     if source is None or others is None or source.step is None or others.step is None:
         return None
-    sets = [set(scores) for name in ("source", "others") for scores in curves[name].values()]
-    seeds = sorted(set.intersection(*sets))
+    seeds = sorted(set.intersection(*(set(s) for curve in pair for s in curve.values())))
     lags = []
     for seed in seeds:
-        one, two = (find_onset(curves[name], seed) for name in ("source", "others"))
+        one, two = (find_onset(curve, seed) for curve in pair)
         if one and two and one.step is not None and two.step is not None:
             lags.append(two.step - one.step)
     resolution = max(source.resolution, others.resolution)
     return Lag(others.step - source.step, resolution, tuple(lags), len(seeds), source, others)
 
 
-def describe_onset(onset: Onset | None) -> str:
-    """Write where a curve starts to rise."""
-    if onset is None:
-        return "never"
-    if onset.step is None:
-        return f"from the start, clearly by step {onset.high:,}"
-    return f"between steps {onset.low:,} and {onset.high:,}"
-
-
-def _is_straight(steps: Sequence[int], values: Sequence[float], place: int, halfway: float) -> bool:
+def _is_straight(steps: Sequence[int], values: Floats, place: int, halfway: float) -> bool:
     """Return whether the points before `place` climb at half the speed of those after, or more."""
     slope = statistics.linear_regression(steps[:place], values[:place]).slope
-    last = place - 1
     half = next(k for k in range(place, len(values)) if values[k] >= halfway)
-    climb = (values[half] - values[last]) / (steps[half] - steps[last])
+    climb = (values[half] - values[place - 1]) / (steps[half] - steps[place - 1])
     return slope >= PLATEAU_SLOPE * climb
 
 
-def _measure_roughness(steps: Sequence[int], values: Sequence[float]) -> float:
+def _measure_roughness(steps: Sequence[int], values: Floats) -> float:
     """Estimate noise from distances to the line between both neighbors; robust to a few kinks."""
     distances = []
     for k in range(1, len(steps) - 1):
@@ -239,9 +209,6 @@ def _measure_roughness(steps: Sequence[int], values: Sequence[float]) -> float:
         line = (1 - weight) * values[k - 1] + weight * values[k + 1]
         distances.append(abs(values[k] - line) / math.sqrt(1 + weight**2 + (1 - weight) ** 2))
     return _MAD_TO_DEVIATION * statistics.median(distances) if distances else 0.0
-
-
-# Table -------------------------------------------------------------------------------------------
 
 
 def format_steps(step: float) -> str:
@@ -259,18 +226,11 @@ def describe_curves(curves: Mapping[str, Curves]) -> str:
     """Write where the curves of every variant start to rise, and how well a lag is known."""
     sentences = []
     for variant, of in curves.items():
-        source, others = (
-            "no rise" if onset is None else f"rise {describe_onset(onset)}"
-            for onset in (
-                find_onset(of["source"]),
-                find_onset(of["others"]),
-            )
-        )
-        lag = find_lag(of)
-        last = f" {_describe_lag(lag)}" if lag is not None else ""
-        sentences.append(
-            f"{display_name(variant)}, English: {source}; other languages: {others}.{last}"
-        )
+        onsets = (find_onset(of["source"]), find_onset(of["others"]))
+        source, others = (f"rise {one}" if one else "no rise" for one in onsets)
+        sentences.append(f"{display_name(variant)}, English: {source}; other languages: {others}.")
+        if (lag := find_lag(of)) is not None:
+            sentences.append(_describe_lag(lag))
     return " ".join(sentences)
 
 
@@ -290,7 +250,7 @@ def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
     if not steps:
         return None
     groups = []
-    for quantity, label in PANELS:
+    for quantity, label in PANELS.items():
         lines = []
         for variant, of in curves.items():
             trace = {"variant": variant, "task": CURVE_TASK, "metric": "f1", "source": SOURCE,
@@ -302,16 +262,12 @@ def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
                 cells.append(seed_cell(series, trace={**trace, "step": step, "seed": seeds}))
             lines.append(Line(display_name(variant), cells, variant))
         groups.append(Group(lines, label, None if quantity == "gap" else "higher"))
-    notes = [
+    note = (
         "F1, mean over languages, then over the seeds of finetuning; the gap is English less the "
-        f"mean of the others. {describe_curves(curves)}",
-    ]
-    columns = [Column(format_steps(step)) for step in steps]
-    title = "MLQA along pretraining, by step"
-    return mark_best(Table("curves-mlqa", title, columns, groups, notes))
-
-
-# Checks of claims ---------------------------------------------------------------------------------
+        f"mean of the others. {describe_curves(curves)}"
+    )
+    columns, title = [Column(format_steps(s)) for s in steps], "MLQA along pretraining, by step"
+    return mark_best(Table("curves-mlqa", title, columns, groups, [note]))
 
 
 def check_lag(results: Results, variant: str, task: str, expected: bool) -> Conclusion:
@@ -323,10 +279,10 @@ def check_lag(results: Results, variant: str, task: str, expected: bool) -> Conc
     curves = _trace(results, variant, task)
     source, others = find_onset(curves["source"]), find_onset(curves["others"])
     numbers = [
-        (f"{_LABELS['source']} rises", describe_onset(source)),
-        ("the others rise", describe_onset(others)),
+        ("English rises", str(source or "never")),
+        ("the others rise", str(others or "never")),
     ]
-    lag, seeds = find_lag(curves), _count_seeds(curves["others"])
+    lag, seeds = find_lag(curves), min(map(len, curves["others"].values()))
     if lag is not None:
         low, high = lag.bounds
         numbers += [
@@ -347,15 +303,14 @@ def check_lag(results: Results, variant: str, task: str, expected: bool) -> Conc
 
 
 def _check_lag(lag: Lag, expected: bool) -> tuple[Outcome, str]:
-    """Decide on a lag of curves that both leave a plateau."""
     right, wrong = (HOLDS, FAILS) if expected else (FAILS, HOLDS)
     if abs(lag.steps) < lag.resolution:
         is_fine = lag.resolution <= FINE * (lag.source.step or 0.0) or not expected
         return (wrong if is_fine else UNDECIDED), "Both rise between neighboring checkpoints."
     if lag.steps < 0 and (lag.is_resolved or not expected):
-        return wrong, f"The others rise before {_LABELS['source']}."
+        return wrong, "The others rise before English."
     if lag.is_resolved:
-        return right, f"The others rise about {_round(lag.steps)} steps after {_LABELS['source']}."
+        return right, f"The others rise about {_round(lag.steps)} steps after English."
     return UNDECIDED, "The seeds do not agree on the lag."
 
 
@@ -365,19 +320,16 @@ def check_trend(
     """A quantity rises, or falls, over the checkpoints."""
     curve = _trace(results, variant, task)[quantity]
     steps = sorted(curve)
-    if len(steps) < FEWEST_CHECKPOINTS:
-        raise MissingScoresError(
-            f"{display_name(variant)} has {len(steps)} checkpoints, a trend needs "
-            f"{FEWEST_CHECKPOINTS}"
-        )
+    if (number := len(steps)) < FEWEST_CHECKPOINTS:
+        words = f"{display_name(variant)} has {number} checkpoints"
+        raise MissingScoresError(f"{words}, a trend needs {FEWEST_CHECKPOINTS}")
     values = [mean(curve[step]) for step in steps]
     trend, p_value = trend_test(values)
     sign = 1 if toward == "up" else -1
     numbers = [
-        (f"{_LABELS[quantity]} at step {steps[0]:,}", f"{100 * values[0]:.1f}"),
-        (f"{_LABELS[quantity]} at step {steps[-1]:,}", f"{100 * values[-1]:.1f}"),
-        ("trend over checkpoints", f"{write_p_value(p_value)}, {len(steps)} checkpoints"),
+        (f"{_LABELS[quantity]} at step {steps[k]:,}", f"{100 * values[k]:.1f}") for k in (0, -1)
     ]
+    numbers.append(("trend over checkpoints", f"{write_p_value(p_value)}, {number} checkpoints"))
     outcome, words = UNDECIDED, "has no clear trend"
     if p_value < ALPHA:
         words = "rises" if trend > 0 else "falls"
@@ -390,11 +342,7 @@ def check_trend(
 
 
 def check_points(
-    results: Results,
-    task: str,
-    quantity: Quantity,
-    high: Mapping[str, str],
-    low: Mapping[str, str],
+    results: Results, task: str, quantity: Quantity, high: Mapping[str, str], low: Mapping[str, str]
 ) -> Conclusion:
     """A quantity is larger at one part of a curve than at another, or than another variant's.
 
@@ -416,10 +364,9 @@ def check_points(
         where = f"step {steps[0]:,}" + (f" to {steps[-1]:,}" if steps[1:] else "")
         numbers.append((f"{display_name(side['variant'])}: {_LABELS[quantity]} at {where}",
                         f"{100 * mean(series[-1]):.1f}"))  # fmt: skip
-    first, second = (f"{display_name(side['variant'])} ({side['at']})" for side in (high, low))
+    names = [f"{display_name(side['variant'])} ({side['at']})" for side in (high, low)]
     samples = [list(one.values()) for one in series]
-    value = mean(series[0]) - mean(series[1])
-    lead = contrast_values(results, first, second, value, samples, [])
+    lead = contrast_values(results, *names, mean(series[0]) - mean(series[1]), samples, [])
     reason = explain([lead], verbs=("is larger than", "is smaller than"))
     return decide_all([lead]), [*numbers, ("difference", lead.describe())], reason
 
@@ -431,9 +378,8 @@ def check_stays_high(
     own, other = (_trace(results, name, task)["source"] for name in (variant, base))
     shared = sorted(set(own) & set(other))
     if len(shared) < 2:
-        raise MissingScoresError(
-            f"{join_names([variant, base])} share too few checkpoints on {title_task(task)}"
-        )
+        names = join_names([variant, base])
+        raise MissingScoresError(f"{names} share too few checkpoints on {title_task(task)}")
     lowest = min(shared, key=lambda step: mean(own[step]))
     ratio = mean(own[lowest]) / mean(own[shared[-1]])
     ahead = sum(mean(own[step]) > mean(other[step]) for step in shared)
@@ -457,26 +403,16 @@ def check_stays_high(
 
 def _trace(results: Results, variant: str, task: str) -> dict[Quantity, Curve]:
     """Return a variant's curves; it must have learned the task in the source language."""
+    name, title = display_name(variant), title_task(task)
     if variant not in results.final_steps:
-        raise MissingScoresError(f"No scores of {display_name(variant)}")
+        raise MissingScoresError(f"No scores of {name}")
     curves = trace_curves(results, task, variant)
-    if len(curves["source"]) < 3:
-        raise MissingScoresError(
-            f"Too few checkpoints: {display_name(variant)} was measured at "
-            f"{len(curves['source'])} on {title_task(task)}"
-        )
+    if (number := len(curves["source"])) < 3:
+        raise MissingScoresError(f"Too few checkpoints: {name} was measured at {number} on {title}")
     level = results.best_baseline(task, "transfer", [(SOURCE, SOURCE)])
     if not has_learned(max(map(mean, curves["source"].values())), level):
-        raise MissingScoresError(
-            f"{display_name(variant)} is at its baselines on {title_task(task)} in "
-            f"{_LABELS['source']}"
-        )
+        raise MissingScoresError(f"{name} is at its baselines on {title} in English")
     return curves
-
-
-def _count_seeds(curve: Curve) -> int:
-    """Return the number of seeds that every checkpoint has."""
-    return min(map(len, curve.values()))
 
 
 def _round(steps: float) -> str:

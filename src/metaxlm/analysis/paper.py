@@ -24,7 +24,8 @@ from metaxlm.analysis.results import (
     FEATURES,
     TASKS,
     VARIANTS,
-    LanguagePair,
+    Names,
+    Pairs,
     display_name,
     join_names,
     name_metric,
@@ -39,7 +40,6 @@ from metaxlm.analysis.tables import (
     Line,
     Table,
     format_cell,
-    format_p_value,
     join_cells,
     mark_best,
     section_cell,
@@ -49,21 +49,17 @@ from metaxlm.analysis.tables import (
 from metaxlm.languages import language_name
 
 MODELS = ("XLM", "MetaXLM", "MetaXLM+Dict", "mBERT")
-MAIN_VARIANTS = ("xlm", "metaxlm", "metaxlm+dict")
-"""The rows of the paper's tables 1 and 2."""
+MAIN_VARIANTS = ("xlm", "metaxlm", "metaxlm+dict")  # the rows of the paper's tables 1 and 2
 AVERAGED = ("udpos", "panx", "xquad", "mlqa", "tydiqa", "xnli", "pawsx")
 """The seven tasks of table 1; `Avg` is over them."""
-ABLATED = ("xquad", "mlqa", "tydiqa", "xnli", "pawsx")
-"""The five tasks of tables 3 to 5."""
+ABLATED = AVERAGED[2:]  # the five tasks of tables 3 to 5
 DOMAINS = {"amazon-books": "Book", "amazon-dvd": "DVD", "amazon-music": "Music"}
 """The review tasks with the headings of table 2."""
 REVIEW_LANGUAGES = ("en", "de", "fr", "ja")
-MEAN = "mean"
-"""Language of a score that is the mean over languages."""
+MEAN = "mean"  # language of a score that is the mean over languages
 ANOTHER_SIZE = "270 million parameters, 200,000 steps: another size, for orientation only"
 """Printed wherever the paper's numbers are beside ours."""
-BASE = "metaxlm+dict"
-"""The model that an idea beyond the paper has to beat at equal cost."""
+BASE = "metaxlm+dict"  # the model that an idea beyond the paper has to beat at equal cost
 BASELINE_LABELS = dict(zip(BASELINES, ("Majority label", "Chance"), strict=True))
 _TESTED = (
     ("metaxlm", "xlm"), ("metaxlm+dict", "metaxlm"), ("metaxlm+dict", "xlm"), ("xlm+kd", "xlm"),
@@ -112,9 +108,9 @@ def find_paper_mean(task: str, model: str, metric: str, languages: Sequence[str]
         printed = find_paper_scores(task).get(model, {}).get(metric)
         if printed is not None:
             return printed
-    values = [find_paper_scores(task, code).get(model, {}).get(metric) for code in languages]
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
+    found = (find_paper_scores(task, code).get(model, {}) for code in languages)
+    known = [scores[metric] for scores in found if metric in scores]
+    return statistics.fmean(known) if known and len(known) == len(languages) else None
 
 
 def average_tasks(scores: Iterable[Sequence[float]]) -> float | None:
@@ -126,31 +122,18 @@ def average_tasks(scores: Iterable[Sequence[float]]) -> float | None:
     return statistics.fmean(map(statistics.fmean, many)) if many and all(many) else None
 
 
-# Tables 1 to 5 -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PaperTable:
     """A table of the paper: variants down, tasks across."""
 
     name: str
     title: str
-    variants: Mapping[str, str]
-    """Labels of the rows."""
+    variants: Mapping[str, str]  # labels of the rows
     columns: Sequence[tuple[str, str]]
     """Tasks with a language in which they are supervised, or none for the mean over languages."""
-    notes: Sequence[str]
+    note: str
     average: str = ""
-    """The published average of the last column; none without such a column."""
-    has_baselines: bool = False
-    both: bool = True
-    """Whether questions have exact match after F1."""
-
-
-def _make_ablation(name: str, title: str, variants: Mapping[str, str], *notes: str) -> PaperTable:
-    columns = [(task, "") for task in ABLATED]
-    notes = ("As table 1; F1 for questions.", *notes)
-    return PaperTable(name, title, variants, columns, notes, both=False)
+    """The published average of the last column; without it questions have F1 alone."""
 
 
 _MAIN = {name: VARIANTS[name] for name in MAIN_VARIANTS}
@@ -158,49 +141,48 @@ TABLES = (
     PaperTable(
         "table-1-xtreme", "Table 1. Cross-lingual understanding (XTREME)", _MAIN,
         [(task, "") for task in AVERAGED],
-        ["Finetuned in English, tested in every language: mean over languages, then mean ± "
-         "deviation over seeds. Avg counts questions as (F1 + EM) / 2."],
-        average="xtreme", has_baselines=True,
+        "Finetuned in English, tested in every language: mean over languages, then mean ± "
+        "deviation over seeds. Avg counts questions as (F1 + EM) / 2.",
+        average="xtreme",
     ),
     PaperTable(
         "table-2-amazon", "Table 2. Amazon reviews by language and domain", _MAIN,
         [(task, code) for code in REVIEW_LANGUAGES for task in DOMAINS],
-        ["Accuracy; finetuned and tested in the same language and domain. Half of the reviews are "
-         "positive: chance is 50."],
+        "Accuracy; finetuned and tested in the same language and domain. Half of the reviews are "
+        "positive: chance is 50.",
         average="amazon",
     ),
-    _make_ablation(
-        "table-3-distillation", "Table 3. Knowledge distillation from the English model",
-        {name: VARIANTS[name] for name in ("xlm", "xlm+kd", "metaxlm")},
-    ),
-    _make_ablation(
-        "table-4-freezing", "Table 4. The Transformer body frozen in pretraining",
-        {name: VARIANTS[name] for name in ("xlm", "metaxlm", "freeze")},
-    ),
-    _make_ablation(
-        "table-5-initialization", "Table 5. Which parts are initialized",
-        {"xlm": "None", "body": "Body", "embeddings": "Emb", "metaxlm": "Both"},
-        "None is XLM, Both is MetaXLM; Emb is the word embeddings.",
+    *(
+        PaperTable(name, title, variants, [(task, "") for task in ABLATED],
+                   f"As table 1; F1 for questions.{more}")
+        for name, title, variants, more in (
+            ("table-3-distillation", "Table 3. Knowledge distillation from the English model",
+             {name: VARIANTS[name] for name in ("xlm", "xlm+kd", "metaxlm")}, ""),
+            ("table-4-freezing", "Table 4. The Transformer body frozen in pretraining",
+             {name: VARIANTS[name] for name in ("xlm", "metaxlm", "freeze")}, ""),
+            ("table-5-initialization", "Table 5. Which parts are initialized",
+             {"xlm": "None", "body": "Body", "embeddings": "Emb", "metaxlm": "Both"},
+             " None is XLM, Both is MetaXLM; Emb is the word embeddings."),
+        )
     ),
 )  # fmt: skip
 
 
 def make_paper_table(results: Results, spec: PaperTable) -> Table:
     """Build a table of the paper; what has not been measured is a dash, and a note names it."""
-    tasks = list(dict.fromkeys(task for task, _ in spec.columns))
-    sections = results.sections(tasks, list(spec.variants), both=spec.both)
+    tasks, both = list(dict.fromkeys(task for task, _ in spec.columns)), bool(spec.average)
+    sections = results.sections(tasks, list(spec.variants), both=both)
     if spec.columns[0][1]:
         sections = {t: sections[name] for t in tasks if (name := f"{t}-supervised") in sections}
     columns = [
         Column(DOMAINS[task], language_name(code), "higher") if code
-        else Column(TASKS[task].title, name_metrics(TASKS[task].metrics[: 1 + spec.both]), "higher")
+        else Column(TASKS[task].title, name_metrics(TASKS[task].metrics[: 1 + both]), "higher")
         for task, code in spec.columns
     ]  # fmt: skip
-    columns += [Column("Avg", "", "higher")] if spec.average else []
+    columns += [Column("Avg", "", "higher")] if both else []
     lines = []
     for variant, label in spec.variants.items():
-        cells = [_make_cell(sections.get(task), task, variant, code, spec.both)
-                 for task, code in spec.columns]  # fmt: skip
+        cells = [_make_cell(sections.get(t), t, variant, code, both) for t, code in spec.columns]
         if spec.average == "xtreme":
             cells.append(average_cell(results, sections, variant))
         elif spec.average:
@@ -212,13 +194,13 @@ def make_paper_table(results: Results, spec: PaperTable) -> Table:
             printed = _printed(find_paper_scores(spec.average).get(label, {}))
             cells.append(replace(seed_cell(series, trace=trace), paper=printed))
         lines.append(Line(label, cells, variant))
-    groups, notes = [Group(lines)], [*spec.notes]
-    if spec.has_baselines:
+    groups, notes = [Group(lines)], [spec.note]
+    if spec.average == "xtreme":
         groups.append(Group(_list_references(sections)))
         published = find_paper_scores(spec.average)
         averages = [f"{100 * published[label]['average']:.1f}" for label in spec.variants.values()]
         notes.append(f"The paper prints an Avg of {', '.join(averages)}.")
-    notes += _note_sections(results, sections, tasks, list(spec.variants), brief=not spec.average)
+    notes += _note_sections(results, sections, tasks, list(spec.variants), brief=not both)
     return mark_best(Table(spec.name, spec.title, columns, groups, notes))
 
 
@@ -228,7 +210,6 @@ def name_metrics(metrics: Sequence[str]) -> str:
 
 
 def _list_references(sections: Mapping[str, Section]) -> list[Line]:
-    """Return the baselines and the paper's mBERT as rows of table 1."""
     lines = []
     for name, label in BASELINE_LABELS.items():
         cells = [baseline_cell(s, name) if (s := sections.get(t)) else Cell() for t in AVERAGED]
@@ -241,21 +222,20 @@ def _list_references(sections: Mapping[str, Section]) -> list[Line]:
     return [*lines, Line("mBERT", mbert, reference=True)]
 
 
-def _make_cell(section: Section | None, task: str, variant: str, language: str, both: bool) -> Cell:
-    """Return our score and the paper's; the paper's printed one where nothing was measured."""
+def _make_cell(section: Section | None, task: str, variant: str, code: str, both: bool) -> Cell:
     if section is not None and section.shared:
-        return with_paper(section, variant, [(language, language)] if language else section.shared)
-    published = find_paper_scores(task, *([language] if language else []))
-    return Cell(paper=_printed(published.get(VARIANTS[variant], {}), both=both))
+        return with_paper(section, variant, [(code, code)] if code else section.shared)
+    published = find_paper_scores(task, code or MEAN).get(VARIANTS[variant], {})
+    return Cell(paper=_printed(published, both=both))
 
 
-def with_paper(section: Section, variant: str, pairs: Sequence[LanguagePair]) -> Cell:
+def with_paper(section: Section, variant: str, pairs: Pairs) -> Cell:
     """Return a variant's mean over pairs, with the paper's over the same languages."""
     paper = find_paper_cell(section, display_name(variant), pairs)
     return replace(section_cell(section, variant, pairs), paper=paper)
 
 
-def find_paper_cell(section: Section, model: str, pairs: Sequence[LanguagePair]) -> Cell | None:
+def find_paper_cell(section: Section, model: str, pairs: Pairs) -> Cell | None:
     """Return the paper's score of a model over the same languages; None where it has none."""
     if not section.is_papers:
         return None
@@ -270,16 +250,12 @@ def _printed(metrics: Mapping[str, float], *, both: bool = True) -> Cell | None:
 
 def average_cell(results: Results, sections: Mapping[str, Section], variant: str) -> Cell:
     """Return the paper's `Avg` of seven tasks; ours is empty unless all of them are there."""
-    series = average([sections[t].average(variant) if t in sections else {} for t in AVERAGED])
-    published = []
-    for task in AVERAGED:
-        section = sections.get(task)
-        languages = [pair[1] for pair in section.shared] if section else []
-        values = [find_paper_mean(task, display_name(variant), metric, languages)
-                  for metric in (section.metrics if section else ())]  # fmt: skip
-        published.append([value for value in values if value])
-    value = average_tasks(published)
-    printed = _printed(find_paper_scores("xtreme").get(display_name(variant), {}))
+    name, seven = display_name(variant), [sections.get(task) for task in AVERAGED]
+    series = average([section.average(variant) if section else {} for section in seven])
+    published = [find_paper_cell(s, name, s.shared) if s else None for s in seven]
+    value = average_tasks([[c.value for c in cell.parts if c.value] if cell else []
+                           for cell in published])  # fmt: skip
+    printed = _printed(find_paper_scores("xtreme").get(name, {}))
     trace = trace_mean(results, variant, "seven tasks", "average")
     return replace(seed_cell(series, trace=trace), paper=printed if value is None else Cell(value))
 
@@ -290,7 +266,7 @@ def trace_mean(results: Results, variant: str, task: str, metric: str) -> dict[s
     return {"variant": variant, "task": task, "metric": metric, "step": step}
 
 
-def baseline_cell(section: Section, name: str, pairs: Sequence[LanguagePair] | None = None) -> Cell:
+def baseline_cell(section: Section, name: str, pairs: Pairs | None = None) -> Cell:
     """Return a baseline in one metric, or in two where both were measured."""
     pairs = section.shared if pairs is None else pairs
     cells = [Cell(section.baseline(name, pairs, metric)) for metric in section.metrics]
@@ -298,13 +274,8 @@ def baseline_cell(section: Section, name: str, pairs: Sequence[LanguagePair] | N
 
 
 def _note_sections(
-    results: Results,
-    sections: Mapping[str, Section],
-    tasks: Sequence[str],
-    variants: Sequence[str],
-    brief: bool,
+    results: Results, sections: Mapping[str, Section], tasks: Names, variants: Names, brief: bool
 ) -> list[str]:
-    """Name sets, languages that differ from the paper's, tasks at baselines, collapsed seeds."""
     notes = [] if brief else describe_sections([sections[t] for t in tasks if t in sections])
     notes += [each.describe() for each in results.list_collapsed(variants, tasks)]
     if absent := [v for v in variants if v not in results.variants]:
@@ -335,15 +306,10 @@ def describe_sections(sections: Sequence[Section]) -> list[str]:
                 f"averaged over ours where it has them{f' (it prints {shown})' if shown else ''}."
             )
         if not section.is_learned:
-            notes.append(
-                f"{title}: no model is clearly above the baselines, so that this task does not "
-                "separate them."
-            )
+            flat = "no model is clearly above the baselines, so that this task does not separate"
+            notes.append(f"{title}: {flat} them.")
     sets = "; ".join(f"{', '.join(titles)}: {split}" for split, titles in by_split.items() if split)
     return [f"Sets: {sets}.", *notes] if sets else notes
-
-
-# Tests, and ideas beyond the paper ---------------------------------------------------------------
 
 
 def make_test_table(
@@ -357,30 +323,26 @@ def make_test_table(
         sure = [one.value for one in pair.by_language if one.p_value < ALPHA]
         wins, losses = sum(value > 0 for value in sure), sum(value < 0 for value in sure)
         low, high = (format_cell(Cell(end)) for end in (pair.mean.low, pair.mean.high))
-        cells = [
-            Cell(pair.mean.value),
-            text_cell(f"[{low}, {high}]"),
-            text_cell(format_p_value(p_value)),
-            text_cell(f"{wins} / {losses} of {len(task.units)}"),
-            Cell(sum(task.num_examples), style="count"),
-            Cell(task.num_seeds, style="count"),
-        ]
+        p_text = "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
+        texts = (f"[{low}, {high}]", p_text, f"{wins} / {losses} of {len(task.units)}")
+        counts = (sum(task.num_examples), task.num_seeds)
+        cells = [Cell(pair.mean.value), *map(text_cell, texts),
+                 *(Cell(n, style="count") for n in counts)]  # fmt: skip
         title = (titles or {}).get(task.task) or title_task(task.task)
         label = f"{title}, {task.scenario} ({name_metric(task.metric)})"
-        groups.setdefault(label, []).append(
-            Line(join_names([pair.first, pair.second], " − "), cells)
-        )
+        line = Line(join_names([pair.first, pair.second], " − "), cells)
+        groups.setdefault(label, []).append(line)
     if not groups:
         return None
-    notes = [
+    note = (
         "Paired over the same examples, summed over seeds: difference of the mean over languages, "
         "its bootstrap interval, p of an approximate-randomization test after Holm over this "
         "table; languages in which the first model is better or worse with p < 0.05 after Holm "
-        "over the languages.",
-    ]
+        "over the languages."
+    )
     heads = ("Difference", "95 % interval", "p", "Better / worse", "Examples", "Seeds")
     made = [Group(lines, label) for label, lines in groups.items()]
-    return Table("tests", "Paired tests between models", list(map(Column, heads)), made, notes)
+    return Table("tests", "Paired tests between models", list(map(Column, heads)), made, [note])
 
 
 def make_paired_tests(results: Results) -> Table | None:
@@ -398,7 +360,7 @@ def make_paired_tests(results: Results) -> Table | None:
 
 
 def compare_tasks(
-    results: Results, tasks: Sequence[str], variant: str, base: str
+    results: Results, tasks: Names, variant: str, base: str
 ) -> tuple[str, list[Contrast]]:
     """Write on how many tasks one variant beats another; also return the tested differences."""
     every = [try_contrast(results, variant, base, [Measure(task)]) for task in tasks]
@@ -436,7 +398,7 @@ def make_ideas_table(results: Results) -> Table | None:
         lines.append(Line(display_name(variant), cells, variant))
     notes = [
         "Means over the languages that all rows have; features at each model's best layer. By "
-        "tests over examples and seeds (p < 0.05):",
+        "tests over examples and seeds (p < 0.05):"
     ]
     for variant in own:
         tasks = [t for t in AVERAGED if t in sections and variant in sections[t].variants]
@@ -478,8 +440,5 @@ def make_idea_tests(results: Results) -> Table | None:
         "named; in the average, questions count as (F1 + EM) / 2. Tatoeba and word alignment: at "
         "the second one's best layer, over sentences."
     )
-    columns = [
-        *(Column(title_task(t)) for t in (*AVERAGED, *FEATURES)),
-        Column("Avg", "seven tasks"),
-    ]
+    columns = [*map(Column, map(title_task, (*AVERAGED, *FEATURES))), Column("Avg", "seven tasks")]
     return Table("ideas-tests", "Ideas beyond the paper, tested", columns, [Group(lines)], [note])

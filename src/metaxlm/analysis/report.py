@@ -49,13 +49,9 @@ from metaxlm.manifest import atomic_folder, write_manifest
 if TYPE_CHECKING:
     import matplotlib.figure
 
-_MOST_ALIGNED = 2
-_MOST_QUERIES = 3
-_MOST_NUMBERS = 4
-_MOST_BARS = 3
-"""Transfer tasks that are drawn by language; for more, the tables have them."""
-_MOST_LINES = 4
-"""Variants that are drawn by layer; of more, the paper's three."""
+_MOST_ALIGNED, _MOST_QUERIES, _MOST_NUMBERS = 2, 3, 4
+_MOST_BARS = 3  # transfer tasks that are drawn by language; for more, the tables have them
+_MOST_LINES = 4  # variants that are drawn by layer; of more, the paper's three
 
 
 @dataclass(frozen=True)
@@ -65,8 +61,7 @@ class Figure:
     name: str
     title: str
     caption: str
-    paper: str
-    """Its place in the paper."""
+    paper: str  # its place there
     drawing: matplotlib.figure.Figure
 
 
@@ -79,8 +74,7 @@ class Headline:
     measure: str = ""
     numbers: Sequence[tuple[str, SeedScores, float | None]] = ()
     """Variant, score and the paper's number."""
-    counts: Sequence[tuple[Outcome, int]] = ()
-    """Of the claims, by verdict."""
+    counts: Sequence[tuple[Outcome, int]] = ()  # of the claims, by verdict
 
 
 def write_report(run_dir: Path, run: Run | None = None) -> Path:
@@ -155,23 +149,18 @@ def _render_page(
 
 def make_tables(run: Run) -> dict[str, list[Table]]:
     """Build every table that the run has the data for, by section of the page."""
-    results = run.results
-    shown = list(results.variants)
+    results, shown = run.results, list(run.results.variants)
+    by_task = results.sections(results.tasks, shown).values()
+    cost = run_folder.make_cost_tables(run.provenance)
     sections: dict[str, Sequence[Table | None]] = {
         "summary": [score_tables.make_summary_table(results, shown)],
         "figures": [
             *(score_tables.make_layer_table(results, t, shown) for t in FEATURES),
-            make_curve_table(find_curves(results)),
-            score_tables.make_direction_table(results),
+            make_curve_table(find_curves(results)), score_tables.make_direction_table(results),
         ],
-        "languages": [
-            score_tables.make_language_table(section)
-            for section in results.sections(results.tasks, shown).values()
-        ],
+        "languages": list(map(score_tables.make_language_table, by_task)),
         "start": run_folder.make_start_tables(run),
-        "cost": [
-            run_folder.make_training_table(run), *run_folder.make_cost_tables(run.provenance)
-        ],
+        "cost": [run_folder.make_training_table(run), *cost],
         "paper": [], "tests": [], "ideas": [], "data": [],
     }  # fmt: skip
     if run.has_grid:
@@ -197,25 +186,22 @@ def make_figures(run: Run, looks: Mapping[str, Look]) -> list[Figure]:
     transfer = list_transfer(results, list(measured))
     collapsed = results.list_collapsed(MAIN_VARIANTS, TASKS)
     more = {
-        "gains": " ".join(each.describe() for each in collapsed),
-        "retrieval": aside,
-        "alignment": aside,
-        "curves": describe_curves(curves),
-    }
+        "gains": " ".join(each.describe() for each in collapsed), "retrieval": aside,
+        "alignment": aside, "curves": describe_curves(curves),
+    }  # fmt: skip
+    drawn = transfer if len(transfer) <= _MOST_BARS else []
     drawings = {
         "retrieval": figures.draw_layers(results, layered, "tatoeba", LAYER_AXES["tatoeba"]),
         "alignment": figures.draw_layers(results, layered, "alignment", LAYER_AXES["alignment"]),
-        "transfer": figures.draw_transfer(transfer, measured)
-        if len(transfer) <= _MOST_BARS
-        else None,
+        "transfer": figures.draw_transfer(drawn, measured),
         "curves": figures.draw_curves(curves, looks),
         "directions": figures.draw_directions(results, looks),
         "loss": figures.draw_loss(run.meta_log, run.logs, looks),
         "coverage": figures.draw_coverage(run.coverage, looks),
     }
     if run.has_grid:
-        improvements = figures.list_improvements(results)
-        drawings["gains"] = figures.draw_improvements(improvements, looks)
+        gains = figures.list_improvements(results)
+        drawings["gains"] = figures.draw_improvements(gains, looks)
         drawings["overview"] = figures.draw_overview(results, looks)
     text = (files("metaxlm.analysis") / "figures.yaml").read_text(encoding="utf-8")
     return [
@@ -224,9 +210,6 @@ def make_figures(run: Run, looks: Mapping[str, Look]) -> list[Figure]:
         for one in yaml.safe_load(text)
         if (drawing := drawings.get(name := one["name"])) is not None
     ]  # fmt: skip
-
-
-# The text of the page ----------------------------------------------------------------------------
 
 
 def find_headline(run: Run) -> Headline:
@@ -275,9 +258,8 @@ def _find_paper_headline(run: Run) -> Headline:
     if not is_whole:
         sentence = f"On {names if len(tasks) == 1 else f'{len(tasks)} of seven tasks'}, {sentence}"
     few = ", in one seed, which decides nothing" if min(seeds) < FEWEST_SEEDS else ""
-    support.insert(0, f"Tested {name_basis(tested)} (p < 0.05).")
-    if not tested:
-        support = ["There are no tests of these differences yet."]
+    support = [f"Tested {name_basis(tested)} (p < 0.05).", *support]
+    support = support if tested else ["There are no tests of these differences yet."]
     if flat := [sections[task].task.title for task in tasks if not sections[task].is_learned]:
         support.append(f"On {', '.join(flat)} no model is clearly above the baselines.")
     support += [each.describe() for each in results.list_collapsed(having, tasks)]
@@ -312,23 +294,19 @@ def _find_run_headline(run: Run) -> Headline:
         best = choose(scores, key=lambda v: round(scores[v], 3))
         others = [v for v in scores if v != base]
         name, base_name = display_name(best), display_name(base)
-        if not others:
-            sentence = f"{name} {phrase.format(shown[best])}."
-        elif shown[best] == shown[base]:
+        sentence = f"{name} {phrase.format(shown[best])}"
+        if others and shown[best] == shown[base]:
             nearest = choose(others, key=lambda v: scores[v])
             sentence = (
                 f"No variant beats {base_name} here: it {phrase.format(shown[base])}; the nearest, "
-                f"{display_name(nearest)}, reaches {shown[nearest]}."
+                f"{display_name(nearest)}, reaches {shown[nearest]}"
             )
-        else:
+        elif others:
             aside = ", which is initialized at random," if base in random else ""
-            sentence = (
-                f"{name} {phrase.format(shown[best])}; {base_name}{aside} reaches {shown[base]}."
-            )
+            sentence += f"; {base_name}{aside} reaches {shown[base]}"
         ranked = sorted(others, key=lambda v: scores[v] * (1 if lower else -1))
-        kept = ranked[: _MOST_NUMBERS - 1]
-        order = [base, *(v for v in others if v in kept)]
-        return Headline(sentence, "", measure, [(v, series[v], None) for v in order])
+        order = [base, *(v for v in others if v in ranked[: _MOST_NUMBERS - 1])]
+        return Headline(f"{sentence}.", "", measure, [(v, series[v], None) for v in order])
     return Headline("Neither retrieval, word alignment nor transfer has been measured yet.")
 
 
@@ -336,10 +314,8 @@ def list_strengths(run: Run) -> list[str]:
     """Return what the comparison is based on."""
     strengths = []
     if len(run.variants) > 1 and run.recipe:
-        strengths.append(
-            "The variants share corpus, vocabulary, batches and steps; they differ only in their "
-            "initialization and training method."
-        )
+        same = "The variants share corpus, vocabulary, batches and steps"
+        strengths.append(f"{same}; they differ only in their initialization and training method.")
     retrieval = run.results.section("tatoeba", "features", run.results.variants)
     if retrieval is not None:
         chance = 100 * (retrieval.baseline("chance", retrieval.pairs) or 0.0)
@@ -392,25 +368,21 @@ def list_limits(run: Run) -> list[str]:
 
 
 def _list_stuck(run: Run) -> list[str]:
-    """Name the transfer scores that are not above always giving the most frequent label."""
     limits = []
     for section in list_transfer(run.results, run.results.variants):
         for variant in section.variants:
             stuck = []
             for pair, series in section.read(variant).items():
                 level = section.baseline("majority", [pair])
-                if level is None:
-                    continue
                 # Two standard errors of a share; F1 has no such simple one.
                 size = section.files([pair])[0][1] if section.metrics[0] == "accuracy" else 0
-                noise = 2 * math.sqrt(level * (1 - level) / size) if size else 0.0
-                if mean(series) <= level + noise:
+                noise = 2 * math.sqrt(level * (1 - level) / size) if level and size else 0.0
+                if level is not None and mean(series) <= level + noise:
                     stuck.append(language_name(pair[1]))
             if stuck:
-                limits.append(
-                    f"{section.task.title}: {display_name(variant)} is not clearly above the "
-                    f"majority label in {', '.join(stuck)}."
-                )
+                name = f"{section.task.title}: {display_name(variant)}"
+                where = f"the majority label in {', '.join(stuck)}"
+                limits.append(f"{name} is not clearly above {where}.")
     return limits
 
 
@@ -421,16 +393,15 @@ def list_facts(run: Run) -> list[tuple[str, str]]:
     if isinstance(languages, list):
         names = ", ".join(language_name(str(code)) for code in languages)
         facts.append(("Languages", f"{len(languages)}: {names}"))
-    model, vocabulary, pretraining = map(run.settings, ("model", "vocabulary", "pretraining"))
-    if {"layers", "hidden", "heads"} <= model.keys():
-        shape = f"{model['layers']} layers, width {model['hidden']}, {model['heads']} heads"
-        facts.append(("Encoder", shape))
-    if isinstance(vocabulary.get("size"), int):
-        facts.append(("Shared vocabulary", f"{vocabulary['size']:,} tokens"))
-    if {"steps", "batch_size", "length"} <= pretraining.keys():
-        steps, batch, length = (pretraining[key] for key in ("steps", "batch_size", "length"))
-        text = f"{steps:,} steps of {batch} × {length} tokens per variant"
-        facts.append(("Cross-lingual pretraining", text))
+    for label, section, keys, text in (
+        ("Encoder", "model", ("layers", "hidden", "heads"), "{} layers, width {}, {} heads"),
+        ("Shared vocabulary", "vocabulary", ("size",), "{:,} tokens"),
+        ("Cross-lingual pretraining", "pretraining", ("steps", "batch_size", "length"),
+         "{:,} steps of {} × {} tokens per variant"),
+    ):  # fmt: skip
+        settings = run.settings(section)
+        if all(isinstance(settings.get(key), int) for key in keys):
+            facts.append((label, text.format(*(settings[key] for key in keys))))
     for label, key in (("Seeds", "seed"), ("metaxlm", "version")):
         values = sorted({str(value) for value in run.results.frame[key].unique() if value != ""})
         facts += [(label, ", ".join(values))] if values else []

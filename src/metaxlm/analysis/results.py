@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
 FILE_NAME = "results.jsonl"
 Row = Mapping[str, Any]
-LanguagePair = tuple[str, str]
-"""Training language and test language."""
+Names = Sequence[str]
+LanguagePair = tuple[str, str]  # training language and test language
+Pairs = Sequence[LanguagePair]
 SOURCE = "en"
-ORIGIN_DIGITS = 12
-"""Digits of an evaluation's fingerprint that a row keeps."""
-MARGIN = 0.02
-"""A task is learned where a model is this far above its baselines."""
+ORIGIN_DIGITS = 12  # digits of an evaluation's fingerprint that a row keeps
+MARGIN = 0.02  # a task is learned where a model is this far above its baselines
 LOWER_IS_BETTER = frozenset({"aer", "gap", "loss", "perplexity"})
 BASELINES = ("majority", "chance")
 _TUNING = ("train", "dev", "validation")
@@ -49,15 +48,17 @@ _FILE_NAMES = ("run", "variant", "task", "language", "source", "metric", "split"
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The properties of a task that tables and tests need."""
+    """The properties of a task that tables and tests need.
+
+    `second` is printed after a slash. A task that is trained in each of several languages is
+    supervised where it is tested in its own.
+    """
 
     name: str
     title: str
     metric: str = "accuracy"
     second: str = ""
-    """The score that is printed after a slash, and counts in the paper's average."""
     trained_in_each: bool = False
-    """Whether it is trained in several languages, and supervised where it is tested in its own."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -70,35 +71,22 @@ class TaskInfo:
         return self.metric in LOWER_IS_BETTER
 
 
+_QUESTIONS = ("f1", "em")
+_METRICS_OF: dict[str, tuple[str, ...]] = {
+    "udpos": ("f1",), "panx": ("f1",), "xquad": _QUESTIONS, "mlqa": _QUESTIONS,
+    "tydiqa": _QUESTIONS, "xnli": (), "pawsx": (), "amazon-books": (), "amazon-dvd": (),
+    "amazon-music": (), "tatoeba": (), "alignment": ("aer",),
+}  # fmt: skip
 TASKS = {
-    task.name: task
-    for task in (
-        TaskInfo("udpos", TASK_TITLES["udpos"], "f1"),
-        TaskInfo("panx", TASK_TITLES["panx"], "f1"),
-        TaskInfo("xquad", TASK_TITLES["xquad"], "f1", "em"),
-        TaskInfo("mlqa", TASK_TITLES["mlqa"], "f1", "em"),
-        TaskInfo("tydiqa", TASK_TITLES["tydiqa"], "f1", "em"),
-        TaskInfo("xnli", TASK_TITLES["xnli"]),
-        TaskInfo("pawsx", TASK_TITLES["pawsx"]),
-        TaskInfo("amazon-books", TASK_TITLES["amazon-books"], trained_in_each=True),
-        TaskInfo("amazon-dvd", TASK_TITLES["amazon-dvd"], trained_in_each=True),
-        TaskInfo("amazon-music", TASK_TITLES["amazon-music"], trained_in_each=True),
-        TaskInfo("tatoeba", TASK_TITLES["tatoeba"]),
-        TaskInfo("alignment", TASK_TITLES["alignment"], "aer"),
-    )
+    name: TaskInfo(name, TASK_TITLES[name], *of, trained_in_each=name.startswith("amazon"))
+    for name, of in _METRICS_OF.items()
 }
 """The paper's tasks in the order of its tables."""
-FEATURES = ("tatoeba", "alignment")
-"""Tasks without finetuning, measured at every layer."""
+FEATURES = ("tatoeba", "alignment")  # tasks without finetuning, measured at every layer
 VARIANTS = {
-    "xlm": "XLM",
-    "metaxlm": "MetaXLM",
-    "metaxlm+dict": "MetaXLM+Dict",
-    "xlm+kd": "XLM+KD",
-    "freeze": "MetaXLM+freezing",
-    "body": "Body only",
-    "embeddings": "Embeddings only",
-}
+    "xlm": "XLM", "metaxlm": "MetaXLM", "metaxlm+dict": "MetaXLM+Dict", "xlm+kd": "XLM+KD",
+    "freeze": "MetaXLM+freezing", "body": "Body only", "embeddings": "Embeddings only",
+}  # fmt: skip
 """The models of the paper by the names of the recipes; any other variant is an idea beyond it."""
 
 
@@ -127,9 +115,6 @@ def has_learned(value: float, *baselines: float) -> bool:
     return value > max(baselines, default=0.0) + MARGIN
 
 
-# Writing -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Result:
     """One score; `load_results` describes the fields, the defaults replace missing values."""
@@ -152,6 +137,9 @@ class Result:
 
 
 _DEFAULTS = {column.name: column.default for column in fields(Result)}
+_COLUMN_TYPES = {"step": "float64", "layer": "float64"} | dict.fromkeys(
+    ("variant", "scenario", "split"), "str"
+)
 _TYPES = {
     name: {int if name in ("step", "layer", "examples", "seed") else str, type(None)}
     for name in _DEFAULTS
@@ -160,14 +148,9 @@ _TYPES = {
 
 
 def list_rows(
-    record: Row,
-    run: str,
-    variant: str,
-    step: int | None,
-    seed: int,
-    origin: str = "",
+    record: Row, run: str, variant: str, step: int | None, seed: int, origin: str = "",
     version: str = __version__,
-) -> list[Result]:
+) -> list[Result]:  # fmt: skip
     """Return the rows of one evaluation record; files without labels have none.
 
     Where only the first examples of each file were used, the name of the split has their number.
@@ -206,9 +189,6 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
 def dump_lines(rows: Iterable[Row]) -> str:
     """Return rows as JSON lines."""
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-
-
-# Reading -----------------------------------------------------------------------------------------
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -297,15 +277,11 @@ def make_frame(rows: Iterable[Row]) -> DataFrame:
     import pandas as pd
 
     records = list(rows)
-    columns = {}
-    for name, default in _DEFAULTS.items():
-        values = [row.get(name) for row in records]
-        columns[name] = [default if value is None else value for value in values]
-    frame = pd.DataFrame(columns)
-    for name in ("step", "layer"):
-        frame[name] = frame[name].astype("float64")
-    for name in ("variant", "scenario", "split"):
-        frame[name] = frame[name].astype("str")
+    columns = {
+        name: [default if (value := row.get(name)) is None else value for row in records]
+        for name, default in _DEFAULTS.items()
+    }
+    frame = pd.DataFrame(columns).astype(_COLUMN_TYPES)
     frame.loc[frame["layer"].notna() & (frame["scenario"] == "transfer"), "scenario"] = "features"
     last = frame.groupby("variant", dropna=False)["step"].transform("max")
     frame["is_final"] = (
@@ -315,16 +291,10 @@ def make_frame(rows: Iterable[Row]) -> DataFrame:
 
 
 def select(
-    frame: DataFrame,
-    *,
-    task: str,
-    scenario: str | None = None,
-    metric: str | None = None,
-    variants: Sequence[str | None] | None = None,
-    step: Literal["final", "all"] = "final",
-    split: str = "auto",
-    layer: int | Literal["all", "best"] | None = "all",
-) -> DataFrame:
+    frame: DataFrame, *, task: str, scenario: str | None = None, metric: str | None = None,
+    variants: Sequence[str | None] | None = None, step: Literal["final", "all"] = "final",
+    split: str = "auto", layer: int | Literal["all", "best"] | None = "all",
+) -> DataFrame:  # fmt: skip
     """Return the rows of a task: one split, finished models unless `step` is `all`.
 
     With `split="auto"`, test sets count, or dev sets where more languages (at more steps) have
@@ -356,12 +326,9 @@ def select(
 def _choose_split(frame: DataFrame, keys: list[str]) -> DataFrame:
     is_tuning = frame["split"].str.startswith(_TUNING)
     if is_tuning.any():
-        measured = frame["variant"].notna()
-        counts = [
-            len(frame.loc[(is_tuning == kind) & measured, keys].drop_duplicates())
-            for kind in (False, True)
-        ]
-        frame = frame[is_tuning == (counts[1] > counts[0])]
+        measured = frame.loc[frame["variant"].notna(), keys].assign(is_tuning=is_tuning)
+        counts = measured.drop_duplicates()["is_tuning"].value_counts()
+        frame = frame[is_tuning == (counts.get(True, 0) > counts.get(False, 0))]
     place = ["variant", "source", "language"]
     names = frame.groupby([*place, "split"], dropna=False, sort=False).size().reset_index(name="n")
     if names.duplicated(place).any():

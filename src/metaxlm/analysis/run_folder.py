@@ -9,7 +9,7 @@ lists what else is missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,12 +51,9 @@ RECIPE = "recipe.yaml"
 PROVENANCE = "provenance.json"
 COVERAGE = "initialization/coverage.json"
 DATA_NOTES = "data_notes.txt"
-LOG = "log.jsonl"
-"""The log of a training in a published run."""
+LOG = "log.jsonl"  # the log of a training in a published run
 # A finished training has its log in the model folder, an unfinished one beside its checkpoints.
 _LOG_PLACES = (LOG, "model/training_log.jsonl", "checkpoints/log.jsonl")
-_OTHER_ROWS = frozenset({"held_out", "spike"})
-"""Rows of a log without a training loss."""
 _PARTS = {
     "words": "matched word embeddings",
     "positions": "position embeddings",
@@ -66,8 +63,7 @@ _PARTS = {
 }
 _PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
 _DATA_HEADS = {"used": "Used for", "what": "What", "here": "Here", "license": "License"}
-_TWINS_OWN = ("Text in 22 languages",)
-"""Data of the recipes whose names begin with `twin`."""
+_TWINS_OWN = "Text in 22 languages"  # data of the recipes whose names begin with `twin`
 
 
 @dataclass(frozen=True)
@@ -76,20 +72,15 @@ class Run:
 
     name: str
     results: Results
-    variants: list[str]
-    """In the recipe's order; those without any file are in it too."""
+    variants: list[str]  # in the recipe's order; those without any file are in it too
     recipe: dict[str, Any]
     recipe_text: str
     logs: dict[str, list[Row]]
-    """Training log of each variant that has one."""
     meta_log: list[Row]
-    examples: dict[str, dict[str, list[dict[str, Any]]]]
-    """Example sentences by variant and task."""
-    coverage: dict[str, dict[str, Any]]
-    """coverage.json by variant that copies word embeddings."""
-    provenance: Mapping[str, Any]
-    notes: Sequence[str]
-    """Sentences on the data."""
+    examples: dict[str, dict[str, list[dict[str, Any]]]]  # example sentences by variant and task
+    coverage: dict[str, dict[str, Any]]  # coverage.json by variant that copies word embeddings
+    provenance: Row
+    notes: Sequence[str]  # sentences on the data
 
     @property
     def has_grid(self) -> bool:
@@ -101,19 +92,16 @@ class Run:
         """The paper's claims on a run with a grid."""
         return evaluate_claims(self.results) if self.has_grid else ()
 
-    def settings(self, key: str) -> dict[str, Any]:
+    def settings(self, *keys: str) -> dict[str, Any]:
         """Return a section of the recipe; empty where it has none."""
-        value = self.recipe.get(key)
-        return value if isinstance(value, dict) else {}
-
-    def variant_settings(self, variant: str) -> dict[str, Any]:
-        """Return the recipe's settings of a variant."""
-        value = self.settings("variants").get(variant)
+        value: Any = self.recipe
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
         return value if isinstance(value, dict) else {}
 
     def list_copied_parts(self, variant: str) -> list[str]:
         """List the parts that the recipe copies from the meta-pretrained model."""
-        start = self.variant_settings(variant).get("initialize", "both")
+        start = self.settings("variants", variant).get("initialize", "both")
         if isinstance(start, dict):
             return [part for part in _PARTS if start.get(part)]
         return _PRESETS.get(str(start), list(_PARTS))
@@ -128,7 +116,7 @@ class Run:
         text = f"copies {', '.join(_PARTS[part] for part in copied)} from the meta-pretrained model"
         if "words" not in copied:
             return f"{text}; its word embeddings are random."
-        if self.variant_settings(variant).get("dictionaries"):
+        if self.settings("variants", variant).get("dictionaries"):
             text += ", matching words through bilingual dictionaries as well"
         return f"{text}."
 
@@ -143,25 +131,20 @@ class Run:
                 missing.append(f"{display_name(variant)} {state}.")
         measured = [variant for variant in self.variants if variant in evaluated]
         unlogged = [variant for variant in measured if variant not in self.logs]
-        unmatched = [
-            variant for variant in measured
-            if variant not in self.coverage and "words" in self.list_copied_parts(variant)
-        ]  # fmt: skip
-        matched = join_names(unmatched, ", ")
+        copying = [v for v in measured if "words" in self.list_copied_parts(v)]
+        unmatched = [variant for variant in copying if variant not in self.coverage]
+        logs, matches = (join_names(some, ", ") for some in (unlogged, unmatched))
         has_meta = self.meta_log or self.settings("meta").get("model") is not None
-        for is_missing, sentence in (
-            ("tatoeba" not in tasks, "There are no sentence-retrieval results."),
-            ("alignment" not in tasks, "There are no word-alignment results."),
-            (set(tasks) <= set(FEATURES), "There are no cross-lingual transfer results."),
-            (not has_meta, "There is no meta-pretraining log."),
-            (unlogged, f"There is no training log for {join_names(unlogged, ', ')}."),
-            (
-                unmatched,
-                f"There is no vocabulary-matching record for {matched}.",
-            ),
-            (not self.recipe_text, "The recipe is not in the run folder."),
-        ):
-            missing += [sentence] if is_missing else []
+        checks = {
+            "There are no sentence-retrieval results.": "tatoeba" not in tasks,
+            "There are no word-alignment results.": "alignment" not in tasks,
+            "There are no cross-lingual transfer results.": set(tasks) <= set(FEATURES),
+            "There is no meta-pretraining log.": not has_meta,
+            f"There is no training log for {logs}.": unlogged,
+            f"There is no vocabulary-matching record for {matches}.": unmatched,
+            "The recipe is not in the run folder.": not self.recipe_text,
+        }
+        missing += [sentence for sentence, is_missing in checks.items() if is_missing]
         return [*missing, *(self._list_missing_of_grid() if self.has_grid else ())]
 
     def _list_missing_of_grid(self) -> list[str]:
@@ -192,9 +175,8 @@ def read_run(run_dir: Path) -> Run:
     named = recipe.get("variants")
     named = [check_name(str(v), "variant") for v in named] if isinstance(named, dict) else []
     home = run_dir / "variants"
-    folders = sorted(p.name for p in home.iterdir() if p.is_dir()) if home.is_dir() else []
-    visible = [name for name in folders if not name.startswith(".")]
-    variants = list(dict.fromkeys([*named, *results.variants, *visible]))
+    folders = sorted(p.name for p in home.glob("[!.]*/"))
+    variants = list(dict.fromkeys([*named, *results.variants, *folders]))
     places = {v: home / v / COVERAGE for v in variants}
     notes = read_text(run_dir / DATA_NOTES) if (run_dir / DATA_NOTES).is_file() else ""
     run = Run(
@@ -234,13 +216,12 @@ def find_log(folder: Path) -> Path | None:
 
 def read_log(folder: Path) -> list[Row]:
     """Read a training log in the order of its steps; of a resumed step the last row counts."""
-    path = find_log(folder)
-    if path is None:
+    if (path := find_log(folder)) is None:
         return []
     require_whole(path)
     by_step = {}
     for number, row in enumerate(read_rows(path), start=1):
-        if not _OTHER_ROWS.isdisjoint(row) or row.get("loss", ...) is None:  # all steps skipped
+        if "held_out" in row or "spike" in row or row.get("loss", ...) is None:  # no training loss
             continue
         if not isinstance(row.get("step"), int) or not isinstance(row.get("loss"), int | float):
             raise MetaXLMError(f"{path}:{number}: a log row needs `step` and `loss`")
@@ -249,14 +230,12 @@ def read_log(folder: Path) -> list[Row]:
 
 
 def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
-    """Return the example sentences that evaluations of the feature tasks keep."""
-    examples: dict[str, dict[str, list[Any]]] = {variant: {} for variant in variants}
-    for variant in variants:
-        for task in FEATURES:
-            paths = sorted((run_dir / "cells" / variant / task).glob("*-*/cell.json"))
-            stored = _read_object(paths[0]).get("examples", []) if paths else []
-            examples[variant][task] = stored
-    return examples
+
+    def read(folder: Path) -> list[Any]:
+        paths = sorted(folder.glob("*-*/cell.json"))
+        return _read_object(paths[0]).get("examples", []) if paths else []
+
+    return {v: {task: read(run_dir / "cells" / v / task) for task in FEATURES} for v in variants}
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -265,9 +244,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MetaXLMError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
-
-
-# Example sentences -------------------------------------------------------------------------------
 
 
 def collect_examples(
@@ -308,16 +284,16 @@ def _describe_example(example: dict[str, Any], task: str) -> dict[str, Any]:
     return {**example, "matrix": matrix, "summary": describe_links(links)}
 
 
-# How the run was made ----------------------------------------------------------------------------
-
-
 def make_start_tables(run: Run) -> list[Table]:
     """Build what each variant is initialized with: by rule, by language of text, by script."""
     coverage = {v: run.coverage[v] for v in run.variants if v in run.coverage}
+
+    def list_keys(section: str) -> list[str]:
+        return list(dict.fromkeys(key for one in coverage.values() for key in one.get(section, {})))
+
     tables = []
-    rules = [rule for rule in _list_keys(coverage, "by_rule")
-             if any(one.get("by_rule", {}).get(rule) for one in coverage.values())]  # fmt: skip
-    rules.sort(key=lambda rule: rule == "filler")
+    used = [r for one in coverage.values() for r, n in one.get("by_rule", {}).items() if n]
+    rules = sorted((r for r in list_keys("by_rule") if r in used), key=lambda r: r == "filler")
     if rules:
         lines = []
         for variant, one in coverage.items():
@@ -338,28 +314,19 @@ def make_start_tables(run: Run) -> list[Table]:
         ("scripts", "by_script", "Copied embeddings, by script",
          "Share of the vocabulary in this script whose embedding was copied, in percent."),
     ):  # fmt: skip
-        if keys := _list_keys(coverage, key):
-            lines = [
-                Line(
-                    display_name(v),
-                    [_share_cell(one.get(key, {}).get(k, {}), key) for k in keys],
-                    v,
-                )
-                for v, one in coverage.items()
-            ]
-            names = [language_name(k) if key == "by_language" else k for k in keys]
-            columns = [Column(n, "" if n == k else k, "higher")
-                       for n, k in zip(names, keys, strict=True)]  # fmt: skip
+        if keys := list_keys(key):
+            lines = []
+            for variant, one in coverage.items():
+                cells = [_share_cell(one.get(key, {}).get(k, {}), key) for k in keys]
+                lines.append(Line(display_name(variant), cells, variant))
+            names = {k: language_name(k) if key == "by_language" else k for k in keys}
+            columns = [Column(n, "" if n == k else k, "higher") for k, n in names.items()]
             table = Table(f"start-{name}", title, columns, [Group(lines)], [note])
             tables.append(mark_best(table))
     return tables
 
 
-def _list_keys(coverage: Mapping[str, Mapping[str, Any]], section: str) -> list[str]:
-    return list(dict.fromkeys(key for one in coverage.values() for key in one.get(section, {})))
-
-
-def _share_cell(entry: Mapping[str, Any], key: str) -> Cell:
+def _share_cell(entry: Row, key: str) -> Cell:
     """Return the matched share, which languages have as such and scripts as counts of rows."""
     if key == "by_language" or not entry:
         return Cell(entry.get("matched"))
@@ -373,14 +340,11 @@ def make_training_table(run: Run) -> Table | None:
         *((display_name(variant), log, variant) for variant, log in run.logs.items()),
     ]
     lines = []
-    for label, log, variant in ((label, log, v) for label, log, v in named if log):
+    for label, log, variant in (one for one in named if one[1]):
         tail = [float(row["loss"]) for row in log[-max(1, len(log) // 10) :]]
-        cells = [
-            Cell(log[-1]["step"], style="count"),
-            Cell(log[-1].get("tokens"), style="count"),
-            Cell(sum(tail) / len(tail), style="decimal"),
-            Cell(log[-1].get("seconds"), style="seconds"),
-        ]
+        cells = [Cell(log[-1].get(key), style="count") for key in ("step", "tokens")]
+        cells.append(Cell(sum(tail) / len(tail), style="decimal"))
+        cells.append(Cell(log[-1].get("seconds"), style="seconds"))
         lines.append(Line(label, cells, variant))
     if not lines:
         return None
@@ -392,35 +356,32 @@ def make_training_table(run: Run) -> Table | None:
     return Table("training", "Training", columns, [Group(lines)], [note])
 
 
-def make_cost_tables(provenance: Mapping[str, Any]) -> list[Table]:
+def make_cost_tables(provenance: Row) -> list[Table]:
     """Build time, steps and tokens by stage, and time by evaluated model and task."""
     tables = []
-    stages = [stage for stage in provenance.get("stages", []) if isinstance(stage, dict)]
+    stages, cells = (
+        [one for one in provenance.get(key, []) if isinstance(one, dict)]
+        for key in ("stages", "cells")
+    )
     if stages:
-        total = {key: sum(float(s.get(key) or 0) for s in stages)
-                 for key in ("seconds", "steps", "tokens")}  # fmt: skip
-        groups = [Group(list(map(_make_stage_line, stages))),
-                  Group([_make_stage_line({"title": "All stages", **total})])]  # fmt: skip
-        columns = list(map(Column, ("Minutes", "Steps", "Tokens", "Device")))
-        notes = [_sum_devices(stages)]
-        tables.append(Table("cost-stages", "Cost by stage", columns, groups, notes))
-    cells = [cell for cell in provenance.get("cells", []) if isinstance(cell, dict)]
+        keys = ("seconds", "steps", "tokens")
+        total = {key: sum(float(stage.get(key) or 0) for stage in stages) for key in keys}
+        last = _make_stage_line({"title": "All stages", **total})
+        groups = [Group(list(map(_make_stage_line, stages))), Group([last])]
+        columns, note = map(Column, ("Minutes", "Steps", "Tokens", "Device")), _sum_devices(stages)
+        tables.append(Table("cost-stages", "Cost by stage", list(columns), groups, [note]))
     return [*tables, _make_evaluation_cost(cells)] if cells else tables
 
 
-def _make_stage_line(stage: Mapping[str, Any]) -> Line:
+def _make_stage_line(stage: Row) -> Line:
     variant, label = stage.get("variant"), str(stage.get("title") or "?")
     name = display_name(str(variant)) if variant else ""
-    cells = [
-        _minutes(stage.get("seconds")),
-        Cell(stage.get("steps"), style="count"),
-        Cell(stage.get("tokens"), style="count"),
-        text_cell(str(stage.get("device") or "")),
-    ]
+    counts = [Cell(stage.get(key), style="count") for key in ("steps", "tokens")]
+    cells = [_minutes(stage.get("seconds")), *counts, text_cell(str(stage.get("device") or ""))]
     return Line(label, cells, detail="" if name in label else name)
 
 
-def _make_evaluation_cost(cells: Sequence[Mapping[str, Any]]) -> Table:
+def _make_evaluation_cost(cells: Sequence[Row]) -> Table:
     times: dict[tuple[str, str], list[float]] = {}
     for cell in cells:
         # Checkpoints (`xlm-step-1000`) count as one model per variant.
@@ -438,19 +399,18 @@ def _make_evaluation_cost(cells: Sequence[Mapping[str, Any]]) -> Table:
         return Line(label, made, model, reference=model is None)
 
     lines = [make_line(display_name(model), [model], model) for model in models]
-    columns = [*(Column(title_task(task)) for task in tasks), Column("Sum")]
-    notes = [f"{len(cells)} evaluations of one model, task, training language and seed. "
-             f"{_sum_devices(cells)}"]  # fmt: skip
+    columns = list(map(Column, [*map(title_task, tasks), "Sum"]))
+    note = f"{len(cells)} evaluations of one model, task, training language and seed."
     groups = [Group(lines), Group([make_line("All", models, None)])]
-    return Table("cost-evaluation", "Cost of evaluation, in minutes", columns, groups, notes)
+    title, notes = "Cost of evaluation, in minutes", [note, _sum_devices(cells)]
+    return Table("cost-evaluation", title, columns, groups, notes)
 
 
 def _minutes(seconds: Any) -> Cell:
     return Cell(None if seconds is None else float(seconds) / 60, style="decimal")
 
 
-def _sum_devices(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Write how many minutes each kind of device was used."""
+def _sum_devices(entries: Sequence[Row]) -> str:
     sums: dict[str, float] = {}
     for entry in entries:
         device = str(entry.get("device") or "unknown device")
@@ -461,22 +421,17 @@ def _sum_devices(entries: Sequence[Mapping[str, Any]]) -> str:
 
 def make_data_table(run: Run) -> Table:
     """Build the data sets with their licenses; sizes are known for the twin's data only."""
-    title = "The paper's tasks: data and licenses"
-    note = (
-        "As published with each set. This report does not know the sizes of this run's training "
-        "sets and text; results.jsonl has the number of test examples."
-    )
     is_twin = str(run.recipe.get("name") or "").startswith("twin")
-    if is_twin:
-        title = "Data of the twin, and licenses"
-        note = (
-            "Sizes are those of the data of the twin's published run. With other data under the "
-            "same recipe they may differ: results.jsonl has the number of test examples."
-        )
+    title, note = (
+        "Data of the twin, and licenses",
+        "Sizes are those of the data of the twin's published run. With other data under the "
+        "same recipe they may differ: results.jsonl has the number of test examples.",
+    ) if is_twin else (
+        "The paper's tasks: data and licenses",
+        "As published with each set. This report does not know the sizes of this run's training "
+        "sets and text; results.jsonl has the number of test examples.",
+    )  # fmt: skip
     keys = [key for key in _DATA_HEADS if is_twin or key != "here"]
-    rows = [
-        [row["name"], *(row[key] for key in keys)]
-        for row in read_table("data_sources.tsv")
-        if is_twin or row["name"] not in _TWINS_OWN
-    ]
+    known = [row for row in read_table("data_sources.tsv") if is_twin or row["name"] != _TWINS_OWN]
+    rows = [[row["name"], *(row[key] for key in keys)] for row in known]
     return text_table("data", title, ["", *(_DATA_HEADS[key] for key in keys)], rows, [note])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ from metaxlm.analysis.results import (
     SOURCE,
     VARIANTS,
     LanguagePair,
+    Names,
+    Pairs,
     Result,
+    Row,
     TaskInfo,
     display_name,
     make_frame,
@@ -63,27 +66,19 @@ _DIRECTIONS = {
 """Further metrics of features, shown by language."""
 
 
-# One summary for every run -----------------------------------------------------------------------
-
-
-def list_transfer(results: Results, variants: Sequence[str]) -> list[Section]:
+def list_transfer(results: Results, variants: Names) -> list[Section]:
     """Return the transfer tasks that are trained in one language and that all variants have.
 
     Tasks that are trained in several languages (Amazon reviews) are left out: in their own language
     they are supervised, so that they have no gap.
     """
-    sections = [
-        section
-        for section in results.sections(results.tasks, variants).values()
-        if section.scenario == "transfer" and not section.task.trained_in_each
-    ]
-    measured = {variant for section in sections for variant in section.variants}
-    return [section for section in sections if measured <= set(section.variants)]
+    every = results.sections(results.tasks, variants).values()
+    some = [s for s in every if s.scenario == "transfer" and not s.task.trained_in_each]
+    measured = {variant for section in some for variant in section.variants}
+    return [section for section in some if measured <= set(section.variants)]
 
 
-def summarize(
-    results: Results, variants: Sequence[str] | None = None
-) -> dict[str, dict[str, SeedScores]]:
+def summarize(results: Results, variants: Names | None = None) -> dict[str, dict[str, SeedScores]]:
     """Return the headline numbers of every variant, empty where it was not measured.
 
     `average` is the paper's average of seven tasks, as in table 1; `source`, `others` and their
@@ -95,26 +90,20 @@ def summarize(
     main = results.sections(paper.AVERAGED, paper.MAIN_VARIANTS)
     summaries = {}
     for variant in variants:
-        seven = (
-            main if variant in paper.MAIN_VARIANTS else results.sections(paper.AVERAGED, [variant])
-        )
+        is_main = variant in paper.MAIN_VARIANTS
+        sections = main if is_main else results.sections(paper.AVERAGED, [variant])
+        seven = [sections[t].average(variant) if t in sections else {} for t in paper.AVERAGED]
         retrieval, alignment = (section.series(variant) if section else {} for section in features)
         source = average([section.average(variant, [section.own_pair]) for section in transfer])
         others = average([section.average(variant, section.other_pairs) for section in transfer])
         summaries[variant] = {
-            "retrieval": retrieval,
-            "alignment": alignment,
-            "average": average(
-                [seven[t].average(variant) if t in seven else {} for t in paper.AVERAGED]
-            ),
-            "source": source,
-            "others": others,
-            "gap": subtract(source, others),
-        }
+            "retrieval": retrieval, "alignment": alignment, "average": average(seven),
+            "source": source, "others": others, "gap": subtract(source, others),
+        }  # fmt: skip
     return summaries
 
 
-def make_summary_table(results: Results, variants: Sequence[str] | None = None) -> Table:
+def make_summary_table(results: Results, variants: Names | None = None) -> Table:
     """Build the headline numbers of every variant, and the majority baseline beneath."""
     summaries = summarize(results, variants)
     transfer = list_transfer(results, list(summaries))
@@ -133,13 +122,12 @@ def make_summary_table(results: Results, variants: Sequence[str] | None = None) 
         Line(display_name(variant), [seed_cell(one[part]) for part in parts], variant)
         for variant, one in summaries.items()
     ]
-    sides = [
-        [_average_baseline(s, [s.own_pair]) for s in transfer],
-        [_average_baseline(s, s.other_pairs) for s in transfer],
-    ]
-    if transfer and not any(value is None for side in sides for value in side):
-        means = [sum(value or 0.0 for value in side) / len(side) for side in sides]
-        known = {"source": Cell(means[0]), "others": Cell(means[1])}
+    sides = {
+        "source": [_average_baseline(s, [s.own_pair]) for s in transfer],
+        "others": [_average_baseline(s, s.other_pairs) for s in transfer],
+    }
+    if transfer and not any(value is None for side in sides.values() for value in side):
+        known = {k: Cell(sum(v or 0.0 for v in s) / len(s)) for k, s in sides.items()}
         cells = [known.get(part, Cell()) for part in parts]
         lines.append(Line("Majority label", cells, reference=True))
     notes = _note_summary(results, "average" in parts, list(summaries), transfer, source)
@@ -147,18 +135,14 @@ def make_summary_table(results: Results, variants: Sequence[str] | None = None) 
     return mark_best(Table("summary", "Headline numbers", columns, [Group(lines)], notes))
 
 
-def _average_baseline(section: Section, pairs: Sequence[LanguagePair]) -> float | None:
+def _average_baseline(section: Section, pairs: Pairs) -> float | None:
     values = [section.baseline("majority", pairs, metric) for metric in section.metrics]
     known = [value for value in values if value is not None]
     return sum(value / len(values) for value in known) if len(known) == len(values) else None
 
 
 def _note_summary(
-    results: Results,
-    has_average: bool,
-    variants: Sequence[str],
-    transfer: Sequence[Section],
-    source: str,
+    results: Results, has_average: bool, variants: Names, transfer: Sequence[Section], source: str
 ) -> list[str]:
     notes = []
     for label, task, more in (("Retrieval", "tatoeba", "both directions, "),
@@ -196,9 +180,6 @@ def describe_data(section: Section) -> str:
     return f"{text}, {section.counted_seeds}"
 
 
-# By language, layer, direction and step ----------------------------------------------------------
-
-
 def make_language_table(section: Section) -> Table:
     """Build a task by language: languages down, variants across, mean and transfer gap beneath."""
     shown, pairs, files = section.variants, section.pairs, section.files(section.pairs)
@@ -214,10 +195,8 @@ def make_language_table(section: Section) -> Table:
     is_alike = len(set(files)) == 1
     heading = paper.section_column(section)
 
-    def make_line(label: str, of: Sequence[LanguagePair], code: str = "", file: int = -1) -> Line:
-        cells = mark_row(
-            [paper.with_paper(section, variant, of) for variant in shown], heading.better
-        )
+    def make_line(label: str, of: Pairs, code: str = "", file: int = -1) -> Line:
+        cells = mark_row([paper.with_paper(section, v, of) for v in shown], heading.better)
         cells += [paper.find_paper_cell(section, name, of) or Cell() for name in papers]
         cells += [paper.baseline_cell(section, name, of) for name in baselines]
         if not is_alike:
@@ -236,13 +215,10 @@ def make_language_table(section: Section) -> Table:
     if section.scenario == "transfer" and not section.is_crossed and others:
         means.append(make_line("Other languages", others))
         if section.own_pair in section.shared:
-            gaps = [
-                join_cells([
-                    seed_cell(subtract(section.series(v, own, m), section.series(v, others, m)))
-                    for m in section.metrics
-                ]) or Cell()
-                for v in shown
-            ]  # fmt: skip
+            gaps = []
+            for v in shown:
+                sides = ([section.series(v, p, m) for p in (own, others)] for m in section.metrics)
+                gaps.append(join_cells([seed_cell(subtract(*side)) for side in sides]) or Cell())
             means.append(Line("Transfer gap", [*mark_row(gaps, "lower"), *_blanks(width)]))
     groups = [Group(lines), Group(means)]
     if section.scenario == "features":
@@ -267,7 +243,6 @@ def _blanks(number: int) -> list[Cell]:
 
 
 def _list_metric_groups(section: Section, width: int) -> Iterable[Group]:
-    """Yield a group of languages for each further metric of a task without finetuning."""
     rows = [(language_name(b), [(a, b)], b) for a, b in section.pairs]
     for metric, title in _DIRECTIONS.items():
         if any(section.read(variant, metric) for variant in section.variants):
@@ -279,30 +254,25 @@ def _list_metric_groups(section: Section, width: int) -> Iterable[Group]:
 
 
 def read_layers(
-    results: Results, task: str, variants: Iterable[str], pairs: Sequence[LanguagePair] = ()
+    results: Results, task: str, variants: Iterable[str], pairs: Pairs = ()
 ) -> dict[str, dict[int, SeedScores]]:
     """Return means by layer, over the pairs given or those that all variants have somewhere."""
     every = {v: layers for v in variants if (layers := results.scores_by_layer(task, v))}
     pairs = pairs or _share_layers(every.values())
-    return {
-        variant: {
-            layer: series
-            for layer, scores in layers.items()
-            if (series := average([scores.get(pair, {}) for pair in pairs]))
-        }
-        for variant, layers in every.items()
-    }
+    means: dict[str, dict[int, SeedScores]] = {variant: {} for variant in every}
+    for variant, layers in every.items():
+        for layer, scores in layers.items():
+            if series := average([scores.get(pair, {}) for pair in pairs]):
+                means[variant][layer] = series
+    return means
 
 
 def _share_layers(every: Iterable[Mapping[int, Mapping[LanguagePair, Any]]]) -> list[LanguagePair]:
-    """Return the pairs of languages that each variant has at some layer."""
-    return share_pairs(
-        [dict.fromkeys(p for scores in layers.values() for p in scores) for layers in every]
-    )
+    return share_pairs([dict.fromkeys(chain(*layers.values())) for layers in every])
 
 
 def make_layer_table(
-    results: Results, task: str, variants: Sequence[str], *, by_language: bool = False
+    results: Results, task: str, variants: Names, *, by_language: bool = False
 ) -> Table | None:
     """Build figure 3 or 4 as a table: layers across, models down, means and single languages."""
     every = {v: layers for v in variants if (layers := results.scores_by_layer(task, v))}
@@ -314,7 +284,7 @@ def make_layer_table(
     pairs = dict.fromkeys(p for of in every.values() for scores in of.values() for p in scores)
     shared = _share_layers(every.values())
 
-    def make_group(label: str, of: Sequence[LanguagePair]) -> Group:
+    def make_group(label: str, of: Pairs) -> Group:
         lines = []
         for variant, means in read_layers(results, task, variants, of).items():
             trace = {
@@ -336,18 +306,15 @@ def make_layer_table(
     return mark_best(Table(f"layers-{task}", title, columns, groups, notes))
 
 
-def read_directions(
-    results: Results, variants: Sequence[str] = paper.MAIN_VARIANTS
-) -> dict[str, dict[LanguagePair, SeedScores]]:
+_REVIEW_PAIRS = list(product(paper.REVIEW_LANGUAGES, repeat=2))
+
+
+def read_directions(results: Results) -> dict[str, dict[LanguagePair, SeedScores]]:
     """Return accuracy by direction of transfer, averaged over the reviews' domains."""
     every: dict[str, dict[LanguagePair, SeedScores]] = {}
-    for variant, (a, b) in product(
-        variants, product(paper.REVIEW_LANGUAGES, paper.REVIEW_LANGUAGES)
-    ):
+    for variant, (a, b) in product(paper.MAIN_VARIANTS, _REVIEW_PAIRS):
         scenario = "supervised" if a == b else "transfer"
-        domains = [
-            results.scores(task, variant, scenario).get((a, b), {}) for task in paper.DOMAINS
-        ]
+        domains = [results.scores(t, variant, scenario).get((a, b), {}) for t in paper.DOMAINS]
         every.setdefault(variant, {})[a, b] = average(domains)
     return {variant: scores for variant, scores in every.items() if any(scores.values())}
 
@@ -359,7 +326,7 @@ def make_direction_table(results: Results) -> Table | None:
         return None
     has_gain = {"xlm", "metaxlm"} <= directions.keys()
     groups: dict[str, list[Line]] = {}
-    for source, target in product(paper.REVIEW_LANGUAGES, paper.REVIEW_LANGUAGES):
+    for source, target in _REVIEW_PAIRS:
         cells = []
         for variant, scores in directions.items():
             origins = (results.origins(variant, task, [source]) for task in paper.DOMAINS)
@@ -378,26 +345,19 @@ def make_direction_table(results: Results) -> Table | None:
         groups.setdefault(label, []).append(Line(f"→ {language_name(target)}", cells))
     columns = [Column(display_name(variant)) for variant in directions]
     columns += [Column("MetaXLM − XLM")] if has_gain else []
-    notes = [
+    note = (
         "Accuracy, mean over books, DVDs and music. Chance is 50. The paper shows this as a figure "
-        "without numbers, and counts 15 gains of 16.",
-    ]
+        "without numbers, and counts 15 gains of 16."
+    )
     title = "Transfer directions between the reviews' languages"
     made = [Group(lines, label) for label, lines in groups.items()]
-    return Table("directions", title, columns, made, notes)
-
-
-# Of `metaxlm evaluate` ---------------------------------------------------------------------------
+    return Table("directions", title, columns, made, [note])
 
 
 def make_tables(
-    records: Sequence[Mapping[str, Any]],
-    rows: Iterable[Result],
-    tests: Sequence[TaskComparison],
-    models: Sequence[str],
-    order: Sequence[str],
-    notes: Sequence[str] = (),
-) -> list[Table]:
+    records: Sequence[Row], rows: Iterable[Result], tests: Sequence[TaskComparison],
+    models: Names, order: Names, notes: Names = (),
+) -> list[Table]:  # fmt: skip
     """Build all tables: by layer, by language, over seeds, tests, and by task at the end."""
     infos = {
         record["task"]: TaskInfo(
@@ -420,25 +380,21 @@ def make_tables(
     return [table for table in tables if table is not None]
 
 
-def _list_notes(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name limits, and files without labels."""
+def _list_notes(records: Sequence[Row]) -> list[str]:
     notes = []
     if limits := sorted({record["limit"] for record in records if record.get("limit")}):
         shown = ", ".join(map(str, limits))
         notes.append(f"A quick try: only the first {shown} examples of each file.")
     blank: dict[str, set[str]] = {}
-    for record in records:
-        for file in record["files"]:
-            if not file["num_examples"]:
-                name = f"{record['task']} {file['name']}"
-                blank.setdefault(name, set()).add(file["language"])
+    for record, file in ((r, f) for r in records for f in r["files"] if not f["num_examples"]):
+        blank.setdefault(f"{record['task']} {file['name']}", set()).add(file["language"])
     for name, languages in sorted(blank.items()):
         notes.append(f"No labels, predictions only: {name} of {' '.join(sorted(languages))}.")
     return notes
 
 
 def make_task_table(
-    results: Results, sections: Sequence[Section], models: Sequence[str], notes: Sequence[str] = ()
+    results: Results, sections: Sequence[Section], models: Names, notes: Names = ()
 ) -> Table:
     """Build models x tasks, with the paper's rows beneath."""
     by_name = {section.name: section for section in sections}
@@ -455,8 +411,7 @@ def make_task_table(
         if any(cell.value is not None for cell in values.values()):
             cells = list(values.values())
             if has_average:
-                seven = [[c.value for c in (cell, cell.beside) if c is not None and c.value]
-                         for task in paper.AVERAGED for cell in [values[task]]]  # fmt: skip
+                seven = [[c.value for c in values[t].parts if c.value] for t in paper.AVERAGED]
                 cells.append(Cell(paper.average_tasks(seven)))
             published.append(Line(f"{name} (paper)", cells, reference=True))
     groups = [Group(lines)]
@@ -473,7 +428,7 @@ def make_task_table(
     return mark_best(Table("tasks", "Scores by task", columns, groups, [*about, *notes]))
 
 
-def make_seed_table(sections: Sequence[Section], models: Sequence[str]) -> Table | None:
+def make_seed_table(sections: Sequence[Section], models: Names) -> Table | None:
     """Build mean, deviation and 95 % t-interval over seeds of each model and task."""
     groups = []
     for section in sections:
@@ -494,7 +449,7 @@ def make_seed_table(sections: Sequence[Section], models: Sequence[str]) -> Table
 
 
 def write_evaluation(
-    folder: Path, tables: Sequence[Table], rows: Iterable[Result], models: Sequence[str]
+    folder: Path, tables: Sequence[Table], rows: Iterable[Result], models: Names
 ) -> None:
     """Write each table in all formats, and figures by layer; the folder is replaced as a whole."""
     results = Results(make_frame(map(asdict, rows)))

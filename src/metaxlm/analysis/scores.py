@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from metaxlm.analysis.results import (
@@ -21,6 +22,7 @@ from metaxlm.analysis.results import (
     TASKS,
     VARIANTS,
     LanguagePair,
+    Pairs,
     TaskInfo,
     display_name,
     has_learned,
@@ -46,33 +48,30 @@ class Collapsed:
     source: str
     seeds: tuple[int, ...]
     num_seeds: int
-    """All that were trained."""
-    value: float
-    """Mean of the collapsed seeds in the training language."""
-    others: float
-    """Mean of the other seeds over all languages."""
+    value: float  # mean of the collapsed seeds in the training language
+    others: float  # mean of the other seeds over all languages
 
     def describe(self) -> str:
         """Return one sentence."""
-        seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
+        noun, them = ("seed", "it") if len(self.seeds) == 1 else ("seeds", "them")
         return (
             f"{title_task(self.task)}: {len(self.seeds)} of {self.num_seeds} finetunings of "
-            f"{display_name(self.variant)} collapsed ({seeds}: {100 * self.value:.1f} in "
-            f"{language_name(self.source)}); the mean without "
-            f"{'it' if len(self.seeds) == 1 else 'them'} is {100 * self.others:.1f}."
+            f"{display_name(self.variant)} collapsed ({noun} {', '.join(map(str, self.seeds))}: "
+            f"{100 * self.value:.1f} in {language_name(self.source)}); the mean without {them} is "
+            f"{100 * self.others:.1f}."
         )
 
 
-@dataclass
 class _Index:
     """The selected rows of one task."""
 
-    scores: dict[tuple[str, str, str | None, int | None], PairScores] = field(default_factory=dict)
-    """By scenario, metric, variant and layer."""
-    files: dict[tuple[str, LanguagePair], tuple[str, int]] = field(default_factory=dict)
-    """Split and number of examples, by scenario and pair of languages."""
-    origins: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """By variant and training language."""
+    def __init__(self) -> None:
+        # By scenario, metric, variant and layer.
+        self.scores: dict[tuple[str, str, str | None, int | None], PairScores] = {}
+        # Split and number of examples.
+        self.files: dict[tuple[str, LanguagePair], tuple[str, int]] = {}
+        # By variant and training language.
+        self.origins: dict[tuple[str, str], set[str]] = {}
 
 
 @dataclass
@@ -84,8 +83,7 @@ class Results:
     tested: bool = True
     """False for numbers without seeds and examples, as published ones are: then the signs of
     differences decide alone."""
-    infos: Mapping[str, TaskInfo] = field(default_factory=dict)
-    """Tasks that are not the paper's."""
+    infos: Mapping[str, TaskInfo] = field(default_factory=dict)  # tasks that are not the paper's
     _memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def remember(self, key: Any, make: Callable[[], T]) -> T:
@@ -124,34 +122,29 @@ class Results:
         return TaskInfo(task, task, next((name for name in names if name in METRICS), "accuracy"))
 
     def _index(self, task: str) -> _Index:
-        return self.remember(("index", task), lambda: self._make_index(task))
+        def make() -> _Index:
+            index, rows = _Index(), select(self.frame, task=task)
+            names = ("scenario", "metric", "variant", "layer", "source", "language", "seed",
+                     "value", "split", "examples", "origin")  # fmt: skip
+            columns = (rows[name].tolist() for name in names)
+            for scenario, metric, variant, layer, *pair, seed, value, split, size, origin in zip(
+                *columns, strict=True
+            ):
+                name = variant if isinstance(variant, str) else None
+                depth, place = None if math.isnan(layer) else int(layer), (pair[0], pair[1])
+                scores = index.scores.setdefault((scenario, metric, name, depth), {})
+                scores.setdefault(place, {})[int(seed)] = float(value)
+                index.files[scenario, place] = split, int(size)
+                if name is not None and origin:
+                    index.origins.setdefault((name, pair[0]), set()).add(origin)
+            return index
 
-    def _make_index(self, task: str) -> _Index:
-        index = _Index()
-        rows = select(self.frame, task=task)
-        names = ("scenario", "metric", "variant", "layer", "source", "language", "seed", "value",
-                 "split", "examples", "origin")  # fmt: skip
-        for scenario, metric, variant, layer, source, language, seed, value, *file in zip(
-            *(rows[name].tolist() for name in names), strict=True
-        ):
-            name = variant if isinstance(variant, str) else None
-            depth = None if math.isnan(layer) else int(layer)
-            pair = (source, language)
-            scores = index.scores.setdefault((scenario, metric, name, depth), {})
-            scores.setdefault(pair, {})[int(seed)] = float(value)
-            index.files[scenario, pair] = file[0], int(file[1])
-            if name is not None and file[2]:
-                index.origins.setdefault((name, source), set()).add(file[2])
-        return index
+        return self.remember(("index", task), make)
 
     def scores(
-        self,
-        task: str,
-        variant: str | None,
-        scenario: str = "transfer",
-        metric: str | None = None,
-        layer: int | None = None,
-    ) -> PairScores:
+        self, task: str, variant: str | None, scenario: str = "transfer",
+        metric: str | None = None, layer: int | None = None,
+    ) -> PairScores:  # fmt: skip
         """Return a finished model's scores by languages and seed; empty where there are none."""
         key = (scenario, metric or self.info(task).metric, variant, layer)
         return self._index(task).scores.get(key, {})
@@ -167,11 +160,8 @@ class Results:
         """Return the layer with the best mean of each variant."""
 
         def find() -> dict[str, int]:
-            metric = self.info(task).metric
-            rows = self.remember(
-                ("features", task),
-                lambda: select(self.frame, task=task, scenario="features", metric=metric),
-            )
+            about = {"task": task, "scenario": "features", "metric": self.info(task).metric}
+            rows = self.remember(("features", task), lambda: select(self.frame, **about))
             rows = select(rows, task=task, variants=variants, layer="best")
             best = dict(zip(rows["variant"], rows["layer"].astype(int), strict=True))
             return {variant: int(best[variant]) for variant in variants if variant in best}
@@ -220,39 +210,31 @@ class Results:
 
     def best_baseline(self, task: str, scenario: str, pairs: Iterable[LanguagePair]) -> float:
         """Return the better baseline as a mean over pairs; 0 where none was measured."""
-        best = [
-            max(self.baseline(task, scenario, pair, name) or 0.0 for name in BASELINES)
-            for pair in pairs
+        every = [
+            [self.baseline(task, scenario, p, name) or 0.0 for name in BASELINES] for p in pairs
         ]
-        return statistics.fmean(best) if best else 0.0
+        return statistics.fmean(map(max, every)) if every else 0.0
 
     @cached_property
     def collapsed(self) -> list[Collapsed]:
         """Finetunings that learned nothing while another seed of the same did."""
-        return [
-            one
-            for task in self.frame["task"].unique()
-            for scenario in ("transfer", "supervised")
-            for variant in self.final_steps
-            for one in self._find_collapsed(task, scenario, variant)
-        ]
+        tasks, scenarios = self.frame["task"].unique(), ("transfer", "supervised")
+        trained = product(tasks, scenarios, self.final_steps)
+        return [one for about in trained for one in self._find_collapsed(*about)]
 
     def _find_collapsed(self, task: str, scenario: str, variant: str) -> Iterator[Collapsed]:
         scores = self.scores(task, variant, scenario)
-        for (source, language), series in scores.items():
-            if source != language:
-                continue
-            level = self.best_baseline(task, scenario, [(source, language)])
+        for source, series in ((a, series) for (a, b), series in scores.items() if a == b):
+            level = self.best_baseline(task, scenario, [(source, source)])
             bad = tuple(sorted(s for s, value in series.items() if not has_learned(value, level)))
-            if not bad or len(bad) == len(series):
-                continue
-            kept = [
-                {seed: value for seed, value in of_pair.items() if seed not in bad}
-                for pair, of_pair in scores.items()
-                if pair[0] == source
-            ]
-            value = statistics.fmean(series[seed] for seed in bad)
-            yield Collapsed(variant, task, source, bad, len(series), value, mean(average(kept)))
+            if 0 < len(bad) < len(series):
+                kept = [
+                    {seed: value for seed, value in of_pair.items() if seed not in bad}
+                    for pair, of_pair in scores.items()
+                    if pair[0] == source
+                ]
+                value, others = statistics.fmean(series[s] for s in bad), mean(average(kept))
+                yield Collapsed(variant, task, source, bad, len(series), value, others)
 
     def list_collapsed(self, variants: Iterable[str], tasks: Iterable[str]) -> list[Collapsed]:
         """Return the collapsed finetunings of some variants on some tasks."""
@@ -278,11 +260,8 @@ class Results:
         self, tasks: Iterable[str], variants: Sequence[str], *, both: bool = True
     ) -> dict[str, Section]:
         """Return all sections of some tasks by name; tasks that no variant has are left out."""
-        every = [
-            self.section(task, scenario, variants, both=both)
-            for task in tasks
-            for scenario in ("features", "supervised", "transfer")
-        ]
+        places = product(tasks, ("features", "supervised", "transfer"))
+        every = (self.section(*place, variants, both=both) for place in places)
         return {section.name: section for section in every if section is not None}
 
 
@@ -302,10 +281,8 @@ class Section:
     task: TaskInfo
     scenario: str
     variants: tuple[str, ...]
-    metrics: tuple[str, ...]
-    """One, or two of which the second is printed after a slash."""
-    layers: Mapping[str, int]
-    """Best layer of each variant, for tasks without finetuning."""
+    metrics: tuple[str, ...]  # one, or two of which the second is printed after a slash
+    layers: Mapping[str, int]  # best layer of each variant, for tasks without finetuning
 
     @property
     def name(self) -> str:
@@ -361,36 +338,32 @@ class Section:
 
     def read(self, variant: str, metric: str | None = None) -> PairScores:
         """Return a variant's scores at its best layer, or of the whole model."""
-        return self.results.scores(
-            self.task.name, variant, self.scenario, metric or self.metrics[0],
-            self.layers.get(variant),
-        )  # fmt: skip
+        place = self.task.name, variant, self.scenario, metric or self.metrics[0]
+        return self.results.scores(*place, self.layers.get(variant))
 
     def series(
-        self, variant: str, pairs: Sequence[LanguagePair] | None = None, metric: str | None = None
+        self, variant: str, pairs: Pairs | None = None, metric: str | None = None
     ) -> SeedScores:
         """Return the mean over pairs of languages by seed; empty where one is missing."""
         scores = self.read(variant, metric)
         return average([scores.get(pair, {}) for pair in (self.shared if pairs is None else pairs)])
 
-    def average(self, variant: str, pairs: Sequence[LanguagePair] | None = None) -> SeedScores:
+    def average(self, variant: str, pairs: Pairs | None = None) -> SeedScores:
         """Return the mean over pairs and metrics: questions count as (F1 + EM) / 2."""
         return average([self.series(variant, pairs, metric) for metric in self.metrics])
 
-    def baseline(self, name: str, pairs: Sequence[LanguagePair], metric: str = "") -> float | None:
+    def baseline(self, name: str, pairs: Pairs, metric: str = "") -> float | None:
         """Return the mean of a baseline over the pairs where it was measured."""
-        values = [
-            self.results.baseline(self.task.name, self.scenario, pair, name, metric)
-            for pair in pairs
-        ]
+        place = self.task.name, self.scenario
+        values = (self.results.baseline(*place, pair, name, metric) for pair in pairs)
         known = [value for value in values if value is not None]
         return statistics.fmean(known) if known else None
 
-    def files(self, pairs: Sequence[LanguagePair]) -> list[tuple[str, int]]:
+    def files(self, pairs: Pairs) -> list[tuple[str, int]]:
         """Return split and number of examples of each pair of languages."""
         return [self.results.file(self.task.name, self.scenario, pair) for pair in pairs]
 
-    def splits(self, pairs: Sequence[LanguagePair], separator: str = " and ") -> str:
+    def splits(self, pairs: Pairs, separator: str = " and ") -> str:
         """Name the splits of some pairs."""
         return separator.join(sorted({split for split, _ in self.files(pairs)}))
 
@@ -401,22 +374,15 @@ class Section:
         baselines = [self.baseline(name, self.shared) for name in BASELINES]
         return all(best >= level + MARGIN for level in baselines if level is not None)
 
-    def trace(
-        self, variant: str, pairs: Sequence[LanguagePair], metric: str | None = None
-    ) -> dict[str, Any]:
+    def trace(self, variant: str, pairs: Pairs, metric: str | None = None) -> dict[str, Any]:
         """Return the fields that identify the rows behind a mean in results.jsonl."""
         sources = sorted({source for source, _ in pairs})
         origins = self.results.origins(variant, self.task.name, sources)
         return {
-            "variant": variant,
-            "step": self.results.final_steps.get(variant),
-            "task": self.task.name,
-            "scenario": self.scenario,
-            "source": " ".join(sources),
+            "variant": variant, "step": self.results.final_steps.get(variant),
+            "task": self.task.name, "scenario": self.scenario, "source": " ".join(sources),
             "language": " ".join(language for _, language in pairs),
-            "metric": metric or self.metrics[0],
-            "layer": self.layers.get(variant),
-            "split": self.splits(pairs, " "),
+            "metric": metric or self.metrics[0], "layer": self.layers.get(variant),
+            "split": self.splits(pairs, " "), "origin": " ".join(sorted(origins)),
             "seed": " ".join(map(str, sorted(self.series(variant, pairs, metric)))),
-            "origin": " ".join(sorted(origins)),
-        }
+        }  # fmt: skip

@@ -13,13 +13,13 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import find_packed, read_json
@@ -28,29 +28,19 @@ from metaxlm.randomness import generator
 Floats = npt.NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 """Sums [..., counts] to scores [...]: one metric of `Task.summarize`."""
-Tallies = Mapping[str, Sequence[Floats]]
-"""For each model, one [examples, counts] per language."""
-SeedScores = dict[int, float]
-"""A value for each seed."""
-
-ALPHA = 0.05
-"""Differences with a smaller p-value are supported."""
+Tallies = Mapping[str, Sequence[Floats]]  # for each model, one [examples, counts] per language
+SeedScores = dict[int, float]  # a value for each seed
+Samples = Sequence[Sequence[float]]
+ALPHA = 0.05  # differences with a smaller p-value are supported
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-EQUAL = 1e-9
-"""Scores this close are equal."""
+EQUAL = 1e-9  # scores this close are equal
 COMPARISONS = "comparisons.json"
-_CHUNK = 1 << 22
-"""Weights of examples in memory at once."""
-_TIE = 1e-12
-"""Differences this close are equal: sums of fractions depend on their order."""
+_CHUNK = 1 << 22  # weights of examples in memory at once
+_TIE = 1e-12  # sums of fractions depend on their order
 _INTERVAL_WIDTH = 2 * statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Width of a 95 % interval in standard errors."""
-_MOST_FREEDOM = 60
-"""Above it Student's t is nearly normal."""
-
-
-# Seeds -------------------------------------------------------------------------------------------
+_MOST_FREEDOM = 60  # above it Student's t is nearly normal
 
 
 def mean(series: SeedScores) -> float:
@@ -93,30 +83,28 @@ def find_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return center - half, center + half
 
 
-def find_p_value(
-    value: float, samples: Sequence[Sequence[float]], known_variance: float = 0.0
-) -> float:
+def find_p_value(value: float, samples: Samples, known_variance: float = 0.0) -> float:
     """Return the two-sided p-value that a sum or difference of means of samples is 0 (Welch).
 
     `known_variance` of the value adds to the variances of the means.
     """
-    from scipy import stats
+    from scipy import special  # which loads much faster than scipy.stats
 
     total, freedom = _add_errors(samples, known_variance)
     if total <= EQUAL**2:
         return 0.0 if abs(value) > EQUAL else 1.0
-    return float(2 * stats.t.sf(abs(value) / math.sqrt(total), freedom))
+    return float(2 * special.stdtr(freedom, -abs(value) / math.sqrt(total)))
 
 
-def find_half_width(samples: Sequence[Sequence[float]], known_variance: float = 0.0) -> float:
+def find_half_width(samples: Samples, known_variance: float = 0.0) -> float:
     """Return half of the 95 % interval of a sum or difference of means, as it is tested."""
-    from scipy import stats
+    from scipy import special
 
     total, freedom = _add_errors(samples, known_variance)
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(total)
+    return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(total)
 
 
-def _add_errors(samples: Sequence[Sequence[float]], known_variance: float) -> tuple[float, int]:
+def _add_errors(samples: Samples, known_variance: float) -> tuple[float, int]:
     """Return the variance of a sum of means, and its degrees of freedom (Welch-Satterthwaite).
 
     The degrees of freedom are rounded down, which is the cautious side.
@@ -127,9 +115,6 @@ def _add_errors(samples: Sequence[Sequence[float]], known_variance: float) -> tu
     if uncertainty * _MOST_FREEDOM <= total**2:
         return total, _MOST_FREEDOM
     return total, max(1, int(total**2 / uncertainty + 1e-9))
-
-
-# P-values of counts and trends -------------------------------------------------------------------
 
 
 def sign_test(better: int, worse: int) -> float:
@@ -178,17 +163,13 @@ def join_p_values(p_values: Sequence[float], at_least: int) -> float:
     return min(1.0, (len(p_values) - at_least + 1) * sorted(p_values)[at_least - 1])
 
 
-# Paired tests over examples ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Difference:
     """A score of the first model less that of the second."""
 
     value: float
-    low: float
+    low: float  # ends of the bootstrap interval: this and the next
     high: float
-    """Ends of the bootstrap interval."""
     p_value: float
     """Two-sided, of the hypothesis that it does not matter which model an answer is from."""
 
@@ -208,10 +189,8 @@ class PairComparison:
 
     first: str
     second: str
-    by_language: tuple[Difference, ...]
-    """In the order of the tallies."""
-    mean: Difference
-    """Of the mean over languages."""
+    by_language: tuple[Difference, ...]  # in the order of the tallies
+    mean: Difference  # of the mean over languages
 
     def turn(self) -> PairComparison:
         """Exchange the two models."""
@@ -226,14 +205,12 @@ class TaskComparison:
     task: str
     scenario: str
     metric: str
-    units: tuple[tuple[str, str], ...]
-    """Training and test language of each file."""
+    units: tuple[tuple[str, str], ...]  # training and test language of each file
     num_examples: tuple[int, ...]
     num_seeds: int
     pairs: tuple[PairComparison, ...]
     """P-values by language are corrected over the languages; that of the mean is not."""
-    layer: int | None = None
-    """Of a task without finetuning, of which only the means are compared."""
+    layer: int | None = None  # of a task without finetuning, of which only the means are compared
 
 
 def read_comparisons(path: Path) -> list[TaskComparison]:
@@ -249,53 +226,37 @@ def read_comparisons(path: Path) -> list[TaskComparison]:
         ) from error
 
 
-@cache
-def _make_adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(TaskComparison)
+_ADAPTER = TypeAdapter(TaskComparison)
 
 
 def restore_comparison(values: Mapping[str, Any]) -> TaskComparison:
     """Make a comparison from the dictionary that `asdict` gives."""
-    from pydantic import ValidationError
-
     try:
-        restored: TaskComparison = _make_adapter().validate_python(values)
+        return _ADAPTER.validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg']}") from error
-    return restored
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def find_comparison(
-    comparisons: Sequence[TaskComparison],
-    task: str,
-    first: str,
-    second: str,
-    scenario: str,
+    many: Sequence[TaskComparison], task: str, models: tuple[str, str], scenario: str,
     layer: int | None = None,
-) -> tuple[TaskComparison, PairComparison] | None:
+) -> tuple[TaskComparison, PairComparison] | None:  # fmt: skip
     """Return the test between two models, the first one first; None where there is none."""
-    for comparison in comparisons:
-        if (comparison.task, comparison.scenario, comparison.layer) != (task, scenario, layer):
-            continue
-        for pair in comparison.pairs:
-            if (pair.first, pair.second) == (first, second):
-                return comparison, pair
-            if (pair.second, pair.first) == (first, second):
-                return comparison, pair.turn()
+    for comparison in many:
+        if (comparison.task, comparison.scenario, comparison.layer) == (task, scenario, layer):
+            for pair in comparison.pairs:
+                if (pair.first, pair.second) == models:
+                    return comparison, pair
+                if (pair.second, pair.first) == models:
+                    return comparison, pair.turn()
     return None
 
 
 def compare_pairs(
-    tallies: Tallies,
-    score: Score,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    tallies: Tallies, score: Score, seed: int = 0, resamples: int = RESAMPLES,
     pairs: Sequence[tuple[str, str]] | None = None,
-) -> list[PairComparison]:
+) -> list[PairComparison]:  # fmt: skip
     """Compare models, by default every two.
 
     The randomization test exchanges both models' answers of each example with probability 1/2; the
@@ -310,12 +271,8 @@ def compare_pairs(
     for name, of_model in tallies.items():
         assert [len(tally) for tally in of_model] == sizes, f"{name}: other examples"
     sums = {name: [t.sum(axis=0) for t in of_model] for name, of_model in tallies.items()}
-    observed = np.array(
-        [
-            [float(score(a) - score(b)) for a, b in zip(sums[one], sums[two], strict=True)]
-            for one, two in pairs
-        ]
-    )
+    both = [zip(sums[one], sums[two], strict=True) for one, two in pairs]
+    observed = np.array([[float(score(a) - score(b)) for a, b in sides] for sides in both])
     swapped = np.empty((len(pairs), len(sizes), resamples))
     drawn = np.empty((len(pairs), len(sizes), resamples))
     for size in sorted(set(sizes)):

@@ -13,10 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -25,8 +24,7 @@ from metaxlm.files import atomic_file, write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Link = tuple[int, int]
-"""Places of a word and of its translation."""
+Link = tuple[int, int]  # places of a word and of its translation
 TEMPLATES = Path(__file__).parent / "templates"
 FONT_STACK = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -42,15 +40,11 @@ class Tone:
 
 INK = Tone("--figure-ink", "#3a3f47", "#c3c8d0")
 GRID = Tone("--figure-grid", "#e3e5e9", "#32363d")
-_VARIANTS = (
-    Tone("--variant-0", "#6f7682", "#a4abb7"),
-    Tone("--variant-1", "#0b6fad", "#5fb4ea"),
-    Tone("--variant-2", "#c8500a", "#f59a57"),
-    Tone("--variant-3", "#00805c", "#3ccb9f"),
-    Tone("--variant-4", "#a2478a", "#e193cc"),
-    Tone("--variant-5", "#857000", "#d9c142"),
-    Tone("--variant-6", "#5a4fcf", "#a9a1fb"),
-)
+_HUES = (
+    ("#6f7682", "#a4abb7"), ("#0b6fad", "#5fb4ea"), ("#c8500a", "#f59a57"), ("#00805c", "#3ccb9f"),
+    ("#a2478a", "#e193cc"), ("#857000", "#d9c142"), ("#5a4fcf", "#a9a1fb"),
+)  # fmt: skip
+_VARIANTS = [Tone(f"--variant-{k}", *hue) for k, hue in enumerate(_HUES)]
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "8", "*", "<", ">", "d")
 _DASHES = ("--", "-", "-", "-.", "-.", ":", ":", "-", "--", "--", "-", "-", "-", "-")
 """Twice as many as colors: the second seven are for variants that share a color."""
@@ -70,11 +64,9 @@ LINKS = {
     "missed": Tone("--link-missed", "#7d838e", "#8d95a2"),
 }
 LINK_KINDS = {
-    "sure": ("●", "right"),
-    "possible": ("○", "right (possible link)"),
-    "wrong": ("×", "wrong"),
+    "sure": ("●", "right"), "possible": ("○", "right (possible link)"), "wrong": ("×", "wrong"),
     "missed": ("–", "missed"),
-}
+}  # fmt: skip
 """Symbols and names of word links."""
 _TONES = (INK, GRID, *_VARIANTS, *_RULES.values(), _OTHER_RULE, *LINKS.values())
 
@@ -83,20 +75,10 @@ _TONES = (INK, GRID, *_VARIANTS, *_RULES.values(), _OTHER_RULE, *LINKS.values())
 class Look:
     """How a variant is drawn."""
 
-    place: int
-    tone: Tone
+    css_class: str  # of a swatch in this variant's color
+    color: str  # the color in files
     marker: str
     dash: str
-
-    @property
-    def color(self) -> str:
-        """The color in files."""
-        return self.tone.light
-
-    @property
-    def css_class(self) -> str:
-        """The class of a swatch in this variant's color."""
-        return f"v{self.place}"
 
 
 def assign_looks(variants: Sequence[str]) -> dict[str, Look]:
@@ -111,7 +93,8 @@ def assign_looks(variants: Sequence[str]) -> dict[str, Look]:
             place = free[chosen] + times % 2 * len(_VARIANTS)
             used += 1
         color = place % len(_VARIANTS)
-        looks[variant] = Look(color, _VARIANTS[color], _MARKERS[place], _DASHES[place])
+        light = _VARIANTS[color].light
+        looks[variant] = Look(f"v{color}", light, _MARKERS[place], _DASHES[place])
     return looks
 
 
@@ -153,23 +136,12 @@ def write_css_variables() -> str:
     )
 
 
-@cache
-def _read_settings() -> Mapping[str, Any]:
-    import matplotlib
-
-    return matplotlib.rc_params_from_file(
-        TEMPLATES / "figures.mplstyle", use_default_template=False
-    )
-
-
 @contextmanager
 def drawing_style() -> Iterator[None]:
     """Draw in the report's style; the settings of the process stay as they are."""
-    import matplotlib
+    from matplotlib import style
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_read_settings())
+    with style.context(TEMPLATES / "figures.mplstyle", after_reset=True):
         yield
 
 
@@ -206,14 +178,10 @@ def _round_path(path: re.Match[str]) -> str:
 def embed_svg(svg: str, name: str, title: str) -> str:
     """Turn an SVG file into an element of a page: named, colored by CSS, with unique ids."""
     element = svg[svg.index("<svg") :]
-    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
-    element = re.sub(r"<!--.*?-->\s*", "", element, flags=re.DOTALL)
+    element = re.sub(r"<metadata>.*?</metadata>\s*|<!--.*?-->\s*", "", element, flags=re.DOTALL)
     element = element.replace("xlink:href", "href")
-    element = re.sub(r'\bid="', f'id="{name}-', element)
-    element = re.sub(r'\bhref="#', f'href="#{name}-', element)
-    element = element.replace("url(#", f"url(#{name}-")
-    # The page has its own background.
-    element = element.replace("fill: #ffffff", "fill: none")
+    element = re.sub(r'(\bid="|\bhref="#|url\(#)', rf"\1{name}-", element)
+    element = element.replace("fill: #ffffff", "fill: none")  # the page has its own background
     for tone in _TONES:
         element = element.replace(tone.light, f"var({tone.variable})")
     box = re.search(r'viewBox="([^"]+)"', element)
@@ -234,10 +202,6 @@ def write_figure(folder: Path, name: str, figure: Figure) -> str:
 def make_environment(*, is_html: bool = True) -> Environment:
     """Return the loader of templates; a value that a page needs and lacks is an error."""
     return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=is_html,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=FileSystemLoader(TEMPLATES), autoescape=is_html, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip

@@ -14,9 +14,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
-from metaxlm.analysis.results import LanguagePair
+from metaxlm.analysis.results import Names, Pairs
 from metaxlm.analysis.scores import Section
 from metaxlm.analysis.stats import SeedScores, deviation, mean
 
@@ -32,10 +33,8 @@ _FIELDS = (
     "table", "group", "row", "column", "detail", "number", "value", "deviation", "paper", "variant",
     "step", "task", "scenario", "source", "language", "metric", "layer", "split", "seed", "origin",
 )  # fmt: skip
-_WIDE = 75
-"""Letters that fit in a line of LaTeX's article; a wider table is shrunk to the line."""
-_LONG_TEXT = 24
-"""Letters; LaTeX breaks the lines of columns with longer texts."""
+_WIDE = 75  # letters that fit in a line of LaTeX's article; a wider table is shrunk to the line
+_LONG_TEXT = 24  # letters; LaTeX breaks the lines of columns with longer texts
 _LATEX_SPECIALS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -54,26 +53,25 @@ class Cell:
     deviation: float | None = None
     style: Style = "percent"
     best: bool = False
-    beside: Cell | None = None
-    """A second score after a slash: exact match after F1."""
+    beside: Cell | None = None  # a second score after a slash: exact match after F1
     text: str = ""
-    """The printed text of the style `text`."""
     paper: Cell | None = None
-    """The paper's number."""
-    trace: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the rows behind the value."""
+    trace: Mapping[str, Any] = field(default_factory=dict)  # fields of the rows behind the value
+
+    @property
+    def parts(self) -> list[Cell]:
+        """The cell and the one beside it."""
+        return [self, self.beside] if self.beside else [self]
 
     @property
     def numbers(self) -> list[Cell]:
-        """The cell and the one beside it, without deviations."""
-        parts = [part for part in (self, self.beside) if part is not None]
-        return [replace(part, deviation=None, beside=None) for part in parts]
+        """The parts without deviations."""
+        return [replace(part, deviation=None, beside=None) for part in self.parts]
 
     @property
     def deviations(self) -> list[str]:
-        """The deviations of the cell and the one beside it."""
-        parts = [part for part in (self, self.beside) if part is not None]
-        return [f"{100 * part.deviation:.1f}" for part in parts if part.deviation is not None]
+        """The deviations of the parts."""
+        return [f"{100 * part.deviation:.1f}" for part in self.parts if part.deviation is not None]
 
     @property
     def origin_text(self) -> str:
@@ -118,8 +116,7 @@ class Group:
 
     lines: Sequence[Line]
     label: str = ""
-    better: Better | None = None
-    """Overrides the columns'."""
+    better: Better | None = None  # overrides the columns'
 
 
 @dataclass(frozen=True)
@@ -140,20 +137,23 @@ class Table:
     @property
     def has_paper(self) -> list[bool]:
         """Whether each column has any number of the paper."""
-        columns = range(len(self.columns))
-        return [any(line.cells[k].paper is not None for line in self.lines) for k in columns]
+        return [any(cell.paper is not None for cell in column) for column in self.by_column]
+
+    @property
+    def by_column(self) -> list[list[Cell]]:
+        """The cells of each column."""
+        return [[line.cells[k] for line in self.lines] for k in range(len(self.columns))]
 
     def is_text(self, k: int) -> bool:
         """Return whether a column has texts only."""
-        return all(line.cells[k].style == "text" for line in self.lines)
+        return all(cell.style == "text" for cell in self.by_column[k])
 
     def with_cells(self, change: Callable[[Line], Sequence[Cell]]) -> Table:
         """Return the table with other cells in each row."""
-        groups = [
+        return replace(self, groups=[
             replace(group, lines=[replace(line, cells=change(line)) for line in group.lines])
             for group in self.groups
-        ]
-        return replace(self, groups=groups)
+        ])  # fmt: skip
 
 
 def text_cell(text: str = "") -> Cell:
@@ -162,19 +162,13 @@ def text_cell(text: str = "") -> Cell:
 
 
 def text_table(
-    name: str,
-    title: str,
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    notes: Sequence[str] = (),
-    totals: Sequence[Sequence[str]] = (),
-) -> Table:
+    name: str, title: str, headings: Names, rows: Iterable[Names], notes: Names = (),
+    totals: Iterable[Names] = (),
+) -> Table:  # fmt: skip
     """Return a table of texts: the first column names the rows; totals are a group of their own."""
-    parts = [
-        [Line(row[0], list(map(text_cell, row[1:]))) for row in part] for part in (rows, totals)
-    ]
-    columns = [Column(heading) for heading in headings[1:]]
-    return Table(name, title, columns, [Group(lines) for lines in parts if lines], notes)
+    parts = [[Line(row[0], list(map(text_cell, row[1:]))) for row in p] for p in (rows, totals)]
+    groups = [Group(lines) for lines in parts if lines]
+    return Table(name, title, list(map(Column, headings[1:])), groups, notes)
 
 
 def seed_cell(series: SeedScores, **more: Any) -> Cell:
@@ -182,9 +176,7 @@ def seed_cell(series: SeedScores, **more: Any) -> Cell:
     return Cell(mean(series), deviation(list(series.values())), **more) if series else Cell()
 
 
-def section_cell(
-    section: Section, variant: str, pairs: Sequence[LanguagePair] | None = None
-) -> Cell:
+def section_cell(section: Section, variant: str, pairs: Pairs | None = None) -> Cell:
     """Return a variant's mean over pairs of languages (by default those that all have)."""
     pairs = section.shared if pairs is None else pairs
     cells = [
@@ -197,9 +189,7 @@ def section_cell(
 
 def join_cells(cells: Sequence[Cell]) -> Cell | None:
     """Put the second of two cells beside the first; None without cells."""
-    if not cells:
-        return None
-    return replace(cells[0], beside=cells[1]) if len(cells) > 1 else cells[0]
+    return replace(cells[0], beside=cells[1] if cells[1:] else None) if cells else None
 
 
 def format_cell(cell: Cell) -> str:
@@ -222,25 +212,17 @@ def format_cell(cell: Cell) -> str:
     return text if cell.deviation is None else f"{text} ± {100 * cell.deviation:.1f}"
 
 
-def format_p_value(p_value: float) -> str:
-    """Format a p-value with three digits."""
-    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
 def mark_best(table: Table) -> Table:
     """Mark the best value of every column in each group; a single value has nothing to beat."""
-    groups = []
+    marked: dict[int, list[Cell]] = {}
     for group in table.groups:
-        columns = []
-        for k, column in enumerate(table.columns):
-            competing = [line.cells[k] for line in group.lines if not line.reference]
-            marked = iter(mark_row(competing, group.better or column.better))
-            columns.append([line.cells[k] if line.reference else next(marked)
-                            for line in group.lines])  # fmt: skip
-        lines = [replace(line, cells=[cells[k] for cells in columns])
-                 for k, line in enumerate(group.lines)]  # fmt: skip
-        groups.append(replace(group, lines=lines))
-    return replace(table, groups=groups)
+        lines = [line for line in group.lines if not line.reference]
+        columns = [
+            mark_row([line.cells[k] for line in lines], group.better or column.better)
+            for k, column in enumerate(table.columns)
+        ]
+        marked |= {id(line): [cells[k] for cells in columns] for k, line in enumerate(lines)}
+    return table.with_cells(lambda line: marked.get(id(line), line.cells))
 
 
 def mark_row(cells: Sequence[Cell], better: Better | None = "higher") -> list[Cell]:
@@ -251,16 +233,9 @@ def mark_row(cells: Sequence[Cell], better: Better | None = "higher") -> list[Ce
         for cell in cells
     ]  # fmt: skip
     known = [value for value in shown if value is not None]
-    best = None
-    if better is not None and len(known) > 1:
-        best = min(known) if better == "lower" else max(known)
-    return [
-        replace(cell, best=value is not None and value == best)
-        for cell, value in zip(cells, shown, strict=True)
-    ]
-
-
-# Rendering ---------------------------------------------------------------------------------------
+    choose = min if better == "lower" else max
+    best = choose(known) if better is not None and len(known) > 1 else math.nan
+    return [replace(cell, best=v == best) for cell, v in zip(cells, shown, strict=True)]
 
 
 def separate_paper(table: Table) -> Table:
@@ -270,18 +245,15 @@ def separate_paper(table: Table) -> Table:
         return table
     if any(line.variant for line in table.lines):
         theirs = [
-            replace(line, cells=[c.paper or Cell() for c in line.cells], variant=None,
-                    reference=True)
+            Line(line.label, [c.paper or Cell() for c in line.cells], None, line.detail, True)
             for line in table.lines
             if any(cell.paper for cell in line.cells)
-        ]  # fmt: skip
-        ours = [
-            replace(group, lines=[line for line in group.lines
-                                  if any(cell.style != "text" for cell in line.cells)])
-            for group in table.groups
-        ]  # fmt: skip
-        kept = [group for group in ours if group.lines]
-        return replace(table, groups=[*kept, Group(theirs, PAPER_LABEL)])
+        ]
+        groups = []
+        for group in table.groups:
+            ours = [one for one in group.lines if any(c.style != "text" for c in one.cells)]
+            groups += [replace(group, lines=ours)] if ours else []
+        return replace(table, groups=[*groups, Group(theirs, PAPER_LABEL)])
     columns: list[Column] = []
     for column, has_paper in zip(table.columns, wide, strict=True):
         detail = ", ".join(part for part in (column.detail, "paper") if part)
@@ -298,12 +270,8 @@ def render_markdown(table: Table) -> str:
     """Return GitHub-flavored Markdown."""
     table = separate_paper(table)
     headings = [f"{c.label} ({c.detail})" if c.detail else c.label for c in table.columns]
-    lines = [
-        f"**{table.title}**",
-        "",
-        markdown_row(["", *headings]),
-        markdown_row(["---", *["---:"] * len(table.columns)]),
-    ]
+    lines = [f"**{table.title}**", "", markdown_row(["", *headings])]
+    lines.append(markdown_row(["---", *["---:"] * len(table.columns)]))
     for group in table.groups:
         if group.label:
             lines.append(markdown_row([f"*{group.label}*", *[""] * len(table.columns)]))
@@ -324,21 +292,16 @@ def render_latex(table: Table) -> str:
     """Return a LaTeX float that needs the booktabs package; graphicx if it is wide."""
     table = separate_paper(table)
     layout = _latex_columns(table)
-    texts = [
-        [column.label, column.detail, *(format_cell(line.cells[k]) for line in table.lines)]
-        for k, column in enumerate(table.columns)
+    texts = [[line.name for line in table.lines]] + [
+        [column.label, column.detail, *map(format_cell, cells)]
+        for column, cells in zip(table.columns, table.by_column, strict=True)
     ]
-    texts.append([line.name for line in table.lines])
     letters = sum(2 + max(map(len, column), default=0) for column in texts)
     is_wide = "p{" not in layout and letters > _WIDE
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering",
-        *([r"\resizebox{\linewidth}{!}{%"] if is_wide else []),
-        rf"\begin{{tabular}}{{{layout}}}",
-        r"\toprule",
-        _latex_row(["", *(column.label for column in table.columns)]),
-    ]
+    lines = [r"\begin{table}[t]", r"\centering"]
+    lines += [r"\resizebox{\linewidth}{!}{%"] if is_wide else []
+    lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
+    lines.append(_latex_row(["", *(column.label for column in table.columns)]))
     if any(column.detail for column in table.columns):
         lines.append(_latex_row(["", *(column.detail for column in table.columns)]))
     for group in table.groups:
@@ -350,13 +313,8 @@ def render_latex(table: Table) -> str:
             bold = [k for k, cell in enumerate(line.cells, start=1) if cell.best]
             lines.append(_latex_row([line.name, *map(format_cell, line.cells)], bold))
     caption = " ".join([f"{table.title}.", *table.notes]).translate(_LATEX_SPECIALS)
-    lines += [
-        r"\bottomrule",
-        r"\end{tabular}" + ("}" if is_wide else ""),
-        rf"\caption{{{caption}}}",
-        rf"\label{{table:{table.name}}}",
-        r"\end{table}",
-    ]
+    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if is_wide else "")]
+    lines += [rf"\caption{{{caption}}}", rf"\label{{table:{table.name}}}", r"\end{table}"]
     packages = "booktabs,graphicx" if is_wide else "booktabs"
     return f"% needs \\usepackage{{{packages}}}\n" + "\n".join(lines) + "\n"
 
@@ -368,14 +326,16 @@ def _latex_row(texts: Sequence[str], bold: Sequence[int] = ()) -> str:
 
 def _latex_columns(table: Table) -> str:
     """Name the columns: numbers right, words left, long words in lines."""
-    layout = ["l"]
-    longest = [max((len(line.cells[k].text) for line in table.lines), default=0)
-               for k in range(len(table.columns))]  # fmt: skip
-    total = sum(math.sqrt(n) for k, n in enumerate(longest) if n > _LONG_TEXT and table.is_text(k))
-    for k, length in enumerate(longest):
-        share = rf"p{{{0.75 * math.sqrt(length) / (total or 1):.2f}\linewidth}}"
-        layout.append("r" if not table.is_text(k) else share if length > _LONG_TEXT else "l")
-    return "".join(layout)
+    longest = [
+        max((len(cell.text) for cell in cells), default=0) if table.is_text(k) else -1
+        for k, cells in enumerate(table.by_column)
+    ]
+    total = sum(math.sqrt(n) for n in longest if n > _LONG_TEXT)
+    return "l" + "".join(
+        "r" if n < 0 else "l" if n <= _LONG_TEXT
+        else rf"p{{{0.75 * math.sqrt(n) / total:.2f}\linewidth}}"
+        for n in longest
+    )  # fmt: skip
 
 
 def render_csv(table: Table) -> str:
@@ -385,33 +345,23 @@ def render_csv(table: Table) -> str:
     writer.writeheader()
     for group in table.groups:
         for line in group.lines:
+            row = {"table": table.name, "group": group.label, "row": line.name}
             for column, cell in zip(table.columns, line.cells, strict=True):
-                place = {
-                    "table": table.name, "group": group.label, "row": line.name,
-                    "column": column.label, "detail": column.detail,
-                }  # fmt: skip
+                place = row | {"column": column.label, "detail": column.detail}
                 for number, fields in enumerate(_list_numbers(cell), start=1):
                     writer.writerow({**place, "number": number, **fields})
     return text.getvalue()
 
 
 def _list_numbers(cell: Cell) -> list[dict[str, Any]]:
-    """List the numbers of a cell, one or two, each with the paper's and its trace."""
     if cell.style == "text" and cell.paper is None:
         return [{"value": cell.text}] if cell.text else []
-    paper = cell.paper or Cell()
-    parts = [(cell, paper)]
-    if cell.beside is not None or paper.beside is not None:
-        parts.append((cell.beside or Cell(), paper.beside or Cell()))
-    return [
-        {"value": _digits(ours.value), "deviation": _digits(ours.deviation),
-         "paper": _digits(theirs.value), **ours.trace}
-        for ours, theirs in parts
-    ]  # fmt: skip
-
-
-def _digits(value: float | None) -> str:
-    return "" if value is None else f"{value:.10g}"
+    numbers = []
+    for ours, theirs in zip_longest(cell.parts, (cell.paper or Cell()).parts, fillvalue=Cell()):
+        values = {"value": ours.value, "deviation": ours.deviation, "paper": theirs.value}
+        shown = {key: "" if v is None else f"{v:.10g}" for key, v in values.items()}
+        numbers.append({**shown, **ours.trace})
+    return numbers
 
 
 def render_terminal(table: Table) -> TerminalTable:
@@ -426,9 +376,9 @@ def render_terminal(table: Table) -> TerminalTable:
         min_width=min(len(table.title), 80),
     )  # fmt: skip
     terminal.add_column("", no_wrap=True)
-    for k, column in enumerate(table.columns):
+    for column, cells in zip(table.columns, table.by_column, strict=True):
         heading = Text("\n".join(part for part in (column.label, column.detail) if part))
-        is_long = any(len(line.cells[k].text) > _LONG_TEXT for line in table.lines)
+        is_long = any(len(cell.text) > _LONG_TEXT for cell in cells)
         terminal.add_column(heading, justify="left" if is_long else "right", overflow="fold")
     for group in table.groups:
         if group.label:
@@ -444,8 +394,8 @@ def transpose(table: Table) -> Table:
     """Exchange rows and columns, because terminals are higher than wide."""
     columns = [Column(line.label, line.detail) for line in table.lines]
     turned = [
-        Line(column.label, [line.cells[k] for line in table.lines], detail=column.detail)
-        for k, column in enumerate(table.columns)
+        Line(column.label, cells, detail=column.detail)
+        for column, cells in zip(table.columns, table.by_column, strict=True)
     ]
     return replace(table, columns=columns, groups=[Group(turned)])
 
@@ -457,11 +407,7 @@ def drop_deviations(table: Table) -> Table:
 
 def write_tables(folder: Path, tables: Iterable[Table]) -> None:
     """Write each table as Markdown, LaTeX and CSV into an existing folder."""
-    for table in tables:
-        for suffix, render in (
-            (".md", render_markdown),
-            (".tex", render_latex),
-            (".csv", render_csv),
-        ):
-            path = folder / f"{table.name}{suffix}"
-            path.write_text(render(table), encoding="utf-8", newline="\n")
+    renderers = {"md": render_markdown, "tex": render_latex, "csv": render_csv}
+    for table, (suffix, render) in product(tables, renderers.items()):
+        path = folder / f"{table.name}.{suffix}"
+        path.write_text(render(table), encoding="utf-8", newline="\n")
