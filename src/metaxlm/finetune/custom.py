@@ -86,7 +86,7 @@ def load_custom_task(path: Path) -> AnyTask:
         "sources": sources,
         "settings": _choose_settings(yaml, files, sources),
         "reading": recipe.columns.model_dump_json(exclude_none=True),
-        "find": lambda _: list(files),
+        "list_files": lambda _: list(files),
     }
     if recipe.kind == "questions":
         return SpanTask(**facts, reader=read_squad, normalize=_normalize)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
@@ -47,7 +48,6 @@ class FileScores:
     chance: dict[str, float]
     """The same scores for answering at random."""
     tally: Tally
-    """Counts of each labeled example, in the file's order."""
     submission: str
     """All predictions as XTREME's submission file."""
 
@@ -69,8 +69,7 @@ def score_dataset(
     task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
 ) -> dict[str, float]:
     """Return the scores on the labeled examples of one set."""
-    predictions = _predict(task, model, data, config, device)
-    gold, answers = _keep_labeled(data, predictions)
+    _, gold, answers = _predict(task, model, data, config, device)
     return task.score(gold, answers, data.file.language)
 
 
@@ -83,8 +82,7 @@ def _evaluate_file(
     device: torch.device,
 ) -> FileScores:
     file = scored.file
-    predictions = _predict(task, model, scored, config, device)
-    gold, answers = _keep_labeled(scored, predictions)
+    predictions, gold, answers = _predict(task, model, scored, config, device)
     tally = task.tally(gold, answers, file.language)
     values: dict[str, float] = {}
     baselines = Baselines({}, {})
@@ -118,8 +116,8 @@ def compute_baselines(
 
 def _predict(
     task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
-) -> list[Any]:
-    """Return one prediction per example, computed in batches of similar lengths."""
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return all predictions, and the labeled examples with theirs; batch similar lengths."""
     found: dict[int, Logits] = {}
     is_packed = takes_packed(model, device)
     table = FeatureTable(data.features, config, device)
@@ -131,17 +129,11 @@ def _predict(
                 packed = table.pack(rows_B, round_total(sum(sizes), device))
                 logits = compute_packed(model, packed)
             else:
-                longest, is_even = sizes[0], sizes[0] == sizes[-1]
-                logits = compute_logits(model, table.gather(rows_B, longest), is_even)
+                padded = table.gather(rows_B, sizes[0])
+                logits = compute_logits(model, padded, is_even=sizes[0] == sizes[-1])
             found |= zip(batch, split_logits(logits, sizes), strict=True)
     ordered = [found[k] for k in range(len(lengths))]
-    return task.decode(data.examples, data.features, ordered)
-
-
-def _keep_labeled(data: Dataset, predictions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    pairs = [
-        (example, answer)
-        for example, answer in zip(data.examples, predictions, strict=True)
-        if example.is_labeled
-    ]
-    return [example for example, _ in pairs], [answer for _, answer in pairs]
+    predictions = task.decode(data.examples, data.features, ordered)
+    is_labeled = [example.is_labeled for example in data.examples]
+    gold, answers = (list(compress(side, is_labeled)) for side in (data.examples, predictions))
+    return predictions, gold, answers
