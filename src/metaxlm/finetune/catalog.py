@@ -152,19 +152,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 
 
-def expand_tasks(name: str) -> tuple[str, ...]:
-    """Return the tasks of a name: itself, or those of a group."""
-    if name in TASKS or name in GROUPS:
-        return GROUPS.get(name, (name,))
-    known = [*TASKS, *GROUPS]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    advice = f"; did you mean {near[0]}?" if near else ""
-    raise MetaXLMError(f"unknown task {name!r}{advice} (known: {', '.join(known)})")
-
-
 def find_tasks(text: str) -> list[str]:
     """Return the tasks of a list such as `xnli,amazon`, each once, in the order given."""
+    known = [*TASKS, *GROUPS]
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise MetaXLMError(f"no task in the list; known: {', '.join([*TASKS, *GROUPS])}")
-    return list(dict.fromkeys(task for name in names for task in expand_tasks(name)))
+        raise MetaXLMError(f"no task in the list; known: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+            advice = f"; did you mean {near[0]}?" if near else ""
+            raise MetaXLMError(f"unknown task {name!r}{advice} (known: {', '.join(known)})")
+    return list(dict.fromkeys(task for name in names for task in GROUPS.get(name, (name,))))

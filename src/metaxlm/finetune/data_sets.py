@@ -6,6 +6,7 @@ here once, for the tasks and for `metaxlm data check`. Nothing here imports torc
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
@@ -44,10 +45,6 @@ def _tsv(folders: str) -> str:
     return rf"{_START}(?:{folders})/{_SPLIT}{_VARIANT}-{_XX}(?:-subset)?\.tsv$"
 
 
-def _read_conllu(file: DataFile) -> Examples[TaggedSentence]:
-    return Examples(read_conll(file.path))
-
-
 def _read_entities(file: DataFile) -> Examples[TaggedSentence]:
     """Read words and tags; mmner has the language before each word."""
     prefix = "" if file.path.suffix == ".tsv" else f"{file.language}:"
@@ -70,31 +67,19 @@ def read_squad(file: DataFile) -> Examples[Question]:
 
 
 def _read_tydiqa(file: DataFile) -> Examples[Question]:
-    """Read the questions of the file's language, or of all languages if it has none.
-
-    Ids are `english-123...`; XTREME's script cuts them to a number, in files by language.
-    """
+    """Read the questions of the file's language, or all; ids start with it (`english-123`)."""
     examples = read_squad(file)
-    languages = [_language_of(item.id) for item in examples.items]
+    ids = (item.id.partition("-") for item in examples.items)
+    languages = [find_language(name) if dash and name.isalpha() else "" for name, dash, _ in ids]
     if not file.language:
         return Examples(examples.items, examples.notices, tuple(languages))
-    items = [
-        item
-        for item, code in zip(examples.items, languages, strict=True)
-        if code in ("", file.language)
-    ]
+    items = list(compress(examples.items, [code in ("", file.language) for code in languages]))
     if not items:
         raise MetaXLMError(
             f"{file.path}: no question in {file.language!r}, according to the ids; found "
             f"{' '.join(sorted(set(languages)))}"
         )
     return Examples(items, examples.notices)
-
-
-def _language_of(question_id: str) -> str:
-    """Return the code of the language name at the start of a question's id, or nothing."""
-    name, dash, _ = question_id.partition("-")
-    return find_language(name) if dash and name.isalpha() else ""
 
 
 def _read_translations(file: DataFile) -> Examples[LabeledText]:
@@ -114,9 +99,7 @@ def _read_translations(file: DataFile) -> Examples[LabeledText]:
 def _read_dictionary(file: DataFile) -> Examples[Any]:
     from metaxlm.init.dictionaries import load_dictionaries
 
-    loaded = load_dictionaries(file.path)
-    entries = _count(sum(map(len, loaded.by_language.values())))
-    return Examples(entries.items, tuple(loaded.broken))
+    return _count(sum(map(len, load_dictionaries(file.path).by_language.values())))
 
 
 def _read_parquet(file: DataFile) -> Examples[Any]:
@@ -149,13 +132,10 @@ def _pairs(labels: tuple[str, ...], synonyms: dict[str, str] | None = None) -> R
 
 
 UDPOS = DataSet(
-    name="UD POS",
-    purpose="part-of-speech tagging",
-    home="https://universaldependencies.org (release 2.5)",
-    license="per treebank",
+    name="UD POS", purpose="part-of-speech tagging",
+    home="https://universaldependencies.org (release 2.5)", license="per treebank",
     needs={"train": ("en",), "dev": ("en",), "test": task_languages("udpos")},
-    read=lambda file: read_tagged_sentences(file.path, UPOS),
-    archives=r"ud-treebanks-v[\d.]+\.tgz",
+    read=lambda file: read_tagged_sentences(file.path, UPOS), archives=r"ud-treebanks-v[\d.]+\.tgz",
     advice="XTREME's script now fetches release 2.7 and blanks the test tags; the paper has 2.5",
     layouts=(
         Layout(
@@ -165,20 +145,18 @@ UDPOS = DataSet(
         ),
         Layout(
             "Universal Dependencies", "UD_Language-Treebank/xx_treebank-ud-{train,dev,test}.conllu",
-            rf"/{_XX}_[a-z]+-ud-{_SPLIT}\.conllu$", levels=1, read=_read_conllu,
+            rf"/{_XX}_[a-z]+-ud-{_SPLIT}\.conllu$", levels=1,
+            read=lambda file: Examples(read_conll(file.path)),
             fix="convert to udpos/SPLIT-XX.tsv (columns FORM and UPOS), as XTREME's script does",
         ),
     ),
 )  # fmt: skip
 
 PANX = DataSet(
-    name="PAN-X",
-    purpose="named entities (WikiAnn)",
-    home="https://github.com/afshinrahimi/mmner",
+    name="PAN-X", purpose="named entities (WikiAnn)", home="https://github.com/afshinrahimi/mmner",
     license="none stated; from Wikipedia",
     needs={"train": ("en",), "dev": task_languages("panx"), "test": task_languages("panx")},
-    read=_read_entities,
-    sizes={"train": {"en": 20_000}},
+    read=_read_entities, sizes={"train": {"en": 20_000}},
     archives=r"AmazonPhotos\.zip|panx[\w-]*\.(?:zip|tar\.\w+)",
     advice="XTREME's script blanks the test tags; the release of mmner has them",
     layouts=(
@@ -195,24 +173,17 @@ PANX = DataSet(
 )  # fmt: skip
 
 XQUAD = DataSet(
-    name="XQuAD",
-    purpose="question answering, trained on SQuAD",
-    home="https://github.com/google-deepmind/xquad",
-    license="CC BY-SA 4.0",
-    needs={"test": task_languages("xquad")},
-    read=read_squad,
-    sizes={"test": {"": 1_190}},
+    name="XQuAD", purpose="question answering, trained on SQuAD",
+    home="https://github.com/google-deepmind/xquad", license="CC BY-SA 4.0",
+    needs={"test": task_languages("xquad")}, read=read_squad, sizes={"test": {"": 1_190}},
     advice="XTREME's script blanks the answers; the home has them",
     layouts=(Layout("XTREME and home", "xquad.XX.json", _START + rf"xquad\.{_XX}\.json$", "test"),),
-)
+)  # fmt: skip
 
 MLQA = DataSet(
-    name="MLQA",
-    purpose="question answering, trained on SQuAD",
-    home="https://github.com/facebookresearch/MLQA",
-    license="CC BY-SA 3.0",
-    needs={"dev": task_languages("mlqa"), "test": task_languages("mlqa")},
-    read=read_squad,
+    name="MLQA", purpose="question answering, trained on SQuAD",
+    home="https://github.com/facebookresearch/MLQA", license="CC BY-SA 3.0",
+    needs={"dev": task_languages("mlqa"), "test": task_languages("mlqa")}, read=read_squad,
     sizes={
         "dev": {"en": 1148, "de": 512, "es": 500, "ar": 517, "zh": 504, "vi": 511, "hi": 507},
         "test": {"en": 11_590, "de": 4517, "es": 5253, "ar": 5335, "zh": 5137, "vi": 5495,
@@ -229,12 +200,9 @@ MLQA = DataSet(
 )  # fmt: skip
 
 TYDIQA = DataSet(
-    name="TyDiQA-GoldP",
-    purpose="question answering",
-    home="https://github.com/google-research-datasets/tydiqa",
-    license="Apache-2.0",
-    needs={"train": ("en",), "dev": task_languages("tydiqa")},
-    read=_read_tydiqa,
+    name="TyDiQA-GoldP", purpose="question answering",
+    home="https://github.com/google-research-datasets/tydiqa", license="Apache-2.0",
+    needs={"train": ("en",), "dev": task_languages("tydiqa")}, read=_read_tydiqa,
     sizes={
         "train": {"en": 3_696},
         "dev": {"ar": 921, "bn": 113, "en": 440, "fi": 782, "id": 565, "ko": 276, "ru": 812,
@@ -257,12 +225,9 @@ TYDIQA = DataSet(
 )  # fmt: skip
 
 SQUAD = DataSet(
-    name="SQuAD 1.1",
-    purpose="English training of XQuAD and MLQA",
-    home="https://rajpurkar.github.io/SQuAD-explorer",
-    license="CC BY-SA 4.0",
-    needs={"train": ("en",), "dev": ("en",)},
-    read=read_squad,
+    name="SQuAD 1.1", purpose="English training of XQuAD and MLQA",
+    home="https://rajpurkar.github.io/SQuAD-explorer", license="CC BY-SA 4.0",
+    needs={"train": ("en",), "dev": ("en",)}, read=read_squad,
     sizes={"train": {"en": 87_599}, "dev": {"en": 10_570}},
     traps={
         _START + r"(?:train|dev)-v2\.0\.json$": "SQuAD 2.0 is not used: the paper trains on 1.1"
@@ -276,8 +241,7 @@ SQUAD = DataSet(
 )  # fmt: skip
 
 XNLI = DataSet(
-    name="XNLI",
-    purpose="inference, trained on English MultiNLI",
+    name="XNLI", purpose="inference, trained on English MultiNLI",
     home="https://github.com/facebookresearch/XNLI, https://cims.nyu.edu/~sbowman/multinli",
     license="CC BY-NC 4.0; MultiNLI mixed",
     needs={"train": ("en",), "dev": task_languages("xnli"), "test": task_languages("xnli")},
@@ -308,8 +272,7 @@ XNLI = DataSet(
 )  # fmt: skip
 
 PAWSX = DataSet(
-    name="PAWS-X",
-    purpose="paraphrases",
+    name="PAWS-X", purpose="paraphrases",
     home="https://github.com/google-research-datasets/paws/tree/master/pawsx",
     license="free, with attribution",
     needs={"train": ("en",), "dev": task_languages("pawsx"), "test": task_languages("pawsx")},
@@ -332,12 +295,9 @@ PAWSX = DataSet(
 _REVIEWS = [f"{domain} {split}" for split in ("train", "test") for domain in DOMAINS]
 
 AMAZON = DataSet(
-    name="Amazon reviews",
-    purpose="sentiment (Webis-CLS-10)",
-    home="https://webis.de/data/webis-cls-10.html",
-    license="research, on request",
-    needs=dict.fromkeys(_REVIEWS, task_languages("cls")),
-    read=lambda file: read_reviews(file.path),
+    name="Amazon reviews", purpose="sentiment (Webis-CLS-10)",
+    home="https://webis.de/data/webis-cls-10.html", license="research, on request",
+    needs=dict.fromkeys(_REVIEWS, task_languages("cls")), read=lambda file: read_reviews(file.path),
     sizes={split: {"": 2_000} for split in _REVIEWS},
     archives=r"cls-acl10-unprocessed\.tar\.gz|cls\.tar\.\w+",
     traps={
@@ -354,12 +314,9 @@ AMAZON = DataSet(
 )  # fmt: skip
 
 TATOEBA = DataSet(
-    name="Tatoeba",
-    purpose="sentence retrieval",
-    home="https://github.com/facebookresearch/LASER (data/tatoeba/v1)",
-    license="CC BY 2.0 FR",
-    needs={"test": task_languages("tatoeba")},
-    read=_read_translations,
+    name="Tatoeba", purpose="sentence retrieval",
+    home="https://github.com/facebookresearch/LASER (data/tatoeba/v1)", license="CC BY 2.0 FR",
+    needs={"test": task_languages("tatoeba")}, read=_read_translations,
     sizes={"test": {"": 1_000, "jv": 205, "te": 234, "ta": 307, "sw": 390, "th": 548, "kk": 575,
                     "ml": 687, "ka": 746}},
     archives=r"tatoeba\.tar\.\w+",
@@ -379,11 +336,9 @@ TATOEBA = DataSet(
 )  # fmt: skip
 
 WORDALIGN = DataSet(
-    name="Word alignment",
-    purpose="gold alignments",
+    name="Word alignment", purpose="gold alignments",
     home="https://github.com/CZWin32768/XLM-Align (word_aligner/alignment-test-sets.tar.gz)",
-    license="research, per set",
-    needs={"test": task_languages("wordalign")},
+    license="research, per set", needs={"test": task_languages("wordalign")},
     read=lambda file: Examples(list(read_alignment_folder(file.path.parent).pairs)),
     sizes={"test": {"de": 508, "fr": 447, "hi": 90, "ro": 199}},
     archives=r"alignment-test-sets\.tar\.gz|wordalign\.tar\.\w+",
@@ -401,13 +356,10 @@ _MUSE_FOLDER = r"(?:^|/)(?:dictionaries|muse|MUSE|dicts?)/"
 _DICTIONARIES = "matching.dictionaries: {}"
 
 MUSE = DataSet(
-    name="MUSE",
-    purpose="dictionaries for +Dict",
-    home="https://github.com/facebookresearch/MUSE",
+    name="MUSE", purpose="dictionaries for +Dict", home="https://github.com/facebookresearch/MUSE",
     license="CC BY-NC 4.0",
     needs={"en-XX|XX-en": tuple(code for code in LANGUAGES if LANGUAGES[code].has_dictionary)},
-    read=_read_dictionary,
-    archives=r"muse\.tar\.\w+|dictionaries\.(?:zip|tar\.\w+)",
+    read=_read_dictionary, archives=r"muse\.tar\.\w+|dictionaries\.(?:zip|tar\.\w+)",
     traps={
         _MUSE_FOLDER + r"[a-z]{2}-[a-z]{2}\.(?:0-5000|5000-6500)\.txt$":
         "en-XX.0-5000.txt and en-XX.5000-6500.txt are not used: they are parts of en-XX.txt"
@@ -425,8 +377,7 @@ MUSE = DataSet(
 )  # fmt: skip
 
 WIKIPEDIA = DataSet(
-    name="Wikipedia",
-    purpose="pretraining text",
+    name="Wikipedia", purpose="pretraining text",
     home="https://dumps.wikimedia.org, https://huggingface.co/datasets/wikimedia/wikipedia",
     license="CC BY-SA 4.0",
     needs={"dump|dump (multistream)|parquet": tuple(c for c in LANGUAGES if LANGUAGES[c].in_xlmr)},
