@@ -1,14 +1,11 @@
 """Batches of sequences on the device, and the forward passes over them.
 
-Evaluation groups sequences by length and fills a batch up to a number of tokens. A finetuning step
-has the paper's number of examples, drawn at random as a pure function of (seed, epoch): batches of
-similar lengths learned less (0.5 to 1.0 points of F1 in short trainings of a tagger). The sequences
-of a data set are one tensor on the device (`FeatureTable`), so that a step needs only their numbers
-from the host, and gathering has fixed shapes and can be a part of a CUDA graph.
-
-An encoder of ours takes sequences packed one after another: the only padding rounds the total on a
-GPU, where the fused kernels run. Any other encoder takes padded batches. Shapes: S sequences, N
-tokens one after another, B batch, L length, W labels of a sequence, C classes, D hidden.
+Evaluation groups sequences by length. A finetuning step draws the paper's number of examples at
+random, a pure function of (seed, epoch): batches of similar lengths learned less (0.5 to 1.0 points
+of F1 of a tagger). `FeatureTable` holds a data set on the device, so that gathering has fixed
+shapes and can be a part of a CUDA graph. An encoder of ours takes sequences packed one after
+another, any other one padded batches. Shapes: S sequences, N tokens one after another, B batch,
+L length, W labels of a sequence, C classes, D hidden.
 """
 
 from __future__ import annotations

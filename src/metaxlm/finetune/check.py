@@ -1,8 +1,7 @@
 """Check a folder for the data sets of the paper: `metaxlm data check DIR`.
 
-`check_data` searches the layouts of `data_sets.py` and opens every file with the reader that
-finetuning uses. What a reader raises is reported, never raised. `render` shows the report on a
-terminal, `Report.describe` returns it for JSON. Nothing here imports torch.
+`check_data` opens every file with the reader that finetuning uses. What a reader raises is
+reported, never raised. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -246,7 +245,6 @@ def _make_place(match: Match, folder: Path) -> Place:
 def _count_file(
     match: Match, data_set: DataSet, split: SplitCount, languages: set[str]
 ) -> tuple[str, ...]:
-    """Add the examples of a file to a split, and return the reader's notices."""
     language = "" if match.language == MANY else match.language
     file = DataFile(language, cast(Split, match.split), match.path, match.split)
     content = (match.layout.read or data_set.read)(file)
@@ -299,7 +297,6 @@ def render(report: Report) -> RenderableType:
 
 
 def _list_facts(finding: Finding, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield labeled lines about a data set."""
     data_set = finding.data_set
     order = ("train", "dev", "test")
     for place in finding.places:

@@ -17,17 +17,9 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
 from metaxlm.finetune.encoding import encode_texts
-from metaxlm.finetune.metrics import find_majority
+from metaxlm.finetune.metrics import Counts, find_majority
 from metaxlm.finetune.readers.texts import LabeledText
-from metaxlm.finetune.task import (
-    IGNORED,
-    Features,
-    FeatureSet,
-    FinetuneSettings,
-    Logits,
-    Tally,
-    Task,
-)
+from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
 from metaxlm.model.heads import HeadKind
 
 Texts = Sequence[LabeledText]
@@ -69,7 +61,7 @@ class ClassificationTask(Task[LabeledText, str]):
         """Return the most probable class of each example."""
         return [self.labels[int(row.argmax())] for row in logits]
 
-    def tally(self, examples: Texts, predictions: Sequence[str], language: str) -> Tally:
+    def tally(self, examples: Texts, predictions: Sequence[str], language: str) -> Counts:
         """Return correct and 1; for macro F1 also whether each label is both, predicted, gold."""
         gold = [example.label for example in examples]
         pairs = zip(gold, predictions, strict=True)
@@ -81,7 +73,7 @@ class ClassificationTask(Task[LabeledText, str]):
         true, guessed = (np.array(a, dtype=object)[:, None] == labels for a in (gold, predictions))
         return np.concatenate([accuracy, true & guessed, guessed, true], axis=1)
 
-    def summarize(self, totals: Tally) -> dict[str, Tally]:
+    def summarize(self, totals: Counts) -> dict[str, Counts]:
         """Return accuracy, and macro F1 as the mean over the labels that are predicted or gold."""
         scores = {"accuracy": totals[..., 0] / totals[..., 1]}
         if self.metric != "macro_f1":

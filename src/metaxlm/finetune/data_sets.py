@@ -103,7 +103,6 @@ def _read_dictionary(file: DataFile) -> Examples[Any]:
 
 
 def _read_parquet(file: DataFile) -> Examples[Any]:
-    """Count the rows of a parquet file by its footer."""
     from metaxlm.data.readers.parquet import open_parquet, reading_parquet
 
     with reading_parquet(file.path), open_parquet(file.path) as table:

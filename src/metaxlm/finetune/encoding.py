@@ -1,10 +1,8 @@
 """Tokenize texts, pairs of texts and pre-split words.
 
-Texts and pairs (retrieval, classification) use the tokenizer's own templates. Pre-split words (word
-alignment, tagging) are joined by spaces and tokenized as that text, and each token is mapped to its
-word by the characters that it covers: so the tokens are those of pretraining, for SentencePiece,
-byte-level BPE and WordPiece alike. (A RoBERTa tokenizer that gets words one by one loses the space
-before them, and with it the tokens that the model knows.)
+Pre-split words are joined by spaces and tokenized as that text, and each token is mapped to its
+word by the characters that it covers: so the tokens are those of pretraining. (A RoBERTa tokenizer
+that gets words one by one loses the space before them.)
 """
 
 from __future__ import annotations

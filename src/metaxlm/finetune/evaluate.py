@@ -59,9 +59,29 @@ def evaluate(
     scores: list[FileScores] = []
     with track(f"{task.name}: evaluate", len(data.scored), "files") as advance:
         for scored in data.scored:
-            scores.append(_evaluate_file(task, model, data, scored, config, device))
-            value = scores[-1].values.get(task.metric)
-            advance(note=None if value is None else f"{scored.file.language} {value:.3f}")
+            file = scored.file
+            predictions, gold, answers = _predict(task, model, scored, config, device)
+            tally = task.tally(gold, answers, file.language)
+            values, baselines, note = {}, Baselines({}, {}), None
+            if gold:
+                values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
+                note = f"{file.language} {values[task.metric]:.3f}"
+                if file not in data.baselines:
+                    data.baselines[file] = compute_baselines(task, data.train.examples, gold, file)
+                baselines = data.baselines[file]
+            scores.append(
+                FileScores(
+                    file=file,
+                    num_examples=len(gold),
+                    num_unlabeled=scored.num_unlabeled,
+                    values=values,
+                    majority=baselines.majority,
+                    chance=baselines.chance,
+                    tally=tally,
+                    submission=task.format_predictions(scored.examples, predictions),
+                )
+            )
+            advance(note=note)
     return tuple(scores)
 
 
@@ -71,36 +91,6 @@ def score_dataset(
     """Return the scores on the labeled examples of one set."""
     _, gold, answers = _predict(task, model, data, config, device)
     return task.score(gold, answers, data.file.language)
-
-
-def _evaluate_file(
-    task: AnyTask,
-    model: nn.Module,
-    data: TaskData,
-    scored: Dataset,
-    config: EncoderConfig,
-    device: torch.device,
-) -> FileScores:
-    file = scored.file
-    predictions, gold, answers = _predict(task, model, scored, config, device)
-    tally = task.tally(gold, answers, file.language)
-    values: dict[str, float] = {}
-    baselines = Baselines({}, {})
-    if gold:
-        values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
-        if file not in data.baselines:
-            data.baselines[file] = compute_baselines(task, data.train.examples, gold, file)
-        baselines = data.baselines[file]
-    return FileScores(
-        file=file,
-        num_examples=len(gold),
-        num_unlabeled=scored.num_unlabeled,
-        values=values,
-        majority=baselines.majority,
-        chance=baselines.chance,
-        tally=tally,
-        submission=task.format_predictions(scored.examples, predictions),
-    )
 
 
 def compute_baselines(

@@ -1,8 +1,8 @@
 """Find the files of a data set below a folder, by the layouts in which people have it.
 
-`data_sets.py` describes the layouts as patterns over paths; `metaxlm data check` and the tasks
-search with them. The folder may be XTREME's `download`, its parent, or a folder of data sets of any
-origin. Each split of each language is found once, or an error names both files.
+`data_sets.py` describes the layouts as patterns over paths. The folder may be XTREME's `download`,
+its parent, or any folder of data sets. Each split of each language is found once, or an error names
+both files.
 """
 
 from __future__ import annotations
@@ -178,7 +178,6 @@ def find_files(data_dir: Path, data_set: DataSet) -> list[Match]:
 
 
 def _choose(matches: Sequence[Match], name: str) -> Match:
-    """Return the best of the files for one split and language."""
     ranks = [(_ORDER.get(match.variant, 0), match.layout.is_fallback) for match in matches]
     first, *others = compress(matches, [rank == min(ranks) for rank in ranks])
     for other in others:

@@ -1,12 +1,10 @@
 """Metrics: chunk F1 of tags, and F1 and exact match of answers.
 
-Chunk F1 scores named entities and, as in XTREME, parts of speech; it equals seqeval 1.2.2 in its
-default mode on any tags, vectorized. Answers of XQuAD and TyDiQA are compared by SQuAD 1.1's rules
-in every language: lower case, without ASCII punctuation and English articles, split on white space.
-MLQA has rules by language: all Unicode punctuation, the language's own articles, and Chinese split
-by character. Both equal the official scripts to the last digit, with their oddities: two texts that
-are empty after normalization match exactly and have an F1 of 0, and MLQA's Arabic rule removes the
-article's two letters everywhere. Scores are fractions, functions of summed counts per example.
+Chunk F1 equals seqeval 1.2.2 in its default mode, on named entities and, as in XTREME, parts of
+speech. Answers of XQuAD and TyDiQA are compared by SQuAD 1.1's rules in every language, those of
+MLQA by its rules for the language. Both equal the official scripts to the last digit, with their
+oddities: two texts that are empty after normalization match exactly and have an F1 of 0, and MLQA's
+Arabic rule removes the article's two letters everywhere. Scores are fractions.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from metaxlm.errors import MetaXLMError
 
 Label = TypeVar("Label", bound=Hashable)
 Counts = npt.NDArray[np.float64]
-"""Correct, predicted and gold chunks, [sentences, 3]; or sums of them, [..., 3]."""
+"""Counts of each example, [examples, counts], or their sums, [..., counts]."""
 
 _OUTSIDE = "O"
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)

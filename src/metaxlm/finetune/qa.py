@@ -1,12 +1,10 @@
 """Extractive question answering (XQuAD, MLQA, TyDiQA-GoldP, custom tasks).
 
-Windows are made in `qa_windows.py`. The best answer is found as in the scripts of XTREME and xTune,
-after BERT's: in each window the 20 best starts and the 20 best ends are combined, an answer has at
-most 30 tokens, and the highest sum of two logits wins over all windows of a question. Among equal
-sums, the earlier window wins, then the start and the end with the higher logit, then the earlier
-token. Unlike there, the 20 best are chosen among the tokens that may start or end an answer, so the
-question's tokens take no place; and if no two of them fit together, all pairs are searched instead
-of answering "empty". Shapes: B batch, L length, W windows, N candidates.
+The best answer is found as in the scripts of XTREME and xTune: in each window the 20 best starts
+and ends are combined, an answer has at most 30 tokens, and the highest sum of two logits wins; among
+equal sums the earlier window, then the higher logit, then the earlier token. Unlike there, the 20
+best are chosen among the tokens that may start or end an answer, and if no two of them fit
+together, all pairs are searched. Shapes: B batch, L length, W windows, N candidates.
 """
 
 from __future__ import annotations

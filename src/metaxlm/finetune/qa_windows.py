@@ -1,13 +1,10 @@
 """Turn questions with their contexts into overlapping windows of tokens.
 
-The paper's question answering (Section 4.2) encodes `question, context` as a pair in the
-tokenizer's own template, in at most 384 tokens. A longer context is split into windows that start
-`stride` tokens after one another, as in the scripts of XTREME and xTune. (The `stride` of
-transformers' tokenizers is the overlap instead.) As there, a question keeps its first 64 tokens, a
-window without the answer points to the first token, and where windows overlap an answer starts in
-the one with most context on both sides of the token ("max context").
-
-Each distinct text is tokenized once.
+A question and its context are a pair in the tokenizer's own template. A longer context is split
+into windows that start `stride` tokens after one another, as in the scripts of XTREME and xTune.
+(The `stride` of transformers' tokenizers is the overlap instead.) As there, a question keeps its
+first 64 tokens, a window without the answer points to the first token, and where windows overlap an
+answer starts in the one with most context on both sides of the token ("max context").
 """
 
 from __future__ import annotations
@@ -171,7 +168,6 @@ def _find_answer(question: Question, offsets: Offsets) -> tuple[int, int] | None
 
 
 def _find_template(tokenizer: Tokenizer) -> _Template:
-    """Find the template from an encoded pair."""
     if not tokenizer.is_fast:
         raise MetaXLMError(
             f"{type(tokenizer).__name__} has no offsets of its tokens; questions need a fast "

@@ -1,10 +1,9 @@
 """Tagging of words (parts of speech, named entities, custom tasks).
 
-The first token of a word has its tag. Sentences longer than the maximum length are split between
-words, never truncated, so every word gets a tag. A word that the tokenizer drops becomes the
-unknown token. Scores: `f1`, `precision` and `recall` over chunks as in seqeval, which on plain
-part-of-speech tags is XTREME's F1; `f1_token` over words, which is accuracy. Custom tasks have
-`span_f1` and `accuracy` for `f1` and `f1_token`.
+The first token of a word has its tag. Long sentences are split between words, never truncated, and
+a word that the tokenizer drops becomes the unknown token, so every word gets a tag. Scores: `f1`,
+`precision` and `recall` over chunks as in seqeval; `f1_token` over words, which is accuracy. Custom
+tasks have `span_f1` and `accuracy` for `f1` and `f1_token`.
 """
 
 from __future__ import annotations
@@ -21,17 +20,9 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
 from metaxlm.finetune.encoding import WordPieces, tokenize_words
-from metaxlm.finetune.metrics import count_chunks, find_majority, score_chunks
+from metaxlm.finetune.metrics import Counts, count_chunks, find_majority, score_chunks
 from metaxlm.finetune.readers.conll import TaggedSentence
-from metaxlm.finetune.task import (
-    IGNORED,
-    Features,
-    FeatureSet,
-    FinetuneSettings,
-    Logits,
-    Tally,
-    Task,
-)
+from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
 from metaxlm.model.heads import HeadKind
 
 Tags = tuple[str, ...]
@@ -115,7 +106,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
             assert len(tags) == len(sentence.words), "every word has exactly one predicted tag"
         return [tuple(tags) for tags in found]
 
-    def tally(self, examples: Sentences, predictions: Sequence[Tags], language: str) -> Tally:
+    def tally(self, examples: Sentences, predictions: Sequence[Tags], language: str) -> Counts:
         """Return correct, predicted and gold chunks, correct words and all words."""
         gold = [sentence.tags or () for sentence in examples]
         words = [
@@ -125,7 +116,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         tokens = np.array(words, dtype=np.float64).reshape(len(words), 2)
         return np.concatenate([count_chunks(gold, predictions), tokens], axis=1)
 
-    def summarize(self, totals: Tally) -> dict[str, Tally]:
+    def summarize(self, totals: Counts) -> dict[str, Counts]:
         """Return the task's scores."""
         precision, recall, f1 = score_chunks(totals[..., :3])
         accuracy = totals[..., 3] / totals[..., 4]

@@ -1,9 +1,8 @@
 """The task protocol: files, features, a head, a metric, languages, hyperparameters.
 
-`train.py` and `evaluate.py` use only this interface. `classification.py`, `tagging.py` and `qa.py`
-implement it; `catalog.py` lists the paper's tasks (its Section 4.2). Data flow: files -> examples
--> features (token ids and labels) -> logits -> one prediction per example -> one tally per example
--> scores. `load_data` reads all files before training, so that a broken file raises at once.
+`train.py` and `evaluate.py` use only this interface. Data flow: files -> examples -> features
+(token ids and labels) -> logits -> one prediction per example -> one tally per example -> scores.
+`load_data` reads all files before training, so that a broken file raises at once.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""The finetuning loop: train a task model, and choose the best epoch.
+"""The finetuning loop: train a task model on one language, choose the best epoch on dev data.
 
-Phase (c) of the paper (Section 3.3, hyperparameters in its appendix): train on one language, choose
-the best epoch on dev data. AdamW with a linear schedule and warm-up, clipped gradients, bfloat16 on
-CUDA. Order and dropout are functions of the seed and the step, so a run on a CPU is reproducible
-bit by bit (on CUDA as far as its kernels are).
-
-A step's sequences have any length, with little padding. An encoder of ours takes them packed; on a
-GPU the whole step, from gathering tokens to AdamW, is one CUDA graph per total of tokens. Another
-encoder takes them padded, on a CPU in groups of similar length; the loss is that of the whole step.
+AdamW with a linear schedule and warm-up, clipped gradients, bfloat16 on CUDA. Order and dropout are
+functions of the seed and the step, so a run on a CPU is reproducible bit by bit. An encoder of ours
+takes a step's sequences packed; on a GPU the whole step is one CUDA graph per total of tokens.
+Another encoder takes them padded, on a CPU in groups of similar length.
 """
 
 from __future__ import annotations
@@ -34,7 +30,6 @@ from metaxlm.finetune.batches import (
 from metaxlm.finetune.evaluate import score_dataset
 from metaxlm.finetune.task import IGNORED, AnyTask, FinetuneSettings, TaskData
 from metaxlm.model.any_encoder import AnyEncoder, make_task_model
-from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import TaskModel
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import learning_rate, make_optimizer
@@ -86,71 +81,59 @@ def train_model(
     with torch.random.fork_rng(devices):
         torch.manual_seed(derive_seed(seed, f"{task.training} head"))
         model = make_task_model(start, task.kind, len(task.labels)).to(device)
-        return _train(task, model, start.encoder.config, data, settings, seed, device)
-
-
-def _train(
-    task: AnyTask,
-    model: nn.Module,
-    config: EncoderConfig,
-    data: TaskData,
-    settings: FinetuneSettings,
-    seed: int,
-    device: torch.device,
-) -> Finetuned:
-    table = FeatureTable(data.train.features, config, device)
-    optimizer = make_optimizer(
-        model,
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        betas=ADAM_BETAS,
-        epsilon=settings.adam_epsilon,
-    )
-    step = FinetuneStep(task, model, table, optimizer, device, clip=settings.clip)
-    steps_per_epoch = math.ceil(len(table.lengths) / settings.batch_size)
-    last, total, taken = settings.epochs, settings.epochs * steps_per_epoch, 0
-    best_value, best_epoch, best_weights = -math.inf, last, {}
-    records: list[EpochRecord] = []
-    with track(f"{task.name}: finetune", total, "steps") as advance:
-        for epoch in range(1, last + 1):
-            step.totals.reset()
-            for batch in shuffle_batches(table.lengths, settings.batch_size, seed, epoch):
-                warmup = int(total * settings.warmup)
-                rate = learning_rate(taken, settings.learning_rate, total, warmup)
-                dropout_seed = derive_seed(seed, f"{task.training} dropout", taken)
-                step.take(step.make_inputs(batch, settings.batch_size, dropout_seed), rate)
-                taken += 1
-                look = taken % NOTE_EVERY[device.type] == 0
-                advance(note=f"loss {step.totals.last_loss.item():.3f}" if look else None)
-            if bad := int(step.totals.bad):
-                raise Diverged(
-                    f"{task.name}: the loss or its gradient was not finite in {bad} of {taken} "
-                    f"steps; lower the learning rate"
-                )
-            scores = [
-                score_dataset(task, model, dev, config, device)[task.metric]
-                for dev in data.selecting
-            ]
-            value = sum(scores) / len(scores) if scores else None
-            records.append(EpochRecord(epoch, float(step.totals.loss) / steps_per_epoch, value))
-            if value is not None and value > best_value:
-                best_value, best_epoch = value, epoch
-                if epoch < last:
-                    state = model.state_dict()
-                    best_weights = {name: tensor.clone() for name, tensor in state.items()}
-    if best_epoch < last:
-        model.load_state_dict(best_weights)
-    return Finetuned(model, best_epoch, tuple(records))
+        config = start.encoder.config
+        table = FeatureTable(data.train.features, config, device)
+        optimizer = make_optimizer(
+            model,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            betas=ADAM_BETAS,
+            epsilon=settings.adam_epsilon,
+        )
+        step = FinetuneStep(task, model, table, optimizer, device, clip=settings.clip)
+        steps_per_epoch = math.ceil(len(table.lengths) / settings.batch_size)
+        last, total, taken = settings.epochs, settings.epochs * steps_per_epoch, 0
+        best_value, best_epoch, best_weights = -math.inf, last, {}
+        records: list[EpochRecord] = []
+        with track(f"{task.name}: finetune", total, "steps") as advance:
+            for epoch in range(1, last + 1):
+                step.totals.reset()
+                for batch in shuffle_batches(table.lengths, settings.batch_size, seed, epoch):
+                    warmup = int(total * settings.warmup)
+                    rate = learning_rate(taken, settings.learning_rate, total, warmup)
+                    dropout_seed = derive_seed(seed, f"{task.training} dropout", taken)
+                    step.take(step.make_inputs(batch, settings.batch_size, dropout_seed), rate)
+                    taken += 1
+                    look = taken % NOTE_EVERY[device.type] == 0
+                    advance(note=f"loss {step.totals.last_loss.item():.3f}" if look else None)
+                if bad := int(step.totals.bad):
+                    raise Diverged(
+                        f"{task.name}: the loss or its gradient was not finite in {bad} of {taken} "
+                        f"steps; lower the learning rate"
+                    )
+                scores = [
+                    score_dataset(task, model, dev, config, device)[task.metric]
+                    for dev in data.selecting
+                ]
+                value = sum(scores) / len(scores) if scores else None
+                records.append(EpochRecord(epoch, float(step.totals.loss) / steps_per_epoch, value))
+                if value is not None and value > best_value:
+                    best_value, best_epoch = value, epoch
+                    if epoch < last:
+                        state = model.state_dict()
+                        best_weights = {name: tensor.clone() for name, tensor in state.items()}
+        if best_epoch < last:
+            model.load_state_dict(best_weights)
+        return Finetuned(model, best_epoch, tuple(records))
 
 
 @dataclass(frozen=True)
 class Group:
-    """Sequences of a step that are computed together, padded to `length`."""
+    """Sequences of a step that are computed together, padded to `length` unless `is_even`."""
 
     size: int
     length: int
-    is_even: bool = False
-    """Whether none of them is padded."""
+    is_even: bool
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Read tagged sentences: one word per line in columns, a blank line after each sentence.
 
-`read_tagged_sentences` reads UD POS and WikiAnn (the paper's Section 4.2): XTREME's `word TAB tag`,
-blanked test sets with the word alone, and mmner's `xx:word TAB tag`. `read_conll` reads the files
-of custom tasks, with columns between tabs or spaces, comments, and CoNLL-U.
+UD POS and WikiAnn have XTREME's `word TAB tag`, the word alone in blanked test sets, or mmner's
+`xx:word TAB tag`. Custom tasks have columns between tabs or spaces, comments, and CoNLL-U.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Read sentence pairs for retrieval and gold word alignments (the paper's Section 4.4).
 
-Tatoeba's files are those of LASER's release: the paper's 36 languages, or all 112. A language of
-our table has its code there; others (dialects, small and constructed languages) are named by the
-three letters of their file. Gold alignments are in the layout of XLM-Align's release.
+Tatoeba's files are those of LASER's release, gold alignments those of XLM-Align's. A language that
+is not in our table (dialects, small and constructed ones) has the three letters of its file.
 """
 
 from __future__ import annotations
@@ -85,7 +84,6 @@ def _find_file_code(language: str) -> str:
 
 
 def _find_similar(language: str) -> str | None:
-    """Return the code of the other language with the nearest name."""
     names = {name.lower(): code for code, name in OTHER_LANGUAGES.items()}
     close = difflib.get_close_matches(language.strip().lower(), names, n=1, cutoff=0.8)
     return names[close[0]] if close else None

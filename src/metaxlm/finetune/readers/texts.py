@@ -1,8 +1,7 @@
 """Read labeled texts and pairs of texts: tables, and the XML of product reviews.
 
-`read_labeled_pairs` reads XNLI and PAWS-X (the paper's Section 4.2): XTREME's `first TAB second TAB
-label`, blanked test sets with two columns, and releases with a header. `read_reviews` reads the
-Amazon reviews of Section 4.3. `read_rows` reads the TSV, CSV and JSON lines of custom tasks.
+Pairs (XNLI, PAWS-X) are XTREME's `first TAB second TAB label`, blanked test sets with two columns,
+and releases with a header. Custom tasks have TSV, CSV and JSON lines.
 """
 
 from __future__ import annotations
