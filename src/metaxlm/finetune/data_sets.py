@@ -137,11 +137,9 @@ UDPOS = DataSet(
     read=lambda file: read_tagged_sentences(file.path, UPOS), archives=r"ud-treebanks-v[\d.]+\.tgz",
     advice="XTREME's script now fetches release 2.7 and blanks the test tags; the paper has 2.5",
     layouts=(
-        Layout(
-            "XTREME",
-            "udpos/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
-            _tsv("udpos|ud-?pos|pos"), levels=1,
-        ),
+        Layout("XTREME",
+               "udpos/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
+               _tsv("udpos|ud-?pos|pos"), levels=1),
         Layout(
             "Universal Dependencies", "UD_Language-Treebank/xx_treebank-ud-{train,dev,test}.conllu",
             rf"/{_XX}_[a-z]+-ud-{_SPLIT}\.conllu$", levels=1,
@@ -159,15 +157,11 @@ PANX = DataSet(
     archives=r"AmazonPhotos\.zip|panx[\w-]*\.(?:zip|tar\.\w+)",
     advice="XTREME's script blanks the test tags; the release of mmner has them",
     layouts=(
-        Layout(
-            "XTREME",
-            "panx/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
-            _tsv("panx|pan-x|wikiann|ner"), levels=1,
-        ),
-        Layout(
-            "mmner", "XX/{train,dev,test}: xx:word, tab, tag",
-            rf"(?:panx|pan-x|wikiann|mmner)[^/]*/{_XX}/{_SPLIT}$", levels=1,
-        ),
+        Layout("XTREME",
+               "panx/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
+               _tsv("panx|pan-x|wikiann|ner"), levels=1),
+        Layout("mmner", "XX/{train,dev,test}: xx:word, tab, tag",
+               rf"(?:panx|pan-x|wikiann|mmner)[^/]*/{_XX}/{_SPLIT}$", levels=1),
     ),
 )  # fmt: skip
 
@@ -191,10 +185,8 @@ MLQA = DataSet(
     archives=r"MLQA_V1\.zip|mlqa\.tar\.\w+",
     advice="XTREME's script blanks the test answers; the home has them",
     layouts=(
-        Layout(
-            "XTREME and home", "MLQA_V1/{dev,test}/SPLIT-context-XX-question-XX.json",
-            rf"{_START}{_SPLIT}-context-{_XX}-question-(?P=language)\.json$", levels=1,
-        ),
+        Layout("XTREME and home", "MLQA_V1/{dev,test}/SPLIT-context-XX-question-XX.json",
+               rf"{_START}{_SPLIT}-context-{_XX}-question-(?P=language)\.json$", levels=1),
     ),
 )  # fmt: skip
 
@@ -210,15 +202,11 @@ TYDIQA = DataSet(
     archives=r"tydiqa-goldp-v1\.[01]-dev\.tgz|tydiqa\.tar\.\w+",
     advice="XTREME's script blanks the dev answers; the home has them",
     layouts=(
-        Layout(
-            "XTREME", "tydiqa-goldp-v1.1-{train,dev}/tydiqa.goldp.XX.{train,dev}.json",
-            _START + rf"tydiqa\.(?:goldp\.)?{_XX}\.{_SPLIT}\.json$", levels=1,
-        ),
-        Layout(
-            "home",
-            "tydiqa-goldp-v1.1-train.json, tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-LANGUAGE.json",
-            _START + r"tydiqa-goldp-dev-(?P<language>[a-z]{4,})\.json$", "dev",
-        ),
+        Layout("XTREME", "tydiqa-goldp-v1.1-{train,dev}/tydiqa.goldp.XX.{train,dev}.json",
+               _START + rf"tydiqa\.(?:goldp\.)?{_XX}\.{_SPLIT}\.json$", levels=1),
+        Layout("home",
+               "tydiqa-goldp-v1.1-train.json, tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-LANGUAGE.json",
+               _START + r"tydiqa-goldp-dev-(?P<language>[a-z]{4,})\.json$", "dev"),
         Layout("home", "", _START + rf"tydiqa-goldp-v1\.[01]-{_SPLIT}\.json$", language=MANY),
     ),
 )  # fmt: skip
@@ -232,10 +220,8 @@ SQUAD = DataSet(
         _START + r"(?:train|dev)-v2\.0\.json$": "SQuAD 2.0 is not used: the paper trains on 1.1"
     },
     layouts=(
-        Layout(
-            "XTREME and home", "{train,dev}-v1.1.json",
-            rf"{_START}{_SPLIT}-v1\.1{_VARIANT}\.json$",
-        ),
+        Layout("XTREME and home", "{train,dev}-v1.1.json",
+               rf"{_START}{_SPLIT}-v1\.1{_VARIANT}\.json$"),
     ),
 )  # fmt: skip
 
@@ -249,24 +235,17 @@ XNLI = DataSet(
     archives=r"XNLI-(?:MT-)?1\.0\.zip|multinli_1\.0\.zip|[mx]nli\.tar\.\w+",
     advice="XTREME's script blanks the test labels; the release XNLI-1.0 has them",
     layouts=(
-        Layout(
-            "XTREME", "xnli/{train-en,dev-XX,test-XX}.tsv: premise, hypothesis, label",
-            _tsv("xnli"), levels=1,
-        ),
-        Layout(
-            "MultiNLI beside it", "mnli/*train*.tsv: a header with premise, hypothesis and label",
-            _START + r"mnli/[^/]*train[^/]*\.tsv$", "train", levels=1, is_fallback=True,
-        ),
-        Layout(
-            "XNLI 1.0 and XNLI-MT 1.0",
-            "XNLI-1.0/xnli.{dev,test}.tsv, XNLI-MT-1.0/multinli/multinli.train.en.tsv",
-            _START + rf"xnli\.{_SPLIT}\.tsv$", language=MANY,
-        ),
+        Layout("XTREME", "xnli/{train-en,dev-XX,test-XX}.tsv: premise, hypothesis, label",
+               _tsv("xnli"), levels=1),
+        Layout("MultiNLI beside it",
+               "mnli/*train*.tsv: a header with premise, hypothesis and label",
+               _START + r"mnli/[^/]*train[^/]*\.tsv$", "train", levels=1, is_fallback=True),
+        Layout("XNLI 1.0 and XNLI-MT 1.0",
+               "XNLI-1.0/xnli.{dev,test}.tsv, XNLI-MT-1.0/multinli/multinli.train.en.tsv",
+               _START + rf"xnli\.{_SPLIT}\.tsv$", language=MANY),
         Layout("XNLI 1.0 and XNLI-MT 1.0", "", _START + rf"multinli\.{_SPLIT}\.{_XX}\.tsv$"),
-        Layout(
-            "MultiNLI 1.0", "multinli_1.0/multinli_1.0_train.txt",
-            _START + r"multinli_1\.0_train\.txt$", "train", is_fallback=True,
-        ),
+        Layout("MultiNLI 1.0", "multinli_1.0/multinli_1.0_train.txt",
+               _START + r"multinli_1\.0_train\.txt$", "train", is_fallback=True),
     ),
 )  # fmt: skip
 
@@ -280,14 +259,10 @@ PAWSX = DataSet(
     archives=r"x-final\.tar\.gz|pawsx\.tar\.\w+",
     advice="XTREME's script blanks the test labels; the home has them",
     layouts=(
-        Layout(
-            "XTREME", "pawsx/{train-en,dev-XX,test-XX}.tsv: two sentences and 0 or 1",
-            _tsv("paws-?x"), levels=1,
-        ),
-        Layout(
-            "home", "x-final/XX/{train,dev_2k,test_2k}.tsv: id, two sentences, label",
-            rf"(?:x-final|paws-?x)/{_XX}/{_SPLIT}(?:_2k|(?<=train))\.tsv$", levels=1,
-        ),
+        Layout("XTREME", "pawsx/{train-en,dev-XX,test-XX}.tsv: two sentences and 0 or 1",
+               _tsv("paws-?x"), levels=1),
+        Layout("home", "x-final/XX/{train,dev_2k,test_2k}.tsv: id, two sentences, label",
+               rf"(?:x-final|paws-?x)/{_XX}/{_SPLIT}(?:_2k|(?<=train))\.tsv$", levels=1),
     ),
 )  # fmt: skip
 
@@ -304,11 +279,9 @@ AMAZON = DataSet(
         "the unprocessed release is needed"
     },
     layouts=(
-        Layout(
-            "home", "cls-acl10-unprocessed/{en,de,fr,jp}/{books,dvd,music}/{train,test}.review",
-            _START + r"(?P<language>en|de|fr|jp|ja)/(?P<domain>books|dvd|music)/"
-            r"(?P<split>train|test)\.review$", levels=2,
-        ),
+        Layout("home", "cls-acl10-unprocessed/{en,de,fr,jp}/{books,dvd,music}/{train,test}.review",
+               _START + r"(?P<language>en|de|fr|jp|ja)/(?P<domain>books|dvd|music)/"
+               r"(?P<split>train|test)\.review$", levels=2),
     ),
 )  # fmt: skip
 
@@ -321,16 +294,12 @@ TATOEBA = DataSet(
     archives=r"tatoeba\.tar\.\w+",
     advice="XTREME's script sorts the English lines to hide the pairs; LASER's files have them",
     layouts=(
-        Layout(
-            "LASER", "tatoeba/tatoeba.XXX-eng.{XXX,eng}, one sentence per line",
-            r"(?P<folder>[^/]+)/tatoeba\.(?P<language>[a-z]{3})-eng\.(?P=language)$", "test",
-            usage=_DATA, levels=1, folder="tatoeba",
-        ),
-        Layout(
-            "XTREME", "tatoeba/XX-en.{XX,en}; the English lines are sorted",
-            r"(?:^|/)tatoeba/(?P<language>[a-z]{2,3})-(?:en|eng)\.(?P=language)$", "test",
-            fix="use LASER's files, which have the names that metaxlm reads and are in order",
-        ),
+        Layout("LASER", "tatoeba/tatoeba.XXX-eng.{XXX,eng}, one sentence per line",
+               r"(?P<folder>[^/]+)/tatoeba\.(?P<language>[a-z]{3})-eng\.(?P=language)$", "test",
+               usage=_DATA, levels=1, folder="tatoeba"),
+        Layout("XTREME", "tatoeba/XX-en.{XX,en}; the English lines are sorted",
+               r"(?:^|/)tatoeba/(?P<language>[a-z]{2,3})-(?:en|eng)\.(?P=language)$", "test",
+               fix="use LASER's files, which have the names that metaxlm reads and are in order"),
     ),
 )  # fmt: skip
 
@@ -342,12 +311,10 @@ WORDALIGN = DataSet(
     sizes={"test": {"de": 508, "fr": 447, "hi": 90, "ro": 199}},
     archives=r"alignment-test-sets\.tar\.gz|wordalign\.tar\.\w+",
     layouts=(
-        Layout(
-            "XLM-Align", "wordalign/{de-en,en-fr,en-hi,ro-en}/{test.XX,test.en,alignv2.txt}",
-            r"(?P<folder>[^/]+)/(?=en-|[a-z]{2}-en/)(?:en-)?"
-            r"(?P<language>(?!en[-/])[a-z]{2})(?:-en)?/test\.(?P=language)$", "test",
-            usage=_DATA, levels=2, folder="wordalign",
-        ),
+        Layout("XLM-Align", "wordalign/{de-en,en-fr,en-hi,ro-en}/{test.XX,test.en,alignv2.txt}",
+               r"(?P<folder>[^/]+)/(?=en-|[a-z]{2}-en/)(?:en-)?"
+               r"(?P<language>(?!en[-/])[a-z]{2})(?:-en)?/test\.(?P=language)$", "test",
+               usage=_DATA, levels=2, folder="wordalign"),
     ),
 )  # fmt: skip
 
@@ -364,14 +331,10 @@ MUSE = DataSet(
         "en-XX.0-5000.txt and en-XX.5000-6500.txt are not used: they are parts of en-XX.txt"
     },
     layouts=(
-        Layout(
-            "MUSE", "dictionaries/{en-XX,XX-en}.txt: a word and its translation per line",
-            _MUSE_FOLDER + rf"en-{_XX}\.txt$", "en-XX", usage=_DICTIONARIES, unit="entries",
-        ),
-        Layout(
-            "MUSE", "", _MUSE_FOLDER + rf"(?!en-){_XX}-en\.txt$", "XX-en", usage=_DICTIONARIES,
-            unit="entries",
-        ),
+        Layout("MUSE", "dictionaries/{en-XX,XX-en}.txt: a word and its translation per line",
+               _MUSE_FOLDER + rf"en-{_XX}\.txt$", "en-XX", usage=_DICTIONARIES, unit="entries"),
+        Layout("MUSE", "", _MUSE_FOLDER + rf"(?!en-){_XX}-en\.txt$", "XX-en", usage=_DICTIONARIES,
+               unit="entries"),
     ),
 )  # fmt: skip
 
@@ -382,18 +345,14 @@ WIKIPEDIA = DataSet(
     needs={"dump|dump (multistream)|parquet": tuple(c for c in LANGUAGES if LANGUAGES[c].in_xlmr)},
     read=_read_dump,
     layouts=(
-        Layout(
-            "dumps", "XXwiki-DATE-pages-articles-multistream.xml.bz2",
-            _START + r"(?P<language>[a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-articles"
-            r"(?:-(?P<variant>multistream))?\d*\.xml(?:-p\d+p\d+)?(?:\.bz2|\.gz)?$", "dump",
-            usage="corpus: {{source: dump, path: {}}}", unit="bytes",
-        ),
-        Layout(
-            "Hugging Face parquet", "DATE.XX/*.parquet",
-            _START + r"\d{8}\.(?P<language>[a-z][a-z-]*)/[^/]+\.parquet$", "parquet",
-            usage="corpus: {{source: parquet, path: {}}}", levels=1, unit="articles",
-            read=_read_parquet,
-        ),
+        Layout("dumps", "XXwiki-DATE-pages-articles-multistream.xml.bz2",
+               _START + r"(?P<language>[a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-articles"
+               r"(?:-(?P<variant>multistream))?\d*\.xml(?:-p\d+p\d+)?(?:\.bz2|\.gz)?$", "dump",
+               usage="corpus: {{source: dump, path: {}}}", unit="bytes"),
+        Layout("Hugging Face parquet", "DATE.XX/*.parquet",
+               _START + r"\d{8}\.(?P<language>[a-z][a-z-]*)/[^/]+\.parquet$", "parquet",
+               usage="corpus: {{source: parquet, path: {}}}", levels=1, unit="articles",
+               read=_read_parquet),
     ),
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Extractive question answering (XQuAD, MLQA, TyDiQA-GoldP, custom tasks).
 
 The best answer is found as in the scripts of XTREME and xTune: in each window the 20 best starts
-and ends are combined, an answer has at most 30 tokens, and the highest sum of two logits wins; among
+and ends are combined, an answer has at most 30 tokens, and the highest sum of logits wins; among
 equal sums the earlier window, then the higher logit, then the earlier token. Unlike there, the 20
 best are chosen among the tokens that may start or end an answer, and if no two of them fit
 together, all pairs are searched. Shapes: B batch, L length, W windows, N candidates.

@@ -57,9 +57,8 @@ class FinetuneSettings:
     learning_rate: float
     """Peak of the linear schedule."""
     batch_size: int = 32
-    """Sequences per step."""
     weight_decay: float = 0.0
-    """Decoupled weight decay, except for biases and LayerNorms."""
+    """Decoupled; biases and LayerNorms have none."""
     length: int = 128
     """Maximum sequence length, with special tokens."""
     stride: int = 128
@@ -104,7 +103,6 @@ class Features:
     token_types: Ids | None = None
     """0 and 1 for the two texts of a pair; encoders with one type do not use them."""
     example: int = 0
-    """Index of its example."""
     offsets: npt.NDArray[np.int32] | None = None
     """First and last + 1 character of the context for each token, [tokens, 2]; -1 outside it."""
 
@@ -275,7 +273,6 @@ def load_data(
     files = {(file.split, file.language): file for file in task.list_files(data_dir)}
 
     def need(splits: Sequence[Split], language: str) -> list[DataFile]:
-        """Return the files of a language, or raise with the available languages."""
         found = [files[split, language] for split in splits if (split, language) in files]
         if not found:
             others = sorted({code for split, code in files if split in splits})
@@ -315,9 +312,8 @@ def load_data(
     elif settings.select_by == "all":
         selecting_files = [file for file in scored_files if file.split == "dev"]
         if not selecting_files:
-            raise MetaXLMError(
-                f"{data_dir}: no dev file of {task.name}; one is needed to choose an epoch"
-            )
+            what = f"no dev file of {task.name}; one is needed to choose an epoch"
+            raise MetaXLMError(f"{data_dir}: {what}")
     train = load(train_file)
     if train.num_unlabeled:
         raise MetaXLMError(

@@ -29,7 +29,6 @@ class TaggedSentence:
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    """None if unknown."""
     lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
     """The line of each word in its file."""
 
@@ -41,8 +40,6 @@ class TaggedSentence:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of one file."""
-
     separator: str | None
     width: int
     word: int
