@@ -166,7 +166,7 @@ def test_every_finetuned_task_reads_its_files(whole: Path) -> None:
         for file in found:
             examples = task.read(file)
             assert examples.items and examples.notices == (), file.path
-            assert all(task.is_labeled(example) for example in examples.items)
+            assert all(example.is_labeled for example in examples.items)
 
 
 @pytest.mark.parametrize("key", list(PhrasebookRecipe.model_fields))

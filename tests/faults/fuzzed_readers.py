@@ -225,8 +225,8 @@ def _read_squad(folder: Path) -> None:
 
 
 def _read_parallel(folder: Path) -> None:
-    use("finetune.readers:list_tatoeba")(folder)
-    use("finetune.readers:read_tatoeba")(folder, "de")
+    use("finetune.readers.parallel:list_tatoeba")(folder)
+    use("finetune.readers.parallel:read_tatoeba")(folder, "de")
 
 
 def _write_own_tasks(folder: Path) -> None:

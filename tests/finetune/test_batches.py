@@ -16,7 +16,6 @@ from metaxlm.finetune.batches import (
     compute_logits,
     compute_packed,
     evaluating,
-    pad_rows,
     plan_batches,
     round_total,
     shuffle_batches,
@@ -98,13 +97,9 @@ def test_groups_of_a_batch_are_the_cheapest(group_cost: int) -> None:
 
 def test_padding() -> None:
     rows = [[1, 2, 3], np.array([4], dtype=np.int32)]
-    assert pad_rows(rows, -7).tolist() == [[1, 2, 3], [4, -7, -7]]
-    inputs = collate_inputs(rows, 9, CPU, [[0, 0, 1], [0]])
-    ids, mask, types = inputs
-    assert ids is inputs.ids_BL
+    ids, mask = collate_inputs(rows, 9, CPU)
     assert ids.tolist() == [[1, 2, 3], [4, 9, 9]]
     assert mask is not None and mask.tolist() == [[True] * 3, [True, False, False]]
-    assert types is not None and types.tolist() == [[0, 0, 1], [0, 0, 0]]
     assert collate_inputs([[1, 2], [3, 4]], 9, CPU).mask_BL is None
     mask = collate_inputs([[9, 1], [9]], 9, CPU).mask_BL  # the real token is the padding's
     assert mask is not None and mask.tolist() == [[True, True], [True, False]]

@@ -1,14 +1,11 @@
 """Batches of sequences on the device, and the forward passes over them.
 
-Evaluation groups sequences by length and fills a batch up to a number of tokens. A finetuning step
-has the paper's number of examples, drawn at random as a pure function of (seed, epoch): batches of
-similar lengths learned less (0.5 to 1.0 points of F1 in short trainings of a tagger). The sequences
-of a data set are one tensor on the device (`FeatureTable`), so that a step needs only their numbers
-from the host, and gathering has fixed shapes and can be a part of a CUDA graph.
-
-An encoder of ours takes sequences packed one after another: the only padding rounds the total on a
-GPU, where the fused kernels run. Any other encoder takes padded batches. Shapes: S sequences, N
-tokens one after another, B batch, L length, W labels of a sequence, C classes, D hidden.
+Evaluation groups sequences by length. A finetuning step draws the paper's number of examples at
+random, a pure function of (seed, epoch): batches of similar lengths learned less (0.5 to 1.0 points
+of F1 of a tagger). `FeatureTable` holds a data set on the device, so that gathering has fixed
+shapes and can be a part of a CUDA graph. An encoder of ours takes sequences packed one after
+another, any other one padded batches. Shapes: S sequences, N tokens one after another, B batch,
+L length, W labels of a sequence, C classes, D hidden.
 """
 
 from __future__ import annotations
@@ -16,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from metaxlm.finetune.encoding import Ids
 from metaxlm.finetune.task import IGNORED, Features, Logits
@@ -31,20 +30,14 @@ from metaxlm.randomness import generator
 
 _STEPS = 16
 """Packed totals between a power of two and the next: few distinct ones, 3 % padding."""
-_SMALLEST = 64
-"""Packed totals are multiples of this."""
+_SMALLEST = 64  # divides all packed totals
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """Inputs of an encoder, padded and on its device."""
 
     ids_BL: Tensor
     mask_BL: Tensor | None
-    token_types_BL: Tensor | None = None
-
-    def __iter__(self) -> Iterator[Tensor | None]:
-        return iter((self.ids_BL, self.mask_BL, self.token_types_BL))
 
 
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -80,12 +73,14 @@ def split_batch(lengths: Sequence[int], group_cost: int) -> list[int]:
     """
     starts = [k for k in range(len(lengths)) if k == 0 or lengths[k] != lengths[k - 1]]
     ends = [*starts[1:], len(lengths)]
-    best = [(0, 0)] + [(0, 0)] * len(starts)
+    best = [(0, 0)]
     """Cost of the first k runs of equal lengths, and the start of their last group."""
-    for last, end in enumerate(ends):
-        best[last + 1] = min(
-            (best[first][0] + lengths[starts[first]] * (end - starts[first]) + group_cost, first)
-            for first in range(last + 1)
+    for end in ends:
+        best.append(
+            min(
+                (cost + lengths[starts[first]] * (end - starts[first]) + group_cost, first)
+                for first, (cost, _) in enumerate(best)
+            )
         )
     sizes: list[int] = []
     last = len(starts)
@@ -96,29 +91,12 @@ def split_batch(lengths: Sequence[int], group_cost: int) -> list[int]:
     return sizes[::-1]
 
 
-def pad_rows(rows: Sequence[Sequence[int] | Ids], value: int) -> Tensor:
-    """Stack rows of different lengths into one int64 tensor, padded with `value`."""
-    table = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
-    for line, row in zip(table, rows, strict=True):
-        line[: len(row)] = row
-    return torch.from_numpy(table)
-
-
-def collate_inputs(
-    ids: Sequence[Sequence[int] | Ids],
-    pad_id: int,
-    device: torch.device,
-    token_types: Sequence[Sequence[int] | Ids] | None = None,
-) -> Inputs:
+def collate_inputs(ids: Sequence[Sequence[int] | Ids], pad_id: int, device: torch.device) -> Inputs:
     """Pad a batch; without padding the mask is None, which is faster."""
-    lengths = torch.tensor([len(row) for row in ids])
-    ids_BL = pad_rows(ids, pad_id)
-    mask_BL = torch.arange(ids_BL.shape[1]) < lengths[:, None]
-    return Inputs(
-        ids_BL.to(device),
-        None if mask_BL.all() else mask_BL.to(device),
-        None if token_types is None else pad_rows(token_types, 0).to(device),
-    )
+    rows = [torch.as_tensor(row, dtype=torch.int64) for row in ids]
+    ids_BL = pad_sequence(rows, batch_first=True, padding_value=pad_id)
+    mask_BL = torch.arange(ids_BL.shape[1]) < torch.tensor([len(row) for row in ids])[:, None]
+    return Inputs(ids_BL.to(device), None if mask_BL.all() else mask_BL.to(device))
 
 
 @contextmanager
@@ -161,7 +139,6 @@ class Packed:
     labels_BW: Tensor
     """Tags are [1, N], like the tokens."""
     longest: int
-    """Maximum length of a sequence."""
 
 
 @dataclass(frozen=True)
@@ -177,9 +154,8 @@ class _Column:
     def make(cls, rows: Sequence[np.ndarray], filler: int, device: torch.device) -> _Column:
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         starts = np.concatenate([[0], lengths.cumsum()[:-1]])
-        tensors = (torch.from_numpy(a) for a in (np.concatenate(rows), starts, lengths))
-        values_N, starts_S, lengths_S = (tensor.to(device) for tensor in tensors)
-        return cls(values_N, starts_S, lengths_S, filler)
+        arrays = (np.concatenate(rows), starts, lengths)
+        return cls(*(torch.from_numpy(array).to(device) for array in arrays), filler)
 
     def gather(self, rows_B: Tensor, width: int) -> Tensor:
         columns_W = torch.arange(width, device=rows_B.device)
@@ -204,19 +180,19 @@ class FeatureTable:
         """Number of the sequence that completes a batch and is never predicted."""
         self.lengths = [len(sequence.ids) for sequence in features]
         self.longest = max(self.lengths)
-        width = len(features[0].labels)
         is_tagging = all(len(f.labels) == len(f.ids) for f in features)
-        self._width = None if is_tagging else width
-        nothing = np.array([IGNORED] * (1 if is_tagging else width), dtype=np.int32)
-        pad = np.array([config.pad_id], dtype=np.int32)
-        self._ids = _Column.make([*(f.ids for f in features), pad], config.pad_id, device)
-        self._labels = _Column.make([*(f.labels for f in features), nothing], IGNORED, device)
+        self._width = None if is_tagging else len(features[0].labels)
+
+        def make(rows: Sequence[Ids], filler: int, width: int = 1) -> _Column:
+            return _Column.make([*rows, np.full(width, filler, dtype=np.int32)], filler, device)
+
+        self._ids = make([f.ids for f in features], config.pad_id)
+        self._labels = make([f.labels for f in features], IGNORED, self._width or 1)
         self._types: _Column | None = None
         types = [f.token_types for f in features if f.token_types is not None]
         if config.num_token_types > 1 and types:
             assert len(types) == len(features), "either all sequences have token types, or none"
-            zero = np.zeros(1, dtype=np.int32)
-            self._types = _Column.make([*types, zero], 0, device)
+            self._types = make(types, 0)
 
     def gather(self, rows_B: Tensor, length: int) -> Batch:
         """Return sequences by number, padded to `length`."""
@@ -233,10 +209,8 @@ class FeatureTable:
         starts_B1 = F.pad(lengths_B.cumsum(0), (1, 0))
         numbers_N = torch.arange(total, device=rows_B.device)
         sequence_N = torch.searchsorted(starts_B1[1:], numbers_N, right=True)
-        is_real_N = sequence_N < len(rows_B)
-        places_N = numbers_N - starts_B1[sequence_N]
         rows_N = rows_B[sequence_N.clamp_max(len(rows_B) - 1)]
-        where = rows_N, places_N, is_real_N
+        where = rows_N, numbers_N - starts_B1[sequence_N], sequence_N < len(rows_B)
         if self._width is None:
             labels_BW = self._labels.take(*where).unsqueeze(0)
         else:
@@ -299,14 +273,13 @@ def compute_packed(
             classes_BC: Tensor = model.head(hidden_ND.index_select(0, firsts_B).unsqueeze(1))
             return classes_BC.float()
         logits_1NC = model.head(hidden_ND.unsqueeze(0)).float()
-        if not isinstance(model.head, SpanHead):
-            tags_1NC: Tensor = logits_1NC
-            return tags_1NC
-        columns_L = torch.arange(packed.longest, device=device)
-        # Tokens of another sequence follow a sequence's end; the loss leaves them out.
-        places_BL = (firsts_B[:, None] + columns_L).clamp_max(len(hidden_ND) - 1)
-        ends_BL2: Tensor = logits_1NC[0].index_select(0, places_BL.flatten())
-        return ends_BL2.view(*places_BL.shape, -1)
+        if isinstance(model.head, SpanHead):
+            columns_L = torch.arange(packed.longest, device=device)
+            # Tokens of another sequence follow a sequence's end; the loss leaves them out.
+            places_BL = (firsts_B[:, None] + columns_L).clamp_max(len(hidden_ND) - 1)
+            ends = logits_1NC[0].index_select(0, places_BL.flatten())
+            logits_1NC = ends.view(*places_BL.shape, -1)
+        return cast(Tensor, logits_1NC)
 
 
 def _encode_fused(
@@ -314,12 +287,10 @@ def _encode_fused(
 ) -> Tensor:
     from metaxlm.model.kernels.blocks import Blocks, TiedGradient
 
-    if seed is None:
-        seed = torch.zeros(1, dtype=torch.int64, device=packed.ids_N.device)
     blocks = Blocks(
         packed.lengths_B,
         packed.longest,
-        seed,
+        packed.ids_N.new_zeros(1) if seed is None else seed,
         copies=copies,
         tied=TiedGradient(is_used=False),
         packed_starts_B1=packed.starts_B1,

@@ -1,8 +1,7 @@
 """Check a folder for the data sets of the paper: `metaxlm data check DIR`.
 
-`check_data` searches the layouts of `data_sets.py` and opens every file with the reader that
-finetuning uses. What a reader raises is reported, never raised. `render` shows the report on a
-terminal, `Report.describe` returns it for JSON. Nothing here imports torch.
+`check_data` opens every file with the reader that finetuning uses. What a reader raises is
+reported, never raised. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -83,16 +82,14 @@ class Finding:
     damages: list[str] = field(default_factory=list)
     """Errors of the readers, with file and line."""
     damaged: set[tuple[str, str]] = field(default_factory=set)
-    """Splits and languages of the broken files."""
+    """Their splits and languages."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> Status:
         """The result; a broken file is worse than a missing one."""
-        if self.damages:
-            return "damaged"
-        if not self.places:
-            return "missing"
+        if self.damages or not self.places:
+            return "damaged" if self.damages else "missing"
         return "partial" if self.missing or self.blanked or self.short else "complete"
 
     @property
@@ -133,17 +130,16 @@ class Finding:
     @property
     def reading(self) -> Literal["yes", "no"] | None:
         """Whether metaxlm reads at least one place as it is."""
-        if not self.places:
-            return None
-        return "yes" if any(place.is_read for place in self.places) else "no"
+        is_read = any(place.is_read for place in self.places)
+        return ("yes" if is_read else "no") if self.places else None
 
     def _select(self, applies: Callable[[Sequence[str], str], bool]) -> dict[str, tuple[str, ...]]:
         """Return the languages of each need for which a condition on its splits holds."""
-        found = {
-            need: tuple(code for code in languages if applies(need.split("|"), code))
+        return {
+            need: codes
             for need, languages in self.data_set.needs.items()
+            if (codes := tuple(code for code in languages if applies(need.split("|"), code)))
         }
-        return {need: codes for need, codes in found.items() if codes}
 
     def _count(self, what: str) -> dict[tuple[str, str], int]:
         """Return the largest count of any place, by split and language."""
@@ -155,30 +151,26 @@ class Finding:
 
     def describe(self) -> dict[str, Any]:
         """Return values for JSON."""
+        known = self.data_set
+        places = [
+            {
+                "folder": str(place.folder),
+                "layout": place.layout.name,
+                "reading": "yes" if place.is_read else "no",
+                "usage": place.usage,
+                "unit": place.layout.unit,
+                "splits": {name: vars(split) for name, split in place.splits.items()},
+            }
+            for place in self.places
+        ]
         return {
-            "name": self.data_set.name,
-            "purpose": self.data_set.purpose,
-            "status": self.status,
-            "reading": self.reading,
-            "home": self.data_set.home,
-            "license": self.data_set.license,
-            "layouts": {one.name: one.shape for one in self.data_set.layouts if one.shape},
-            "places": [
-                {
-                    "folder": str(place.folder),
-                    "layout": place.layout.name,
-                    "reading": "yes" if place.is_read else "no",
-                    "usage": place.usage,
-                    "unit": place.layout.unit,
-                    "splits": {
-                        name: {"examples": split.examples, "unlabeled": split.unlabeled}
-                        for name, split in place.splits.items()
-                    },
-                }
-                for place in self.places
-            ],
-            "missing": {need: list(codes) for need, codes in self.missing.items()},
-            "blanked": {need: list(codes) for need, codes in self.blanked.items()},
+            **{"name": known.name, "purpose": known.purpose},
+            **{"status": self.status, "reading": self.reading},
+            **{"home": known.home, "license": known.license},
+            "layouts": {layout.name: layout.shape for layout in known.layouts if layout.shape},
+            "places": places,
+            "missing": self.missing,
+            "blanked": self.blanked,
             "short": {
                 split: {code: {"found": n, "expected": size} for code, (n, size) in codes.items()}
                 for split, codes in self.short.items()
@@ -190,12 +182,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What a folder has of every data set."""
+    """What a folder has of every data set, and the folders that could not be searched."""
 
     folder: Path
     findings: tuple[Finding, ...]
-    complaints: tuple[str, ...] = ()
-    """Folders that could not be searched."""
+    complaints: tuple[str, ...]
 
     def describe(self) -> dict[str, Any]:
         """Return values for JSON."""
@@ -216,20 +207,19 @@ def check_data(folder: Path) -> Report:
 def _check(data_set: DataSet, folder: Path, paths: Sequence[Path]) -> Finding:
     finding = Finding(data_set)
     matches = list(match_files(data_set, paths))
-    whole = {(match.root, match.split, match.language) for match in matches if not _is_part(match)}
+    whole = {(m.root, m.split, m.language) for m in matches if m.variant != SUBSET}
     others = sorted({match.language for match in matches} - finding.languages - {MANY})
     places: dict[tuple[str, Path], Place] = {}
     notices: list[str] = []
     for match in matches:
         has_whole = (match.root, match.split, match.language) in whole
-        if match.language in others or (_is_part(match) and has_whole):
+        if match.language in others or (match.variant == SUBSET and has_whole):
             continue
         key = (match.layout.name, match.root)
         place = places.setdefault(key, _make_place(match, folder))
         place.folder = Path(os.path.commonpath([place.folder, match.path.parent]))
-        name = match.split
-        if match.variant not in ("", SUBSET):
-            name = f"{match.split} ({match.variant})"
+        is_plain = match.variant in ("", SUBSET)
+        name = match.split if is_plain else f"{match.split} ({match.variant})"
         try:
             notices += _count_file(match, data_set, place.splits[name], finding.languages)
         except MetaXLMError as error:
@@ -244,16 +234,10 @@ def _check(data_set: DataSet, folder: Path, paths: Sequence[Path]) -> Finding:
     return finding
 
 
-def _is_part(match: Match) -> bool:
-    return match.variant == SUBSET
-
-
 def _make_place(match: Match, folder: Path) -> Place:
-    layout = match.layout
+    layout, fix = match.layout, match.layout.fix
     if layout.folder and match.folder != layout.folder:
         fix = f"name the folder {layout.folder}/ instead of {match.folder}/ (a link will do)"
-    else:
-        fix = layout.fix
     usage = fix or layout.usage.format(match.root, folder=folder)
     return Place(match.path.parent, layout, not fix, usage)
 
@@ -261,7 +245,6 @@ def _make_place(match: Match, folder: Path) -> Place:
 def _count_file(
     match: Match, data_set: DataSet, split: SplitCount, languages: set[str]
 ) -> tuple[str, ...]:
-    """Read a file, add its examples to the split, and return the reader's notices."""
     language = "" if match.language == MANY else match.language
     file = DataFile(language, cast(Split, match.split), match.path, match.split)
     content = (match.layout.read or data_set.read)(file)
@@ -287,10 +270,9 @@ def _explain(finding: Finding, paths: Sequence[Path]) -> Iterator[str]:
         if hits:
             more = f"{len(hits)} files, the first is " if len(hits) > 1 else ""
             yield f"{message} ({more}{hits[0]})"
-    if finding.status != "complete":
-        for path in paths:
-            if re.fullmatch(data_set.archives, path.name):
-                yield f"{path} is packed; unpack it"
+    for path in paths if finding.status != "complete" else ():
+        if re.fullmatch(data_set.archives, path.name):
+            yield f"{path} is packed; unpack it"
 
 
 def render(report: Report) -> RenderableType:
@@ -315,7 +297,6 @@ def render(report: Report) -> RenderableType:
 
 
 def _list_facts(finding: Finding, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield labeled lines about a data set."""
     data_set = finding.data_set
     order = ("train", "dev", "test")
     for place in finding.places:
@@ -334,10 +315,8 @@ def _list_facts(finding: Finding, folder: Path) -> Iterator[tuple[str, str]]:
         listed = [f"{code} {n:,} of {size:,}" for code, (n, size) in sorted(fewer.items())]
         more = f" and {len(listed) - _FEW} more" if len(listed) > _FEW else ""
         yield "fewer", f"{split}: {', '.join(listed[:_FEW])}{more}"
-    for label, lines, noun in (
-        ("damaged", finding.damages, "files"),
-        ("note", finding.notes, "notes"),
-    ):
+    damages, notes = finding.damages, finding.notes
+    for label, lines, noun in (("damaged", damages, "files"), ("note", notes, "notes")):
         yield from ((label, line) for line in lines[:MOST_LINES])
         if len(lines) > MOST_LINES:
             yield label, f"and {len(lines) - MOST_LINES} more {noun}"
@@ -351,10 +330,8 @@ def _format_split(finding: Finding, place: Place, name: str) -> str:
     split = place.splits[name]
     amount = _format_amount(split.examples.total(), place.layout.unit)
     text = f"{name}: {_format_codes(tuple(split.examples), sorted(finding.languages))}, {amount}"
-    if split.unlabeled:
-        blank = _format_codes(tuple(split.unlabeled), tuple(split.examples))
-        text += f"; labels blanked: {blank}"
-    return text
+    blank = _format_codes(tuple(split.unlabeled), tuple(split.examples))
+    return f"{text}; labels blanked: {blank}" if split.unlabeled else text
 
 
 def _format_amount(number: int, unit: str) -> str:
@@ -374,11 +351,10 @@ def _format_codes(codes: Sequence[str], wanted: Sequence[str]) -> str:
 
 def _make_table(findings: Iterable[Finding]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name, width in (("data set", 14), ("status", 8)):
-        table.add_column(name, min_width=width, no_wrap=True)
-    for name, width in (("languages", 9), ("examples", 9)):
-        table.add_column(name, min_width=width, justify="right", no_wrap=True)
-    table.add_column("read", min_width=7, no_wrap=True)
+    widths = {"data set": 14, "status": 8, "languages": 9, "examples": 9, "read": 7}
+    for name, width in widths.items():
+        side: Literal["left", "right"] = "right" if width == 9 else "left"
+        table.add_column(name, min_width=width, justify=side, no_wrap=True)
     table.add_column("missing", overflow="fold")
     for finding in findings:
         found: set[str] = set()
@@ -407,9 +383,8 @@ def _summarize_missing(finding: Finding) -> str:
         return f"{len(things)} {noun}" + "s" * (len(things) != 1)
 
     parts = [f"{count(finding.damages, 'file')} damaged"] if finding.damages else []
-    for need, codes in finding.missing.items():
-        parts.append(f"{need.replace('|', ' or ')} in {count(codes, 'language')}")
-    for need, codes in finding.blanked.items():
-        parts.append(f"labels of {need} in {count(codes, 'language')}")
+    needs = {need.replace("|", " or "): codes for need, codes in finding.missing.items()}
+    needs |= {f"labels of {need}": codes for need, codes in finding.blanked.items()}
+    parts += [f"{need} in {count(codes, 'language')}" for need, codes in needs.items()]
     parts += [f"part of {split}" for split in finding.short]
     return ", ".join(parts)

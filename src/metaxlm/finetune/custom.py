@@ -1,16 +1,16 @@
-"""Custom tasks: make a `Task` from a YAML file of about ten lines.
+"""Custom tasks: make a `Task` from a YAML file of about ten lines (`docs/own_data.md`).
 
-`recipe/own_task.py` defines the keys, `docs/own_data.md` is the guide. Classification reads TSV,
-CSV or JSON lines, tagging CoNLL, questions SQuAD's JSON. Labels are those of the training files
-unless the YAML lists them; span tags of any scheme become BIO. Problems are reported before
-training, with the line of the YAML or of the data file.
+Classification reads TSV, CSV or JSON lines, tagging CoNLL, questions SQuAD's JSON. Labels are those
+of the training files unless the YAML lists them; span tags of any scheme become BIO. Errors have
+the line of the YAML or of the data file.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,6 @@ _JOINED = "+"
 
 @dataclass(frozen=True)
 class _Yaml:
-    """A validated YAML, and the lines of its keys."""
-
     path: Path
     recipe: OwnTaskRecipe
     lines: Lines
@@ -64,9 +62,8 @@ class _Yaml:
         line = next(known, None)
         return f"{self.path}:{line}" if line else str(self.path)
 
-    def reject(self, keys: str | tuple[str, ...], problem: str) -> MetaXLMError:
+    def reject(self, *keys: str, problem: str) -> MetaXLMError:
         """Return an error about a key, with its line."""
-        keys = (keys,) if isinstance(keys, str) else keys
         return MetaXLMError(f"{self.at(*keys)}: {'.'.join(keys)}: {problem}")
 
 
@@ -86,7 +83,7 @@ def load_custom_task(path: Path) -> AnyTask:
         "sources": sources,
         "settings": _choose_settings(yaml, files, sources),
         "reading": recipe.columns.model_dump_json(exclude_none=True),
-        "find": lambda _: list(files),
+        "list_files": lambda _: list(files),
     }
     if recipe.kind == "questions":
         return SpanTask(**facts, reader=read_squad, normalize=_normalize)
@@ -96,34 +93,32 @@ def load_custom_task(path: Path) -> AnyTask:
 
 
 def _normalize(text: str, language: str) -> str:
-    """Apply MLQA's rules for the languages that it has, SQuAD's for all others."""
+    # MLQA's rules for the languages that it has, SQuAD's for all others.
     is_known = language in MLQA_LANGUAGES
     return normalize_mlqa(text, language) if is_known else normalize_squad(text)
 
 
 def _check_keys(yaml: _Yaml) -> None:
-    """Reject what the kind of task does not use."""
     recipe, kind = yaml.recipe, yaml.recipe.kind
     if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment"):
-        raise MetaXLMError(
-            f"{yaml.at('name')}: {recipe.name!r} is a built-in task; choose another name"
-        )
+        problem = f"{recipe.name!r} is a built-in task; choose another name"
+        raise MetaXLMError(f"{yaml.at('name')}: {problem}")
     if recipe.metric and recipe.metric not in METRICS[kind]:
         known = " or ".join(METRICS[kind])
-        raise yaml.reject("metric", f"{kind} is scored by {known}, found {recipe.metric!r}")
+        problem = f"{kind} is scored by {known}, found {recipe.metric!r}"
+        raise yaml.reject("metric", problem=problem)
     for key in recipe.columns.model_fields_set - set(COLUMNS[kind]):
         known = ", ".join(COLUMNS[kind]) or "none; SQuAD's JSON has its own"
-        raise yaml.reject(("columns", key), f"{kind} does not read it; known: {known}")
+        raise yaml.reject("columns", key, problem=f"{kind} does not read it; known: {known}")
     for key, is_used in (("labels", kind != "questions"), ("stride", kind == "questions")):
         if getattr(recipe, key) is not None and not is_used:
-            raise yaml.reject(key, f"{kind} has no use for it; delete it")
+            raise yaml.reject(key, problem=f"{kind} has no use for it; delete it")
     chosen = [value for _, value in recipe.columns if value is not None]
     if 0 in chosen:
-        raise yaml.reject("columns", "they count from 1, found 0")
+        raise yaml.reject("columns", problem="they count from 1, found 0")
     if kind == "classification" and len({type(value) for value in chosen}) > 1:
-        raise yaml.reject(
-            "columns", "give names for files with a header, or numbers for files without, not both"
-        )
+        problem = "give names for files with a header, or numbers for files without, not both"
+        raise yaml.reject("columns", problem=problem)
     if not recipe.dev and not recipe.test:
         raise MetaXLMError(f"{yaml.path}: nothing to score; name a file under test or dev")
 
@@ -154,9 +149,8 @@ def _find_split(yaml: _Yaml, split: Split) -> tuple[DataFile, ...]:
     for language, path in getattr(yaml.recipe, split).items():
         whole = yaml.path.parent / path
         if not whole.is_file():
-            raise yaml.reject(
-                (split, language), f"{whole}: no such file; paths start at the folder of the YAML"
-            )
+            problem = f"{whole}: no such file; paths start at the folder of the YAML"
+            raise yaml.reject(split, language, problem=problem)
         files.append(DataFile(language, split, whole, split))
     return tuple(files)
 
@@ -165,50 +159,39 @@ def _choose_settings(
     yaml: _Yaml, files: Sequence[DataFile], sources: Sequence[str]
 ) -> FinetuneSettings:
     recipe = yaml.recipe
-    names = [field.name for field in fields(FinetuneSettings)]
-    given: dict[str, Any] = {
-        name: getattr(recipe, name) for name in names if getattr(recipe, name) is not None
-    }
+    values = {field.name: getattr(recipe, field.name) for field in fields(FinetuneSettings)}
+    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     settings = replace(DEFAULTS[recipe.kind], **given)
     if settings.stride >= settings.length and recipe.kind == "questions":
-        raise yaml.reject(
-            "stride",
-            f"windows of {settings.length} tokens that start every {settings.stride} do not "
-            f"overlap; choose less",
-        )
+        windows = f"windows of {settings.length} tokens that start every {settings.stride}"
+        raise yaml.reject("stride", problem=f"{windows} do not overlap; choose less")
     return replace(settings, select_by=_choose_selection(yaml, files, sources))
 
 
 def _choose_selection(yaml: _Yaml, files: Sequence[DataFile], sources: Sequence[str]) -> SelectBy:
     """Return how to choose the epoch: as requested, or the best that the dev files allow."""
-    recipe = yaml.recipe
+    recipe, requested = yaml.recipe, yaml.recipe.select_by
     selecting = {file.language for file in files if file.split in ("dev", "select")}
     missing = [source for source in sources if source not in selecting]
-    requested = recipe.select_by
     if requested == "last" or (requested is None and not recipe.dev):
         if not recipe.dev:
             say(f"{recipe.name}: no dev file, so the last epoch is taken")
         return "last"
     if not recipe.dev:
-        raise yaml.reject("select_by", f"{requested}, but there is no dev file")
+        raise yaml.reject("select_by", problem=f"{requested}, but there is no dev file")
     if requested == "all" or not missing:
         return requested or "source"
+    absent, found = " ".join(missing), " ".join(recipe.dev)
     if requested == "source":
-        raise yaml.reject(
-            "select_by",
-            f"source, but dev has no file for {' '.join(missing)}; found: {' '.join(recipe.dev)}",
-        )
-    say(
-        f"{recipe.name}: no dev file for {' '.join(missing)}; the mean over {' '.join(recipe.dev)} "
-        f"chooses the epoch"
-    )
+        problem = f"source, but dev has no file for {absent}; found: {found}"
+        raise yaml.reject("select_by", problem=problem)
+    say(f"{recipe.name}: no dev file for {absent}; the mean over {found} chooses the epoch")
     return "all"
 
 
 def _make_classification(
     recipe: OwnTaskRecipe, training: Sequence[Path], facts: dict[str, Any]
 ) -> AnyTask:
-    """Make the task; its labels are the YAML's, or those of the training files."""
     found: dict[str, str] = {}
     for path in training:
         for row in _read_table(recipe, path, num_optional=0):
@@ -225,10 +208,10 @@ def _make_classification(
             if not all(side and side.strip() for side in sides):
                 raise MetaXLMError(f"{where}: the text is empty; fill it or delete the row")
             label = (label or "").strip() or None
-            if label is None and file.split != "test":
-                raise MetaXLMError(f"{where}: no label, in a {file.split} file; label the row")
             if label is not None:
                 _check_label(label, labels, where)
+            elif file.split != "test":
+                raise MetaXLMError(f"{where}: no label, in a {file.split} file; label the row")
             first, second = (*sides, None)[:2]
             texts.append(LabeledText(first or "", second, label))
         return Examples(texts)
@@ -238,10 +221,9 @@ def _make_classification(
 
 
 def _read_table(recipe: OwnTaskRecipe, path: Path, num_optional: int) -> list[Row]:
-    """Read the text, the second text if there is one, and the label."""
     columns = recipe.columns
-    texts = [columns.text or "text", *([columns.second] if columns.second else [])]
-    requested = [*texts, columns.label or "label"]
+    second = [columns.second] if columns.second else []
+    requested = [columns.text or "text", *second, columns.label or "label"]
     return read_rows(path, requested, len(requested) - num_optional)
 
 
@@ -249,12 +231,8 @@ def _make_tagging(
     recipe: OwnTaskRecipe, training: Sequence[Path], facts: dict[str, Any]
 ) -> AnyTask:
     """Make the task; the default metric is span F1 if all training tags mark spans."""
-    columns = recipe.columns
-    sentences = [
-        (path, sentence)
-        for path in training
-        for sentence in read_conll(path, columns.word, columns.tag)
-    ]
+    read_file = partial(read_conll, word=recipe.columns.word, tag=recipe.columns.tag)
+    sentences = [(path, sentence) for path in training for sentence in read_file(path)]
     tags = {tag for _, sentence in sentences for tag in sentence.tags or ()}
     marks_spans = all(tag == "O" or _find_type(tag) for tag in tags) and tags != {"O"}
     metric = recipe.metric or ("span_f1" if marks_spans else "accuracy")
@@ -271,22 +249,19 @@ def _make_tagging(
     requested = recipe.labels
     if metric == "span_f1":
         # A model must be able to continue every span that it can open.
-        given = recipe.labels if recipe.labels is not None else found
+        given = found if requested is None else requested
         types = sorted({_find_type(tag) or tag for tag in given if tag != "O"})
         requested = ["O", *(f"{letter}-{name}" for name in types for letter in "BI")]
-        found = found if recipe.labels is not None else dict.fromkeys(requested, "")
+        found = dict.fromkeys(requested, "") if recipe.labels is None else found
     labels = _choose_labels(recipe, requested, found)
 
     def read(file: DataFile) -> Examples[TaggedSentence]:
-        converted = [
-            convert(sentence, file.path)
-            for sentence in read_conll(file.path, columns.word, columns.tag)
-        ]
+        converted = [convert(sentence, file.path) for sentence in read_file(file.path)]
         for sentence in converted:
             if not sentence.is_labeled and file.split != "test":
+                where = f"{file.path}:{sentence.lines[0]}"
                 raise MetaXLMError(
-                    f"{file.path}:{sentence.lines[0]}: a sentence without tags, in a {file.split} "
-                    f"file; tag it"
+                    f"{where}: a sentence without tags, in a {file.split} file; tag it"
                 )
             for line, tag in zip(sentence.lines, sentence.tags or (), strict=False):
                 _check_label(tag, labels, f"{file.path}:{line}")
@@ -297,7 +272,6 @@ def _make_tagging(
 
 
 def _find_type(tag: str) -> str:
-    """Return the type of a span tag such as B-PER; empty for other tags."""
     prefix, _, name = tag.partition("-")
     return name if prefix in PREFIXES else ""
 
@@ -309,10 +283,8 @@ def _choose_labels(
     labels = tuple(sorted(found) if requested is None else dict.fromkeys(requested))
     for label, where in found.items():
         if label not in labels:
-            raise MetaXLMError(
-                f"{where}: the label {label!r} is not among the YAML's: {', '.join(labels)}"
-                f"{_suggest(label, labels)}"
-            )
+            known = _list_labels(label, labels)
+            raise MetaXLMError(f"{where}: the label {label!r} is not among the YAML's: {known}")
     if len(labels) < 2:
         only = f"only {labels[0]!r}" if labels else "none"
         raise MetaXLMError(
@@ -326,13 +298,14 @@ def _choose_labels(
 
 def _check_label(label: str, labels: Sequence[str], where: str) -> None:
     if label not in labels:
+        known = _list_labels(label, labels)
         raise MetaXLMError(
-            f"{where}: unknown label {label!r}, training does not have it; known: "
-            f"{', '.join(labels)}{_suggest(label, labels)}"
+            f"{where}: unknown label {label!r}, training does not have it; known: {known}"
         )
 
 
-def _suggest(label: str, labels: Iterable[str]) -> str:
+def _list_labels(label: str, labels: Sequence[str]) -> str:
+    """Return the known labels, and the one that an unknown one resembles."""
     lower = {known.lower(): known for known in labels}
     near = difflib.get_close_matches(label.lower(), lower, n=1)
-    return f"; did you mean {lower[near[0]]!r}?" if near else ""
+    return ", ".join(labels) + (f"; did you mean {lower[near[0]]!r}?" if near else "")

@@ -6,6 +6,7 @@ here once, for the tasks and for `metaxlm data check`. Nothing here imports torc
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
@@ -44,10 +45,6 @@ def _tsv(folders: str) -> str:
     return rf"{_START}(?:{folders})/{_SPLIT}{_VARIANT}-{_XX}(?:-subset)?\.tsv$"
 
 
-def _read_conllu(file: DataFile) -> Examples[TaggedSentence]:
-    return Examples(read_conll(file.path))
-
-
 def _read_entities(file: DataFile) -> Examples[TaggedSentence]:
     """Read words and tags; mmner has the language before each word."""
     prefix = "" if file.path.suffix == ".tsv" else f"{file.language}:"
@@ -70,31 +67,19 @@ def read_squad(file: DataFile) -> Examples[Question]:
 
 
 def _read_tydiqa(file: DataFile) -> Examples[Question]:
-    """Read the questions of the file's language, or of all languages if it has none.
-
-    Ids are `english-123...`; XTREME's script cuts them to a number, in files by language.
-    """
+    """Read the questions of the file's language, or all; ids start with it (`english-123`)."""
     examples = read_squad(file)
-    languages = [_language_of(item.id) for item in examples.items]
+    ids = (item.id.partition("-") for item in examples.items)
+    languages = [find_language(name) if dash and name.isalpha() else "" for name, dash, _ in ids]
     if not file.language:
         return Examples(examples.items, examples.notices, tuple(languages))
-    items = [
-        item
-        for item, code in zip(examples.items, languages, strict=True)
-        if code in ("", file.language)
-    ]
+    items = list(compress(examples.items, [code in ("", file.language) for code in languages]))
     if not items:
         raise MetaXLMError(
             f"{file.path}: no question in {file.language!r}, according to the ids; found "
             f"{' '.join(sorted(set(languages)))}"
         )
     return Examples(items, examples.notices)
-
-
-def _language_of(question_id: str) -> str:
-    """Return the code of the language name at the start of a question's id, or nothing."""
-    name, dash, _ = question_id.partition("-")
-    return find_language(name) if dash and name.isalpha() else ""
 
 
 def _read_translations(file: DataFile) -> Examples[LabeledText]:
@@ -114,12 +99,10 @@ def _read_translations(file: DataFile) -> Examples[LabeledText]:
 def _read_dictionary(file: DataFile) -> Examples[Any]:
     from metaxlm.init.dictionaries import load_dictionaries
 
-    loaded = load_dictionaries(file.path)
-    return _count(sum(map(len, loaded.by_language.values())))
+    return _count(sum(map(len, load_dictionaries(file.path).by_language.values())))
 
 
 def _read_parquet(file: DataFile) -> Examples[Any]:
-    """Count the rows of a parquet file by its footer."""
     from metaxlm.data.readers.parquet import open_parquet, reading_parquet
 
     with reading_parquet(file.path), open_parquet(file.path) as table:
@@ -148,70 +131,52 @@ def _pairs(labels: tuple[str, ...], synonyms: dict[str, str] | None = None) -> R
 
 
 UDPOS = DataSet(
-    name="UD POS",
-    purpose="part-of-speech tagging",
-    home="https://universaldependencies.org (release 2.5)",
-    license="per treebank",
+    name="UD POS", purpose="part-of-speech tagging",
+    home="https://universaldependencies.org (release 2.5)", license="per treebank",
     needs={"train": ("en",), "dev": ("en",), "test": task_languages("udpos")},
-    read=lambda file: read_tagged_sentences(file.path, UPOS),
-    archives=r"ud-treebanks-v[\d.]+\.tgz",
+    read=lambda file: read_tagged_sentences(file.path, UPOS), archives=r"ud-treebanks-v[\d.]+\.tgz",
     advice="XTREME's script now fetches release 2.7 and blanks the test tags; the paper has 2.5",
     layouts=(
-        Layout(
-            "XTREME",
-            "udpos/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
-            _tsv("udpos|ud-?pos|pos"), levels=1,
-        ),
+        Layout("XTREME",
+               "udpos/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
+               _tsv("udpos|ud-?pos|pos"), levels=1),
         Layout(
             "Universal Dependencies", "UD_Language-Treebank/xx_treebank-ud-{train,dev,test}.conllu",
-            rf"/{_XX}_[a-z]+-ud-{_SPLIT}\.conllu$", levels=1, read=_read_conllu,
+            rf"/{_XX}_[a-z]+-ud-{_SPLIT}\.conllu$", levels=1,
+            read=lambda file: Examples(read_conll(file.path)),
             fix="convert to udpos/SPLIT-XX.tsv (columns FORM and UPOS), as XTREME's script does",
         ),
     ),
 )  # fmt: skip
 
 PANX = DataSet(
-    name="PAN-X",
-    purpose="named entities (WikiAnn)",
-    home="https://github.com/afshinrahimi/mmner",
+    name="PAN-X", purpose="named entities (WikiAnn)", home="https://github.com/afshinrahimi/mmner",
     license="none stated; from Wikipedia",
     needs={"train": ("en",), "dev": task_languages("panx"), "test": task_languages("panx")},
-    read=_read_entities,
-    sizes={"train": {"en": 20_000}},
+    read=_read_entities, sizes={"train": {"en": 20_000}},
     archives=r"AmazonPhotos\.zip|panx[\w-]*\.(?:zip|tar\.\w+)",
     advice="XTREME's script blanks the test tags; the release of mmner has them",
     layouts=(
-        Layout(
-            "XTREME",
-            "panx/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
-            _tsv("panx|pan-x|wikiann|ner"), levels=1,
-        ),
-        Layout(
-            "mmner", "XX/{train,dev,test}: xx:word, tab, tag",
-            rf"(?:panx|pan-x|wikiann|mmner)[^/]*/{_XX}/{_SPLIT}$", levels=1,
-        ),
+        Layout("XTREME",
+               "panx/{train,dev,test}-XX.tsv: word, tab, tag; a blank line between sentences",
+               _tsv("panx|pan-x|wikiann|ner"), levels=1),
+        Layout("mmner", "XX/{train,dev,test}: xx:word, tab, tag",
+               rf"(?:panx|pan-x|wikiann|mmner)[^/]*/{_XX}/{_SPLIT}$", levels=1),
     ),
 )  # fmt: skip
 
 XQUAD = DataSet(
-    name="XQuAD",
-    purpose="question answering, trained on SQuAD",
-    home="https://github.com/google-deepmind/xquad",
-    license="CC BY-SA 4.0",
-    needs={"test": task_languages("xquad")},
-    read=read_squad,
-    sizes={"test": {"": 1_190}},
+    name="XQuAD", purpose="question answering, trained on SQuAD",
+    home="https://github.com/google-deepmind/xquad", license="CC BY-SA 4.0",
+    needs={"test": task_languages("xquad")}, read=read_squad, sizes={"test": {"": 1_190}},
     advice="XTREME's script blanks the answers; the home has them",
     layouts=(Layout("XTREME and home", "xquad.XX.json", _START + rf"xquad\.{_XX}\.json$", "test"),),
-)
+)  # fmt: skip
 
 MLQA = DataSet(
-    name="MLQA",
-    purpose="question answering, trained on SQuAD",
-    home="https://github.com/facebookresearch/MLQA",
-    license="CC BY-SA 3.0",
-    needs={"dev": task_languages("mlqa"), "test": task_languages("mlqa")},
-    read=read_squad,
+    name="MLQA", purpose="question answering, trained on SQuAD",
+    home="https://github.com/facebookresearch/MLQA", license="CC BY-SA 3.0",
+    needs={"dev": task_languages("mlqa"), "test": task_languages("mlqa")}, read=read_squad,
     sizes={
         "dev": {"en": 1148, "de": 512, "es": 500, "ar": 517, "zh": 504, "vi": 511, "hi": 507},
         "test": {"en": 11_590, "de": 4517, "es": 5253, "ar": 5335, "zh": 5137, "vi": 5495,
@@ -220,20 +185,15 @@ MLQA = DataSet(
     archives=r"MLQA_V1\.zip|mlqa\.tar\.\w+",
     advice="XTREME's script blanks the test answers; the home has them",
     layouts=(
-        Layout(
-            "XTREME and home", "MLQA_V1/{dev,test}/SPLIT-context-XX-question-XX.json",
-            rf"{_START}{_SPLIT}-context-{_XX}-question-(?P=language)\.json$", levels=1,
-        ),
+        Layout("XTREME and home", "MLQA_V1/{dev,test}/SPLIT-context-XX-question-XX.json",
+               rf"{_START}{_SPLIT}-context-{_XX}-question-(?P=language)\.json$", levels=1),
     ),
 )  # fmt: skip
 
 TYDIQA = DataSet(
-    name="TyDiQA-GoldP",
-    purpose="question answering",
-    home="https://github.com/google-research-datasets/tydiqa",
-    license="Apache-2.0",
-    needs={"train": ("en",), "dev": task_languages("tydiqa")},
-    read=_read_tydiqa,
+    name="TyDiQA-GoldP", purpose="question answering",
+    home="https://github.com/google-research-datasets/tydiqa", license="Apache-2.0",
+    needs={"train": ("en",), "dev": task_languages("tydiqa")}, read=_read_tydiqa,
     sizes={
         "train": {"en": 3_696},
         "dev": {"ar": 921, "bn": 113, "en": 440, "fi": 782, "id": 565, "ko": 276, "ru": 812,
@@ -242,41 +202,31 @@ TYDIQA = DataSet(
     archives=r"tydiqa-goldp-v1\.[01]-dev\.tgz|tydiqa\.tar\.\w+",
     advice="XTREME's script blanks the dev answers; the home has them",
     layouts=(
-        Layout(
-            "XTREME", "tydiqa-goldp-v1.1-{train,dev}/tydiqa.goldp.XX.{train,dev}.json",
-            _START + rf"tydiqa\.(?:goldp\.)?{_XX}\.{_SPLIT}\.json$", levels=1,
-        ),
-        Layout(
-            "home",
-            "tydiqa-goldp-v1.1-train.json, tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-LANGUAGE.json",
-            _START + r"tydiqa-goldp-dev-(?P<language>[a-z]{4,})\.json$", "dev",
-        ),
+        Layout("XTREME", "tydiqa-goldp-v1.1-{train,dev}/tydiqa.goldp.XX.{train,dev}.json",
+               _START + rf"tydiqa\.(?:goldp\.)?{_XX}\.{_SPLIT}\.json$", levels=1),
+        Layout("home",
+               "tydiqa-goldp-v1.1-train.json, tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-LANGUAGE.json",
+               _START + r"tydiqa-goldp-dev-(?P<language>[a-z]{4,})\.json$", "dev"),
         Layout("home", "", _START + rf"tydiqa-goldp-v1\.[01]-{_SPLIT}\.json$", language=MANY),
     ),
 )  # fmt: skip
 
 SQUAD = DataSet(
-    name="SQuAD 1.1",
-    purpose="English training of XQuAD and MLQA",
-    home="https://rajpurkar.github.io/SQuAD-explorer",
-    license="CC BY-SA 4.0",
-    needs={"train": ("en",), "dev": ("en",)},
-    read=read_squad,
+    name="SQuAD 1.1", purpose="English training of XQuAD and MLQA",
+    home="https://rajpurkar.github.io/SQuAD-explorer", license="CC BY-SA 4.0",
+    needs={"train": ("en",), "dev": ("en",)}, read=read_squad,
     sizes={"train": {"en": 87_599}, "dev": {"en": 10_570}},
     traps={
         _START + r"(?:train|dev)-v2\.0\.json$": "SQuAD 2.0 is not used: the paper trains on 1.1"
     },
     layouts=(
-        Layout(
-            "XTREME and home", "{train,dev}-v1.1.json",
-            rf"{_START}{_SPLIT}-v1\.1{_VARIANT}\.json$",
-        ),
+        Layout("XTREME and home", "{train,dev}-v1.1.json",
+               rf"{_START}{_SPLIT}-v1\.1{_VARIANT}\.json$"),
     ),
 )  # fmt: skip
 
 XNLI = DataSet(
-    name="XNLI",
-    purpose="inference, trained on English MultiNLI",
+    name="XNLI", purpose="inference, trained on English MultiNLI",
     home="https://github.com/facebookresearch/XNLI, https://cims.nyu.edu/~sbowman/multinli",
     license="CC BY-NC 4.0; MultiNLI mixed",
     needs={"train": ("en",), "dev": task_languages("xnli"), "test": task_languages("xnli")},
@@ -285,30 +235,22 @@ XNLI = DataSet(
     archives=r"XNLI-(?:MT-)?1\.0\.zip|multinli_1\.0\.zip|[mx]nli\.tar\.\w+",
     advice="XTREME's script blanks the test labels; the release XNLI-1.0 has them",
     layouts=(
-        Layout(
-            "XTREME", "xnli/{train-en,dev-XX,test-XX}.tsv: premise, hypothesis, label",
-            _tsv("xnli"), levels=1,
-        ),
-        Layout(
-            "MultiNLI beside it", "mnli/*train*.tsv: a header with premise, hypothesis and label",
-            _START + r"mnli/[^/]*train[^/]*\.tsv$", "train", levels=1, is_fallback=True,
-        ),
-        Layout(
-            "XNLI 1.0 and XNLI-MT 1.0",
-            "XNLI-1.0/xnli.{dev,test}.tsv, XNLI-MT-1.0/multinli/multinli.train.en.tsv",
-            _START + rf"xnli\.{_SPLIT}\.tsv$", language=MANY,
-        ),
+        Layout("XTREME", "xnli/{train-en,dev-XX,test-XX}.tsv: premise, hypothesis, label",
+               _tsv("xnli"), levels=1),
+        Layout("MultiNLI beside it",
+               "mnli/*train*.tsv: a header with premise, hypothesis and label",
+               _START + r"mnli/[^/]*train[^/]*\.tsv$", "train", levels=1, is_fallback=True),
+        Layout("XNLI 1.0 and XNLI-MT 1.0",
+               "XNLI-1.0/xnli.{dev,test}.tsv, XNLI-MT-1.0/multinli/multinli.train.en.tsv",
+               _START + rf"xnli\.{_SPLIT}\.tsv$", language=MANY),
         Layout("XNLI 1.0 and XNLI-MT 1.0", "", _START + rf"multinli\.{_SPLIT}\.{_XX}\.tsv$"),
-        Layout(
-            "MultiNLI 1.0", "multinli_1.0/multinli_1.0_train.txt",
-            _START + r"multinli_1\.0_train\.txt$", "train", is_fallback=True,
-        ),
+        Layout("MultiNLI 1.0", "multinli_1.0/multinli_1.0_train.txt",
+               _START + r"multinli_1\.0_train\.txt$", "train", is_fallback=True),
     ),
 )  # fmt: skip
 
 PAWSX = DataSet(
-    name="PAWS-X",
-    purpose="paraphrases",
+    name="PAWS-X", purpose="paraphrases",
     home="https://github.com/google-research-datasets/paws/tree/master/pawsx",
     license="free, with attribution",
     needs={"train": ("en",), "dev": task_languages("pawsx"), "test": task_languages("pawsx")},
@@ -317,26 +259,19 @@ PAWSX = DataSet(
     archives=r"x-final\.tar\.gz|pawsx\.tar\.\w+",
     advice="XTREME's script blanks the test labels; the home has them",
     layouts=(
-        Layout(
-            "XTREME", "pawsx/{train-en,dev-XX,test-XX}.tsv: two sentences and 0 or 1",
-            _tsv("paws-?x"), levels=1,
-        ),
-        Layout(
-            "home", "x-final/XX/{train,dev_2k,test_2k}.tsv: id, two sentences, label",
-            rf"(?:x-final|paws-?x)/{_XX}/{_SPLIT}(?:_2k|(?<=train))\.tsv$", levels=1,
-        ),
+        Layout("XTREME", "pawsx/{train-en,dev-XX,test-XX}.tsv: two sentences and 0 or 1",
+               _tsv("paws-?x"), levels=1),
+        Layout("home", "x-final/XX/{train,dev_2k,test_2k}.tsv: id, two sentences, label",
+               rf"(?:x-final|paws-?x)/{_XX}/{_SPLIT}(?:_2k|(?<=train))\.tsv$", levels=1),
     ),
 )  # fmt: skip
 
 _REVIEWS = [f"{domain} {split}" for split in ("train", "test") for domain in DOMAINS]
 
 AMAZON = DataSet(
-    name="Amazon reviews",
-    purpose="sentiment (Webis-CLS-10)",
-    home="https://webis.de/data/webis-cls-10.html",
-    license="research, on request",
-    needs=dict.fromkeys(_REVIEWS, task_languages("cls")),
-    read=lambda file: read_reviews(file.path),
+    name="Amazon reviews", purpose="sentiment (Webis-CLS-10)",
+    home="https://webis.de/data/webis-cls-10.html", license="research, on request",
+    needs=dict.fromkeys(_REVIEWS, task_languages("cls")), read=lambda file: read_reviews(file.path),
     sizes={split: {"": 2_000} for split in _REVIEWS},
     archives=r"cls-acl10-unprocessed\.tar\.gz|cls\.tar\.\w+",
     traps={
@@ -344,55 +279,42 @@ AMAZON = DataSet(
         "the unprocessed release is needed"
     },
     layouts=(
-        Layout(
-            "home", "cls-acl10-unprocessed/{en,de,fr,jp}/{books,dvd,music}/{train,test}.review",
-            _START + r"(?P<language>en|de|fr|jp|ja)/(?P<domain>books|dvd|music)/"
-            r"(?P<split>train|test)\.review$", levels=2,
-        ),
+        Layout("home", "cls-acl10-unprocessed/{en,de,fr,jp}/{books,dvd,music}/{train,test}.review",
+               _START + r"(?P<language>en|de|fr|jp|ja)/(?P<domain>books|dvd|music)/"
+               r"(?P<split>train|test)\.review$", levels=2),
     ),
 )  # fmt: skip
 
 TATOEBA = DataSet(
-    name="Tatoeba",
-    purpose="sentence retrieval",
-    home="https://github.com/facebookresearch/LASER (data/tatoeba/v1)",
-    license="CC BY 2.0 FR",
-    needs={"test": task_languages("tatoeba")},
-    read=_read_translations,
+    name="Tatoeba", purpose="sentence retrieval",
+    home="https://github.com/facebookresearch/LASER (data/tatoeba/v1)", license="CC BY 2.0 FR",
+    needs={"test": task_languages("tatoeba")}, read=_read_translations,
     sizes={"test": {"": 1_000, "jv": 205, "te": 234, "ta": 307, "sw": 390, "th": 548, "kk": 575,
                     "ml": 687, "ka": 746}},
     archives=r"tatoeba\.tar\.\w+",
     advice="XTREME's script sorts the English lines to hide the pairs; LASER's files have them",
     layouts=(
-        Layout(
-            "LASER", "tatoeba/tatoeba.XXX-eng.{XXX,eng}, one sentence per line",
-            r"(?P<folder>[^/]+)/tatoeba\.(?P<language>[a-z]{3})-eng\.(?P=language)$", "test",
-            usage=_DATA, levels=1, folder="tatoeba",
-        ),
-        Layout(
-            "XTREME", "tatoeba/XX-en.{XX,en}; the English lines are sorted",
-            r"(?:^|/)tatoeba/(?P<language>[a-z]{2,3})-(?:en|eng)\.(?P=language)$", "test",
-            fix="use LASER's files, which have the names that metaxlm reads and are in order",
-        ),
+        Layout("LASER", "tatoeba/tatoeba.XXX-eng.{XXX,eng}, one sentence per line",
+               r"(?P<folder>[^/]+)/tatoeba\.(?P<language>[a-z]{3})-eng\.(?P=language)$", "test",
+               usage=_DATA, levels=1, folder="tatoeba"),
+        Layout("XTREME", "tatoeba/XX-en.{XX,en}; the English lines are sorted",
+               r"(?:^|/)tatoeba/(?P<language>[a-z]{2,3})-(?:en|eng)\.(?P=language)$", "test",
+               fix="use LASER's files, which have the names that metaxlm reads and are in order"),
     ),
 )  # fmt: skip
 
 WORDALIGN = DataSet(
-    name="Word alignment",
-    purpose="gold alignments",
+    name="Word alignment", purpose="gold alignments",
     home="https://github.com/CZWin32768/XLM-Align (word_aligner/alignment-test-sets.tar.gz)",
-    license="research, per set",
-    needs={"test": task_languages("wordalign")},
+    license="research, per set", needs={"test": task_languages("wordalign")},
     read=lambda file: Examples(list(read_alignment_folder(file.path.parent).pairs)),
     sizes={"test": {"de": 508, "fr": 447, "hi": 90, "ro": 199}},
     archives=r"alignment-test-sets\.tar\.gz|wordalign\.tar\.\w+",
     layouts=(
-        Layout(
-            "XLM-Align", "wordalign/{de-en,en-fr,en-hi,ro-en}/{test.XX,test.en,alignv2.txt}",
-            r"(?P<folder>[^/]+)/(?=en-|[a-z]{2}-en/)(?:en-)?"
-            r"(?P<language>(?!en[-/])[a-z]{2})(?:-en)?/test\.(?P=language)$", "test",
-            usage=_DATA, levels=2, folder="wordalign",
-        ),
+        Layout("XLM-Align", "wordalign/{de-en,en-fr,en-hi,ro-en}/{test.XX,test.en,alignv2.txt}",
+               r"(?P<folder>[^/]+)/(?=en-|[a-z]{2}-en/)(?:en-)?"
+               r"(?P<language>(?!en[-/])[a-z]{2})(?:-en)?/test\.(?P=language)$", "test",
+               usage=_DATA, levels=2, folder="wordalign"),
     ),
 )  # fmt: skip
 
@@ -400,49 +322,37 @@ _MUSE_FOLDER = r"(?:^|/)(?:dictionaries|muse|MUSE|dicts?)/"
 _DICTIONARIES = "matching.dictionaries: {}"
 
 MUSE = DataSet(
-    name="MUSE",
-    purpose="dictionaries for +Dict",
-    home="https://github.com/facebookresearch/MUSE",
+    name="MUSE", purpose="dictionaries for +Dict", home="https://github.com/facebookresearch/MUSE",
     license="CC BY-NC 4.0",
     needs={"en-XX|XX-en": tuple(code for code in LANGUAGES if LANGUAGES[code].has_dictionary)},
-    read=_read_dictionary,
-    archives=r"muse\.tar\.\w+|dictionaries\.(?:zip|tar\.\w+)",
+    read=_read_dictionary, archives=r"muse\.tar\.\w+|dictionaries\.(?:zip|tar\.\w+)",
     traps={
         _MUSE_FOLDER + r"[a-z]{2}-[a-z]{2}\.(?:0-5000|5000-6500)\.txt$":
         "en-XX.0-5000.txt and en-XX.5000-6500.txt are not used: they are parts of en-XX.txt"
     },
     layouts=(
-        Layout(
-            "MUSE", "dictionaries/{en-XX,XX-en}.txt: a word and its translation per line",
-            _MUSE_FOLDER + rf"en-{_XX}\.txt$", "en-XX", usage=_DICTIONARIES, unit="entries",
-        ),
-        Layout(
-            "MUSE", "", _MUSE_FOLDER + rf"(?!en-){_XX}-en\.txt$", "XX-en", usage=_DICTIONARIES,
-            unit="entries",
-        ),
+        Layout("MUSE", "dictionaries/{en-XX,XX-en}.txt: a word and its translation per line",
+               _MUSE_FOLDER + rf"en-{_XX}\.txt$", "en-XX", usage=_DICTIONARIES, unit="entries"),
+        Layout("MUSE", "", _MUSE_FOLDER + rf"(?!en-){_XX}-en\.txt$", "XX-en", usage=_DICTIONARIES,
+               unit="entries"),
     ),
 )  # fmt: skip
 
 WIKIPEDIA = DataSet(
-    name="Wikipedia",
-    purpose="pretraining text",
+    name="Wikipedia", purpose="pretraining text",
     home="https://dumps.wikimedia.org, https://huggingface.co/datasets/wikimedia/wikipedia",
     license="CC BY-SA 4.0",
     needs={"dump|dump (multistream)|parquet": tuple(c for c in LANGUAGES if LANGUAGES[c].in_xlmr)},
     read=_read_dump,
     layouts=(
-        Layout(
-            "dumps", "XXwiki-DATE-pages-articles-multistream.xml.bz2",
-            _START + r"(?P<language>[a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-articles"
-            r"(?:-(?P<variant>multistream))?\d*\.xml(?:-p\d+p\d+)?(?:\.bz2|\.gz)?$", "dump",
-            usage="corpus: {{source: dump, path: {}}}", unit="bytes",
-        ),
-        Layout(
-            "Hugging Face parquet", "DATE.XX/*.parquet",
-            _START + r"\d{8}\.(?P<language>[a-z][a-z-]*)/[^/]+\.parquet$", "parquet",
-            usage="corpus: {{source: parquet, path: {}}}", levels=1, unit="articles",
-            read=_read_parquet,
-        ),
+        Layout("dumps", "XXwiki-DATE-pages-articles-multistream.xml.bz2",
+               _START + r"(?P<language>[a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-articles"
+               r"(?:-(?P<variant>multistream))?\d*\.xml(?:-p\d+p\d+)?(?:\.bz2|\.gz)?$", "dump",
+               usage="corpus: {{source: dump, path: {}}}", unit="bytes"),
+        Layout("Hugging Face parquet", "DATE.XX/*.parquet",
+               _START + r"\d{8}\.(?P<language>[a-z][a-z-]*)/[^/]+\.parquet$", "parquet",
+               usage="corpus: {{source: parquet, path: {}}}", levels=1, unit="articles",
+               read=_read_parquet),
     ),
 )  # fmt: skip
 

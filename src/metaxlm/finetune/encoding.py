@@ -1,10 +1,8 @@
 """Tokenize texts, pairs of texts and pre-split words.
 
-Texts and pairs (retrieval, classification) use the tokenizer's own templates. Pre-split words (word
-alignment, tagging) are joined by spaces and tokenized as that text, and each token is mapped to its
-word by the characters that it covers: so the tokens are those of pretraining, for SentencePiece,
-byte-level BPE and WordPiece alike. (A RoBERTa tokenizer that gets words one by one loses the space
-before them, and with it the tokens that the model knows.)
+Pre-split words are joined by spaces and tokenized as that text, and each token is mapped to its
+word by the characters that it covers: so the tokens are those of pretraining. (A RoBERTa tokenizer
+that gets words one by one loses the space before them.)
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import numpy.typing as npt
 from metaxlm.errors import MetaXLMError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
     from metaxlm.model.encoder import EncoderConfig
 
@@ -63,7 +61,7 @@ class Pieces:
     starts_P: IntArray
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig) -> None:
+def check_tokenizer(tokenizer: Tokenizer, config: EncoderConfig) -> None:
     """Reject a tokenizer that cannot belong to this encoder."""
     if len(tokenizer) > config.vocab_size:
         raise MetaXLMError(
@@ -76,7 +74,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig) -
 
 
 def encode_texts(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
     others: Sequence[str] | None = None,
     *,
@@ -86,18 +84,15 @@ def encode_texts(
     if not texts:
         return EncodedTexts([], [], 0)
     options = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
-    sides = [
-        [text[:MAX_CHARACTERS] for text in side]
-        for side in ((texts,) if others is None else (texts, others))
-    ]
+    given = (texts,) if others is None else (texts, others)
+    sides = [[text[:MAX_CHARACTERS] for text in side] for side in given]
     encoded = tokenizer(*sides, **options)
     ids: list[list[int]] = encoded["input_ids"]
     types: list[list[int]] = encoded["token_type_ids"]
     long = [k for k, row in enumerate(ids) if len(row) > max_length]
+    options |= {"truncation": True, "max_length": max_length}
     for k in long:
-        row = tokenizer(
-            *(side[k] for side in sides), truncation=True, max_length=max_length, **options
-        )
+        row = tokenizer(*(side[k] for side in sides), **options)
         ids[k], types[k] = row["input_ids"], row["token_type_ids"]
     if long:
         # The tokenizer keeps the truncation, which would affect its next caller.
@@ -109,22 +104,16 @@ def encode_texts(
     )
 
 
-def tokenize_words(
-    tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]
-) -> list[WordPieces]:
+def tokenize_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[WordPieces]:
     """Tokenize sentences given as words, without special tokens; one result per sentence."""
     if not sentences:
         return []
     pieces = tokenize_flat(tokenizer, sentences)
-    ids, words = pieces.ids_N.tolist(), pieces.words_N.tolist()
-    ends = np.cumsum(pieces.lengths_P).tolist()
-    return [
-        WordPieces(ids[start:end], words[start:end])
-        for start, end in zip([0, *ends[:-1]], ends, strict=True)
-    ]
+    ids, words = (np.split(a, pieces.starts_P[1:]) for a in (pieces.ids_N, pieces.words_N))
+    return [WordPieces(i.tolist(), w.tolist()) for i, w in zip(ids, words, strict=True)]
 
 
-def tokenize_flat(tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]) -> Pieces:
+def tokenize_flat(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> Pieces:
     """Tokenize sentences given as words, without special tokens, into flat arrays.
 
     A word of characters that the tokenizer drops, such as a zero-width space, has no token.

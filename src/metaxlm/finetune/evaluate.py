@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
@@ -47,7 +48,6 @@ class FileScores:
     chance: dict[str, float]
     """The same scores for answering at random."""
     tally: Tally
-    """Counts of each labeled example, in the file's order."""
     submission: str
     """All predictions as XTREME's submission file."""
 
@@ -59,9 +59,29 @@ def evaluate(
     scores: list[FileScores] = []
     with track(f"{task.name}: evaluate", len(data.scored), "files") as advance:
         for scored in data.scored:
-            scores.append(_evaluate_file(task, model, data, scored, config, device))
-            value = scores[-1].values.get(task.metric)
-            advance(note=None if value is None else f"{scored.file.language} {value:.3f}")
+            file = scored.file
+            predictions, gold, answers = _predict(task, model, scored, config, device)
+            tally = task.tally(gold, answers, file.language)
+            values, baselines, note = {}, Baselines({}, {}), None
+            if gold:
+                values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
+                note = f"{file.language} {values[task.metric]:.3f}"
+                if file not in data.baselines:
+                    data.baselines[file] = compute_baselines(task, data.train.examples, gold, file)
+                baselines = data.baselines[file]
+            scores.append(
+                FileScores(
+                    file=file,
+                    num_examples=len(gold),
+                    num_unlabeled=scored.num_unlabeled,
+                    values=values,
+                    majority=baselines.majority,
+                    chance=baselines.chance,
+                    tally=tally,
+                    submission=task.format_predictions(scored.examples, predictions),
+                )
+            )
+            advance(note=note)
     return tuple(scores)
 
 
@@ -69,40 +89,8 @@ def score_dataset(
     task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
 ) -> dict[str, float]:
     """Return the scores on the labeled examples of one set."""
-    predictions = _predict(task, model, data, config, device)
-    gold, answers = _keep_labeled(data, predictions)
+    _, gold, answers = _predict(task, model, data, config, device)
     return task.score(gold, answers, data.file.language)
-
-
-def _evaluate_file(
-    task: AnyTask,
-    model: nn.Module,
-    data: TaskData,
-    scored: Dataset,
-    config: EncoderConfig,
-    device: torch.device,
-) -> FileScores:
-    file = scored.file
-    predictions = _predict(task, model, scored, config, device)
-    gold, answers = _keep_labeled(scored, predictions)
-    tally = task.tally(gold, answers, file.language)
-    values: dict[str, float] = {}
-    baselines = Baselines({}, {})
-    if gold:
-        values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
-        if file not in data.baselines:
-            data.baselines[file] = compute_baselines(task, data.train.examples, gold, file)
-        baselines = data.baselines[file]
-    return FileScores(
-        file=file,
-        num_examples=len(gold),
-        num_unlabeled=scored.num_unlabeled,
-        values=values,
-        majority=baselines.majority,
-        chance=baselines.chance,
-        tally=tally,
-        submission=task.format_predictions(scored.examples, predictions),
-    )
 
 
 def compute_baselines(
@@ -118,8 +106,8 @@ def compute_baselines(
 
 def _predict(
     task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
-) -> list[Any]:
-    """Return one prediction per example, computed in batches of similar lengths."""
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return all predictions, and the labeled examples with theirs; batch similar lengths."""
     found: dict[int, Logits] = {}
     is_packed = takes_packed(model, device)
     table = FeatureTable(data.features, config, device)
@@ -131,17 +119,11 @@ def _predict(
                 packed = table.pack(rows_B, round_total(sum(sizes), device))
                 logits = compute_packed(model, packed)
             else:
-                longest, is_even = sizes[0], sizes[0] == sizes[-1]
-                logits = compute_logits(model, table.gather(rows_B, longest), is_even)
+                padded = table.gather(rows_B, sizes[0])
+                logits = compute_logits(model, padded, is_even=sizes[0] == sizes[-1])
             found |= zip(batch, split_logits(logits, sizes), strict=True)
     ordered = [found[k] for k in range(len(lengths))]
-    return task.decode(data.examples, data.features, ordered)
-
-
-def _keep_labeled(data: Dataset, predictions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    pairs = [
-        (example, answer)
-        for example, answer in zip(data.examples, predictions, strict=True)
-        if example.is_labeled
-    ]
-    return [example for example, _ in pairs], [answer for _, answer in pairs]
+    predictions = task.decode(data.examples, data.features, ordered)
+    is_labeled = [example.is_labeled for example in data.examples]
+    gold, answers = (list(compress(side, is_labeled)) for side in (data.examples, predictions))
+    return predictions, gold, answers

@@ -1,8 +1,8 @@
 """Find the files of a data set below a folder, by the layouts in which people have it.
 
-`data_sets.py` describes the layouts as patterns over paths; `metaxlm data check` and the tasks
-search with them. The folder may be XTREME's `download`, its parent, or a folder of data sets of any
-origin. Each split of each language is found once, or an error names both files.
+`data_sets.py` describes the layouts as patterns over paths. The folder may be XTREME's `download`,
+its parent, or any folder of data sets. Each split of each language is found once, or an error names
+both files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +21,8 @@ from metaxlm.finetune.readers.lines import Examples
 from metaxlm.finetune.task import DataFile, Split
 from metaxlm.languages import LANGUAGES
 
-DEEPEST = 6
-"""Levels of folders that are searched."""
-MOST_FILES = 300_000
-"""Files that are searched."""
+DEEPEST, MOST_FILES = 6, 300_000
+"""Levels of folders and number of files that are searched."""
 MANY = "*"
 """Language of a file that has several."""
 SUBSET = "subset"
@@ -53,9 +52,8 @@ class Layout:
     """Searched in the path, `/` between folders; groups `language`, `split`, `domain`, `variant`
     and `folder`."""
     split: str = ""
-    """The split, if the pattern has none."""
+    """Split and language, if the pattern has none."""
     language: str = "en"
-    """The language, if the pattern has none."""
     usage: str = "evaluation.data: {folder}"
     """The recipe's key; `{}` is the folder `levels` above the file's own, `{folder}` the searched
     one."""
@@ -87,7 +85,7 @@ class DataSet:
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Known numbers of examples by split and language; the key "" is for all other languages."""
     archives: str = r"$^"
-    """Names of its packed release."""
+    """Names of the packed release."""
     traps: Mapping[str, str] = field(default_factory=dict)
     """Patterns of files that are easily mistaken for it, and a note for the user."""
     advice: str = ""
@@ -105,9 +103,7 @@ class Match:
     variant: str
     """Empty for the official whole file, `subset`, `derived`, or another name of the release."""
     language: str
-    """Our code; `MANY` for a file with several."""
     folder: str | None
-    """The match of the group `folder`."""
 
     @property
     def root(self) -> Path:
@@ -157,13 +153,10 @@ def match_files(data_set: DataSet, paths: Sequence[Path]) -> Iterator[Match]:
     for layout in data_set.layouts:
         pattern = re.compile(layout.pattern)
         for path, name in zip(paths, names, strict=True):
-            found = pattern.search(name)
-            if found is None:
+            if not (found := pattern.search(name)):
                 continue
-            groups = found.groupdict()
-            split = groups.get("split") or layout.split
-            if groups.get("domain"):
-                split = f"{groups['domain']} {split}"
+            groups = found.groupdict("")
+            split = f"{groups.get('domain', '')} {groups.get('split') or layout.split}".strip()
             variant = groups.get("variant") or (SUBSET if path.stem.endswith(SUBSET) else "")
             language = find_language(groups.get("language") or layout.language)
             yield Match(path, layout, split, variant, language, groups.get("folder"))
@@ -185,11 +178,8 @@ def find_files(data_dir: Path, data_set: DataSet) -> list[Match]:
 
 
 def _choose(matches: Sequence[Match], name: str) -> Match:
-    """Return the best of the files for one split and language."""
     ranks = [(_ORDER.get(match.variant, 0), match.layout.is_fallback) for match in matches]
-    first, *others = (
-        match for match, rank in zip(matches, ranks, strict=True) if rank == min(ranks)
-    )
+    first, *others = compress(matches, [rank == min(ranks) for rank in ranks])
     for other in others:
         if other.path.resolve() != first.path.resolve():
             raise MetaXLMError(

@@ -1,26 +1,25 @@
 """Extractive question answering (XQuAD, MLQA, TyDiQA-GoldP, custom tasks).
 
-Windows are made in `qa_windows.py`. The best answer is found as in the scripts of XTREME and xTune,
-after BERT's: in each window the 20 best starts and the 20 best ends are combined, an answer has at
-most 30 tokens, and the highest sum of two logits wins over all windows of a question. Among equal
-sums, the earlier window wins, then the start and the end with the higher logit, then the earlier
-token. Unlike there, the 20 best are chosen among the tokens that may start or end an answer, so the
-question's tokens take no place; and if no two of them fit together, all pairs are searched instead
-of answering "empty". Shapes: B batch, L length, W windows, N candidates.
+The best answer is found as in the scripts of XTREME and xTune: in each window the 20 best starts
+and ends are combined, an answer has at most 30 tokens, and the highest sum of logits wins; among
+equal sums the earlier window, then the higher logit, then the earlier token. Unlike there, the 20
+best are chosen among the tokens that may start or end an answer, and if no two of them fit
+together, all pairs are searched. Shapes: B batch, L length, W windows, N candidates.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.files import dump_json
 from metaxlm.finetune.batches import compute_cross_entropy
@@ -32,7 +31,6 @@ from metaxlm.model.heads import HeadKind
 from metaxlm.scripts import UNSPACED_CHARACTERS
 
 NUM_CANDIDATES = 20
-"""Best starts and best ends of a window that are combined."""
 MAX_ANSWER_TOKENS = 30
 
 _WINDOWS_AT_ONCE = 512
@@ -42,25 +40,20 @@ _UNIT = re.compile(rf"[{UNSPACED_CHARACTERS}]|[^\s{UNSPACED_CHARACTERS}]+")
 
 Scores = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
+Questions = Sequence[Question]
 
 
+@dataclass(kw_only=True, eq=False)
 class SpanTask(Task[Question, str]):
     """Find the answer to a question in its context."""
 
     kind: ClassVar[HeadKind] = "span"
-    metric = "f1"
     submission_suffix: ClassVar[str] = ".json"
-
-    def __init__(self, *, normalize: Callable[[str, str], str] | None = None, **facts: Any) -> None:
-        """`normalize(text, language)` maps texts that count as the same answer to one."""
-        super().__init__(**facts)
-        self.normalize = normalize or (lambda text, _: normalize_squad(text))
+    normalize: Callable[[str, str], str] = lambda text, _: normalize_squad(text)
+    """Maps a text in a language to a form that is equal for equal answers."""
 
     def featurize(
-        self,
-        examples: Sequence[Question],
-        tokenizer: PreTrainedTokenizerBase,
-        settings: FinetuneSettings,
+        self, examples: Questions, tokenizer: Tokenizer, settings: FinetuneSettings
     ) -> FeatureSet:
         """Turn questions into windows of at most `settings.length` tokens."""
         return make_windows(examples, tokenizer, length=settings.length, stride=settings.stride)
@@ -73,37 +66,31 @@ class SpanTask(Task[Question, str]):
         return compute_cross_entropy(scores_BL2, labels)
 
     def decode(
-        self, examples: Sequence[Question], features: Sequence[Features], logits: Sequence[Logits]
+        self, examples: Questions, features: Sequence[Features], logits: Sequence[Logits]
     ) -> list[str]:
         """Return the best answer over all windows of each question."""
         return find_answers(examples, features, logits)
 
-    def tally(
-        self, examples: Sequence[Question], predictions: Sequence[str], language: str
-    ) -> Tally:
+    def tally(self, examples: Questions, predictions: Sequence[str], language: str) -> Tally:
         """Return F1, exact match and 1 for each question."""
-        rows = [
-            score_answer(
-                prediction,
-                [answer.text for answer in example.answers],
-                lambda text: self.normalize(text, language),
-            )
-            for example, prediction in zip(examples, predictions, strict=True)
-        ]
-        scores = np.array(rows, dtype=np.float64).reshape(-1, 2)
-        return np.column_stack((scores, np.ones(len(rows))))
+        rows = []
+        for example, prediction in zip(examples, predictions, strict=True):
+            texts = [answer.text for answer in example.answers]
+            score = score_answer(prediction, texts, lambda text: self.normalize(text, language))
+            rows.append((*score, 1.0))
+        return np.array(rows, dtype=np.float64).reshape(-1, 3)
 
-    def summarize(self, totals: Tally) -> dict[str, npt.NDArray[np.float64]]:
+    def summarize(self, totals: Tally) -> dict[str, Tally]:
         """Return the means of F1 and exact match."""
         return {"f1": totals[..., 0] / totals[..., 2], "em": totals[..., 1] / totals[..., 2]}
 
-    def answer_majority(self, train: Sequence[Question], examples: Sequence[Question]) -> list[str]:
+    def answer_majority(self, train: Questions, examples: Questions) -> list[str]:
         """Answer with the start of the context, as long as the median training answer."""
         length = int(np.median(_measure_answers(train)))
         return [_extract(example.context, 0, length) for example in examples]
 
     def answer_randomly(
-        self, train: Sequence[Question], examples: Sequence[Question], random: np.random.Generator
+        self, train: Questions, examples: Questions, random: np.random.Generator
     ) -> list[str]:
         """Answer with a random part of the context, as long as a random training answer."""
         lengths = random.choice(_measure_answers(train), size=len(examples))
@@ -114,10 +101,10 @@ class SpanTask(Task[Question, str]):
             answers.append(_extract(example.context, int(place * num_places), length))
         return answers
 
-    def format_predictions(self, examples: Sequence[Question], predictions: Sequence[str]) -> str:
+    def format_predictions(self, examples: Questions, predictions: Sequence[str]) -> str:
         """Return a JSON object of answers by question id."""
-        pairs = zip(examples, predictions, strict=True)
-        return dump_json({example.id: prediction for example, prediction in pairs})
+        ids = (example.id for example in examples)
+        return dump_json(dict(zip(ids, predictions, strict=True)))
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +113,7 @@ def _find_units(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(unit.span() for unit in _UNIT.finditer(text))
 
 
-def _measure_answers(train: Sequence[Question]) -> npt.NDArray[np.int64]:
+def _measure_answers(train: Questions) -> npt.NDArray[np.int64]:
     """Return the lengths of the training answers in words or characters; 1 without any."""
     lengths = [len(_UNIT.findall(answer.text)) for item in train for answer in item.answers[:1]]
     return np.array(lengths or [1], dtype=np.int64)
@@ -139,9 +126,10 @@ def _extract(context: str, first: int, length: int) -> str:
 
 
 def find_answers(
-    questions: Sequence[Question], windows: Sequence[Features], logits: Sequence[Logits]
+    questions: Questions, features: Sequence[Features], logits: Sequence[Logits]
 ) -> list[str]:
     """Return the best answer of each question, stripped; empty if no token may start one."""
+    windows = cast(Sequence[Window], features)
     answers = [""] * len(questions)
     found = _search_windows(range(len(windows)), windows, logits, _WINDOWS_AT_ONCE, NUM_CANDIDATES)
     rest = [number for number, window in enumerate(windows) if window.example not in found]
@@ -149,14 +137,13 @@ def find_answers(
     found |= _search_windows(rest, windows, logits, 1, longest)
     for example, (number, start, end) in found.items():
         offsets = windows[number].offsets
-        assert offsets is not None
         answers[example] = questions[example].context[offsets[start, 0] : offsets[end, 1]].strip()
     return answers
 
 
 def _search_windows(
     numbers: Sequence[int],
-    windows: Sequence[Features],
+    windows: Sequence[Window],
     logits: Sequence[Logits],
     at_once: int,
     num_candidates: int,
@@ -167,8 +154,7 @@ def _search_windows(
     for first in range(0, len(numbers), at_once):
         some = numbers[first : first + at_once]
         best = _search([windows[n] for n in some], [logits[n] for n in some], num_candidates)
-        rows = zip(some, *(values_W.tolist() for values_W in best), strict=True)
-        for number, score, start, end in rows:
+        for number, score, start, end in zip(some, *map(np.ndarray.tolist, best), strict=True):
             example = windows[number].example
             if score > scores.get(example, -np.inf):
                 scores[example] = score
@@ -177,7 +163,7 @@ def _search_windows(
 
 
 def _search(
-    windows: Sequence[Features], logits: Sequence[Logits], num_candidates: int
+    windows: Sequence[Window], logits: Sequence[Logits], num_candidates: int
 ) -> tuple[Scores, Places, Places]:
     """Return score (-inf without an answer), start and end of each window's best answer."""
     starts_WL, ends_WL = _score_tokens(windows, logits)
@@ -188,28 +174,22 @@ def _search(
     sums_WNN = start_scores_WN[:, :, None] + end_scores_WN[:, None, :]
     steps_WNN = others_WN[:, None, :] - places_WN[:, :, None]
     sums_WNN[(steps_WNN < 0) | (steps_WNN >= MAX_ANSWER_TOKENS)] = -np.inf
-    sums = sums_WNN.reshape(len(windows), -1)
-    best_W = sums.argmax(axis=1)
     rows_W = np.arange(len(windows))
-    start_W, end_W = np.divmod(best_W, sums_WNN.shape[2])
-    return sums[rows_W, best_W], places_WN[rows_W, start_W], others_WN[rows_W, end_W]
+    best_W = sums_WNN.reshape(len(windows), -1).argmax(axis=1)
+    i_W, j_W = np.divmod(best_W, sums_WNN.shape[2])
+    return sums_WNN[rows_W, i_W, j_W], places_WN[rows_W, i_W], others_WN[rows_W, j_W]
 
 
-def _score_tokens(windows: Sequence[Features], logits: Sequence[Logits]) -> tuple[Scores, Scores]:
+def _score_tokens(windows: Sequence[Window], logits: Sequence[Logits]) -> tuple[Scores, Scores]:
     """Pad the logits of starts and ends, [W, L]; -inf for tokens that cannot be one."""
     lengths_W = np.array([len(window.ids) for window in windows])
     is_real_WL = np.arange(lengths_W.max()) < lengths_W[:, None]
     values_N2 = np.concatenate(logits)
     values_N2 = np.nan_to_num(values_N2, nan=-_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
-    may_end, may_start = [], []
-    for window in windows:
-        assert isinstance(window, Window) and window.offsets is not None
-        assert window.may_start is not None
-        may_end.append(window.offsets[:, 1] > window.offsets[:, 0])
-        may_start.append(may_end[-1] & window.may_start)
-    padded: list[Scores] = []
-    for column, allowed in ((0, may_start), (1, may_end)):
-        scores_WL = np.full(is_real_WL.shape, -np.inf)
-        scores_WL[is_real_WL] = np.where(np.concatenate(allowed), values_N2[:, column], -np.inf)
-        padded.append(scores_WL)
-    return padded[0], padded[1]
+    starts_WL, ends_WL = np.full((2, *is_real_WL.shape), -np.inf)
+    offsets_N2 = np.concatenate([window.offsets for window in windows])
+    may_end_N = offsets_N2[:, 1] > offsets_N2[:, 0]
+    may_start_N = may_end_N & np.concatenate([window.may_start for window in windows])
+    starts_WL[is_real_WL] = np.where(may_start_N, values_N2[:, 0], -np.inf)
+    ends_WL[is_real_WL] = np.where(may_end_N, values_N2[:, 1], -np.inf)
+    return starts_WL, ends_WL

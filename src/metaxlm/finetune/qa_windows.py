@@ -1,13 +1,10 @@
 """Turn questions with their contexts into overlapping windows of tokens.
 
-The paper's question answering (Section 4.2) encodes `question, context` as a pair in the
-tokenizer's own template, in at most 384 tokens. A longer context is split into windows that start
-`stride` tokens after one another, as in the scripts of XTREME and xTune. (The `stride` of
-transformers' tokenizers is the overlap instead.) As there, a question keeps its first 64 tokens, a
-window without the answer points to the first token, and where windows overlap an answer starts in
-the one with most context on both sides of the token ("max context").
-
-Each distinct text is tokenized once.
+A question and its context are a pair in the tokenizer's own template. A longer context is split
+into windows that start `stride` tokens after one another, as in the scripts of XTREME and xTune.
+(The `stride` of transformers' tokenizers is the overlap instead.) As there, a question keeps its
+first 64 tokens, a window without the answer points to the first token, and where windows overlap an
+answer starts in the one with most context on both sides of the token ("max context").
 """
 
 from __future__ import annotations
@@ -15,10 +12,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.encoding import Ids
@@ -32,52 +30,40 @@ _TEXTS_AT_ONCE = 1_000
 
 _BLANKS = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype="<u4")
 
-Flags = npt.NDArray[np.bool_]
+Offsets = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Window(Features):
     """A question and a part of its context."""
 
-    may_start: Flags | None = None
+    offsets: Offsets
+    may_start: npt.NDArray[np.bool_]
     """Tokens of the context that have the most context in this window."""
 
 
-@dataclass(frozen=True)
-class _Tokens:
+class _Tokens(NamedTuple):
     ids: Ids
-    offsets: npt.NDArray[np.int32]
+    offsets: Offsets
 
 
-@dataclass(frozen=True)
-class _Template:
+class _Template(NamedTuple):
     """The special tokens around the two texts of a pair, and the token type of each part."""
 
     before: Ids
     between: Ids
     after: Ids
-    types: tuple[int, int, int, int, int]
-
-    @property
-    def num_special(self) -> int:
-        return len(self.before) + len(self.between) + len(self.after)
-
-    def join(self, question: Ids, context: Ids) -> Ids:
-        return np.concatenate((self.before, question, self.between, context, self.after))
-
-    def number(self, question: Ids, context: Ids) -> Ids:
-        parts = (self.before, question, self.between, context, self.after)
-        return np.repeat(np.array(self.types, dtype=np.int32), [len(part) for part in parts])
+    types: Ids
 
 
 def make_windows(
-    questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, *, length: int, stride: int
+    questions: Sequence[Question], tokenizer: Tokenizer, *, length: int, stride: int
 ) -> FeatureSet:
     """Turn questions into windows of at most `length` tokens, in order."""
     if not questions:
         return FeatureSet([])
     template = _find_template(tokenizer)
-    space = length - template.num_special
+    space = length - sum(map(len, template[:3]))
     if space < 2:
         raise MetaXLMError(
             f"a question and its context do not fit into length {length}; increase it"
@@ -103,20 +89,14 @@ def make_windows(
         ends = _find_answer(question, context.offsets)
         counts["lost"] += bool(question.answers) and ends is None
         windows += _split_context(index, template, ids[:limit], context, spans, ends)
-    return FeatureSet(windows, _describe(counts, len(questions), len(windows), limit, length))
-
-
-def _describe(
-    counts: dict[str, int], num_questions: int, num_windows: int, limit: int, length: int
-) -> str:
-    """Return the notice about truncated and split questions."""
     texts = {
         "cut": f"are truncated to their first {limit} tokens",
-        "split": f"have a context longer than {length} tokens, {num_windows:,} windows in all",
+        "split": f"have a context longer than {length} tokens, {len(windows):,} windows in all",
         "lost": "have no answer among the tokens of their context and do not train",
     }
     parts = [f"{counts[key]:,} {text}" for key, text in texts.items() if counts[key]]
-    return f"of {num_questions:,} questions, {'; '.join(parts)}" if parts else ""
+    notice = f"of {len(questions):,} questions, {'; '.join(parts)}" if parts else ""
+    return FeatureSet(windows, notice)
 
 
 def place_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
@@ -132,14 +112,10 @@ def choose_windows(spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
     The score is the distance to the nearer end of the window plus 0.01 times its length.
     """
     tokens = np.arange(spans[-1][1])
-    contexts: list[npt.NDArray[np.float64]] = [
-        np.where(
-            (start <= tokens) & (tokens < end),
-            np.minimum(tokens - start, end - 1 - tokens) + 0.01 * (end - start),
-            -1.0,
-        )
-        for start, end in spans
-    ]
+    contexts = []
+    for start, end in spans:
+        nearer = np.minimum(tokens - start, end - 1 - tokens)
+        contexts.append(np.where(nearer >= 0, nearer + 0.01 * (end - start), -1.0))
     return np.asarray(np.array(contexts).argmax(axis=0), dtype=np.int64)
 
 
@@ -151,12 +127,13 @@ def _split_context(
     spans: Sequence[tuple[int, int]],
     ends: tuple[int, int] | None,
 ) -> list[Window]:
+    before, between, after, types = template
     chosen = choose_windows(spans) if len(spans) > 1 else np.zeros(spans[0][1], dtype=np.int64)
-    shift = len(template.before) + len(question) + len(template.between)
+    shift = len(before) + len(question) + len(between)
     made: list[Window] = []
     for number, (start, end) in enumerate(spans):
-        part = context.ids[start:end]
-        ids = template.join(question, part)
+        parts = (before, question, between, context.ids[start:end], after)
+        ids = np.concatenate(parts)
         here = slice(shift, shift + end - start)
         offsets = np.full((len(ids), 2), -1, dtype=np.int32)
         offsets[here] = context.offsets[start:end]
@@ -170,7 +147,7 @@ def _split_context(
             Window(
                 ids=ids,
                 labels=np.array(labels, dtype=np.int32),
-                token_types=template.number(question, part),
+                token_types=np.repeat(types, [len(part) for part in parts]),
                 example=index,
                 offsets=offsets,
                 may_start=may_start,
@@ -179,11 +156,8 @@ def _split_context(
     return made
 
 
-def _find_answer(question: Question, offsets: npt.NDArray[np.int32]) -> tuple[int, int] | None:
-    """Return the first and last token of the first answer that is in the context.
-
-    None without an answer, or if the tokenizer drops all of its characters.
-    """
+def _find_answer(question: Question, offsets: Offsets) -> tuple[int, int] | None:
+    """Return the first and last token of the first answer in the context; None if it has none."""
     answer = next((answer for answer in question.answers if answer.start != NOWHERE), None)
     if answer is None:
         return None
@@ -193,8 +167,7 @@ def _find_answer(question: Question, offsets: npt.NDArray[np.int32]) -> tuple[in
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
-def _find_template(tokenizer: PreTrainedTokenizerBase) -> _Template:
-    """Find the template from an encoded pair."""
+def _find_template(tokenizer: Tokenizer) -> _Template:
     if not tokenizer.is_fast:
         raise MetaXLMError(
             f"{type(tokenizer).__name__} has no offsets of its tokens; questions need a fast "
@@ -203,30 +176,17 @@ def _find_template(tokenizer: PreTrainedTokenizerBase) -> _Template:
     encoded = tokenizer(["a"], ["a"], return_token_type_ids=True)
     sides = encoded.encodings[0].sequence_ids
     ids = np.array(encoded["input_ids"][0], dtype=np.int32)
-    types: list[int] = encoded["token_type_ids"][0]
+    types = np.array(encoded["token_type_ids"][0], dtype=np.int32)
     first, second = sides.index(0), sides.index(1)
     first_end = len(sides) - sides[::-1].index(0)
     second_end = len(sides) - sides[::-1].index(1)
     assert first < first_end <= second < second_end, "the question is before the context"
-
-    def type_at(place: int, otherwise: int) -> int:
-        return types[place] if sides[place] is None else types[otherwise]
-
-    return _Template(
-        ids[:first],
-        ids[first_end:second],
-        ids[second_end:],
-        (
-            type_at(0, first),
-            types[first],
-            type_at(first_end, second),
-            types[second],
-            type_at(len(ids) - 1, second),
-        ),
-    )
+    # The type of a part without tokens is not used.
+    types = types[[0, first, first_end, second, -1]]
+    return _Template(ids[:first], ids[first_end:second], ids[second_end:], types)
 
 
-def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> dict[str, _Tokens]:
+def _tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, _Tokens]:
     """Tokenize each distinct text once, without special tokens."""
     distinct = list(dict.fromkeys(texts))
     tokens: dict[str, _Tokens] = {}
@@ -240,10 +200,9 @@ def _tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> dict[
             verbose=False,
         )
         rows = zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        for text, ids, offsets in rows:
-            tokens[text] = _Tokens(
-                np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int32).reshape(-1, 2)
-            )
+        for text, ids, spans in rows:
+            offsets = np.array(spans, dtype=np.int32).reshape(-1, 2)
+            tokens[text] = _Tokens(np.array(ids, dtype=np.int32), offsets)
     return tokens
 
 

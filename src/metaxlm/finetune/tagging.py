@@ -1,61 +1,52 @@
 """Tagging of words (parts of speech, named entities, custom tasks).
 
-The first token of a word has its tag. Sentences longer than the maximum length are split between
-words, never truncated, so every word gets a tag. A word that the tokenizer drops becomes the
-unknown token. Scores: `f1`, `precision` and `recall` over chunks as in seqeval, which on plain
-part-of-speech tags is XTREME's F1; `f1_token` over words, which is accuracy. Custom tasks have
-`span_f1` and `accuracy` for `f1` and `f1_token`.
+The first token of a word has its tag. Long sentences are split between words, never truncated, and
+a word that the tokenizer drops becomes the unknown token, so every word gets a tag. Scores: `f1`,
+`precision` and `recall` over chunks as in seqeval; `f1_token` over words, which is accuracy. Custom
+tasks have `span_f1` and `accuracy` for `f1` and `f1_token`.
 """
 
 from __future__ import annotations
 
+# ruff: noqa: ARG002  # the interface has parameters that not every task needs
 from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
 from metaxlm.finetune.encoding import WordPieces, tokenize_words
-from metaxlm.finetune.metrics import count_chunks, find_majority, score_chunks
+from metaxlm.finetune.metrics import Counts, count_chunks, find_majority, score_chunks
 from metaxlm.finetune.readers.conll import TaggedSentence
-from metaxlm.finetune.task import (
-    IGNORED,
-    Features,
-    FeatureSet,
-    FinetuneSettings,
-    Logits,
-    Tally,
-    Task,
-)
+from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
 from metaxlm.model.heads import HeadKind
 
 Tags = tuple[str, ...]
+Sentences = Sequence[TaggedSentence]
 
 SPAN_SCORES = ("f1", "precision", "recall")
 POS_SCORES = ("f1", "f1_token")
 
 
+@dataclass(kw_only=True, eq=False)
 class TaggingTask(Task[TaggedSentence, Tags]):
     """Assign a tag to each word."""
 
     kind: ClassVar[HeadKind] = "tagging"
+    scores: tuple[str, ...] = SPAN_SCORES
+    """Scores to report; the first one selects checkpoints."""
 
-    def __init__(self, *, scores: Sequence[str] = SPAN_SCORES, **facts: Any) -> None:
-        """`scores` are reported; the first one selects checkpoints."""
-        super().__init__(**facts)
-        self.scores = tuple(scores)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.metric = self.scores[0]
         self._ids = {tag: k for k, tag in enumerate(self.labels)}
 
     def featurize(
-        self,
-        examples: Sequence[TaggedSentence],
-        tokenizer: PreTrainedTokenizerBase,
-        settings: FinetuneSettings,
+        self, examples: Sentences, tokenizer: Tokenizer, settings: FinetuneSettings
     ) -> FeatureSet:
         """Encode sentences, long ones as several sequences."""
         pieces = tokenize_words(tokenizer, [sentence.words for sentence in examples])
@@ -76,10 +67,9 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         number: int,
         sentence: TaggedSentence,
         pieces: WordPieces,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: Tokenizer,
         length: int,
     ) -> list[Features]:
-        """Make the sequences of one sentence."""
         room = length - 2
         words = group_by_word(pieces, len(sentence.words), tokenizer.unk_token_id, room)
         sizes = [len(word) for word in words]
@@ -99,35 +89,24 @@ class TaggingTask(Task[TaggedSentence, Tags]):
             parts.append(Features(sequence, labels, example=number, offsets=offsets))
         return parts
 
-    def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:  # noqa: ARG002
+    def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:
         """Return the mean cross entropy over the words of the batch."""
         return compute_cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     def decode(
-        self,
-        examples: Sequence[TaggedSentence],
-        features: Sequence[Features],
-        logits: Sequence[Logits],
+        self, examples: Sentences, features: Sequence[Features], logits: Sequence[Logits]
     ) -> list[Tags]:
         """Return the tags of the words' first tokens; sequences are in the order of the words."""
         found: list[list[str]] = [[] for _ in examples]
         for sequence, rows in zip(features, logits, strict=True):
-            is_first = (
-                sequence.labels != IGNORED
-                if sequence.offsets is None
-                else sequence.offsets[:, 0] >= 0
-            )
+            offsets = sequence.offsets
+            is_first = sequence.labels != IGNORED if offsets is None else offsets[:, 0] >= 0
             found[sequence.example] += [self.labels[k] for k in rows[is_first].argmax(axis=-1)]
         for sentence, tags in zip(examples, found, strict=True):
             assert len(tags) == len(sentence.words), "every word has exactly one predicted tag"
         return [tuple(tags) for tags in found]
 
-    def tally(
-        self,
-        examples: Sequence[TaggedSentence],
-        predictions: Sequence[Tags],
-        language: str,  # noqa: ARG002
-    ) -> Tally:
+    def tally(self, examples: Sentences, predictions: Sequence[Tags], language: str) -> Counts:
         """Return correct, predicted and gold chunks, correct words and all words."""
         gold = [sentence.tags or () for sentence in examples]
         words = [
@@ -137,7 +116,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         tokens = np.array(words, dtype=np.float64).reshape(len(words), 2)
         return np.concatenate([count_chunks(gold, predictions), tokens], axis=1)
 
-    def summarize(self, totals: Tally) -> dict[str, npt.NDArray[np.float64]]:
+    def summarize(self, totals: Counts) -> dict[str, Counts]:
         """Return the task's scores."""
         precision, recall, f1 = score_chunks(totals[..., :3])
         accuracy = totals[..., 3] / totals[..., 4]
@@ -145,29 +124,20 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         scores |= {"f1_token": accuracy, "accuracy": accuracy}
         return {name: scores[name] for name in self.scores}
 
-    def answer_majority(
-        self, train: Sequence[TaggedSentence], examples: Sequence[TaggedSentence]
-    ) -> list[Tags]:
+    def answer_majority(self, train: Sentences, examples: Sentences) -> list[Tags]:
         """Answer with the training set's most frequent tag."""
         tag = find_majority(tag for sentence in train for tag in sentence.tags or ())
         return [(tag,) * len(sentence.words) for sentence in examples]
 
     def answer_randomly(
-        self,
-        train: Sequence[TaggedSentence],  # noqa: ARG002
-        examples: Sequence[TaggedSentence],
-        random: np.random.Generator,
+        self, train: Sentences, examples: Sentences, random: np.random.Generator
     ) -> list[Tags]:
         """Draw each tag of each word with the same probability."""
         draws = random.integers(len(self.labels), size=sum(len(s.words) for s in examples))
         tags = iter([self.labels[k] for k in draws])
-        return [tuple(tag for _, tag in zip(s.words, tags, strict=False)) for s in examples]
+        return [tuple(islice(tags, len(sentence.words))) for sentence in examples]
 
-    def format_predictions(
-        self,
-        examples: Sequence[TaggedSentence],  # noqa: ARG002
-        predictions: Sequence[Tags],
-    ) -> str:
+    def format_predictions(self, examples: Sentences, predictions: Sequence[Tags]) -> str:
         """Return one tag per line and a blank line after each sentence."""
         return "".join("\n".join(tags) + "\n\n" for tags in predictions)
 

@@ -1,9 +1,8 @@
 """The task protocol: files, features, a head, a metric, languages, hyperparameters.
 
-`train.py` and `evaluate.py` use only this interface. `classification.py`, `tagging.py` and `qa.py`
-implement it; `catalog.py` lists the paper's tasks (its Section 4.2). Data flow: files -> examples
--> features (token ids and labels) -> logits -> one prediction per example -> one tally per example
--> scores. `load_data` reads all files before training, so that a broken file raises at once.
+`train.py` and `evaluate.py` use only this interface. Data flow: files -> examples -> features
+(token ids and labels) -> logits -> one prediction per example -> one tally per example -> scores.
+`load_data` reads all files before training, so that a broken file raises at once.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from metaxlm.progress import say
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
     from metaxlm.model.encoder import EncoderConfig
     from metaxlm.model.heads import HeadKind
@@ -44,8 +43,7 @@ Split = Literal["train", "select", "dev", "test"]
 """`select` chooses the epoch where the task has no dev set of its own (SQuAD's, for XQuAD)."""
 
 SelectBy = Literal["source", "all", "last"]
-"""How to choose the epoch: by the dev set of the training language, by the mean over the dev sets
-of all languages, or the last one."""
+"""Choose the epoch by the dev set of the training language, by the mean over all, or the last."""
 
 IGNORED = -100
 """Label of a token that is not predicted, as in torch's cross entropy."""
@@ -56,13 +54,11 @@ class FinetuneSettings:
     """Hyperparameters of finetuning; the paper's are in its appendix table."""
 
     epochs: int
-    """Passes over the training examples."""
     learning_rate: float
     """Peak of the linear schedule."""
     batch_size: int = 32
-    """Sequences per step."""
     weight_decay: float = 0.0
-    """Decoupled weight decay, except for biases and LayerNorms."""
+    """Decoupled; biases and LayerNorms have none."""
     length: int = 128
     """Maximum sequence length, with special tokens."""
     stride: int = 128
@@ -70,7 +66,6 @@ class FinetuneSettings:
     warmup: float = 0.1
     """Fraction of the steps that warm up."""
     select_by: SelectBy = "source"
-    """How to choose the best epoch."""
     clip: float = 1.0
     """Maximum gradient norm."""
     adam_epsilon: float = 1e-8
@@ -85,7 +80,7 @@ class DataFile:
     split: Split
     path: Path
     name: str
-    """The split's name in results: `test`, `dev`, or more exactly, such as `test-derived`."""
+    """The split's name in results, such as `test` or `test-derived`."""
     parts: tuple[DataFile, ...] = ()
     """The files that are read as one, where there are several; `path` is the first one's."""
     excluding: Path | None = None
@@ -104,14 +99,10 @@ class Features:
 
     ids: Ids
     labels: Ids
-    """Of the sequence ([1]), of each token, or the tokens at the answer's ends ([2]).
-
-    `IGNORED` where nothing is predicted; everywhere if the example has no label.
-    """
+    """Of the sequence ([1]), of each token, or the answer's ends ([2]); `IGNORED` if unknown."""
     token_types: Ids | None = None
     """0 and 1 for the two texts of a pair; encoders with one type do not use them."""
     example: int = 0
-    """Index of its example."""
     offsets: npt.NDArray[np.int32] | None = None
     """First and last + 1 character of the context for each token, [tokens, 2]; -1 outside it."""
 
@@ -125,57 +116,41 @@ class FeatureSet:
     """What was truncated or split; empty if nothing was."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Task(ABC, Generic[Example, Prediction]):
     """One finetuned task."""
 
     kind: ClassVar[HeadKind]
-    metric: str
-    """The score that selects checkpoints and is shown in tables."""
     submission_suffix: ClassVar[str] = ".tsv"
     """Of XTREME's submission file: `.tsv`, or `.json` for questions."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        title: str,
-        languages: Sequence[str],
-        settings: FinetuneSettings,
-        find: Callable[[Path], list[DataFile]],
-        reader: Callable[[DataFile], Examples[Example]],
-        labels: Sequence[str] = (),
-        sources: Sequence[str] = ("en",),
-        trains_on: str = "",
-        reading: str = "",
-    ) -> None:
-        """Describe a task.
+    name: str
+    """The task's name in recipes, folders and results; `title` in tables."""
+    title: str
+    languages: tuple[str, ...]
+    """Test languages."""
+    settings: FinetuneSettings
+    """Hyperparameters, unless the user overrides them."""
+    list_files: Callable[[Path], list[DataFile]]
+    """Lists the files below a folder, at most one per language and split."""
+    reader: Callable[[DataFile], Examples[Example]]
+    labels: tuple[str, ...] = ()
+    """Classes or tags in the order of the logits; empty for questions."""
+    sources: tuple[str, ...] = ("en",)
+    """Training languages, one model each."""
+    training: str = ""
+    """Name of the training set, which several tasks may share (`squad`); by default the task's."""
+    reading: str = ""
+    """What else decides which examples the files give, such as a choice of columns."""
+    metric: str = "f1"
+    """The score that selects checkpoints and is shown in tables."""
 
-        Args:
-            name: The task's name in recipes, folders and results.
-            title: The task's name in tables.
-            languages: The test languages.
-            settings: Hyperparameters, unless the user overrides them.
-            find: Lists the files below a folder, at most one per language and split.
-            reader: Reads one file.
-            labels: Classes or tags in the order of the logits; empty for questions.
-            sources: Training languages, one model each.
-            trains_on: Name of a training set that several tasks share (`squad`).
-            reading: What else decides which examples the files give, such as a choice of columns.
-        """
-        self.name = name
-        self.title = title
-        self.languages = tuple(languages)
-        self.settings = settings
-        self.list_files = find
-        self.labels = tuple(labels)
-        self.sources = tuple(sources)
-        self.training = trains_on or name
-        self.reading = reading
-        self._reader = reader
+    def __post_init__(self) -> None:
+        self.training = self.training or self.name
 
     def read(self, file: DataFile) -> Examples[Example]:
         """Read one file with all its parts; a broken one raises an error with file and line."""
-        contents = [self._reader(part) for part in file.parts or (file,)]
+        contents = [self.reader(part) for part in file.parts or (file,)]
         return Examples(
             [item for content in contents for item in content.items],
             tuple(notice for content in contents for notice in content.notices),
@@ -183,10 +158,7 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def featurize(
-        self,
-        examples: Sequence[Example],
-        tokenizer: PreTrainedTokenizerBase,
-        settings: FinetuneSettings,
+        self, examples: Sequence[Example], tokenizer: Tokenizer, settings: FinetuneSettings
     ) -> FeatureSet:
         """Turn examples into sequences of at most `settings.length` tokens."""
 
@@ -195,8 +167,7 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return the mean loss over the labels of a batch that are not `IGNORED`.
 
         Rows of `labels` are `Features.labels`, padded with `IGNORED`; `lengths_B` are the real
-        tokens. Whole rows may be `IGNORED`. Shapes never depend on values, so that the step can be
-        recorded as a CUDA graph.
+        tokens. Shapes never depend on values, so that the step can be a CUDA graph.
         """
 
     @abstractmethod
@@ -253,11 +224,6 @@ class Dataset:
     features: list[Features]
     num_unlabeled: int
 
-    @property
-    def is_labeled(self) -> bool:
-        """Whether at least one right answer is known."""
-        return self.num_unlabeled < len(self.examples)
-
 
 @dataclass(frozen=True)
 class Baselines:
@@ -282,7 +248,7 @@ class TaskData:
 
 def load_data(
     task: AnyTask,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     data_dir: Path,
     *,
     source: str,
@@ -307,7 +273,6 @@ def load_data(
     files = {(file.split, file.language): file for file in task.list_files(data_dir)}
 
     def need(splits: Sequence[Split], language: str) -> list[DataFile]:
-        """Return the files of a language, or raise with the available languages."""
         found = [files[split, language] for split in splits if (split, language) in files]
         if not found:
             others = sorted({code for split, code in files if split in splits})
@@ -319,8 +284,20 @@ def load_data(
         return found
 
     def load(file: DataFile) -> Dataset:
-        if file not in loaded:
-            loaded[file] = _load(task, tokenizer, file, settings, limit)
+        if file in loaded:
+            return loaded[file]
+        content = task.read(file)
+        for notice in content.notices:
+            say(f"{task.name}: {notice}")
+        examples = content.items[:limit]
+        num_unlabeled = sum(not example.is_labeled for example in examples)
+        if num_unlabeled and file.split != "train":
+            what = "no example has" if num_unlabeled == len(examples) else f"{num_unlabeled:,} lack"
+            say(f"{task.name}: {file.path}: {what} a label; predicted, not scored")
+        encoded = task.featurize(examples, tokenizer, settings)
+        if encoded.notice:
+            say(f"{task.name} {file.name}-{file.language}: {encoded.notice}")
+        loaded[file] = Dataset(file, examples, encoded.features, num_unlabeled)
         return loaded[file]
 
     train_file = need(("train",), source)[0]
@@ -335,9 +312,8 @@ def load_data(
     elif settings.select_by == "all":
         selecting_files = [file for file in scored_files if file.split == "dev"]
         if not selecting_files:
-            raise MetaXLMError(
-                f"{data_dir}: no dev file of {task.name}; one is needed to choose an epoch"
-            )
+            what = f"no dev file of {task.name}; one is needed to choose an epoch"
+            raise MetaXLMError(f"{data_dir}: {what}")
     train = load(train_file)
     if train.num_unlabeled:
         raise MetaXLMError(
@@ -346,30 +322,9 @@ def load_data(
         )
     selecting = tuple(load(file) for file in selecting_files)
     for data in selecting:
-        if not data.is_labeled:
+        if data.num_unlabeled == len(data.examples):
             raise MetaXLMError(
                 f"{data.file.path}: its labels are blanked out, so it cannot choose an epoch; "
                 f"restore them, or take the last epoch (select_by: last)"
             )
     return TaskData(train, selecting, tuple(load(file) for file in scored_files))
-
-
-def _load(
-    task: AnyTask,
-    tokenizer: PreTrainedTokenizerBase,
-    file: DataFile,
-    settings: FinetuneSettings,
-    limit: int | None,
-) -> Dataset:
-    content = task.read(file)
-    for notice in content.notices:
-        say(f"{task.name}: {notice}")
-    examples = content.items[:limit]
-    num_unlabeled = sum(not example.is_labeled for example in examples)
-    if num_unlabeled and file.split != "train":
-        what = "no example has" if num_unlabeled == len(examples) else f"{num_unlabeled:,} lack"
-        say(f"{task.name}: {file.path}: {what} a label; predicted, not scored")
-    encoded = task.featurize(examples, tokenizer, settings)
-    if encoded.notice:
-        say(f"{task.name} {file.name}-{file.language}: {encoded.notice}")
-    return Dataset(file, examples, encoded.features, num_unlabeled)

@@ -1,21 +1,18 @@
-"""The finetuning loop: train a task model, and choose the best epoch.
+"""The finetuning loop: train a task model on one language, choose the best epoch on dev data.
 
-Phase (c) of the paper (Section 3.3, hyperparameters in its appendix): train on one language, choose
-the best epoch on dev data. AdamW with a linear schedule and warm-up, clipped gradients, bfloat16 on
-CUDA. Order and dropout are functions of the seed and the step, so a run on a CPU is reproducible
-bit by bit (on CUDA as far as its kernels are).
-
-A step's sequences have any length, with little padding. An encoder of ours takes them packed; on a
-GPU the whole step, from gathering tokens to AdamW, is one CUDA graph per total of tokens. Another
-encoder takes them padded, on a CPU in groups of similar length; the loss is that of the whole step.
+AdamW with a linear schedule and warm-up, clipped gradients, bfloat16 on CUDA. Order and dropout are
+functions of the seed and the step, so a run on a CPU is reproducible bit by bit. An encoder of ours
+takes a step's sequences packed; on a GPU the whole step is one CUDA graph per total of tokens.
+Another encoder takes them padded, on a CPU in groups of similar length.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from itertools import accumulate
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -33,16 +30,12 @@ from metaxlm.finetune.batches import (
 from metaxlm.finetune.evaluate import score_dataset
 from metaxlm.finetune.task import IGNORED, AnyTask, FinetuneSettings, TaskData
 from metaxlm.model.any_encoder import AnyEncoder, make_task_model
-from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import TaskModel
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import learning_rate, make_optimizer
-from metaxlm.pretrain.step import TrainStep, is_recording
+from metaxlm.pretrain.step import FusedUpdate, TrainStep, is_recording
 from metaxlm.progress import track
 from metaxlm.randomness import derive_seed
-
-if TYPE_CHECKING:
-    from metaxlm.pretrain.step import FusedUpdate
 
 ADAM_BETAS = (0.9, 0.999)
 """The paper gives none for finetuning; these are XTREME's."""
@@ -88,24 +81,8 @@ def train_model(
     with torch.random.fork_rng(devices):
         torch.manual_seed(derive_seed(seed, f"{task.training} head"))
         model = make_task_model(start, task.kind, len(task.labels)).to(device)
-        return _Training(task, model, start.encoder.config, data, settings, seed, device).run()
-
-
-class _Training:
-    def __init__(
-        self,
-        task: AnyTask,
-        model: nn.Module,
-        config: EncoderConfig,
-        data: TaskData,
-        settings: FinetuneSettings,
-        seed: int,
-        device: torch.device,
-    ) -> None:
-        self._task, self._model, self._config = task, model, config
-        self._data, self._settings = data, settings
-        self._seed, self._device = seed, device
-        self._table = FeatureTable(data.train.features, config, device)
+        config = start.encoder.config
+        table = FeatureTable(data.train.features, config, device)
         optimizer = make_optimizer(
             model,
             learning_rate=settings.learning_rate,
@@ -113,73 +90,50 @@ class _Training:
             betas=ADAM_BETAS,
             epsilon=settings.adam_epsilon,
         )
-        self._step = FinetuneStep(task, model, self._table, optimizer, device, clip=settings.clip)
-        self._steps_per_epoch = math.ceil(len(self._table.lengths) / settings.batch_size)
-        self._total = settings.epochs * self._steps_per_epoch
-        self._taken = 0
-
-    def run(self) -> Finetuned:
-        """Train all epochs and load the best one's weights."""
-        best_value, best_epoch, best_weights = -math.inf, 0, {}
+        step = FinetuneStep(task, model, table, optimizer, device, clip=settings.clip)
+        steps_per_epoch = math.ceil(len(table.lengths) / settings.batch_size)
+        last, total, taken = settings.epochs, settings.epochs * steps_per_epoch, 0
+        best_value, best_epoch, best_weights = -math.inf, last, {}
         records: list[EpochRecord] = []
-        last = self._settings.epochs
-        with track(f"{self._task.name}: finetune", self._total, "steps") as advance:
+        with track(f"{task.name}: finetune", total, "steps") as advance:
             for epoch in range(1, last + 1):
-                self._train_epoch(epoch, advance)
-                mean_loss = self._check_loss()
-                dev = self._select()
-                records.append(EpochRecord(epoch, mean_loss, dev))
-                if dev is None:
-                    best_epoch = epoch
-                elif dev > best_value:
-                    best_value, best_epoch = dev, epoch
+                step.totals.reset()
+                for batch in shuffle_batches(table.lengths, settings.batch_size, seed, epoch):
+                    warmup = int(total * settings.warmup)
+                    rate = learning_rate(taken, settings.learning_rate, total, warmup)
+                    dropout_seed = derive_seed(seed, f"{task.training} dropout", taken)
+                    step.take(step.make_inputs(batch, settings.batch_size, dropout_seed), rate)
+                    taken += 1
+                    look = taken % NOTE_EVERY[device.type] == 0
+                    advance(note=f"loss {step.totals.last_loss.item():.3f}" if look else None)
+                if bad := int(step.totals.bad):
+                    raise Diverged(
+                        f"{task.name}: the loss or its gradient was not finite in {bad} of {taken} "
+                        f"steps; lower the learning rate"
+                    )
+                scores = [
+                    score_dataset(task, model, dev, config, device)[task.metric]
+                    for dev in data.selecting
+                ]
+                value = sum(scores) / len(scores) if scores else None
+                records.append(EpochRecord(epoch, float(step.totals.loss) / steps_per_epoch, value))
+                if value is not None and value > best_value:
+                    best_value, best_epoch = value, epoch
                     if epoch < last:
-                        state = self._model.state_dict()
-                        best_weights = {name: value.clone() for name, value in state.items()}
-        if self._data.selecting and best_epoch < last:
-            self._model.load_state_dict(best_weights)
-        return Finetuned(self._model, best_epoch, tuple(records))
-
-    def _train_epoch(self, epoch: int, advance: Callable[..., None]) -> None:
-        settings, lengths = self._settings, self._table.lengths
-        warmup_steps = int(self._total * settings.warmup)
-        self._step.totals.reset()
-        batches = shuffle_batches(lengths, settings.batch_size, self._seed, epoch)
-        look_every = NOTE_EVERY[self._device.type]
-        for batch in batches:
-            rate = learning_rate(self._taken, settings.learning_rate, self._total, warmup_steps)
-            seed = derive_seed(self._seed, f"{self._task.training} dropout", self._taken)
-            self._step.take(self._step.make_inputs(batch, settings.batch_size, seed), rate)
-            self._taken += 1
-            look = self._taken % look_every == 0
-            advance(note=f"loss {self._step.totals.last_loss.item():.3f}" if look else None)
-
-    def _select(self) -> float | None:
-        """Return the mean score over the selecting sets."""
-        values = [
-            score_dataset(self._task, self._model, data, self._config, self._device)
-            for data in self._data.selecting
-        ]
-        return sum(v[self._task.metric] for v in values) / len(values) if values else None
-
-    def _check_loss(self) -> float:
-        totals = self._step.totals
-        if bad := int(totals.bad):
-            raise Diverged(
-                f"{self._task.name}: the loss or its gradient was not finite in {bad} of "
-                f"{self._taken} steps; lower the learning rate"
-            )
-        return float(totals.loss) / self._steps_per_epoch
+                        state = model.state_dict()
+                        best_weights = {name: tensor.clone() for name, tensor in state.items()}
+        if best_epoch < last:
+            model.load_state_dict(best_weights)
+        return Finetuned(model, best_epoch, tuple(records))
 
 
 @dataclass(frozen=True)
 class Group:
-    """Sequences of a step that are computed together, padded to `length`."""
+    """Sequences of a step that are computed together, padded to `length` unless `is_even`."""
 
     size: int
     length: int
-    is_even: bool = False
-    """Whether none of them is padded."""
+    is_even: bool
 
 
 @dataclass(frozen=True)
@@ -188,7 +142,7 @@ class StepRows:
 
     rows_B: Tensor
     seed: int
-    """Seed of the step's dropout."""
+    """Of the step's dropout."""
     total: int
     """Rounded number of tokens, if packed."""
     groups: tuple[Group, ...] = ()
@@ -214,13 +168,6 @@ class StepRows:
         self.rows_B.copy_(other.rows_B, non_blocking=True)
         self.seed_1.fill_(other.seed)
 
-    def split(self) -> Iterator[tuple[Tensor, Group]]:
-        """Yield the numbers of each group's sequences."""
-        start = 0
-        for group in self.groups:
-            yield self.rows_B[start : start + group.size], group
-            start += group.size
-
 
 def make_groups(lengths: Sequence[int], device: torch.device) -> tuple[Group, ...]:
     """Group a step's sequences by their lengths, given in descending order.
@@ -228,13 +175,10 @@ def make_groups(lengths: Sequence[int], device: torch.device) -> tuple[Group, ..
     On a GPU all are one group, because it waits for the host more than it computes.
     """
     sizes = split_batch(lengths, _GROUP_COST) if device.type == "cpu" else [len(lengths)]
-    groups: list[Group] = []
-    start = 0
-    for size in sizes:
-        last = lengths[start + size - 1]
-        groups.append(Group(size, lengths[start], lengths[start] == last))
-        start += size
-    return tuple(groups)
+    return tuple(
+        Group(size, lengths[end - size], lengths[end - size] == lengths[end - 1])
+        for size, end in zip(sizes, accumulate(sizes), strict=True)
+    )
 
 
 class FinetuneStep(TrainStep[StepRows]):
@@ -250,12 +194,9 @@ class FinetuneStep(TrainStep[StepRows]):
         *,
         clip: float,
     ) -> None:
-        super().__init__(
-            optimizer, DistributedContext.alone(device), clip=clip, bfloat16=device.type == "cuda"
-        )
-        self._task = task
-        self._model = model
-        self._table = table
+        world, is_cuda = DistributedContext.alone(device), device.type == "cuda"
+        super().__init__(optimizer, world, clip=clip, bfloat16=is_cuda)
+        self._task, self._model, self._table = task, model, table
         self._is_packed = takes_packed(model, device)
         self._copies: Mapping[Tensor, Tensor] = {}
 
@@ -278,7 +219,6 @@ class FinetuneStep(TrainStep[StepRows]):
         self._update(compute(inputs), skip)
 
     def _train_packed(self, inputs: StepRows) -> Tensor:
-        """Compute the gradients of a packed step and return its loss."""
         packed = self._table.pack(inputs.rows_B, inputs.total)
         logits = compute_packed(self._model, packed, inputs.seed_1, self._copies)
         loss = self._task.compute_loss(logits, packed.labels_BW, packed.lengths_B)
@@ -286,8 +226,11 @@ class FinetuneStep(TrainStep[StepRows]):
         return loss.detach()
 
     def _train_groups(self, inputs: StepRows) -> Tensor:
-        """Compute the gradients of a step in groups and return its loss."""
-        batches = [self._table.gather(rows_B, group.length) for rows_B, group in inputs.split()]
+        parts = inputs.rows_B.split([group.size for group in inputs.groups])
+        batches = [
+            self._table.gather(rows_B, group.length)
+            for rows_B, group in zip(parts, inputs.groups, strict=True)
+        ]
         counts = [(batch.labels_BW != IGNORED).sum() for batch in batches]
         total = torch.stack(counts).sum().clamp_min(1)
         step_loss = torch.zeros((), dtype=torch.float64, device=total.device)
@@ -306,8 +249,6 @@ class FinetuneStep(TrainStep[StepRows]):
         return self._is_packed and self.world.device.type == "cuda"
 
     def _make_fused_update(self) -> FusedUpdate:
-        from metaxlm.pretrain.step import FusedUpdate
-
         assert isinstance(self._model, TaskModel)
         update = FusedUpdate(self._model.encoder, self._optimizer, copies_words=False)
         self._copies = update.copies

@@ -1,8 +1,7 @@
 """Read tagged sentences: one word per line in columns, a blank line after each sentence.
 
-`read_tagged_sentences` reads UD POS and WikiAnn (the paper's Section 4.2): XTREME's `word TAB tag`,
-blanked test sets with the word alone, and mmner's `xx:word TAB tag`. `read_conll` reads the files
-of custom tasks, with columns between tabs or spaces, comments, and CoNLL-U.
+UD POS and WikiAnn have XTREME's `word TAB tag`, the word alone in blanked test sets, or mmner's
+`xx:word TAB tag`. Custom tasks have columns between tabs or spaces, comments, and CoNLL-U.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class TaggedSentence:
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    """None if unknown."""
     lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
     """The line of each word in its file."""
 
@@ -42,14 +40,11 @@ class TaggedSentence:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of one file."""
-
-    path: Path
     separator: str | None
     width: int
     word: int
     tag: int | None
-    is_conllu: bool = False
+    is_conllu: bool
 
 
 def read_tagged_sentences(
@@ -59,23 +54,18 @@ def read_tagged_sentences(
 
     `prefix` is removed from each word that has it (mmner's `en:`).
     """
-    known = frozenset(tags)
     sentences: list[TaggedSentence] = []
     rows: list[tuple[int, list[str]]] = []
     for number, line in enumerate((*read_lines(path), ""), start=1):
         if line.strip():
-            word, *rest = line.split("\t")
-            if len(rest) > 1:
-                raise MetaXLMError(
-                    f"{path}:{number}: found {len(rest) + 1} columns, expected a word, a tab and a "
-                    f"tag"
-                )
-            tag = rest[0] if rest and rest[0].strip() else ""
-            if tag and tag not in known:
-                raise MetaXLMError(
-                    f"{path}:{number}: unknown label {tag!r}; known: {', '.join(tags)}"
-                )
-            rows.append((number, [word.removeprefix(prefix), tag]))
+            where, fields = f"{path}:{number}", line.split("\t")
+            if len(fields) > 2:
+                found = f"found {len(fields)} columns"
+                raise MetaXLMError(f"{where}: {found}, expected a word, a tab and a tag")
+            word, tag = (*fields, "")[:2]
+            if tag.strip() and tag not in tags:
+                raise MetaXLMError(f"{where}: unknown label {tag!r}; known: {', '.join(tags)}")
+            rows.append((number, [word.removeprefix(prefix), tag.strip()]))
         elif rows:
             sentences.append(_make_sentence(path, rows))
             rows = []
@@ -149,7 +139,7 @@ def _find_columns(path: Path, lines: Sequence[str], word: int | None, tag: int |
     if not 0 <= places[0] < width:
         raise MetaXLMError(f"{path}:{number}: no column {word} for the word; found {width}")
     has_tags = 0 <= places[1] < width and places[1] != places[0]
-    return _Columns(path, separator, width, places[0], places[1] if has_tags else None, is_conllu)
+    return _Columns(separator, width, places[0], places[1] if has_tags else None, is_conllu)
 
 
 def _find_comments(columns: _Columns, lines: Sequence[str]) -> set[int]:
@@ -187,12 +177,12 @@ def convert_to_bio(sentence: TaggedSentence, path: Path) -> TaggedSentence:
     converted: list[str] = []
     open_type = ""
     for number, tag in zip(sentence.lines, sentence.tags or (), strict=False):
-        prefix, dash, span_type = tag.partition("-")
+        prefix, _, span_type = tag.partition("-")
         if tag == "O":
             open_type = ""
             converted.append(tag)
             continue
-        if prefix not in PREFIXES or not dash or not span_type:
+        if prefix not in PREFIXES or not span_type:
             raise MetaXLMError(
                 f"{path}:{number}: the tag {tag!r} is neither O nor a letter and a type, such as "
                 f"B-PER; for plain tags set `metric: accuracy`"

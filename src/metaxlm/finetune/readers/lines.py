@@ -35,18 +35,15 @@ class InputLines:
     """The lines of an input without their ends; counts the bytes read."""
 
     name: str
-    """The input's name in messages."""
     file: BinaryIO
     total_bytes: int | None
     """None for standard input, whose size is unknown."""
     bytes_read: int = 0
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close a file, but not standard input."""
         if self.total_bytes is not None:
             self.file.close()
 

@@ -1,8 +1,7 @@
 """Read sentence pairs for retrieval and gold word alignments (the paper's Section 4.4).
 
-Tatoeba's files are those of LASER's release: the paper's 36 languages, or all 112. A language of
-our table has its code there; others (dialects, small and constructed languages) are named by the
-three letters of their file. Gold alignments are in the layout of XLM-Align's release.
+Tatoeba's files are those of LASER's release, gold alignments those of XLM-Align's. A language that
+is not in our table (dialects, small and constructed ones) has the three letters of its file.
 """
 
 from __future__ import annotations
@@ -34,11 +33,8 @@ Link = tuple[int, int]
 """A word of one side and a word of the other, counted from 0."""
 
 TOLERATED_BAD_LINKS = 0.001
-"""Share of gold links outside their sentence that are left out with a warning.
-
-Two of the published sets have one such link each (`-99` in de-en, a word too far in en-hi); a file
-read in the wrong direction or counted from 0 has many more.
-"""
+"""Share of gold links outside their sentence that are left out with a warning; two of the published
+sets have one, a file read in the wrong direction or counted from 0 has many more."""
 
 
 @dataclass(frozen=True)
@@ -60,35 +56,27 @@ def list_tatoeba(data_dir: Path) -> list[str]:
 
 def read_tatoeba(data_dir: Path, language: str) -> ParallelSentences:
     """Read `tatoeba/tatoeba.XXX-eng.XXX` and `.eng`, named by ISO 639-3 codes as in LASER."""
-    folder, code = data_dir / "tatoeba", _find_file_code(language)
-    foreign_path = folder / f"tatoeba.{code}-eng.{code}"
-    english_path = folder / f"tatoeba.{code}-eng.eng"
-    if not foreign_path.exists():
-        raise MetaXLMError(describe_missing(foreign_path, list_tatoeba(data_dir)))
-    foreign, english = read_sides(foreign_path, english_path)
+    code = _find_file_code(language)
+    path = data_dir / "tatoeba" / f"tatoeba.{code}-eng.{code}"
+    if not path.exists():
+        raise MetaXLMError(describe_missing(path, list_tatoeba(data_dir)))
+    foreign, english = read_sides(path, path.with_suffix(".eng"))
     return ParallelSentences(language, tuple(foreign), tuple(english))
 
 
 def _find_file_code(language: str) -> str:
     """Return the three letters in a language's file names."""
-    if language in OTHER_LANGUAGES:
-        return language
-    if language in LANGUAGES and language != "en":
-        return LANGUAGES[language].iso3
     if language == "en":
         raise MetaXLMError("tatoeba: 'en' is the other side of every pair; name another language")
-    meant = suggest_code(language) or _find_similar(language)
-    if meant is not None and meant != "en":
+    if language in OTHER_LANGUAGES or language in LANGUAGES:
+        return language if language in OTHER_LANGUAGES else LANGUAGES[language].iso3
+    names = {name.lower(): code for code, name in OTHER_LANGUAGES.items()}
+    close = difflib.get_close_matches(language.strip().lower(), names, n=1, cutoff=0.8)
+    meant = suggest_code(language) or next((names[name] for name in close), "en")
+    if meant != "en":
         raise MetaXLMError(f"tatoeba: unknown language {language!r}; did you mean {meant!r}?")
     known = [code for code in LANGUAGES if code != "en"] + list(OTHER_LANGUAGES)
     raise MetaXLMError(f"tatoeba: unknown language {language!r}; known: {' '.join(known)}")
-
-
-def _find_similar(language: str) -> str | None:
-    """Return the code of the other language with the nearest name."""
-    names = {name.lower(): code for code, name in OTHER_LANGUAGES.items()}
-    close = difflib.get_close_matches(language.strip().lower(), names, n=1, cutoff=0.8)
-    return names[close[0]] if close else None
 
 
 @dataclass(frozen=True)
@@ -136,11 +124,8 @@ def read_alignment_folder(folder: Path) -> AlignmentSet:
     """Read the gold alignments of a folder `XX-en` or `en-XX`."""
     source, target = folder.name.split("-")
     source_path = folder / f"test.{source}"
-    source_lines, target_lines = read_sides(source_path, folder / f"test.{target}")
-    sides = [
-        (tuple(a.split()), tuple(b.split()))
-        for a, b in zip(source_lines, target_lines, strict=True)
-    ]
+    lines = read_sides(source_path, folder / f"test.{target}")
+    sides = [(tuple(a.split()), tuple(b.split())) for a, b in zip(*lines, strict=True)]
     pairs = read_naacl_links(folder / "alignv2.txt", source_path.name, sides)
     return AlignmentSet(source, target, tuple(pairs))
 
@@ -196,15 +181,13 @@ def read_naacl_links(
 def _parse_link(line: str, where: str) -> tuple[int, int, int, bool]:
     fields = line.split()
     if len(fields) not in (3, 4):
-        raise MetaXLMError(
-            f"{where}: found {len(fields)} columns, expected `sentence source target [S|P]`"
-        )
+        found = f"found {len(fields)} columns"
+        raise MetaXLMError(f"{where}: {found}, expected `sentence source target [S|P]`")
     try:
-        sentence, i, j = (int(field) for field in fields[:3])
+        sentence, i, j = map(int, fields[:3])
     except ValueError as error:
-        raise MetaXLMError(
-            f"{where}: {' '.join(fields[:3])!r} are not three whole numbers"
-        ) from error
+        numbers = " ".join(fields[:3])
+        raise MetaXLMError(f"{where}: {numbers!r} are not three whole numbers") from error
     kind = fields[3] if len(fields) == 4 else "S"
     if kind not in ("S", "P"):
         raise MetaXLMError(f"{where}: unknown link type {kind!r}; known: S (sure), P (possible)")

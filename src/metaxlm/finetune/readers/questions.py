@@ -1,6 +1,5 @@
-"""Read questions about texts from SQuAD's JSON.
+"""Read questions about texts from SQuAD's JSON (also XQuAD's, MLQA's, TyDiQA-GoldP's).
 
-XQuAD, MLQA, TyDiQA-GoldP and SQuAD 1.1 itself (the paper's Section 4.2) share one form:
 `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}`, and an answer
 is `{"text", "answer_start"}`. Blanked releases have no answers, or, as XTREME's script leaves them,
 one empty text: such questions have no answer here. A training file with one is rejected.
@@ -58,7 +57,6 @@ class _Place:
     id: str = ""
 
     def __str__(self) -> str:
-        """Return file, line if it is known, and the steps from the top to the question."""
         line = f":{self._find_line()}" if self._find_line() else ""
         return f"{self.path}{line}: {self.steps}" + (f" (id {self.id!r})" if self.id else "")
 
@@ -101,10 +99,9 @@ class _Oddities:
 def read_questions(path: Path, *, is_training: bool = False) -> Examples[Question]:
     """Read a file of questions.
 
-    An answer that is not at its `answer_start` is moved to the nearest occurrence. An answer that
-    is not in its context cannot train: in training its question is left out, in evaluation its text
-    is compared all the same. The notices count all of it. Ids must differ, because predictions are
-    submitted by id, except in training: XTREME's script cuts TyDiQA's to a number.
+    An answer that is not at its `answer_start` is moved to the nearest occurrence; one that is not
+    in its context does not train. Ids must differ, because predictions are submitted by id, except
+    in training: XTREME's script cuts TyDiQA's to a number.
     """
     text = decode_text(read_bytes(path), path)
     if not text.strip():
@@ -134,25 +131,23 @@ def read_questions(path: Path, *, is_training: bool = False) -> Examples[Questio
 
 
 def _walk(content: Any, path: Path, text: str) -> Iterator[tuple[_Place, str, dict[str, Any]]]:
-    """Yield each question's entry with its place and context."""
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         raise MetaXLMError(
             f'{path}:1: JSON, but not of SQuAD\'s form: {{"data": [{{"paragraphs": [...]}}]}}'
         )
     for i, article in enumerate(content["data"]):
-        place = _Place(path, text, f"data[{i}]")
-        for j, paragraph in enumerate(_get(article, "paragraphs", list, place)):
-            place = _Place(path, text, f"data[{i}].paragraphs[{j}]")
-            context = _get(paragraph, "context", str, place)
-            for k, entry in enumerate(_get(paragraph, "qas", list, place)):
-                place = _Place(path, text, f"data[{i}].paragraphs[{j}].qas[{k}]")
+        top = _Place(path, text, f"data[{i}]")
+        for j, paragraph in enumerate(_get(article, "paragraphs", list, top)):
+            middle = _Place(path, text, f"{top.steps}.paragraphs[{j}]")
+            context = _get(paragraph, "context", str, middle)
+            for k, entry in enumerate(_get(paragraph, "qas", list, middle)):
+                place = _Place(path, text, f"{middle.steps}.qas[{k}]")
                 if not context.strip():
                     raise MetaXLMError(f"{place}: its context is empty; restore it")
                 yield place, context, entry
 
 
 def _get(entry: Any, key: str, kind: type, place: _Place) -> Any:
-    """Return the value of a required key of a given type."""
     if not isinstance(entry, dict):
         raise MetaXLMError(f"{place}: found {_name(entry)} where an object with {key!r} belongs")
     if key not in entry:
@@ -182,25 +177,20 @@ def _read_question(
     if not question.strip():
         odd.add("silent", place)
     answers = _read_answers(entry, context, place, odd)
+    if is_training and not answers:
+        raise MetaXLMError(f"{place}: a training question without an answer; delete it or add one")
     if is_training:
-        if not answers:
-            raise MetaXLMError(
-                f"{place}: a training question without an answer; delete it or add one"
-            )
         answers = tuple(answer for answer in answers if answer.start != NOWHERE)
-        if not answers:
-            return None
-    return Question(place.id, question, context, answers)
+    return Question(place.id, question, context, answers) if answers or not is_training else None
 
 
 def _read_answers(
     entry: dict[str, Any], context: str, place: _Place, odd: _Oddities
 ) -> tuple[Answer, ...]:
     """Read the answers with a text, in their order; check and correct each start."""
-    if entry.get("answers") is None:
-        return ()
     answers: list[Answer] = []
-    for given in _get(entry, "answers", list, place):
+    absent = entry.get("answers") is None
+    for given in () if absent else _get(entry, "answers", list, place):
         text = _get(given, "text", str, place)
         if not text.strip():
             continue

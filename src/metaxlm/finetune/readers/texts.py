@@ -1,8 +1,7 @@
 """Read labeled texts and pairs of texts: tables, and the XML of product reviews.
 
-`read_labeled_pairs` reads XNLI and PAWS-X (the paper's Section 4.2): XTREME's `first TAB second TAB
-label`, blanked test sets with two columns, and releases with a header. `read_reviews` reads the
-Amazon reviews of Section 4.3. `read_rows` reads the TSV, CSV and JSON lines of custom tasks.
+Pairs (XNLI, PAWS-X) are XTREME's `first TAB second TAB label`, blanked test sets with two columns,
+and releases with a header. Custom tasks have TSV, CSV and JSON lines.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PAIR_COLUMNS = (("premise", "hypothesis"), ("sentence1", "sentence2"))
 """Names of the two texts in headers; otherwise they are the first two columns without a label."""
 
 UNDECIDED = "-"
-"""Gold label of MultiNLI's and XNLI's tables where the annotators did not agree."""
+"""Gold label of MultiNLI and XNLI where the annotators did not agree."""
 
 NEGATIVE, POSITIVE = "negative", "positive"
 SENTIMENTS = {1.0: NEGATIVE, 2.0: NEGATIVE, 4.0: POSITIVE, 5.0: POSITIVE}
@@ -38,10 +37,6 @@ Column = str | int
 
 _ITEM = re.compile(r"<item>(.*?)</item>", re.DOTALL)
 _LONG_ENTITY = re.compile(r"(?:&amp;|&)#x?[0-9a-fA-F]{9,};?")
-_FIELD = {
-    name: re.compile(rf"<{name}>(.*?)</{name}>", re.DOTALL)
-    for name in ("summary", "text", "rating")
-}
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,6 @@ class LabeledText:
     first: str
     second: str | None
     label: str | None
-    """None if unknown."""
 
     @property
     def is_labeled(self) -> bool:
@@ -164,7 +158,7 @@ def read_reviews(path: Path) -> Examples[LabeledText]:
 
 
 def _find_field(item: str, name: str) -> str:
-    found = _FIELD[name].search(item)
+    found = re.search(rf"<{name}>(.*?)</{name}>", item, re.DOTALL)
     # A code point never has this many digits, and Python reads at most 4,300.
     text = _LONG_ENTITY.sub("", found[1]) if found else ""
     return html.unescape(html.unescape(text))
@@ -175,7 +169,6 @@ class Row:
     """The requested cells of one row."""
 
     line: int
-    """The row's first line."""
     cells: tuple[str | None, ...]
     """In the order of the requested columns; None for a column that the file or the row lacks."""
 
@@ -187,11 +180,8 @@ def read_rows(path: Path, columns: Sequence[Column], num_needed: int) -> list[Ro
     hold line ends), all others have tabs between columns and no quotes. Names need a header;
     numbers mean that there is none.
     """
-    lines = read_lines(path)
-    if path.suffix.lower() in JSON_LINES:
-        rows = list(_read_objects(path, lines, columns, num_needed))
-    else:
-        rows = list(_read_records(path, lines, columns, num_needed))
+    read = _read_objects if path.suffix.lower() in JSON_LINES else _read_records
+    rows = list(read(path, read_lines(path), columns, num_needed))
     if not rows:
         raise MetaXLMError(f"{path}:1: a header and nothing else; restore the file")
     return rows
@@ -202,7 +192,6 @@ def _read_records(
     lines: Sequence[str],
     columns: Sequence[Column],
     num_needed: int,
-    *,
     is_ragged: bool = False,
 ) -> Iterator[Row]:
     """Yield the rows; wide `is_ragged` tables, such as MultiNLI's, may lack trailing columns."""
@@ -220,10 +209,10 @@ def _read_records(
         yield Row(number, tuple(None if k is None else header[k] for k in places))
     for number, fields in records:
         if not min_width <= len(fields) <= width:
-            first = "the header has" if named else "the first row has"
+            first = f"the {'header' if named else 'first row'} has {width}"
             raise MetaXLMError(
-                f"{path}:{number}: found {len(fields)} columns, {first} {width}; a text must not "
-                f"hold the separator"
+                f"{path}:{number}: found {len(fields)} columns, {first}; a text must not hold the "
+                f"separator"
             )
         yield Row(number, tuple(None if k is None else fields[k] for k in places))
 
@@ -272,9 +261,8 @@ def _read_objects(
         where = f"{path}:{number}"
         value = json_loads(line, where, is_line=True)
         if not isinstance(value, dict):
-            raise MetaXLMError(
-                f"{where}: found a {type(value).__name__}, expected one object per line"
-            )
+            kind = type(value).__name__
+            raise MetaXLMError(f"{where}: found a {kind}, expected one object per line")
         for column in columns[:num_needed]:
             if value.get(str(column)) is None:
                 raise MetaXLMError(f"{where}: no key {column!r}; found: {', '.join(value)}")
@@ -286,8 +274,6 @@ def _read_cell(value: dict[str, Any], key: str, where: str) -> str | None:
     cell = value.get(key)
     if cell is None or isinstance(cell, str):
         return cell
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
     if isinstance(cell, int):
-        return str(cell)
+        return str(cell).lower() if isinstance(cell, bool) else str(cell)
     raise MetaXLMError(f"{where}: {key!r} is a {type(cell).__name__}, expected text")
