@@ -80,10 +80,6 @@ class TestScores:
         assert TASK.score(PAIRS, predictions, "de") == {"accuracy": 5 / 6}
         assert TASK.tally([], [], "de").shape == (0, 2)
 
-    def test_many_sums_at_once(self) -> None:
-        totals = np.array([[[1.0, 2.0], [3.0, 4.0]]])
-        assert TASK.summarize(totals)["accuracy"].tolist() == [[0.5, 0.75]]
-
     def test_majority_answers_the_most_frequent_label(self) -> None:
         train = [LabeledText("a", "b", label) for label in ("neutral", *["entailment"] * 2)]
         assert TASK.answer_majority(train, PAIRS) == ["entailment"] * 6

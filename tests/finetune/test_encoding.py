@@ -75,33 +75,12 @@ def test_each_word_has_the_pieces_it_has_in_text(any_tokenizer: PreTrainedTokeni
             assert groups[k] == any_tokenizer(alone, add_special_tokens=False)["input_ids"]
 
 
-def test_chinese_words_start_like_words_in_spaced_text() -> None:
-    tokenizer = make_tokenizer("unigram")
-    (pieces,) = tokenize_words(tokenizer, [["我", "喜欢", "你"]])
-    tokens = tokenizer.convert_ids_to_tokens(pieces.ids)
-    starts = [tokens[pieces.words.index(k)] for k in range(3)]
-    assert all(token.startswith("▁") for token in starts)
-
-
-def test_a_word_of_dropped_characters_has_no_piece() -> None:
-    tokenizer = make_tokenizer("unigram")
-    with_gap, without = tokenize_words(tokenizer, [["the", "\u200b", "hill"], ["the", "hill"]])
-    assert with_gap.ids == without.ids
-    assert set(with_gap.words) == {0, 2}
-
-
 def test_a_word_with_a_space_inside_stays_one_word() -> None:
     tokenizer = make_tokenizer("unigram")
     (pieces,) = tokenize_words(tokenizer, [["the", "green\xa0hill", "near"]])
     groups = group(pieces)
     assert list(groups) == [0, 1, 2]
     assert tokenizer.decode(groups[1]) == "green hill"
-
-
-def test_no_sentences() -> None:
-    tokenizer = make_tokenizer("unigram")
-    assert tokenize_words(tokenizer, []) == []
-    assert encode_texts(tokenizer, [], max_length=8).ids == []
 
 
 def test_pairs_follow_the_tokenizers_template(any_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seqeval.metrics.sequence_labeling import get_entities
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.data_sets import NLI_LABELS, NLI_SYNONYMS, UPOS
@@ -54,16 +53,11 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_lines, "a", "version https://git-lfs.github.com\n", ":1: a Git LFS pointer, not the"),
     (read_lines, "a", "eins\nfünf\n".encode("latin-1"), ":2: not UTF-8 (byte 0xFC); convert it"),
     (read_lines, "a", "one\ntwo\n".encode("utf-16"), ":1: NUL characters, as in UTF-16; convert"),
-    (read_lines, "a", "one\ntwo\n".encode("utf-16-be"), ":1: NUL characters, as in UTF-16"),
     (read_pairs, "a", "a\tb\tneutral\na\tb\n", ":2: found 2 columns, the first row has 3; "),
-    (read_pairs, "a", "a\tb\tneutral\n\n", ":2: found 1 columns, the first row has 3; "),
     (read_pairs, "a", "a\tb\tneutral\na\t \tneutral\n", ":2: a text is empty; fill it or delete"),
     (read_pairs, "a", "a\tb\tmaybe\n", ":1: unknown label 'maybe'; known: entailment, neutral, "),
-    (read_pairs, "a", "a\tb\t-\n", ":1: unknown label '-'; known: entailment, neutral, "),
     (read_pairs, "a", "one column\n", ":1: found 1 columns, expected two texts and a label"),
-    (read_pairs, "a", "a\tb\tc\td\n", ":1: found 4 columns, expected two texts and a label"),
     (read_pairs, "a", "premise\thypothesis\tlabel\n", ":1: a header and no line; restore the file"),
-    (read_pairs, "a", "premise\thypothesis\tlabel\tx\na\tb\tneutral\n", ":2: found 3 columns, "),
     (
         read_pairs, "a", "gold_label\tparse\tsentence1\tsentence2\tlabel1\nneutral\tx\ta\n",
         ":2: found 3 columns, the header has 5; ",
@@ -72,10 +66,8 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_tagged, "a", "a\tX\n\tX\n", ":2: the word is empty; restore it"),
     (read_tagged, "a", "a\tX\nb\tNP\n", ":2: unknown label 'NP'; known: ADJ, ADP, "),
     (read_tagged, "a", "a\tX\n\nb\tX\nc\n", ":4: the word 'c' has no tag, but others in its"),
-    (read_tagged, "a", "a\tX\n\nb\tX\nc\t\n", ":4: the word 'c' has no tag, but others in its"),
     (read_tagged, "a", "\n\n", ":1: the file has blank lines and nothing else; restore it"),
     (read_conll, "a", "a\tO\nb\n", ":2: found 1 columns, expected 2 as in the lines before"),
-    (read_conll, "a", "a\tO\nb c\tO\td\n", ":2: found 3 columns, expected 2 as in the lines"),
     (read_conll, "a", "a\tO\n\tO\n", ":2: the word is empty"),
     (read_conll, "a", "a\t_\nb\tO\n", ":1: the word 'a' has no tag, but others"),
     (read_conll, "a", "\n\n", ":1: no words in it"),
@@ -83,13 +75,11 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_reviews, "a", "great:1 book:2\n", ":1: no <item> in it; a Webis-CLS-10 file of reviews"),
     (read_reviews, "a", reviews(ITEM.format(5, "x"), ITEM.format("3.0", "x")), ":3: item 2 has the "
      "rating '3.0'; expected 1 or 2 (negative), 4 or 5 (positive)"),
-    (read_reviews, "a", reviews(ITEM.format("good", "x")), ":1: item 1 has the rating 'good'; "),
     (read_reviews, "a", reviews("<item><rating>5</rating></item>"), ":1: item 1 has neither"),
     (read_reviews, "a", "<items><item><text>a</text></item>\n<item>", ":2: 2 reviews begin and 1 "),
     (read_reviews, "a", "<item><text>a</text></item>\n", ":1: 1 reviews begin and 1 end, and the "),
     (read_reviews, "a", "<items><item><item></item></items>", ":1: item 1 has no </item>; restore"),
     (read_table, "a.tsv", "body\tteam\na\tx\nb\n", ":3: found 1 columns, the header has 2; "),
-    (read_table, "a.csv", "body,team\na,b,x\n", ":2: found 3 columns, the header has 2; "),
     (read_table, "a.csv", 'body,team\none,x\n"two,y\n', ":3: not valid CSV"),
     (read_table, "a.tsv", "body\tbody\tteam\na\tb\tx\n", ":1: the header has 'body' twice; "),
     (read_table, "a.tsv", "body\tteam\n", ":1: a header and nothing else; "),
@@ -99,7 +89,6 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_table, "a.jsonl", '{"body": "a"}\n', ":1: no key 'team'; found: body"),
     (read_table, "a.jsonl", '{"body": "a", "team": ["x"]}\n', ":1: 'team' is a list, expected"),
     (partial(read_rows, columns=[4, 1], num_needed=2), "a.tsv", "x\t7\ta b\n", ":1: no column 4; "),
-    (partial(read_rows, columns=[-4, 1], num_needed=2), "a.tsv", "x\t7\ta\n", ":1: no column -4; "),
 ]  # fmt: skip
 
 
@@ -355,6 +344,7 @@ def test_schemes_become_bio(tags: str, expected: str) -> None:
 
 
 def test_conversion_keeps_the_spans_of_seqeval() -> None:
+    get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     draw = random.Random(0)
     choices = ["O", *(f"{letter}-{kind}" for letter in "BIES" for kind in ("X", "Y"))]
     for _ in range(2000):
@@ -394,7 +384,6 @@ class TestTatoeba:
         [
             ("xx", "unknown language 'xx'; known: af am ar"),
             ("en", "'en' is the other side of every pair"),
-            ("ger", r"unknown language 'ger'; did you mean 'de'\?$"),
             ("Kantonese", r"unknown language 'Kantonese'; did you mean 'yue'\?$"),
         ],
     )

@@ -209,32 +209,6 @@ def test_selection_by_all_languages(run: Setting, tmp_path: Path) -> None:
     assert scores.epochs[0].dev == pytest.approx(sum(dev) / 4)
 
 
-class Distracted(ClassificationTask):
-    """Draws random numbers of its own in every step."""
-
-    def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:
-        torch.rand(7)
-        return super().compute_loss(logits, labels, lengths_B)
-
-
-def test_dropout_of_a_step_depends_on_nothing_before_it(run: Setting) -> None:
-    settings = replace(FAST, epochs=1)
-    distracted, usual = (
-        run(copy_xnli(Distracted), settings=settings),
-        run("xnli", settings=settings),
-    )
-    assert (distracted.epochs, distracted.values()) == (usual.epochs, usual.values())
-
-
-def test_majority_is_that_of_the_training_set(run: Setting, tmp_path: Path) -> None:
-    write_xnli(tmp_path, {"dev-en": 10, "test-en": 10})
-    folder = tmp_path / "xnli"
-    (folder / "train-en.tsv").write_text("a\tb\tneutral\n" * 3 + "a\tb\tentailment\n" * 2)
-    (folder / "test-en.tsv").write_text("a\tb\tentailment\n" * 3 + "a\tb\tneutral\n")
-    scores = run("xnli", ("en",), data_dir=tmp_path, settings=replace(FAST, epochs=1))
-    assert scores.find("en").majority == {"accuracy": 0.25}
-
-
 def test_bert_knows_the_two_sides(make_encoder: MakeEncoder, few: Path) -> None:
     """Token types reach an encoder that has two of them."""
     tokenizer = make_tokenizer("bert")
@@ -251,14 +225,6 @@ def test_missing_splits_are_logged(run: Setting, messages: Callable[[], str]) ->
     scores = run("udpos", ("en", "yo"), settings=replace(FAST, epochs=1))
     assert scores.list_files()[2:] == [("yo", "test")]
     assert "udpos: no dev file for yo; no dev score there\n" in messages()
-
-
-def test_split_inputs_are_logged(run: Setting, messages: Callable[[], str]) -> None:
-    run("udpos", ("en",), settings=replace(FAST, epochs=1, length=10))
-    said = messages()
-    assert "sentences are longer than 10 tokens; split\n" in said
-    assert "udpos train-en: " in said
-    assert "udpos test-en: " in said
 
 
 def test_languages_without_any_file(run: Setting) -> None:
@@ -322,11 +288,6 @@ def test_partly_labeled_files_are_scored_where_they_can(run: Setting, tmp_path: 
     assert (part.num_examples, part.num_unlabeled) == (6, 6)
     assert part.tally.tolist() == whole.tally[1::2].tolist()
     assert part.submission == whole.submission
-
-
-def test_limit_takes_the_first_examples(run: Setting) -> None:
-    scores = run("xnli", settings=replace(FAST, epochs=1), limit=7)
-    assert [score.num_examples for score in scores.scores] == [7] * 4
 
 
 def test_tasks_that_share_a_training_set_train_alike(run: Setting) -> None:
