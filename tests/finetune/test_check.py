@@ -350,14 +350,3 @@ class TestDamages:
         assert entry["places"][0]["splits"]["dev"] == {"examples": {"de": 2}, "unlabeled": {}}
         assert entry["blanked"] == {"test": ["de"]}
         assert entry["short"]["dev"]["de"] == {"found": 2, "expected": 2490}
-
-
-class TestPublished:
-    @pytest.mark.parametrize(
-        ("archive", "name", "total"),
-        [("tatoeba", "Tatoeba", 31_692), ("wordalign", "Word alignment", 1_244)],
-    )
-    def test_complete(self, published: Published, archive: str, name: str, total: int) -> None:
-        finding = find(published(archive), name)
-        assert (finding.status, finding.reading) == ("complete", "yes")
-        assert sum(counts(finding)["test"].values()) == total

@@ -114,19 +114,12 @@ def test_of_a_long_pair_the_longer_side_is_cut(any_tokenizer: PreTrainedTokenize
     assert ids[1 : len(short) + 1] == short
 
 
-def test_tokenizer_of_another_model() -> None:
+def test_tokenizers_that_do_not_fit() -> None:
     tokenizer = make_tokenizer("unigram")
     check_tokenizer(tokenizer, EncoderConfig(vocab_size=len(tokenizer)))
-    with pytest.raises(
-        MetaXLMError,
-        match=r"^the tokenizer has 150 tokens and the encoder 100 embeddings; load both from one",
-    ):
+    message = "^the tokenizer has 150 tokens and the encoder 100 embeddings; load both from one"
+    with pytest.raises(MetaXLMError, match=message):
         check_tokenizer(tokenizer, EncoderConfig(vocab_size=100))
-
-
-def test_tokenizer_without_special_tokens() -> None:
-    tokenizer = type(make_tokenizer("unigram"))(
-        tokenizer_object=make_tokenizer("unigram").backend_tokenizer, unk_token="<unk>"
-    )
+    bare = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, unk_token="<unk>")
     with pytest.raises(MetaXLMError, match=r"^the tokenizer has no cls_token; add it to its"):
-        check_tokenizer(tokenizer, EncoderConfig(vocab_size=500))
+        check_tokenizer(bare, EncoderConfig(vocab_size=500))

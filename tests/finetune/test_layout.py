@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.data_sets import AMAZON, MLQA, PAWSX, SQUAD, TYDIQA, XNLI, XQUAD
+from metaxlm.finetune.data_sets import PAWSX, SQUAD, XNLI
 from metaxlm.finetune.layout import MANY, SPLITS, DataSet, Match, find_files, list_data_files
 from metaxlm.finetune.task import DataFile
 
@@ -104,14 +104,3 @@ def test_a_file_with_many_languages_fills_the_gaps() -> None:
     for order in (files, files[::-1]):
         listed = list_data_files(order, SPLITS, ("de", "zh"))
         assert [(file.language, file.path) for file in listed] == [("de", own), ("zh", many)]
-
-
-def test_published(published: Published) -> None:
-    expected = [
-        ("xquad", XQUAD, 11),
-        ("mlqa", MLQA, 7),
-        ("tydiqa", TYDIQA, 12),
-        ("cls", AMAZON, 24),
-    ]
-    for name, data_set, count in expected:
-        assert len(find_files(published(name), data_set)) == count

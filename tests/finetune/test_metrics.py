@@ -191,44 +191,30 @@ def test_answers_equal_an_independent_port(rules: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prediction", "answer", "f1", "exact"),
+    ("rules", "prediction", "answer", "f1", "exact"),
     [
-        ("The U.S. Army", "us army", 1, 1),
-        ("thea", "a", 0, 0),
+        ("squad", "The U.S. Army", "us army", 1, 1),
+        ("squad", "thea", "a", 0, 0),
         # Four words, of which two are the answer's three: 2 * (2/4) * (2/3) / (2/4 + 2/3).
-        ("red red green blue", "red red red", 4 / 7, 0),
-        ("the", "", 0, 1),
+        ("squad", "red red green blue", "red red red", 4 / 7, 0),
+        ("squad", "the", "", 0, 1),
         # Chinese has no spaces, so that it is one word, and 。 is not ASCII.
-        ("我喜欢你。", "我喜欢你", 0, 0),
-        ("กรุงเทพ.", "กรุงเทพ", 1, 1),
-        ("प्रस्ताव।", "प्रस्ताव", 0, 0),
-        ("الكتاب", "كتاب", 0, 0),
-    ],
-)
-def test_squad_by_hand(prediction: str, answer: str, f1: float, exact: float) -> None:
-    assert score_answer(prediction, [answer], normalize_squad) == (pytest.approx(f1), exact)
-
-
-@pytest.mark.parametrize(
-    ("language", "prediction", "answer", "f1", "exact"),
-    [
+        ("squad", "我喜欢你。", "我喜欢你", 0, 0),
+        ("squad", "प्रस्ताव।", "प्रस्ताव", 0, 0),
         # 我 喜 欢 nba against 喜 欢 nba: 2 * (3/4) * 1 / (3/4 + 1).
         ("zh", "我喜欢 NBA。", "喜欢NBA", 6 / 7, 0),
-        ("zh", "2008年，北京", "2008 年 北京", 1, 1),
         ("ar", "الكتاب الكبير", "كتاب", 2 / 3, 0),
         # The two letters are removed inside a word too: ق against ق.
         ("ar", "قال", "ق", 1, 1),
         ("de", "Der Hund, die Katze", "eine Katze", 2 / 3, 0),
-        ("de", "„Des Teufels General“", "Teufels General", 1, 1),
         ("hi", "प्रस्ताव।", "प्रस्ताव", 1, 1),
         ("vi", "của những người", "Người", 1, 1),
         ("es", "¿Las casas?", "casas", 1, 1),
-        ("en", "“the” – a test", "test", 1, 1),
         ("en", "5 € + $3", "5 € 3", 1, 1),
     ],
 )
-def test_mlqa_by_hand(language: str, prediction: str, answer: str, f1: float, exact: float) -> None:
-    normalize = partial(normalize_mlqa, language=language)
+def test_answers_by_hand(rules: str, prediction: str, answer: str, f1: float, exact: float) -> None:
+    normalize = normalize_squad if rules == "squad" else partial(normalize_mlqa, language=rules)
     assert score_answer(prediction, [answer], normalize) == (pytest.approx(f1), exact)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,18 @@ def test_batched_equals_one_by_one(
         assert [links[layer][k] for layer in range(3)] == [found[0] for found in expected]
         num_links += sum(len(found[0]) for found in expected)
     assert num_links > 2 * len(pairs)
+    source, target = WORDS[1], [*WORDS[3][:4], "\u200b"]
+    scores = score_words(model, (source, target), CPU, settings=settings)
+    expected = align_one(model, source, target, settings)
+    for score, (wanted, decision, left, right) in zip(scores, expected, strict=True):
+        assert score.links == wanted
+        weights = np.zeros((len(source), len(target)))
+        for (i, a), (j, b) in product(enumerate(left), enumerate(right)):
+            weights[a, b] = max(weights[a, b], float(decision.weigh()[0, i, j]))
+        np.testing.assert_allclose(score.weights, weights, atol=1e-5)
+        assert 0 == score.weights[:, -1].max() <= score.weights.min() < score.weights.max() <= 1
+    (nothing, *_) = score_words(model, (["\u200b"], ["hill"]), CPU, settings=settings)
+    assert (nothing.links, nothing.weights.tolist()) == (frozenset(), [[0.0]])
 
 
 def test_chosen_layers(make_model: MakeModel) -> None:
@@ -144,30 +157,6 @@ def test_chosen_layers(make_model: MakeModel) -> None:
     outcome = measure_alignment(model, gold, CPU, layers=chosen[1:])
     assert [layer.choice for layer in outcome.layers] == chosen[1:]
     assert [layer.layer for layer in outcome.layers] == [0, 2]
-
-
-@pytest.mark.parametrize("words", ["any", "first", "mean"])
-@pytest.mark.parametrize("method", METHODS)
-def test_scores_of_a_pair(make_model: MakeModel, method: Method, words: WordRule) -> None:
-    model = make_model(max_positions=256)
-    settings = AlignSettings(method=method, words=words)
-    source, target = WORDS[1], [*WORDS[3][:4], "\u200b"]
-    scores = score_words(model, (source, target), CPU, settings=settings)
-    expected = align_one(model, source, target, settings)
-    for score, (links, decision, left, right) in zip(scores, expected, strict=True):
-        assert score.links == links
-        weights = np.zeros((len(source), len(target)))
-        for i, a in enumerate(left):
-            for j, b in enumerate(right):
-                weights[a, b] = max(weights[a, b], float(decision.weigh()[0, i, j]))
-        np.testing.assert_allclose(score.weights, weights, atol=1e-5)
-        assert (score.weights >= 0).all()
-        assert (score.weights <= 1).all()
-        assert (score.weights[:, -1] == 0).all()
-        assert score.weights.max() > 0
-    nothing = score_words(model, (["\u200b"], ["hill"]), CPU, settings=settings)
-    assert [score.links for score in nothing] == [frozenset()] * 3
-    assert all(score.weights.tolist() == [[0.0]] for score in nothing)
 
 
 def test_a_sentence_aligns_with_itself(make_model: MakeModel) -> None:

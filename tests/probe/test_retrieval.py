@@ -25,19 +25,6 @@ from tests.finetune.conftest import CPU, TEXT
 from tests.probe.conftest import MakeModel
 
 
-@pytest.mark.parametrize("kind", ["unigram", "byte_bpe", "xlmr", "roberta", "bert"])
-def test_identical_sentences_find_themselves(make_model: MakeModel, kind: str) -> None:
-    model = make_model(kind, max_positions=256)
-    outcome = measure_retrieval(model, ParallelSentences("de", tuple(TEXT), tuple(TEXT)), CPU)
-    assert (outcome.language, outcome.num_pairs) == ("de", len(TEXT))
-    assert [layer.layer for layer in outcome.layers] == [0, 1, 2]
-    for layer in outcome.layers:
-        assert layer.accuracy == layer.accuracy_to_source == layer.accuracy_from_source == 1.0
-        for example in layer.examples:
-            assert example.query == example.expected == example.found
-            assert example.similarity == pytest.approx(1.0, abs=1e-5)
-
-
 def test_directions_and_examples(make_model: MakeModel) -> None:
     """Of the two foreign copies of one sentence only the first is found from English."""
     foreign = (TEXT[0], TEXT[1], TEXT[2], TEXT[2])
@@ -140,19 +127,6 @@ def test_threshold_and_faiss() -> None:
     assert len(mine_pairs(source, target, threshold=9.0)) == 0
     pytest.importorskip("faiss", reason="faiss is an extra")
     assert mine_pairs(source, target, faiss_index=FaissIndex()).list_rows() == found.list_rows()
-
-
-def test_a_margin_is_robust_to_hubs() -> None:
-    """A target that is near to everything wins by cosine, and loses by margin."""
-    random = torch.Generator().manual_seed(2)
-    own, other = (F.normalize(torch.randn(30, 400, generator=random), dim=1) for _ in range(2))
-    hub = F.normalize(torch.ones(1, 400), dim=1)
-    # Cosines: about 0.7 with the hub, 0.68 with the translation, 0.5 with the rest.
-    source, target = own + hub, torch.cat([0.36 * own + 0.93 * other + hub, hub])
-    gold = [(k, k) for k in range(30)]
-    by_cosine = score_mining(mine_pairs(source, target, margin="absolute", mode="forward"), gold)
-    by_margin = score_mining(mine_pairs(source, target, mode="forward"), gold)
-    assert by_cosine.recall < 0.5 < 0.9 < by_margin.recall
 
 
 def test_ratio_needs_positive_neighborhoods() -> None:

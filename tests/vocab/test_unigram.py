@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.conftest import PARTS, sentences
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase, RobertaTokenizer
@@ -26,8 +24,6 @@ from transformers import PreTrainedTokenizerBase, RobertaTokenizer
 from metaxlm.errors import MetaXLMError
 from metaxlm.vocab.bpe import train_byte_bpe
 from metaxlm.vocab.unigram import (
-    _cut,
-    _feed,
     round_scores,
     sample_counts,
     sample_sentences,
@@ -107,16 +103,6 @@ def test_long_sentences_are_not_lost() -> None:
     assert {"▁alpha", "▁омега"} <= vocabulary.keys()
 
 
-@settings(max_examples=100, deadline=None, database=None)
-@given(text=st.text(max_size=60), times=st.integers(1, 400))
-def test_cutting_keeps_every_character(text: str, times: int) -> None:
-    parts = _cut(text * times)
-    assert b"".join(parts).decode() == (text * times).replace("\n", " ")
-    assert all(len(part) <= 4_192 and part.decode() is not None for part in parts)
-    if " " in text:
-        assert all(part.startswith(b" ") for part in parts[1:])
-
-
 @linux
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MetaXLMError("sw.txt: damaged")])
 def test_an_interruption_ends_the_process(error: BaseException) -> None:
@@ -170,16 +156,6 @@ def test_the_process_ends_with_its_parent(end: signal.Signals) -> None:
         program.send_signal(end)
         program.wait(timeout=10)
         assert _wait_until_gone(trainer)
-
-
-def test_feeding_needs_no_memory() -> None:
-    command = [sys.executable, "-c", "import sys\nwhile sys.stdin.buffer.read(1 << 20): pass"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        tracemalloc.start()
-        _feed(process, (f"{i} " * 100 for i in range(20_000)), lambda *_: None)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert peak < 3 << 20
 
 
 def test_coverage_decides_which_characters_are_known() -> None:
