@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
@@ -15,8 +14,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.catalog import TASKS, find_tasks
 from metaxlm.finetune.data_sets import DOMAINS, NLI_LABELS
 from metaxlm.finetune.readers.conll import TaggedSentence
-from metaxlm.finetune.readers.texts import LabeledText
-from metaxlm.finetune.task import DataFile
+from metaxlm.finetune.task import AnyTask, DataFile
 
 Published = Callable[[str], Path]
 
@@ -93,18 +91,6 @@ def test_xnli_trains_on_multinli_or_its_own_file(tmp_path: Path) -> None:
         assert [pair.label for pair in task.read(file).items] == [expected]
 
 
-def test_xnli_with_all_languages_in_one_file(tmp_path: Path) -> None:
-    task = TASKS["xnli"]
-    header = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
-    lines = "de\tneutral\ta\tb\t1\nzh\tcontradiction\tc\td\t1\n"
-    write(tmp_path / "xnli.test.tsv", header + lines)
-    files = {file.language: file for file in task.list_files(tmp_path)}
-    assert set(files) == {*task.languages}
-    assert task.read(files["zh"]).items == [LabeledText("c", "d", "contradiction")]
-    with pytest.raises(MetaXLMError, match="no line of 'sw'"):
-        task.read(files["sw"])
-
-
 def test_words_of_mmner_without_their_language(tmp_path: Path) -> None:
     task = TASKS["panx"]
     write(tmp_path / "mmner/de/dev", "de:Ulm\tB-LOC\nde:de:\tO\n")
@@ -135,33 +121,39 @@ def make_tree(folder: Path) -> Path:
     write_questions(folder / "xquad" / "xquad.de.json", "grün")
     for split in ("dev", "test"):
         for pair in ("en-question-en", "de-question-de", "en-question-de"):
-            write_questions(
-                folder / "mlqa" / "MLQA_V1" / split / f"{split}-context-{pair}.json", "a"
-            )
+            write_questions(folder / f"mlqa/MLQA_V1/{split}/{split}-context-{pair}.json", "a")
     return folder
 
 
-def list_names(files: list[DataFile]) -> set[tuple[str, str, str, str]]:
-    return {(file.split, file.language, file.name, file.path.name) for file in files}
+def list_names(task: AnyTask, folder: Path) -> list[tuple[str, str, str, str]]:
+    files = task.list_files(folder)
+    return sorted((file.split, file.language, file.name, file.path.name) for file in files)
 
 
-TRAINING = {
-    ("train", "en", "train", "train-v1.1.json"),
-    ("select", "en", "dev-minus-xquad", "dev-v1.1.json"),
-}
-
-
-def test_both_tasks_train_and_select_on_squad(tmp_path: Path) -> None:
-    folder = make_tree(tmp_path)
-    assert list_names(XQUAD.list_files(folder)) == TRAINING | {
-        ("test", "en", "test", "xquad.en.json"),
-        ("test", "de", "test", "xquad.de.json"),
-    }
-    assert list_names(MLQA.list_files(folder)) == TRAINING | {
+def test_files_of_question_answering(tmp_path: Path) -> None:
+    """XQuAD and MLQA select on SQuAD, TyDiQA on its English dev set; its dev sets are tests."""
+    for code, name in (("en", "english"), ("sw", "swahili")):
+        path = tmp_path / f"tydiqa/dev/tydiqa.goldp.{code}.dev.json"
+        write_questions(path, "a", ids=[f"{name}-1"])
+    write_questions(tmp_path / "tydiqa/train/tydiqa.goldp.sw.train.json", "a")
+    squad = [
+        ("select", "en", "dev-minus-xquad", "dev-v1.1.json"),
+        ("train", "en", "train", "train-v1.1.json"),
+    ]
+    tests = [("test", code, "test", f"xquad.{code}.json") for code in ("de", "en")]
+    assert list_names(XQUAD, make_tree(tmp_path)) == sorted([*squad, *tests])
+    tests = [
         (split, code, split, f"{split}-context-{code}-question-{code}.json")
         for split in ("dev", "test")
         for code in ("en", "de")
-    }
+    ]
+    assert list_names(MLQA, tmp_path) == sorted([*squad, *tests])
+    assert list_names(TYDIQA, tmp_path) == [
+        ("select", "en", "dev", "tydiqa.goldp.en.dev.json"),
+        ("test", "en", "dev", "tydiqa.goldp.en.dev.json"),
+        ("test", "sw", "dev", "tydiqa.goldp.sw.dev.json"),
+        ("train", "sw", "train", "tydiqa.goldp.sw.train.json"),
+    ]
 
 
 def select(folder: Path) -> tuple[DataFile, list[str], tuple[str, ...]]:
@@ -193,55 +185,15 @@ def test_paragraphs_of_xquad_do_not_select(tmp_path: Path) -> None:
     assert str(whole) in notices[0]
 
 
-def test_both_ways_select_the_same_published_questions(
-    published: Published, tmp_path: Path
-) -> None:
-    published("squad")
-    source = published("xquad")
-    for name in ("whole", "filtered"):
-        (tmp_path / name).mkdir()
-        shutil.copy(source / "xquad" / "xquad.en.json", tmp_path / name)
-    shutil.copy(source / "squad" / "dev-v1.1.json", tmp_path / "whole")
-    shutil.copy(source / "squad" / "dev-v1.1-minus-xquad.json", tmp_path / "filtered")
-    chosen = []
-    for name in ("whole", "filtered"):
-        (file,) = (f for f in MLQA.list_files(tmp_path / name) if f.split == "select")
-        chosen.append(MLQA.read(file).items)
-        assert file.name == "dev-minus-xquad"
-    assert len(chosen[0]) == 9_380
-    assert chosen[0] == chosen[1]
-
-
-def test_english_dev_selects_and_every_dev_set_is_reported(tmp_path: Path) -> None:
-    for code, name in (("en", "english"), ("sw", "swahili")):
-        write_questions(
-            tmp_path / f"tydiqa/dev/tydiqa.goldp.{code}.dev.json", "a", ids=[f"{name}-1"]
-        )
-        write_questions(tmp_path / f"tydiqa/train/tydiqa.goldp.{code}.train.json", "a")
-    files = TYDIQA.list_files(tmp_path)
-    assert sorted((file.split, file.language, file.name) for file in files) == [
-        ("select", "en", "dev"),
-        ("test", "en", "dev"),
-        ("test", "sw", "dev"),
-        ("train", "en", "train"),
-        ("train", "sw", "train"),
-    ]
-    paths = {(file.split, file.language): file.path.name for file in files}
-    assert paths["select", "en"] == paths["test", "en"] == "tydiqa.goldp.en.dev.json"
-    assert paths["train", "sw"] == "tydiqa.goldp.sw.train.json"
-    assert all(len(TYDIQA.read(file).items) == 1 for file in files)
-
-
 def test_of_a_file_for_all_languages_only_one_is_read(tmp_path: Path) -> None:
     ids = ["english--5-1", "swahili-6-2", "english-7-1", "korean-8-3"]
     write_questions(tmp_path / "tydiqa-goldp-v1.1-train.json", *"abcd", ids=ids)
-    task = TYDIQA
-    files = {file.language: file for file in task.list_files(tmp_path) if file.split == "train"}
-    assert set(files) == set(task.languages)
-    kept = {code: [q.id for q in task.read(files[code]).items] for code in ("en", "sw", "ko")}
+    files = {file.language: file for file in TYDIQA.list_files(tmp_path) if file.split == "train"}
+    assert set(files) == set(TYDIQA.languages)
+    kept = {code: [q.id for q in TYDIQA.read(files[code]).items] for code in ("en", "sw", "ko")}
     assert kept == {"en": ids[::2], "sw": ids[1:2], "ko": ids[3:]}
     with pytest.raises(MetaXLMError, match=r"train\.json: no question in 'te', .*found en ko sw$"):
-        task.read(files["te"])
+        TYDIQA.read(files["te"])
 
 
 class TestPublished:
@@ -283,12 +235,3 @@ class TestPublished:
         assert sizes == {
             "dev": 2_000, "test": 2_000, "test-derived": 1_983, "train-subset": 6_488,
         }  # fmt: skip
-
-    @pytest.mark.parametrize("domain", DOMAINS)
-    def test_amazon(self, published: Published, domain: str) -> None:
-        files = TASKS[f"amazon-{domain}"].list_files(published("cls"))
-        assert [(file.language, file.split) for file in files] == [
-            (code, split) for split in ("test", "train") for code in ("de", "en", "fr", "ja")
-        ]
-        assert {file.path.parent.name for file in files} == {domain}
-        assert files[3].path.parts[-3] == "jp"

@@ -132,26 +132,12 @@ def test_the_examples_of_the_guide_train_and_test(
         assert set(score.values) == set(score.chance) == set(score.majority)
 
 
-def test_the_guides_settings_reach_the_task(folder: Path) -> None:
-    task = load(folder, EXAMPLES[0])
+def test_settings_texts_pairs_and_labels_are_read(folder: Path) -> None:
+    task = load(folder, EXAMPLES[0] + "title: Tickets\nwarmup: 0.2\n")
     settings = task.settings
-    assert (settings.epochs, settings.learning_rate, settings.length) == (8, 3e-5, 256)
-    assert (task.name, task.title, task.metric) == ("tickets", "tickets", "macro_f1")
-    assert (task.labels, task.sources, task.languages) == (
-        ("billing", "technical"),
-        ("de",),
-        ("de", "pl"),
-    )
-    task = load(
-        folder, EXAMPLES[2] + "title: Manuals\nwarmup: 0.2\nclip: 2.0\nadam_epsilon: 1e-6\n"
-    )
-    settings = task.settings
-    assert (settings.length, settings.stride, settings.batch_size) == (384, 128, 16)
-    assert (settings.warmup, settings.clip, settings.adam_epsilon) == (0.2, 2.0, 1e-6)
-    assert task.title == "Manuals"
-
-
-def test_texts_pairs_and_labels_are_read(folder: Path) -> None:
+    assert (settings.epochs, settings.learning_rate, settings.warmup) == (8, 3e-5, 0.2)
+    assert (task.name, task.title, task.metric) == ("tickets", "Tickets", "macro_f1")
+    assert (task.sources, task.languages) == (("de",), ("de", "pl"))
     task = load(folder, change(0, ("labels: [billing, technical]\n", "")))
     assert task.labels == ("billing", "technical")
     assert task.reading == '{"text":"body","label":"team"}'
@@ -169,15 +155,6 @@ def test_texts_pairs_and_labels_are_read(folder: Path) -> None:
     assert task.read(find(task, "dev", "de")).items[1] == LabeledText("c", "d", "1")
 
 
-def test_a_test_file_without_label_column_is_predicted_only(folder: Path) -> None:
-    (folder / "data/test.de.tsv").write_text("body\nDas Haus\n", encoding="utf-8")
-    content = (task := load(folder, EXAMPLES[0])).read(find(task, "test", "de"))
-    assert content.items == [LabeledText("Das Haus", None, None)]
-    (folder / "data/dev.tsv").write_text("body\nDas Haus\n", encoding="utf-8")
-    message = problem(folder, EXAMPLES[0], ("dev", "de"))
-    assert message == "data/dev.tsv:1: no column 'team'; found: body"
-
-
 def test_span_tags_of_any_scheme_are_bio(folder: Path, messages: Messages) -> None:
     task = load(folder, change(1, ("metric: span_f1\n", "")))
     assert task.labels == ("O", "B-PLACE", "I-PLACE", "B-THING", "I-THING")
@@ -191,6 +168,9 @@ def test_span_tags_of_any_scheme_are_bio(folder: Path, messages: Messages) -> No
     assert task.labels == by_types.labels == by_tags.labels
     message = problem(folder, EXAMPLES[1] + "labels: [THING]\n")
     assert message.startswith("ner/train.fr.conll:2: the label 'B-PLACE' is not among")
+    examples = [TaggedSentence(("a", "b", "c"), ("B-THING", "I-THING", "O"))]
+    scores = task.score(examples, [("B-THING", "I-THING", "B-PLACE")], "de")
+    assert scores == {"span_f1": pytest.approx(2 / 3), "precision": 0.5, "recall": 1.0}
 
 
 def test_plain_tags_are_scored_by_accuracy(folder: Path) -> None:
@@ -201,16 +181,6 @@ def test_plain_tags_are_scored_by_accuracy(folder: Path) -> None:
     examples = task.read(find(task, "test", "de")).items
     assert task.score(examples, [("DET", "DET")], "de") == {"accuracy": 0.5}
     assert "is neither O nor" in problem(folder, EXAMPLES[1])
-
-
-def test_span_f1_has_the_users_names(folder: Path) -> None:
-    task = load(folder, EXAMPLES[1])
-    examples = [TaggedSentence(("a", "b", "c"), ("B-THING", "I-THING", "O"))]
-    assert task.score(examples, [("B-THING", "I-THING", "B-PLACE")], "de") == {
-        "span_f1": pytest.approx(2 / 3),
-        "precision": 0.5,
-        "recall": 1.0,
-    }
 
 
 def test_macro_f1_is_scikit_learns(folder: Path) -> None:
@@ -305,6 +275,8 @@ def test_nothing_to_score_and_one_label(folder: Path) -> None:
          "ner/test.conll:2: unknown label 'B-FOO', training does not have it; known: "),
         (1, "ner/dev.conll", "a\tO\n\nb\t_\n", ("dev", "de"),
          "ner/dev.conll:3: a sentence without tags, in a dev file; tag it"),
+        (0, "data/dev.tsv", "body\nDas Haus\n", ("dev", "de"),
+         "data/dev.tsv:1: no column 'team'; found: body"),
         (2, "squad/test.json", squad(("1", "a b", "a"), ("1", "a b", "b")), ("test", "en"),
          "squad/test.json: data[0].paragraphs[1].qas[0] (id '1'): this id was there before"),
     ],

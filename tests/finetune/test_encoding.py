@@ -11,7 +11,6 @@ from metaxlm.finetune.encoding import (
     WordPieces,
     check_tokenizer,
     encode_texts,
-    find_words,
     tokenize_flat,
     tokenize_words,
 )
@@ -51,16 +50,6 @@ def test_pieces_and_words_are_those_of_one_sentence(any_tokenizer: PreTrainedTok
     assert nothing.lengths_P.tolist() == [0]
 
 
-def test_the_last_character_decides() -> None:
-    """Spans over a space, of nothing, and over two words; a space is the next word's."""
-    sentences = [["ab", "c"], [], ["d", "ef"]]
-    spans = [[(0, 2), (2, 3), (2, 4), (3, 3), (0, 4)], [], [(0, 1), (1, 1), (0, 3), (2, 4)]]
-    lengths = np.array([len(row) for row in spans])
-    flat = np.array([span for row in spans for span in row])
-    expected = [[0, 1, 1, 1, 1], [], [0, 1, 1, 1]]
-    assert list_rows(find_words(sentences, lengths, flat), lengths) == expected
-
-
 def test_each_word_has_the_pieces_it_has_in_text(any_tokenizer: PreTrainedTokenizerBase) -> None:
     # RoBERTa's own tokenizer encodes a word differently after a space; the others always add one.
     needs_space = getattr(any_tokenizer.backend_tokenizer.pre_tokenizer, "add_prefix_space", True)
@@ -73,14 +62,6 @@ def test_each_word_has_the_pieces_it_has_in_text(any_tokenizer: PreTrainedTokeni
         for k, word in enumerate(words):
             alone = word if needs_space or k == 0 else f" {word}"
             assert groups[k] == any_tokenizer(alone, add_special_tokens=False)["input_ids"]
-
-
-def test_a_word_with_a_space_inside_stays_one_word() -> None:
-    tokenizer = make_tokenizer("unigram")
-    (pieces,) = tokenize_words(tokenizer, [["the", "green\xa0hill", "near"]])
-    groups = group(pieces)
-    assert list(groups) == [0, 1, 2]
-    assert tokenizer.decode(groups[1]) == "green hill"
 
 
 def test_pairs_follow_the_tokenizers_template(any_tokenizer: PreTrainedTokenizerBase) -> None:

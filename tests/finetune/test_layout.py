@@ -58,11 +58,6 @@ def test_another_variant_is_a_set_of_its_own(tmp_path: Path) -> None:
     assert [file.path.name for file in listed] == ["dev-v1.1.json"]
 
 
-def test_multinli_is_a_fallback_for_the_training_set_of_xnli(tmp_path: Path) -> None:
-    touch(tmp_path, "mnli/train.tsv", "xnli/train-en.tsv")
-    assert find(tmp_path, XNLI) == {("xnli/train-en.tsv", "train", "", "en")}
-
-
 def test_two_copies_are_rejected(tmp_path: Path) -> None:
     touch(tmp_path, "a/xnli/dev-de.tsv", "b/xnli/dev-de.tsv", "a/xnli/dev-fr.tsv")
     first, second = (tmp_path / name / "xnli" / "dev-de.tsv" for name in "ab")

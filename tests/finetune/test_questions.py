@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +102,8 @@ def test_ids_differ_where_predictions_are_handed_in(tmp_path: Path) -> None:
     path = write(tmp_path, make_content(make_entry(), make_entry(question="Which?")))
     with pytest.raises(MetaXLMError, match=r"qas\[1\] \(id 'q1'\): this id was there before"):
         read_questions(path)
-    examples = read_questions(path, is_training=True)
-    assert [item.question for item in examples.items] == ["Who?", "Which?"]
-    assert "an id that was there before, as have 1 of 2" in examples.notices[0]
+    notice = read_questions(path, is_training=True).notices[0]
+    assert "an id that was there before, as have 1 of 2" in notice
 
 
 def test_errors_have_the_line_if_there_are_lines(tmp_path: Path) -> None:
@@ -158,24 +156,3 @@ def test_other_json_is_rejected(tmp_path: Path, content: Any, message: str) -> N
         with pytest.raises(MetaXLMError, match=message) as error:
             read_questions(path, is_training=is_training)
         assert str(error.value).startswith(str(path))
-
-
-@pytest.mark.parametrize(
-    ("archive", "counts"),
-    [
-        ("xquad", {"xquad.*.json": 11 * [1190]}),
-        ("mlqa", {"dev/*.json": [517, 512, 1148, 500, 507, 511, 504]}),
-        ("tydiqa", {"dev/*.json": [921, 113, 440, 782, 565, 276, 812, 499, 669]}),
-    ],
-)
-def test_published_sets_are_read_without_repair(
-    published: Callable[[str], Path], archive: str, counts: dict[str, list[int]]
-) -> None:
-    folder = published(archive) / archive
-    for pattern, expected in counts.items():
-        contents = [read_questions(path, is_training=True) for path in sorted(folder.glob(pattern))]
-        assert [len(examples.items) for examples in contents] == expected
-        assert all(examples.notices == () for examples in contents)
-        for question in (item for examples in contents for item in examples.items):
-            for answer in question.answers:
-                assert question.context[answer.start :].startswith(answer.text)

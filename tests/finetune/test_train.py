@@ -209,32 +209,10 @@ def test_selection_by_all_languages(run: Setting, tmp_path: Path) -> None:
     assert scores.epochs[0].dev == pytest.approx(sum(dev) / 4)
 
 
-def test_bert_knows_the_two_sides(make_encoder: MakeEncoder, few: Path) -> None:
-    """Token types reach an encoder that has two of them."""
-    tokenizer = make_tokenizer("bert")
-    settings = replace(FAST, epochs=1, length=200)
-
-    tune = Setting(make_encoder(tokenizer, max_positions=200), few, "bert")
-    usual = tune("xnli", settings=settings)
-    with torch.no_grad():
-        tune.encoder.embeddings.token_types.weight[1, 0] += 5.0
-    assert tune("xnli", settings=settings).epochs != usual.epochs
-
-
-def test_missing_splits_are_logged(run: Setting, messages: Callable[[], str]) -> None:
-    scores = run("udpos", ("en", "yo"), settings=replace(FAST, epochs=1))
-    assert scores.list_files()[2:] == [("yo", "test")]
-    assert "udpos: no dev file for yo; no dev score there\n" in messages()
-
-
-def test_languages_without_any_file(run: Setting) -> None:
-    with pytest.raises(
-        MetaXLMError, match=r"^.*: no dev or test file of udpos for 'fr'; found here: de en yo"
-    ):
+def test_missing_files(run: Setting, tmp_path: Path) -> None:
+    message = r"^.*: no dev or test file of udpos for 'fr'; found here: de en yo"
+    with pytest.raises(MetaXLMError, match=message):
         run("udpos", ("en", "fr"))
-
-
-def test_missing_training_or_dev_file(run: Setting, tmp_path: Path) -> None:
     write_xnli(tmp_path, {"test-en": 5})
     with pytest.raises(MetaXLMError, match=r"no train file of xnli for 'en'; found here: nothing"):
         run("xnli", ("en",), data_dir=tmp_path)
@@ -257,6 +235,7 @@ def test_blanked_labels_are_predicted_not_scored(
     path.write_text("\n".join(blank) + "\n")
     scores = run("xnli", data_dir=tmp_path, settings=replace(FAST, epochs=1))
     german = scores.find("de")
+    assert scores.list_files() == [("en", "dev"), ("en", "test"), ("de", "test")]
     assert (german.num_examples, german.num_unlabeled, german.values) == (0, 6, {})
     assert (german.majority, german.chance, len(german.tally)) == ({}, {}, 0)
     assert len(german.submission.splitlines()) == 6
@@ -299,16 +278,10 @@ def test_tasks_that_share_a_training_set_train_alike(run: Setting) -> None:
     assert first == second != own
 
 
-def test_length_that_does_not_fit(run: Setting) -> None:
-    for length in (2, 65):
-        with pytest.raises(
-            MetaXLMError,
-            match=f"^xnli: length {length} does not fit the encoder's 64 positions; choose one",
-        ):
-            run("xnli", settings=replace(FAST, length=length))
-
-
-def test_diverging_is_an_error(run: Setting) -> None:
+def test_a_length_that_does_not_fit_and_diverging_are_errors(run: Setting) -> None:
+    message = "^xnli: length 65 does not fit the encoder's 64 positions; choose one"
+    with pytest.raises(MetaXLMError, match=message):
+        run("xnli", settings=replace(FAST, length=65))
     with torch.no_grad():
         run.encoder.layers[0].ffn_in.weight[0, 0] = float("nan")
     with pytest.raises(

@@ -129,12 +129,9 @@ def test_standard_input_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("text", "words"),
     [
         ("我喜欢GPU，真的。", "我 喜 欢 GPU ， 真 的 。"),
-        ("我 喜欢 3D 电影!", "我 喜 欢 3D 电 影 !"),
         ("カフェで会う", "カ フ ェ で 会 う"),
         ("นี่คือบ้าน", "นี่ คื อ บ้ า น"),
-        ("the naïve café — non", "the naïve café — non"),
         ("나는 집에 간다", "나는 집에 간다"),
-        ("सरकार का प्रस्ताव", "सरकार का प्रस्ताव"),
         ("\u0301a", "\u0301a"),
     ],
 )

@@ -201,7 +201,7 @@ def test_gold_links_have_classes() -> None:
     assert "1 of 2 · AER 25.0" in render_alignment_page(page)
 
 
-def test_directions_of_each_language() -> None:
+def test_directions_and_colors() -> None:
     found, data = parse(make_page())
     assert [table["dir"] for table in found.tables] == ["rtl", "ltr"]
     assert [direction for direction, _ in found.sentences] == ["ltr", "rtl", "ltr", "ltr"]
@@ -210,12 +210,8 @@ def test_directions_of_each_language() -> None:
     assert stances == ["level", "upright", "level", "level"]
     assert data["texts"]["of_source"]["0"] == [TEXTS[0][1], "rtl"]
     assert data["texts"]["of_target"]["0"] == [TEXTS[0][0], "ltr"]
-
-
-def test_linked_words_share_a_color() -> None:
-    found, _ = parse(make_page())
+    # The words of the links (0, 0), (0, 1) and (2, 2) share a color.
     source, target = ([kind for _, kind in words] for _, words in found.sentences[:2])
-    # Links (0, 0), (0, 1) and (2, 2).
     assert source == ["word c0 s0", "alone", "word c1 s0", "alone", "alone"]
     assert target == ["word c0 s0", "word c0 s0", "word c1 s0", "alone", "alone"]
 
