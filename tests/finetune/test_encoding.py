@@ -64,17 +64,6 @@ def test_each_word_has_the_pieces_it_has_in_text(any_tokenizer: PreTrainedTokeni
             assert groups[k] == any_tokenizer(alone, add_special_tokens=False)["input_ids"]
 
 
-def test_pairs_follow_the_tokenizers_template(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    first, second = (any_tokenizer(t, add_special_tokens=False)["input_ids"] for t in TEXT[:2])
-    cls, sep = any_tokenizer.cls_token_id, any_tokenizer.sep_token_id
-    middle = [sep] if any_tokenizer.cls_token == "[CLS]" else [sep, sep]
-    encoded = encode_texts(any_tokenizer, TEXT[:1], TEXT[1:2], max_length=500)
-    assert encoded.ids[0].tolist() == [cls, *first, *middle, *second, sep]
-    expected_types = [0] * (len(first) + 2) + [int(len(middle) == 1)] * (len(second) + len(middle))
-    assert encoded.token_types[0].tolist() == expected_types
-    assert encoded.num_truncated == 0
-
-
 def test_only_long_texts_are_truncated_and_counted(any_tokenizer: PreTrainedTokenizerBase) -> None:
     long = " ".join(TEXT)
     whole = any_tokenizer(long)["input_ids"]

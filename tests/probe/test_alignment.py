@@ -222,22 +222,6 @@ def test_words_and_sentences_without_pieces(
     assert align_words(model, [], CPU) == [[]] * 3
 
 
-def test_long_pairs_are_cut_and_logged(
-    make_model: MakeModel, messages: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alignment, "CHUNK_PAIRS", 2)
-    model = make_model(max_positions=40)
-    pairs = [(["the", "hill"], LONG), (LONG, LONG), (["the"], ["hill"]), (LONG, ["hill"])]
-    links = align_words(model, pairs, CPU, title="alignment de")[2]
-    whole = [len(side) for pair in pairs for side in tokenize_words(model.tokenizer, pair)]
-    num_cut = sum(whole) - whole[4] - whole[5] - 3 * 37
-    assert (
-        f"alignment de: 3 of 4 pairs are longer than 40 tokens and were cut at the end "
-        f"({num_cut:,} tokens): pairs 1, 2, 4\n" in messages()
-    )
-    assert all(links)
-
-
 @pytest.mark.parametrize(("encoding", "positions"), [("joint", 40), ("separate", 30)])
 def test_truncation(make_model: MakeModel, encoding: Encoding, positions: int) -> None:
     whole, cut = (
