@@ -83,32 +83,14 @@ def test_no_folder(tmp_path: Path, exists: bool) -> None:
 
 
 class TestPlaces:
-    def test_complete_and_read_as_it_is(self, tmp_path: Path) -> None:
-        finding = find(put(tmp_path, complete_udpos()), "UD POS")
-        assert finding.status == "complete"
-        assert finding.reading == "yes"
-        assert finding.places[0].usage == f"evaluation.data: {tmp_path}"
-        assert counts(finding)["test"]["de"] == 2
-
-    @pytest.mark.parametrize("below", ["", "download", "xtreme/download", "a/b/c/d"])
+    @pytest.mark.parametrize("below", ["", "xtreme/download", "a/b/c/d"])
     def test_at_any_depth(self, tmp_path: Path, below: str) -> None:
         put(tmp_path / below, complete_udpos())
-        assert find(tmp_path, "UD POS").status == "complete"
-
-    def test_the_folder_of_one_data_set(self, tmp_path: Path) -> None:
-        put(tmp_path, complete_udpos())
-        assert find(tmp_path / "udpos", "UD POS").status == "complete"
-
-    def test_another_folder_name_has_to_be_changed(self, tmp_path: Path) -> None:
-        files: dict[str, str | bytes] = {"t/tatoeba.deu-eng.deu": "x", "t/tatoeba.deu-eng.eng": "y"}
-        finding = find(put(tmp_path, files), "Tatoeba")
-        assert finding.reading == "no"
-        assert "name the folder tatoeba/ instead of t/" in finding.places[0].usage
-
-    def test_usage_names_the_searched_folder(self, tmp_path: Path) -> None:
-        finding = find(put(tmp_path, {"download/pos/test-de.tsv": POS}), "UD POS")
-        assert finding.reading == "yes"
+        finding = find(tmp_path, "UD POS")
+        assert (finding.status, finding.reading) == ("complete", "yes")
         assert finding.places[0].usage == f"evaluation.data: {tmp_path}"
+        assert counts(finding)["test"]["de"] == 2
+        assert find(tmp_path / below / "udpos", "UD POS").status == "complete"
 
     def test_two_copies_are_not_added_up(self, tmp_path: Path) -> None:
         put(tmp_path / "one", {"udpos/test-de.tsv": POS})
@@ -142,13 +124,11 @@ class TestLayouts:
     @pytest.mark.parametrize(
         ("files", "name", "expected", "reading"),
         [
-            ({"panx/dev-de.tsv": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "yes"),
             ({"panx_datasets/de/dev": ENTITIES}, "PAN-X", {"dev": {"de": 2}}, "yes"),
             (
                 {"ud/UD_German-GSD/de_gsd-ud-test.conllu": "# text = a\n1\ta" + "\t_" * 8 + "\n\n"},
                 "UD POS", {"test": {"de": 1}}, "no",
             ),
-            ({"xquad/xquad.el.json": squad("ab")}, "XQuAD", {"test": {"el": 2}}, "yes"),
             (
                 {
                     "mlqa/MLQA_V1/dev/dev-context-de-question-de.json": squad("ab"),
@@ -165,53 +145,21 @@ class TestLayouts:
                 "TyDiQA-GoldP", {"dev": {"te": 1}, "train": {"en": 2}}, "yes",
             ),
             (
-                {"tydiqa-goldp-v1.1-train.json": squad("ab", "finnish")},
-                "TyDiQA-GoldP", {"train": {"fi": 2}}, "yes",
-            ),
-            (
-                {"v1.1-dev/tydiqa-goldp-dev-swahili.json": squad("a")},
-                "TyDiQA-GoldP", {"dev": {"sw": 1}}, "yes",
-            ),
-            (
-                {"squad/train-v1.1.json": squad("ab"), "squad/dev-v1.1.json": squad("a")},
-                "SQuAD 1.1", {"train": {"en": 2}, "dev": {"en": 1}}, "yes",
-            ),
-            (
-                {"xnli/train-en.tsv": PAIRS, "xnli/test-sw.tsv": PAIRS},
-                "XNLI", {"train": {"en": 2}, "test": {"sw": 2}}, "yes",
-            ),
-            (
-                {"mnli/train.tsv": "premise\thypothesis\tlabel\tsource\na\tb\tcontradictory\tx\n"},
-                "XNLI", {"train": {"en": 1}}, "yes",
-            ),
-            (
                 {
                     "XNLI-1.0/xnli.dev.tsv": "language\tgold_label\tsentence1\tsentence2\n"
-                    "de\tneutral\ta\tb\nde\tneutral\ta\tb\nzh\tentailment\ta\tb\nro\tneutral\ta\tb\n"
-                },
-                "XNLI", {"dev": {"de": 2, "zh": 1}}, "yes",
-            ),
-            (
-                {
+                    "de\tneutral\ta\tb\nde\tneutral\ta\tb\nzh\tentailment\ta\tb\nro\tneutral\ta\tb\n",
                     "multinli_1.0/multinli_1.0_train.txt": "gold_label\tsentence1\tsentence2\t"
-                    "label1\tlabel2\nneutral\ta\tb\tneutral\n-\ta\tb\tneutral\t\n"
+                    "label1\tlabel2\nneutral\ta\tb\tneutral\n-\ta\tb\tneutral\t\n",
                 },
-                "XNLI", {"train": {"en": 1}}, "yes",
-            ),
-            (
-                {"multinli/multinli.train.en.tsv": "premise\thypo\tlabel\na\tb\tneutral\n"},
-                "XNLI", {"train": {"en": 1}}, "yes",
-            ),
-            (
-                {"pawsx/train-en.tsv": PARAPHRASES, "pawsx/dev-ko.tsv": PARAPHRASES},
-                "PAWS-X", {"dev": {"ko": 2}, "train": {"en": 2}}, "yes",
+                "XNLI", {"dev": {"de": 2, "zh": 1}, "train": {"en": 1}}, "yes",
             ),
             (
                 {
                     "x-final/fr/dev_2k.tsv": "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t0\n",
                     "x-final/fr/translated_train.tsv": "id\tsentence1\tsentence2\tlabel\n",
+                    "pawsx/test-derived-en.tsv": PARAPHRASES,
                 },
-                "PAWS-X", {"dev": {"fr": 1}}, "yes",
+                "PAWS-X", {"dev": {"fr": 1}, "test (derived)": {"en": 2}}, "yes",
             ),
             (
                 {
@@ -222,15 +170,7 @@ class TestLayouts:
                 "Amazon reviews", {"dvd train": {"de": 2, "ja": 2}}, "yes",
             ),
             (
-                {"tatoeba/tatoeba.cmn-eng.cmn": "一\n二\n", "tatoeba/tatoeba.cmn-eng.eng": "a\nb"},
-                "Tatoeba", {"test": {"zh": 2}}, "yes",
-            ),
-            (
                 {"tatoeba/v1/tatoeba.deu-eng.deu": "x\n", "tatoeba/v1/tatoeba.deu-eng.eng": "1\n"},
-                "Tatoeba", {"test": {"de": 1}}, "no",
-            ),
-            (
-                {"tatoeba/deu-eng.deu": "x\n", "tatoeba/deu-eng.eng": "1\n"},
                 "Tatoeba", {"test": {"de": 1}}, "no",
             ),
             (
@@ -238,11 +178,8 @@ class TestLayouts:
                     "wordalign/en-hi/test.en": "a\nb\n",
                     "wordalign/en-hi/test.hi": "x\ny\n",
                     "wordalign/en-hi/alignv2.txt": "26 1 1\r\n30 1 1\r\n",
-                    "wordalign/ro-en/test.en": "a\n",
-                    "wordalign/ro-en/test.ro": "x\n",
-                    "wordalign/ro-en/alignv2.txt": "0001 1 1 S\n",
                 },
-                "Word alignment", {"test": {"hi": 2, "ro": 1}}, "yes",
+                "Word alignment", {"test": {"hi": 2}}, "yes",
             ),
             (
                 {
@@ -263,27 +200,21 @@ class TestLayouts:
         reading: str,
     ) -> None:
         finding = find(put(tmp_path, files), name)
-        assert finding.damages == []
-        assert counts(finding) == expected
-        assert len(finding.places) == 1
-        assert finding.reading == reading
-        assert finding.status == "partial"
+        found: dict[str, dict[str, int]] = {}
+        for place in range(len(finding.places)):
+            found |= counts(finding, place)
+        assert found == expected
+        assert (finding.damages, finding.reading, finding.status) == ([], reading, "partial")
 
     def test_dumps_are_measured(self, tmp_path: Path) -> None:
         dump = bz2.compress(b"<mediawiki/>")
-        finding = find(
-            put(
-                tmp_path,
-                {
-                    "dewiki/dewiki-20240101-pages-articles-multistream.xml.bz2": dump,
-                    "dewiki/dewiki-20240101-pages-articles-multistream-index.txt.bz2": dump,
-                    "dewiki/dewiki-20240101-pages-articles1.xml-p1p297.bz2": dump * 2,
-                    "dewiki/simplewiki-20240101-pages-articles.xml.bz2": dump,
-                },
-            ),
-            "Wikipedia",
-        )
-        size = len(dump)
+        files: dict[str, str | bytes] = {
+            "dewiki/dewiki-20240101-pages-articles-multistream.xml.bz2": dump,
+            "dewiki/dewiki-20240101-pages-articles-multistream-index.txt.bz2": dump,
+            "dewiki/dewiki-20240101-pages-articles1.xml-p1p297.bz2": dump * 2,
+            "dewiki/simplewiki-20240101-pages-articles.xml.bz2": dump,
+        }
+        finding, size = find(put(tmp_path, files), "Wikipedia"), len(dump)
         assert counts(finding) == {"dump (multistream)": {"de": size}, "dump": {"de": 2 * size}}
         assert "de" not in finding.missing["dump|dump (multistream)|parquet"]
 
@@ -303,38 +234,15 @@ class TestTraps:
         ("files", "name"),
         [
             ({"udpos/test-de.tsv": "I\nsee\n\nNo\n"}, "UD POS"),
-            ({"panx/test-de.tsv": "I\t\nsee\t\n\nNo\t\n"}, "PAN-X"),
-            ({"xnli/test-de.tsv": "a\tb\r\nc\td\r\n"}, "XNLI"),
-            ({"pawsx/test-de.tsv": "a\tb\t\nc\td\t\n"}, "PAWS-X"),
             ({"xquad/xquad.de.json": squad(["", ""])}, "XQuAD"),
         ],
     )
     def test_blanked_labels(self, tmp_path: Path, files: dict[str, str | bytes], name: str) -> None:
         finding = find(put(tmp_path, files), name)
-        assert finding.status == "partial"
-        assert finding.blanked == {"test": ("de",)}
+        assert (finding.status, finding.blanked) == ("partial", {"test": ("de",)})
         assert counts(finding) == {"test": {"de": 2}}
         assert "blanks" in finding.notes[0]
         assert "labels blanked: de" in show(tmp_path)
-
-    @pytest.mark.parametrize(
-        ("file", "text", "name"),
-        [
-            ("udpos/test-de.tsv", "I\tPRON\n\nNo\n\nsee\tVERB\n", "UD POS"),
-            ("xnli/test-de.tsv", "a\tb\tneutral\nc\td\t\ne\tf\tneutral\n", "XNLI"),
-        ],
-    )
-    def test_some_labels_are_blanked(self, tmp_path: Path, file: str, text: str, name: str) -> None:
-        finding = find(put(tmp_path, {file: text}), name)
-        split = finding.places[0].splits["test"]
-        assert (split.examples, split.labeled) == ({"de": 3}, {"de": 2})
-        assert finding.blanked == {}
-
-    def test_blanked_labels_do_not_matter_if_another_place_has_them(self, tmp_path: Path) -> None:
-        header = "language\tgold_label\tsentence1\tsentence2\n"
-        files: dict[str, str | bytes] = {"xnli/test-de.tsv": "a\tb\n"}
-        files["XNLI-1.0/xnli.test.tsv"] = f"{header}de\tneutral\ta\tb\n"
-        assert find(put(tmp_path, files), "XNLI").blanked == {}
 
     def test_sorted_english_side(self, tmp_path: Path) -> None:
         lines = [f"{k:02d}\n" for k in range(30)]
@@ -354,11 +262,6 @@ class TestTraps:
         put(tmp_path, {"squad/train-v1.1.json": squad("abc")})
         assert counts(find(tmp_path, "SQuAD 1.1")) == {"train": {"en": 3}}
 
-    def test_derived_labels_are_not_a_test_set(self, tmp_path: Path) -> None:
-        finding = find(put(tmp_path, {"pawsx/test-derived-en.tsv": PARAPHRASES}), "PAWS-X")
-        assert counts(finding) == {"test (derived)": {"en": 2}}
-        assert "en" in finding.missing["test"]
-
     @pytest.mark.parametrize(
         ("file", "name", "note"),
         [
@@ -366,7 +269,6 @@ class TestTraps:
             ("cls-acl10-processed/de/books/train.processed", "Amazon reviews", "not the texts"),
             ("dictionaries/en-de.0-5000.txt", "MUSE", "parts of en-XX.txt"),
             ("XNLI-1.0.zip", "XNLI", "is packed; unpack it"),
-            ("panx.tar.xz", "PAN-X", "is packed; unpack it"),
         ],
     )
     def test_look_alikes(self, tmp_path: Path, file: str, name: str, note: str) -> None:
@@ -380,12 +282,8 @@ class TestDamages:
         ("file", "text", "complaint"),
         [
             ("udpos/dev-en.tsv", "", ":1: the file is empty"),
-            ("udpos/dev-en.tsv", b"a\tX\n\xff\tX\n", ":2: not UTF-8 (byte 0xFF)"),
             ("udpos/dev-en.tsv", "a\tX\nb\tWORD\n", ":2: unknown label 'WORD'"),
-            ("udpos/dev-en.tsv", "version https://git-lfs.github.com/spec/v1\n", ":1: a Git LFS"),
-            ("xnli/dev-en.tsv", "a\tb\tneutral\nc\td\tno\n", ":2: unknown label 'no'"),
             ("xquad/xquad.de.json", squad("ab")[:-20], ": not valid JSON"),
-            ("xquad/xquad.de.json", '[1, "a"]', "not of SQuAD's form"),
             ("cls/de/dvd/test.review", "<items>\n</items>\n", ":1: no <item>"),
             ("tatoeba/tatoeba.deu-eng.deu", "x\n", "tatoeba.deu-eng.eng: no such file"),
             ("wordalign/de-en/test.de", "x\n", "test.en: no such file"),
@@ -403,26 +301,13 @@ class TestDamages:
         assert str((tmp_path / file).parent) in damaged[0].damages[0]
         assert complaint in damaged[0].damages[0]
 
-    def test_a_damaged_file_is_not_missing(self, tmp_path: Path) -> None:
-        files = {**complete_udpos(), "udpos/test-yo.tsv": ""}
-        finding = find(put(tmp_path, files), "UD POS")
-        assert (finding.status, finding.missing) == ("damaged", {})
-
-    def test_a_broken_link(self, tmp_path: Path) -> None:
+    def test_a_broken_link_and_parquet_without_text(self, tmp_path: Path) -> None:
         (tmp_path / "xnli").mkdir()
         (tmp_path / "xnli" / "dev-de.tsv").symlink_to(tmp_path / "gone")
         assert "no such file" in find(tmp_path, "XNLI").damages[0]
-
-    def test_parquet_without_text(self, tmp_path: Path) -> None:
         (tmp_path / "20231101.de").mkdir()
         pq.write_table(pa.table({"title": ["a"]}), tmp_path / "20231101.de" / "a.parquet")
         assert "no column `text`; it has title" in find(tmp_path, "Wikipedia").damages[0]
-
-    def test_many_are_counted_not_listed(self, tmp_path: Path) -> None:
-        put(tmp_path, dict.fromkeys(complete_udpos(), ""))
-        text = show(tmp_path, 400)
-        assert text.count("the file is empty") == 5
-        assert "and 30 more files" in text
 
     def test_json(self, tmp_path: Path) -> None:
         put(tmp_path, {"xnli/dev-de.tsv": PAIRS, "xnli/test-de.tsv": "a\tb\n"})
@@ -432,23 +317,3 @@ class TestDamages:
         assert entry["places"][0]["splits"]["dev"] == {"examples": {"de": 2}, "unlabeled": {}}
         assert entry["blanked"] == {"test": ["de"]}
         assert entry["short"]["dev"]["de"] == {"found": 2, "expected": 2490}
-
-    @pytest.mark.parametrize("width", [80, 100, 140])
-    def test_fits_the_terminal(self, tmp_path: Path, width: int) -> None:
-        lines = show(put(tmp_path, complete_udpos()), width).splitlines()
-        assert max(map(len, lines)) <= width
-        assert any(line.split()[:3] == ["UD", "POS", "complete"] for line in lines)
-        assert " ".join(" ".join(lines[-3:]).split()).endswith(
-            f"1 complete, {len(DATA_SETS) - 1} missing"
-        )
-
-
-class TestPublished:
-    @pytest.mark.parametrize(
-        ("archive", "name", "total"),
-        [("tatoeba", "Tatoeba", 31_692), ("wordalign", "Word alignment", 1_244)],
-    )
-    def test_complete(self, published: Published, archive: str, name: str, total: int) -> None:
-        finding = find(published(archive), name)
-        assert (finding.status, finding.reading) == ("complete", "yes")
-        assert sum(counts(finding)["test"].values()) == total

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 import torch
@@ -53,19 +51,15 @@ class TestFeatures:
         assert len(encoded.features[1].ids) == 30
 
 
-class TestLoss:
-    def test_is_cross_entropy_over_labeled_examples(self) -> None:
-        logits = torch.tensor([[2.0, 0.0, 0.0], [9.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-        labels, lengths = torch.tensor([[0], [IGNORED], [1]]), torch.ones(3)
-        expected = -torch.log_softmax(logits, dim=1)[[0, 2], [0, 1]].mean()
-        assert TASK.compute_loss(logits, labels, lengths) == pytest.approx(float(expected))
-
-    def test_a_batch_without_labels_changes_nothing(self) -> None:
-        logits = torch.randn(2, 3, requires_grad=True)
-        loss = TASK.compute_loss(logits, torch.full((2, 1), IGNORED), torch.ones(2))
-        loss.backward()
-        assert float(loss.detach()) == 0.0
-        assert logits.grad is not None and not logits.grad.any()
+def test_loss_is_cross_entropy_over_labeled_examples() -> None:
+    logits = torch.randn(3, 3, requires_grad=True)
+    labels, lengths = torch.tensor([[0], [IGNORED], [1]]), torch.ones(3)
+    expected = -torch.log_softmax(logits, dim=1)[[0, 2], [0, 1]].mean()
+    torch.testing.assert_close(TASK.compute_loss(logits, labels, lengths), expected)
+    loss = TASK.compute_loss(logits, torch.full((3, 1), IGNORED), lengths)
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert logits.grad is not None and not logits.grad.any()
 
 
 class TestScores:
@@ -80,21 +74,9 @@ class TestScores:
         assert TASK.score(PAIRS, predictions, "de") == {"accuracy": 5 / 6}
         assert TASK.tally([], [], "de").shape == (0, 2)
 
-    def test_many_sums_at_once(self) -> None:
-        totals = np.array([[[1.0, 2.0], [3.0, 4.0]]])
-        assert TASK.summarize(totals)["accuracy"].tolist() == [[0.5, 0.75]]
-
     def test_majority_answers_the_most_frequent_label(self) -> None:
         train = [LabeledText("a", "b", label) for label in ("neutral", *["entailment"] * 2)]
         assert TASK.answer_majority(train, PAIRS) == ["entailment"] * 6
-
-    def test_chance_draws_each_label_equally_often(self) -> None:
-        texts = [LabeledText("a", "b", "neutral")] * 30_000
-        answers = TASK.answer_randomly([], texts, np.random.default_rng(3))
-        assert answers == TASK.answer_randomly([], texts, np.random.default_rng(3))
-        counts = Counter(answers)
-        assert counts.keys() == {*LABELS}
-        assert all(abs(count - 10_000) < 400 for count in counts.values())
 
     def test_submission_has_one_label_per_line(self) -> None:
         assert TASK.format_predictions(PAIRS[:2], ["neutral", "entailment"]) == (

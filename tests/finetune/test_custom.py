@@ -22,7 +22,7 @@ from metaxlm.finetune.task import AnyTask, DataFile, load_data
 from metaxlm.finetune.train import train_model
 from metaxlm.model.any_encoder import AnyEncoder
 
-from .conftest import CPU, WORDS, MakeEncoder, make_tokenizer
+from .conftest import CPU, MakeEncoder, make_tokenizer
 
 GUIDE = Path(__file__).parents[2] / "docs" / "own_data.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
@@ -132,26 +132,12 @@ def test_the_examples_of_the_guide_train_and_test(
         assert set(score.values) == set(score.chance) == set(score.majority)
 
 
-def test_the_guides_settings_reach_the_task(folder: Path) -> None:
-    task = load(folder, EXAMPLES[0])
+def test_settings_texts_pairs_and_labels_are_read(folder: Path) -> None:
+    task = load(folder, EXAMPLES[0] + "title: Tickets\nwarmup: 0.2\n")
     settings = task.settings
-    assert (settings.epochs, settings.learning_rate, settings.length) == (8, 3e-5, 256)
-    assert (task.name, task.title, task.metric) == ("tickets", "tickets", "macro_f1")
-    assert (task.labels, task.sources, task.languages) == (
-        ("billing", "technical"),
-        ("de",),
-        ("de", "pl"),
-    )
-    task = load(
-        folder, EXAMPLES[2] + "title: Manuals\nwarmup: 0.2\nclip: 2.0\nadam_epsilon: 1e-6\n"
-    )
-    settings = task.settings
-    assert (settings.length, settings.stride, settings.batch_size) == (384, 128, 16)
-    assert (settings.warmup, settings.clip, settings.adam_epsilon) == (0.2, 2.0, 1e-6)
-    assert task.title == "Manuals"
-
-
-def test_texts_pairs_and_labels_are_read(folder: Path) -> None:
+    assert (settings.epochs, settings.learning_rate, settings.warmup) == (8, 3e-5, 0.2)
+    assert (task.name, task.title, task.metric) == ("tickets", "Tickets", "macro_f1")
+    assert (task.sources, task.languages) == (("de",), ("de", "pl"))
     task = load(folder, change(0, ("labels: [billing, technical]\n", "")))
     assert task.labels == ("billing", "technical")
     assert task.reading == '{"text":"body","label":"team"}'
@@ -169,15 +155,6 @@ def test_texts_pairs_and_labels_are_read(folder: Path) -> None:
     assert task.read(find(task, "dev", "de")).items[1] == LabeledText("c", "d", "1")
 
 
-def test_a_test_file_without_label_column_is_predicted_only(folder: Path) -> None:
-    (folder / "data/test.de.tsv").write_text("body\nDas Haus\n", encoding="utf-8")
-    content = (task := load(folder, EXAMPLES[0])).read(find(task, "test", "de"))
-    assert content.items == [LabeledText("Das Haus", None, None)]
-    (folder / "data/dev.tsv").write_text("body\nDas Haus\n", encoding="utf-8")
-    message = problem(folder, EXAMPLES[0], ("dev", "de"))
-    assert message == "data/dev.tsv:1: no column 'team'; found: body"
-
-
 def test_span_tags_of_any_scheme_are_bio(folder: Path, messages: Messages) -> None:
     task = load(folder, change(1, ("metric: span_f1\n", "")))
     assert task.labels == ("O", "B-PLACE", "I-PLACE", "B-THING", "I-THING")
@@ -191,6 +168,9 @@ def test_span_tags_of_any_scheme_are_bio(folder: Path, messages: Messages) -> No
     assert task.labels == by_types.labels == by_tags.labels
     message = problem(folder, EXAMPLES[1] + "labels: [THING]\n")
     assert message.startswith("ner/train.fr.conll:2: the label 'B-PLACE' is not among")
+    examples = [TaggedSentence(("a", "b", "c"), ("B-THING", "I-THING", "O"))]
+    scores = task.score(examples, [("B-THING", "I-THING", "B-PLACE")], "de")
+    assert scores == {"span_f1": pytest.approx(2 / 3), "precision": 0.5, "recall": 1.0}
 
 
 def test_plain_tags_are_scored_by_accuracy(folder: Path) -> None:
@@ -201,16 +181,6 @@ def test_plain_tags_are_scored_by_accuracy(folder: Path) -> None:
     examples = task.read(find(task, "test", "de")).items
     assert task.score(examples, [("DET", "DET")], "de") == {"accuracy": 0.5}
     assert "is neither O nor" in problem(folder, EXAMPLES[1])
-
-
-def test_span_f1_has_the_users_names(folder: Path) -> None:
-    task = load(folder, EXAMPLES[1])
-    examples = [TaggedSentence(("a", "b", "c"), ("B-THING", "I-THING", "O"))]
-    assert task.score(examples, [("B-THING", "I-THING", "B-PLACE")], "de") == {
-        "span_f1": pytest.approx(2 / 3),
-        "precision": 0.5,
-        "recall": 1.0,
-    }
 
 
 def test_macro_f1_is_scikit_learns(folder: Path) -> None:
@@ -259,45 +229,19 @@ def test_without_dev_the_last_epoch_is_taken(folder: Path, messages: Messages) -
 @pytest.mark.parametrize(
     ("example", "changes", "expected"),
     [
-        (0, ("metric:", "metrik:"), "task.yaml:8: unknown key 'metrik'; did you mean 'metric'?"),
         (0, ("label:", "lable:"), "task.yaml:6: unknown key 'columns.lable'; did you mean"),
         (0, ("kind: classification\n", ""), "task.yaml: key 'kind' is missing"),
-        (0, ("kind: classification", "kind: regression"), "task.yaml:2: kind: "),
-        (
-            0,
-            ("macro_f1", "span_f1"),
-            "task.yaml:8: metric: classification is scored by accuracy or",
-        ),
-        (
-            0,
-            ("{de: data/train.tsv}", "data/train.tsv"),
-            "task.yaml:3: train: must say the language",
-        ),
-        (0, ("{de: data/train.tsv}", "{}"), "task.yaml:3: train: "),
+        (0, ("{de: data/train.tsv}", "data/train.tsv"), "task.yaml:3: train: must say the lang"),
         (0, ("test.pl.jsonl", "no.tsv"), "task.yaml:5: test.pl: data/no.tsv: no such file"),
         (0, ("pl: data", "../x: data"), "task.yaml:5: test"),
-        (0, ("[billing, technical]", "[yes, no]"), "task.yaml:7: labels"),
-        (
-            0,
-            ("[billing, technical]", "[billing, tech]"),
-            "data/train.tsv:3: the label 'technical' is",
-        ),
+        (0, ("[billing, technical]", "[billing, tech]"), "data/train.tsv:3: the label 'technical'"),
         (0, ("text: body", "text: 1"), "task.yaml:6: columns: give names"),
-        (0, ("text: body, label: team", "text: 0, label: 1"), "task.yaml:6: columns: they count"),
         (0, ("text: body", "word: 1"), "task.yaml:6: columns.word: classification does not"),
-        (
-            0,
-            ("label: team", "label: group"),
-            "data/train.tsv:1: no column 'group'; found: body, team",
-        ),
-        (0, ("epochs: 8", "epochs: 0"), "task.yaml:9: epochs: "),
+        (0, ("label: team", "label: group"), "data/train.tsv:1: no column 'group'; found: body, t"),
         (0, ("epochs: 8", "stride: 8"), "task.yaml:9: stride: classification has no use for it"),
         (0, ("name: tickets", "name: xnli"), "task.yaml:1: 'xnli' is a built-in task"),
         (0, ("name: tickets", "name: a/b"), "task.yaml:1: name: "),
-        (2, ("batch_size: 16", "labels: [a, b]"), "task.yaml:8: labels: questions has no use"),
         (2, ("stride: 128", "stride: 384"), "task.yaml:7: stride: windows of 384 tokens that"),
-        (2, ("stride: 128", "stride: 0"), "task.yaml:7: stride: "),
-        (2, ("stride: 128", "columns: {text: a}"), "task.yaml:7: columns.text: questions does not"),
     ],
 )
 def test_mistakes_in_the_yaml(
@@ -306,14 +250,12 @@ def test_mistakes_in_the_yaml(
     assert problem(folder, change(example, changes)).startswith(expected)
 
 
-def test_labels_that_yaml_reads_as_truth_values(folder: Path) -> None:
-    message = problem(folder, change(0, ("[billing, technical]", "[yes, no]")))
-    assert "as truth values; quote it, found True" in message
-
-
-def test_nothing_to_score(folder: Path) -> None:
+def test_nothing_to_score_and_one_label(folder: Path) -> None:
     text = "".join(line for line in EXAMPLES[0].splitlines(True) if line[:3] not in ("dev", "tes"))
     assert problem(folder, text) == "task.yaml: nothing to score; name a file under test or dev"
+    (folder / "data/train.tsv").write_text("body\tteam\na\tx\nb\tx\n", encoding="utf-8")
+    message = problem(folder, change(0, ("labels: [billing, technical]\n", "")))
+    assert message.startswith("tickets: at least two labels are needed, training has only 'x'")
 
 
 @pytest.mark.parametrize(
@@ -324,16 +266,14 @@ def test_nothing_to_score(folder: Path) -> None:
          "technical; did you mean 'billing'?"),
         (0, "data/train.tsv", "body\tteam\na\tbilling\nb\ttechnical\nc\t \n", ("train", "de"),
          "data/train.tsv:4: no label, in a train file; label the row"),
-        (0, "data/dev.tsv", "body\tteam\na\t\n", ("dev", "de"),
-         "data/dev.tsv:2: no label, in a dev file; label the row"),
         (0, "data/test.de.tsv", "body\tteam\n \tbilling\n", ("test", "de"),
          "data/test.de.tsv:2: the text is empty; fill it or delete the row"),
         (1, "ner/test.conll", "a\tO\nb\tB-FOO\n", ("test", "de"),
          "ner/test.conll:2: unknown label 'B-FOO', training does not have it; known: "),
         (1, "ner/dev.conll", "a\tO\n\nb\t_\n", ("dev", "de"),
          "ner/dev.conll:3: a sentence without tags, in a dev file; tag it"),
-        (1, "ner/train.fr.conll", "a\tO\n\nb\t_\n", ("train", "de+fr"),
-         "ner/train.fr.conll:3: a sentence without tags, in a train file; tag it"),
+        (0, "data/dev.tsv", "body\nDas Haus\n", ("dev", "de"),
+         "data/dev.tsv:1: no column 'team'; found: body"),
         (2, "squad/test.json", squad(("1", "a b", "a"), ("1", "a b", "b")), ("test", "en"),
          "squad/test.json: data[0].paragraphs[1].qas[0] (id '1'): this id was there before"),
     ],
@@ -345,60 +285,8 @@ def test_mistakes_in_files(
     assert problem(folder, EXAMPLES[example], place).startswith(expected)
 
 
-def test_one_label_is_rejected(folder: Path) -> None:
-    (folder / "data/train.tsv").write_text("body\tteam\na\tx\nb\tx\n", encoding="utf-8")
-    message = problem(folder, change(0, ("labels: [billing, technical]\n", "")))
-    assert (
-        message == "tickets: at least two labels are needed, training has only 'x'; check columns"
-    )
-
-
-def test_oddities_are_logged(folder: Path, messages: Messages) -> None:
-    text = change(
-        0,
-        ("[billing, technical]", "[billing, technical, legal]"),
-        ("pl: data/test.pl.jsonl", "xx: data/train.tsv"),
-    )
-    load(folder, text)
-    said = messages().replace(f"{folder}/", "")
-    assert "tickets: no training example has the label 'legal'; it is not learned" in said
-    assert "task.yaml: xx: not in the language table" in said
-    assert "task.yaml:5: test.xx: a training file too" in said
-
-
 def test_answers_are_normalized_by_the_languages_rules(folder: Path) -> None:
     task = load(folder, EXAMPLES[2])
     assert isinstance(task, SpanTask)
     assert task.normalize("Das «Haus»", "de") == "haus"
     assert task.normalize("Das «Haus»", "tr") == "das «haus»"
-
-
-def test_a_custom_task_is_learned(folder: Path, make_encoder: MakeEncoder) -> None:
-    """Two labels that a word decides, trained in two languages at once, tested in a third."""
-    random = np.random.default_rng(0)
-    for name, size in (("train", 64), ("dev", 32), ("test.de", 64)):
-        rows = []
-        for _ in range(size):
-            label = ("billing", "technical")[random.integers(2)]
-            words = [str(word) for word in random.choice(WORDS[:10], 3)]
-            words.insert(random.integers(4), "house" if label == "billing" else "river")
-            rows.append(f"{' '.join(words)}\t{label}")
-        text = "\n".join(["body\tteam", *rows, ""])
-        (folder / f"data/{name}.tsv").write_text(text, encoding="utf-8")
-    text = change(
-        0,
-        ("learning_rate: 3e-5", "learning_rate: 3e-3"),
-        ("{de: data/train.tsv}", "{de: data/train.tsv, fr: data/train.tsv}"),
-        ("epochs: 8", "epochs: 10\nbatch_size: 8"),
-    )
-    task = load(folder, text)
-    tokenizer = make_tokenizer("words")
-    start = AnyEncoder("test", tokenizer, make_encoder(tokenizer, 3.0, max_positions=256))
-    data = load_data(
-        task, tokenizer, folder, source="de+fr", languages=["de"],
-        settings=task.settings, config=start.encoder.config,
-    )  # fmt: skip
-    assert len(data.train.examples) == 128
-    trained = train_model(task, start, data, task.settings, 0, CPU)
-    scores = evaluate(task, trained.model, data, start.encoder.config, CPU)
-    assert scores[-1].values["macro_f1"] > 0.9

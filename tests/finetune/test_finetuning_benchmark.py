@@ -1,28 +1,18 @@
-"""The benchmark against transformers' Trainer runs anywhere, and says what it lacks."""
+"""The benchmark against transformers' Trainer runs anywhere."""
 
 from __future__ import annotations
-
-import importlib.util
 
 import pytest
 
 from tests.benchmark_runs import run_builtin
 
 pytestmark = pytest.mark.slow  # loads all of transformers' Trainer, in a process of its own
-HAS_ACCELERATE = importlib.util.find_spec("accelerate") is not None
 SMALL = ("--examples", "64", "--scored", "20", "--seeds", "1", "--epochs", "1")
 
 
-@pytest.mark.skipif(HAS_ACCELERATE, reason="accelerate is installed")
-def test_without_accelerate_it_says_what_to_install() -> None:
-    outcome = run_builtin("finetuning.py")
-    assert outcome.returncode == 1
-    assert outcome.stderr == "transformers' Trainer needs accelerate: pip install accelerate\n"
-
-
-@pytest.mark.skipif(not HAS_ACCELERATE, reason="accelerate is not installed")
 @pytest.mark.parametrize("task", ["xnli", "udpos"])
 def test_it_compares_both_loops(task: str) -> None:
+    pytest.importorskip("accelerate")
     outcome = run_builtin("finetuning.py", "--tasks", task, *SMALL)
     assert outcome.returncode == 0, outcome.stderr
     assert "64 training sequences" in outcome.stdout

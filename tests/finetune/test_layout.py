@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.data_sets import AMAZON, MLQA, PAWSX, SQUAD, TYDIQA, XNLI, XQUAD
-from metaxlm.finetune.layout import MANY, SPLITS, DataSet, Match, find_files, list_data_files
-from metaxlm.finetune.task import DataFile
+from metaxlm.finetune.data_sets import PAWSX, SQUAD, XNLI
+from metaxlm.finetune.layout import DataSet, find_files, list_data_files
 
 Published = Callable[[str], Path]
 
@@ -22,10 +21,6 @@ def touch(folder: Path, *names: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     return folder
-
-
-def match(path: str, split: str, variant: str, language: str) -> Match:
-    return Match(Path(path), XNLI.layouts[0], split, variant, language, None)
 
 
 def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
@@ -58,11 +53,6 @@ def test_another_variant_is_a_set_of_its_own(tmp_path: Path) -> None:
     assert [file.path.name for file in listed] == ["dev-v1.1.json"]
 
 
-def test_multinli_is_a_fallback_for_the_training_set_of_xnli(tmp_path: Path) -> None:
-    touch(tmp_path, "mnli/train.tsv", "xnli/train-en.tsv")
-    assert find(tmp_path, XNLI) == {("xnli/train-en.tsv", "train", "", "en")}
-
-
 def test_two_copies_are_rejected(tmp_path: Path) -> None:
     touch(tmp_path, "a/xnli/dev-de.tsv", "b/xnli/dev-de.tsv", "a/xnli/dev-fr.tsv")
     first, second = (tmp_path / name / "xnli" / "dev-de.tsv" for name in "ab")
@@ -79,39 +69,3 @@ def test_two_copies_are_rejected(tmp_path: Path) -> None:
     second.symlink_to(tmp_path / "gone")
     with pytest.raises(MetaXLMError, match="both are XNLI's dev set of de"):
         find_files(tmp_path, XNLI)
-
-
-def test_names_of_a_task_s_files() -> None:
-    files = [
-        match("a", "test", "derived", "fr"),
-        match("b", "train", "subset", "en"),
-        match("c", "dev", "", "de"),
-        match("d", "books test", "", "de"),
-    ]
-    assert list_data_files(files) == [
-        DataFile("de", "dev", Path("c"), "dev"),
-        DataFile("fr", "test", Path("a"), "test-derived"),
-        DataFile("en", "train", Path("b"), "train-subset"),
-    ]
-    assert list_data_files(files, {"books test": "test"}) == [
-        DataFile("de", "test", Path("d"), "test")
-    ]
-
-
-def test_a_file_with_many_languages_fills_the_gaps() -> None:
-    many, own = Path("xnli.test.tsv"), Path("test-de.tsv")
-    files = [match(str(own), "test", "", "de"), match(str(many), "test", "", MANY)]
-    for order in (files, files[::-1]):
-        listed = list_data_files(order, SPLITS, ("de", "zh"))
-        assert [(file.language, file.path) for file in listed] == [("de", own), ("zh", many)]
-
-
-def test_published(published: Published) -> None:
-    expected = [
-        ("xquad", XQUAD, 11),
-        ("mlqa", MLQA, 7),
-        ("tydiqa", TYDIQA, 12),
-        ("cls", AMAZON, 24),
-    ]
-    for name, data_set, count in expected:
-        assert len(find_files(published(name), data_set)) == count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable
@@ -11,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seqeval.metrics.sequence_labeling import get_entities
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.data_sets import NLI_LABELS, NLI_SYNONYMS, UPOS
+from metaxlm.finetune.data_sets import NLI_LABELS, UPOS
 from metaxlm.finetune.readers.conll import (
     TaggedSentence,
     convert_to_bio,
@@ -30,7 +30,7 @@ from metaxlm.finetune.readers.texts import (
     read_reviews,
     read_rows,
 )
-from metaxlm.languages import LANGUAGES, task_languages
+from metaxlm.languages import task_languages
 from tests.finetune.readers.files import Published, refuse, write
 
 Messages = Callable[[], str]
@@ -54,16 +54,11 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_lines, "a", "version https://git-lfs.github.com\n", ":1: a Git LFS pointer, not the"),
     (read_lines, "a", "eins\nfünf\n".encode("latin-1"), ":2: not UTF-8 (byte 0xFC); convert it"),
     (read_lines, "a", "one\ntwo\n".encode("utf-16"), ":1: NUL characters, as in UTF-16; convert"),
-    (read_lines, "a", "one\ntwo\n".encode("utf-16-be"), ":1: NUL characters, as in UTF-16"),
     (read_pairs, "a", "a\tb\tneutral\na\tb\n", ":2: found 2 columns, the first row has 3; "),
-    (read_pairs, "a", "a\tb\tneutral\n\n", ":2: found 1 columns, the first row has 3; "),
     (read_pairs, "a", "a\tb\tneutral\na\t \tneutral\n", ":2: a text is empty; fill it or delete"),
     (read_pairs, "a", "a\tb\tmaybe\n", ":1: unknown label 'maybe'; known: entailment, neutral, "),
-    (read_pairs, "a", "a\tb\t-\n", ":1: unknown label '-'; known: entailment, neutral, "),
     (read_pairs, "a", "one column\n", ":1: found 1 columns, expected two texts and a label"),
-    (read_pairs, "a", "a\tb\tc\td\n", ":1: found 4 columns, expected two texts and a label"),
     (read_pairs, "a", "premise\thypothesis\tlabel\n", ":1: a header and no line; restore the file"),
-    (read_pairs, "a", "premise\thypothesis\tlabel\tx\na\tb\tneutral\n", ":2: found 3 columns, "),
     (
         read_pairs, "a", "gold_label\tparse\tsentence1\tsentence2\tlabel1\nneutral\tx\ta\n",
         ":2: found 3 columns, the header has 5; ",
@@ -72,10 +67,8 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_tagged, "a", "a\tX\n\tX\n", ":2: the word is empty; restore it"),
     (read_tagged, "a", "a\tX\nb\tNP\n", ":2: unknown label 'NP'; known: ADJ, ADP, "),
     (read_tagged, "a", "a\tX\n\nb\tX\nc\n", ":4: the word 'c' has no tag, but others in its"),
-    (read_tagged, "a", "a\tX\n\nb\tX\nc\t\n", ":4: the word 'c' has no tag, but others in its"),
     (read_tagged, "a", "\n\n", ":1: the file has blank lines and nothing else; restore it"),
     (read_conll, "a", "a\tO\nb\n", ":2: found 1 columns, expected 2 as in the lines before"),
-    (read_conll, "a", "a\tO\nb c\tO\td\n", ":2: found 3 columns, expected 2 as in the lines"),
     (read_conll, "a", "a\tO\n\tO\n", ":2: the word is empty"),
     (read_conll, "a", "a\t_\nb\tO\n", ":1: the word 'a' has no tag, but others"),
     (read_conll, "a", "\n\n", ":1: no words in it"),
@@ -83,13 +76,11 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_reviews, "a", "great:1 book:2\n", ":1: no <item> in it; a Webis-CLS-10 file of reviews"),
     (read_reviews, "a", reviews(ITEM.format(5, "x"), ITEM.format("3.0", "x")), ":3: item 2 has the "
      "rating '3.0'; expected 1 or 2 (negative), 4 or 5 (positive)"),
-    (read_reviews, "a", reviews(ITEM.format("good", "x")), ":1: item 1 has the rating 'good'; "),
     (read_reviews, "a", reviews("<item><rating>5</rating></item>"), ":1: item 1 has neither"),
     (read_reviews, "a", "<items><item><text>a</text></item>\n<item>", ":2: 2 reviews begin and 1 "),
     (read_reviews, "a", "<item><text>a</text></item>\n", ":1: 1 reviews begin and 1 end, and the "),
     (read_reviews, "a", "<items><item><item></item></items>", ":1: item 1 has no </item>; restore"),
     (read_table, "a.tsv", "body\tteam\na\tx\nb\n", ":3: found 1 columns, the header has 2; "),
-    (read_table, "a.csv", "body,team\na,b,x\n", ":2: found 3 columns, the header has 2; "),
     (read_table, "a.csv", 'body,team\none,x\n"two,y\n', ":3: not valid CSV"),
     (read_table, "a.tsv", "body\tbody\tteam\na\tb\tx\n", ":1: the header has 'body' twice; "),
     (read_table, "a.tsv", "body\tteam\n", ":1: a header and nothing else; "),
@@ -99,7 +90,6 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_table, "a.jsonl", '{"body": "a"}\n', ":1: no key 'team'; found: body"),
     (read_table, "a.jsonl", '{"body": "a", "team": ["x"]}\n', ":1: 'team' is a list, expected"),
     (partial(read_rows, columns=[4, 1], num_needed=2), "a.tsv", "x\t7\ta b\n", ":1: no column 4; "),
-    (partial(read_rows, columns=[-4, 1], num_needed=2), "a.tsv", "x\t7\ta\n", ":1: no column -4; "),
 ]  # fmt: skip
 
 
@@ -124,17 +114,11 @@ def test_lines_end_with_lf_or_crlf_only(tmp_path: Path) -> None:
 
 
 class TestPairs:
-    def test_without_header(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "a.tsv", 'a "b\tc\tneutral\r\nd\te\tcontradictory\r\n')
-        assert read_pairs(path, synonyms=NLI_SYNONYMS).items == [
-            LabeledText('a "b', "c", "neutral"),
-            LabeledText("d", "e", "contradiction"),
-        ]
-
     @pytest.mark.parametrize(
         "text",
         [
-            "label\tpremise\thypothesis\tsource\nneutral\ta\tb\tx\n",
+            "a\tb\tneutral\r\n",
+            "label\tpremise\thypothesis\tsource\nneut\ta\tb\tx\n",
             "premise\thypo\tlabel\na\tb\tneutral\n",  # XNLI-MT 1.0
             "id\tsentence1\tsentence2\tlabel\n7\ta\tb\tneutral\n",  # PAWS-X
             "id\tone\tother\tlabel\n7\ta\tb\tneutral\n",
@@ -142,16 +126,9 @@ class TestPairs:
             "gold_label\tparse\tsentence1\tsentence2\tlabel1\tlabel2\nneutral\tx\ta\tb\tneutral\n",
         ],
     )
-    def test_header_names_columns(self, tmp_path: Path, text: str) -> None:
-        assert read_pairs(write(tmp_path / "a.tsv", text)).items == [NEUTRAL]
-
-    def test_file_with_several_languages(self, tmp_path: Path) -> None:
-        header = "language\tgold_label\tsentence1\tsentence2\n"
-        path = write(tmp_path / "a.tsv", f"{header}de\tneutral\tx\ty\nzh\tneutral\ta\tb\n")
-        assert read_pairs(path, language="zh").items == [NEUTRAL]
-        assert read_pairs(path).languages == ("de", "zh")
-        with refuse(f"{path}:1: a header and no line of 'fr'; restore the file"):
-            read_pairs(path, language="fr")
+    def test_with_and_without_header(self, tmp_path: Path, text: str) -> None:
+        path = write(tmp_path / "a.tsv", text)
+        assert read_pairs(path, synonyms={"neut": "neutral"}).items == [NEUTRAL]
 
     @pytest.mark.parametrize(
         "text",
@@ -167,7 +144,7 @@ class TestPairs:
         assert found == [LabeledText("a", "b", None), LabeledText("c", "d", None)]
         assert not any(pair.is_labeled for pair in found)
 
-    def test_notices(self, tmp_path: Path) -> None:
+    def test_several_languages_and_notices(self, tmp_path: Path) -> None:
         lines = "-\tx\ty\nneutral\ta\tb\n-\tx\ty\nneutral\tNS\tb\n"
         quoted = 'neutral\t"He said ""no"" to it"\tc\n'
         header = "gold_label\tsentence1\tsentence2\n"
@@ -179,6 +156,12 @@ class TestPairs:
             f"{path}: 1 pairs with `NS` instead of a text, a known fault of the release",
             f"{path}: 1 pairs in CSV quotes, which are kept",
         )
+        header = "language\tgold_label\tsentence1\tsentence2\n"
+        path = write(tmp_path / "b.tsv", f"{header}de\tneutral\tx\ty\nzh\tneutral\ta\tb\n")
+        assert read_pairs(path, language="zh").items == [NEUTRAL]
+        assert read_pairs(path).languages == ("de", "zh")
+        with refuse(f"{path}:1: a header and no line of 'fr'; restore the file"):
+            read_pairs(path, language="fr")
         plain = '"No" and ""yes" or "no"\t"" is empty\tneutral\n'
         assert read_pairs(write(tmp_path / "a.tsv", plain)).notices == ()
 
@@ -193,8 +176,7 @@ class TestReviews:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("two\n  lines\t here ", "two lines here"),
-            ("Q &amp; A &lt;3", "Q & A <3"),
+            ("two\n  lines\t &lt;3 ", "two lines <3"),
             ("&amp;quot;Q&amp;quot; &amp;amp; A", '"Q" & A'),  # escaped twice, as in the release
             ("AT&T &nbsp;& co; &#8212;", "AT&T & co; —"),  # not XML, but it does occur on the web
         ],
@@ -202,11 +184,6 @@ class TestReviews:
     def test_entities_and_white_space(self, tmp_path: Path, text: str, expected: str) -> None:
         path = write(tmp_path / "a.review", reviews(ITEM.format(5, text)))
         assert read_reviews(path).items[0].first == f"Good {expected}"
-
-    def test_headline_or_text_alone(self, tmp_path: Path) -> None:
-        items = ("<item><text>x</text></item>", "<item><summary>y</summary><text /></item>")
-        found = read_reviews(write(tmp_path / "a.review", reviews(*items))).items
-        assert [text.first for text in found] == ["x", "y"]
 
     def test_published(self, published: Published) -> None:
         """All 24 files; four of them equal an XML parser's result."""
@@ -238,13 +215,11 @@ class TestTables:
         first = 1 if name.endswith("jsonl") else 2
         assert rows == [Row(first, ('say "hi"', "x")), Row(first + 1, ("b, c", "y"))]
 
-    def test_column_numbers_without_a_header(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "a.tsv", "x\t7\ta b\ny\t8\tc\n")
-        assert read_rows(path, [-1, 1], 2) == [Row(1, ("a b", "x")), Row(2, ("c", "y"))]
-
-    def test_csv_quotes_may_hold_line_ends(self, tmp_path: Path) -> None:
+    def test_line_ends_in_csv_quotes_and_column_numbers(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.csv", 'body,team\r\n"one\r\ntwo",x\r\n\r\nthree,y\r\n')
         assert read_table(path) == [Row(2, ("one\ntwo", "x")), Row(5, ("three", "y"))]
+        path = write(tmp_path / "a.tsv", "x\t7\ta b\ny\t8\tc\n")
+        assert read_rows(path, [-1, 1], 2) == [Row(1, ("a b", "x")), Row(2, ("c", "y"))]
 
     def test_optional_column(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.tsv", "body\tid\na\t1\n")
@@ -256,19 +231,16 @@ class TestTables:
 
 
 class TestTagged:
-    def test_sentences(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "a.tsv", "\nfine\tADJ\r\n.\tPUNCT\r\n\r\n\r\nyes\tINTJ")
-        found = read_tagged(path).items
+    def test_words_that_look_like_markup(self, tmp_path: Path) -> None:
+        """WikiAnn has a byte order mark as a word, and `#` is a word, not a comment."""
+        text = "\ufeff\nen:a:b\tX\n\ufeff\tX\nen:en:\tX\n\n#\tX\r\n\r\n\r\nb\tINTJ"
+        found = read_tagged(write(tmp_path / "a.tsv", text), prefix="en:").items
         assert found == [
-            TaggedSentence(("fine", "."), ("ADJ", "PUNCT")),
-            TaggedSentence(("yes",), ("INTJ",)),
+            TaggedSentence(("a:b", "\ufeff", "en:"), ("X", "X", "X")),
+            TaggedSentence(("#",), ("X",)),
+            TaggedSentence(("b",), ("INTJ",)),
         ]
-        assert [sentence.lines for sentence in found] == [(2, 3), (6,)]
-
-    def test_prefix_of_each_word(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "dev", "en:a:b\tX\nen:en:\tX\nc\tX\n")
-        (sentence,) = read_tagged(path, prefix="en:").items
-        assert sentence.words == ("a:b", "en:", "c")
+        assert [sentence.lines for sentence in found] == [(2, 3, 4), (6,), (9,)]
 
     @pytest.mark.parametrize("text", ["I\nsee\n\nNo\n", "I\t\nsee\t\n\nNo\t\n"])
     def test_blanked_tags(self, tmp_path: Path, text: str) -> None:
@@ -277,12 +249,6 @@ class TestTagged:
         found = read_tagged(path).items
         assert [sentence.tags for sentence in found] == [None, None, ("INTJ",)]
         assert found[0].words == ("I", "see") and not found[0].is_labeled
-
-    def test_words_that_look_like_markup(self, tmp_path: Path) -> None:
-        """WikiAnn has a byte order mark as a word, and `#` is a word, not a comment."""
-        odd = "\ufeffa\tX\n\ufeff\tX\n\n#\tX\r\n\r\n\r\nb\tX"
-        found = read_tagged(write(tmp_path / "a.tsv", odd)).items
-        assert [sentence.words for sentence in found] == [("a", "\ufeff"), ("#",), ("b",)]
 
 
 def read_columns(path: Path, word: int | None = None, tag: int | None = None) -> list[object]:
@@ -294,28 +260,21 @@ class TestConll:
         "text",
         [
             "Ada\tB-PER\nsleeps\tO\n\nin\tO\nRome\tB-LOC\n",
-            "Ada B-PER\nsleeps O\n\n\nin O\nRome B-LOC",
             "Ada NNP B-PER\r\nsleeps VBZ O\r\n\r\nin IN O\r\nRome  NNP  B-LOC\r\n",
             "-DOCSTART- O\n\nAda B-PER\nsleeps O\n\n-DOCSTART- O\n\nin O\nRome B-LOC\n",
-            "# id 1\n# text = Ada sleeps\nAda\tB-PER\nsleeps\tO\n\n# id 2\nin\tO\nRome\tB-LOC\n",
             "#\n# a comment\nAda B-PER\nsleeps O\n \n# short\nin O\nRome B-LOC\n",
         ],
     )
     def test_usual_forms_give_the_same_sentences(self, tmp_path: Path, text: str) -> None:
         assert read_columns(write(tmp_path / "a.conll", text)) == EXPECTED
 
-    @pytest.mark.parametrize("separator", [" ", "\t"])
-    def test_words_that_look_like_comments_stay(self, tmp_path: Path, separator: str) -> None:
-        text = "# O\n1 O\nin O\nParis B-LOC\n\n#hi O\n# O\n".replace(" ", separator)
-        found = read_conll(write(tmp_path / "a.conll", text))
-        assert [s.words for s in found] == [("#", "1", "in", "Paris"), ("#hi", "#")]
-
-    def test_columns_can_be_chosen(self, tmp_path: Path) -> None:
+    def test_columns_comments_and_empty_nodes(self, tmp_path: Path) -> None:
         text = "1 Ada B-PER x\n2 sleeps O y\n\n1 in O x\n2 Rome B-LOC y\n"
         path = write(tmp_path / "a.conll", text)
         assert read_columns(path, 2, 3) == read_columns(path, -3, -2) == EXPECTED
-
-    def test_conllu_skips_multiword_tokens_and_empty_nodes(self, tmp_path: Path) -> None:
+        # A word that looks like a comment stays.
+        path = write(tmp_path / "a.conll", "# O\n1 O\nin O\n\n#hi O\n# O\n")
+        assert [s.words for s in read_conll(path)] == [("#", "1", "in"), ("#hi", "#")]
         text = (
             f"# text = im Haus\n1-2\tim\t_\t_{REST}\n1\tin\tin\tADP{REST}\n2\tdem\tder\tDET{REST}\n"
             f"2.1\tgroßen\tgroß\tADJ{REST}\n3\tHaus\tHaus\tNOUN{REST}\n\n"
@@ -340,21 +299,8 @@ def convert(*tags: str) -> list[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        ("I-A I-A O I-A B-A I-B", "B-A I-A O B-A B-A B-B"),
-        ("B-A I-A I-A B-A O I-B", "B-A I-A I-A B-A O B-B"),
-        ("B-A I-A E-A S-A S-B O", "B-A I-A I-A B-A B-B O"),
-        ("B-A L-A U-A U-A O E-B", "B-A I-A B-A B-A O B-B"),
-        ("B-A M-A E-A I-A O S-x-y", "B-A I-A I-A B-A O B-x-y"),
-    ],
-)
-def test_schemes_become_bio(tags: str, expected: str) -> None:
-    assert convert(*tags.split()) == expected.split()
-
-
 def test_conversion_keeps_the_spans_of_seqeval() -> None:
+    get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     draw = random.Random(0)
     choices = ["O", *(f"{letter}-{kind}" for letter in "BIES" for kind in ("X", "Y"))]
     for _ in range(2000):
@@ -362,7 +308,12 @@ def test_conversion_keeps_the_spans_of_seqeval() -> None:
         assert get_entities(convert(*tags)) == get_entities(tags)
 
 
-@pytest.mark.parametrize("tag", ["NOUN", "B-", "X-PER", "b-PER", "B_PER"])
+def test_schemes_become_bio() -> None:
+    tags = "B-A L-A U-A U-A O E-B M-B S-x-y I-A I-A B-A"
+    assert " ".join(convert(*tags.split())) == "B-A I-A B-A B-A O B-B I-B B-x-y B-A I-A B-A"
+
+
+@pytest.mark.parametrize("tag", ["NOUN", "B-", "X-PER", "b-PER"])
 def test_unknown_scheme_is_rejected_with_its_line(tag: str) -> None:
     with pytest.raises(MetaXLMError, match=f"^f:2: the tag '{tag}' is neither O nor"):
         convert("O", tag)
@@ -383,25 +334,6 @@ def write_tatoeba(folder: Path, code: str, foreign: str, english: str = "hello\n
 
 
 class TestTatoeba:
-    def test_sentences(self, tmp_path: Path) -> None:
-        write_tatoeba(tmp_path, "cmn", "你好\n再见\n", "hello\ngoodbye\n")
-        sentences = read_tatoeba(tmp_path, "zh")
-        assert (sentences.language, sentences.foreign) == ("zh", ("你好", "再见"))
-        assert sentences.english == ("hello", "goodbye")
-
-    @pytest.mark.parametrize(
-        ("language", "message"),
-        [
-            ("xx", "unknown language 'xx'; known: af am ar"),
-            ("en", "'en' is the other side of every pair"),
-            ("ger", r"unknown language 'ger'; did you mean 'de'\?$"),
-            ("Kantonese", r"unknown language 'Kantonese'; did you mean 'yue'\?$"),
-        ],
-    )
-    def test_unknown_language(self, tmp_path: Path, language: str, message: str) -> None:
-        with pytest.raises(MetaXLMError, match=f"^tatoeba: {message}"):
-            read_tatoeba(tmp_path, language)
-
     def test_all_112_languages_of_the_release(self, tmp_path: Path) -> None:
         codes = RELEASE.split()
         for code in [*codes, "qqq"]:
@@ -409,7 +341,10 @@ class TestTatoeba:
         languages = list_tatoeba(tmp_path)
         assert len(codes) == len(set(languages)) == 112
         assert languages.index("de") < languages.index("nds")
-        assert {read_tatoeba(tmp_path, code).foreign[0] for code in languages} == set(codes)
+        assert {read_tatoeba(tmp_path, code).foreign for code in languages} == {
+            (code,) for code in codes
+        }
+        assert read_tatoeba(tmp_path, "zh").english == ("hello",)
         assert set(task_languages("tatoeba")) < set(languages)
 
     def test_missing_and_broken_files(self, tmp_path: Path) -> None:
@@ -428,18 +363,13 @@ class TestTatoeba:
         write_tatoeba(tmp_path, "deu", "eins\nzwei\n", "one\n \n")
         with refuse(f"{english}:2: the line is empty; every line is a sentence"):
             read_tatoeba(tmp_path, "de")
-        english.unlink()
-        with refuse(f"{english}: no such file"):
-            read_tatoeba(tmp_path, "de")
-
-    def test_published(self, published: Published) -> None:
-        folder = published("tatoeba")
-        codes = {path.name.split(".")[1][:3] for path in (folder / "tatoeba").iterdir()}
-        languages = [code for code, entry in LANGUAGES.items() if entry.iso3 in codes]
-        sizes = {code: len(read_tatoeba(folder, code).foreign) for code in languages}
-        small = {"jv": 205, "te": 234, "ta": 307, "sw": 390, "th": 548, "kk": 575, "ml": 687}
-        assert len(sizes) == 36
-        assert {k: n for k, n in sizes.items() if n < 1_000} == {**small, "ka": 746}
+        for language, message in (
+            ("xx", "unknown language 'xx'; known: af am ar"),
+            ("en", "'en' is the other side of every pair"),
+            ("Kantonese", r"unknown language 'Kantonese'; did you mean 'yue'\?$"),
+        ):
+            with pytest.raises(MetaXLMError, match=f"^tatoeba: {message}"):
+                read_tatoeba(tmp_path, language)
 
 
 def write_alignment(root: Path, links: str, name: str = "de-en") -> Path:
@@ -462,23 +392,13 @@ class TestWordAlignment:
         assert gold.pairs[0].possible == {(0, 0), (1, 1), (2, 2)}
         assert gold.pairs[1].sure == gold.pairs[1].possible == {(1, 1)}
 
-    def test_direction_is_kept(self, tmp_path: Path) -> None:
+    def test_direction_is_kept_and_one_bad_link_of_thousands_left_out(
+        self, tmp_path: Path, messages: Messages
+    ) -> None:
         write_alignment(tmp_path, "1 4 3 S\n2 1 1 S\n", "en-fr")
         gold = read_word_alignment(tmp_path, "fr")
         assert (gold.source_language, gold.target_language, gold.language) == ("en", "fr", "fr")
         assert gold.pairs[0].sure == {(3, 2)}
-
-    @pytest.mark.parametrize("link", ["0 1", "5 1", "1 0", "1 5", "1 -99"])
-    def test_link_outside_the_sentence(self, tmp_path: Path, link: str) -> None:
-        path = write_alignment(tmp_path, f"1 1 1 S\n1 {link} S\n2 1 1 S\n")
-        with pytest.raises(MetaXLMError) as caught:
-            read_word_alignment(tmp_path, "de")
-        expected = f"{path}:2: link {link} of sentence 1 is outside its 4 and 4 words (1 of 3 "
-        assert str(caught.value).startswith(expected)
-
-    def test_one_bad_link_of_thousands_is_left_out(
-        self, tmp_path: Path, messages: Messages
-    ) -> None:
         path = write_alignment(tmp_path, "1 2 2 S\n" * 1_000 + "1 2 -99 S\n2 1 1 S\n")
         assert read_word_alignment(tmp_path, "de").pairs[0].sure == {(1, 1)}
         outside = "link 2 -99 of sentence 1 is outside its 4 and 4 words; left out"
@@ -488,7 +408,7 @@ class TestWordAlignment:
         ("links", "message"),
         [
             ("1 1 1 S\n1 1\n", "2: found 2 columns, expected `sentence source target [S|P]`"),
-            ("1 1 1 S 1\n", "1: found 5 columns, expected `sentence source target [S|P]`"),
+            ("1 1 1 S\n1 1 -99 S\n2 1 1 S\n", "2: link 1 -99 of sentence 1 is outside its"),
             ("1 1-1 1\n", "1: '1 1-1 1' are not three whole numbers"),
             ("1 1 1 Q\n", "1: unknown link type 'Q'; known: S (sure), P (possible)"),
             ("1 1 1\n2 1 1\n3 1 1\n", "3: sentence 3 is number 3, but test.de has 2 lines; use the "
@@ -499,11 +419,8 @@ class TestWordAlignment:
     )  # fmt: skip
     def test_broken_links(self, tmp_path: Path, links: str, message: str) -> None:
         path = write_alignment(tmp_path, links)
-        with refuse(f"{path}:{message}"):
+        with pytest.raises(MetaXLMError, match=re.escape(f"{path}:{message}")):
             read_word_alignment(tmp_path, "de")
-
-    def test_missing_pair(self, tmp_path: Path) -> None:
-        write_alignment(tmp_path, "1 1 1 S\n2 1 1 S\n")
         with refuse(f"{tmp_path / 'wordalign' / 'hi-en'}: no such file; found here: de-en"):
             read_word_alignment(tmp_path, "hi")
 

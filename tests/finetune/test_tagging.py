@@ -11,9 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.finetune.catalog import TASKS
 from metaxlm.finetune.data_sets import UPOS as TAGS
-from metaxlm.finetune.encoding import WordPieces
 from metaxlm.finetune.readers.conll import TaggedSentence
-from metaxlm.finetune.tagging import group_by_word, split_words
 from metaxlm.finetune.task import IGNORED, Features, FinetuneSettings
 from tests.finetune.conftest import TEXT
 
@@ -90,25 +88,11 @@ class TestFeatures:
             assert (other.labels == IGNORED).all()
         assert TASK.decode(blanked, hidden, answer_gold(features)) == [s.tags for s in known]
 
-    def test_splitting_gives_a_notice(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        length = len(tokenizer(TEXT[0])["input_ids"]) - 1
-        encoded = TASK.featurize(tag(TEXT[0], "we"), tokenizer, settings(length))
-        assert [sequence.example for sequence in encoded.features] == [0, 0, 1]
-        assert encoded.notice == f"1 of 2 sentences are longer than {length} tokens; split"
-
     def test_a_word_without_pieces_is_unknown(self, tokenizer: PreTrainedTokenizerBase) -> None:
         examples = tag("the \u200b hill")
         (sequence,) = TASK.featurize(examples, tokenizer, settings(128)).features
         assert tokenizer.unk_token_id in sequence.ids.tolist()
         assert TASK.decode(examples, [sequence], answer_gold([sequence])) == [examples[0].tags]
-
-    def test_split_words_fills_each_part(self) -> None:
-        assert list(split_words([2, 2, 2, 4, 1], 4)) == [(0, 2), (2, 3), (3, 4), (4, 5)]
-        assert list(split_words([1, 1], 4)) == [(0, 2)]
-
-    def test_group_by_word_cuts_giant_words(self) -> None:
-        groups = group_by_word(WordPieces([5, 6, 7, 8], [0, 0, 0, 2]), 3, unknown_id=3, longest=2)
-        assert groups == [[5, 6], [3], [8]]
 
 
 def test_loss_is_cross_entropy_over_words() -> None:
@@ -126,28 +110,11 @@ class TestScores:
             TaggedSentence(("d",), ("B-LOC",)),
         ]
         predictions = [("B-PER", "I-PER", "B-ORG"), ("O",)]
-        assert ENTITIES.tally(examples, predictions, "de").tolist() == [
-            [1, 2, 1, 2, 3],
-            [0, 0, 1, 0, 1],
-        ]
+        tally = ENTITIES.tally(examples, predictions, "de")
+        assert tally.tolist() == [[1, 2, 1, 2, 3], [0, 0, 1, 0, 1]]
         assert ENTITIES.tally([], [], "de").shape == (0, 5)
-        assert ENTITIES.score(examples, predictions, "de") == {
-            "f1": 0.5, "precision": 0.5, "recall": 0.5,
-        }  # fmt: skip
-
-    def test_many_sums_at_once(self) -> None:
-        totals = np.array([[1.0, 2.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 0.0, 1.0]])
-        scores = ENTITIES.summarize(totals)
-        assert scores["precision"].tolist() == [0.5, 0.0]
-        assert scores["recall"].tolist() == [1.0, 0.0]
-        assert scores["f1"].tolist() == [2 / 3, 0.0]
-
-    def test_majority_answers_the_most_frequent_tag(self) -> None:
-        train = [TaggedSentence(("a", "b", "c"), ("DET", "NOUN", "NOUN"))]
-        test = [TaggedSentence(("a", "b"), ("NOUN", "VERB"))]
-        answers = TASK.answer_majority(train, test)
-        assert answers == [("NOUN", "NOUN")]
-        assert TASK.score(test, answers, "de")["f1_token"] == 0.5
+        scores = ENTITIES.score(examples, predictions, "de")
+        assert scores == dict.fromkeys(("f1", "precision", "recall"), 0.5)
 
     def test_chance_draws_each_tag_of_each_word_equally_often(self) -> None:
         examples = tag(*["a b c d"] * 4_250, "a")

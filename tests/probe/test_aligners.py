@@ -5,13 +5,12 @@ import math
 import random
 
 import numpy as np
-import ot
 import pytest
 import torch
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.probe.aligners import AlignSettings, Masks, balance, link_units, solve_plan
+from metaxlm.probe.aligners import AlignSettings, Masks, link_units, solve_plan
 
 Matrix = list[list[float]]
 Links = set[tuple[int, int]]
@@ -44,12 +43,12 @@ def find_mutual(by_row: Matrix, by_column: Matrix) -> Links:
     return {(i, best_column[i]) for i in rows if best_row[best_column[i]] == i}
 
 
-def align_step_by_step(source: Matrix, target: Matrix) -> Links:
+def align_step_by_step(source: Matrix, target: Matrix, iterations: int = 2) -> Links:
     """The aligner of XLM-Align as its paper describes it, one pair and one number at a time."""
     plan = [[value if value > 0 else 1e-6 for value in row] for row in multiply(source, target)]
     rows, columns = range(len(source)), range(len(target))
     column_plan = plan
-    for _ in range(2):
+    for _ in range(iterations):
         column_sums = [sum(plan[i][j] for i in rows) for j in columns]
         column_plan = [[plan[i][j] / column_sums[j] for j in columns] for i in rows]
         row_sums = [sum(column_plan[i]) for i in rows]
@@ -105,11 +104,17 @@ def link_probable(source: Matrix, target: Matrix, threshold: float) -> Links:
     }
 
 
+def call_pot(costs: np.ndarray, temperature: float) -> np.ndarray:
+    """The plan of POT for equal masses."""
+    ot = pytest.importorskip("ot", reason="POT is not installed")
+    masses = (np.full(size, 1 / size) for size in costs.shape)
+    return np.asarray(ot.sinkhorn(*masses, costs, temperature, "sinkhorn_log", 9_999, 1e-12))
+
+
 def solve_by_pot(source: Tensor, target: Tensor) -> np.ndarray:
     a, b = (x.double().numpy() for x in (source, target))
     a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
-    masses = np.full(len(a), 1 / len(a)), np.full(len(b), 1 / len(b))
-    return np.asarray(ot.sinkhorn(*masses, 1 - a @ b.T, 0.1, "sinkhorn_log", 9_999, 1e-12))
+    return call_pot(1 - a @ b.T, 0.1)
 
 
 def link_one(source: Tensor, target: Tensor, settings: AlignSettings) -> Links:
@@ -121,7 +126,7 @@ def link_one(source: Tensor, target: Tensor, settings: AlignSettings) -> Links:
         return {(i, j) for i, j in mutual if plan[i, j] >= least}
     rows, columns = source.tolist(), target.tolist()
     if settings.method == "transport":
-        return align_step_by_step(rows, columns)
+        return align_step_by_step(rows, columns, settings.iterations)
     if settings.method == "softmax":
         return link_probable(rows, columns, settings.threshold)
     table = find_cosines(rows, columns, settings.distortion)
@@ -139,6 +144,7 @@ def mask_sizes(sizes: list[tuple[int, int]]) -> Masks:
 
 CASES = [
     AlignSettings(),
+    AlignSettings(iterations=20),
     AlignSettings(method="sinkhorn", tolerance=1e-9),
     AlignSettings(method="sinkhorn", tolerance=1e-9, share=0.9),
     AlignSettings(method="argmax"),
@@ -193,32 +199,6 @@ def test_all_products_negative() -> None:
     assert decision.linked_BST.nonzero().tolist() == [[0, 0, 0]]
 
 
-def test_more_iterations_change_the_plan_and_the_links() -> None:
-    draw = torch.Generator().manual_seed(1)
-    source, target = (torch.randn(40, 6, 4, generator=draw) for _ in range(2))
-    masks = mask_sizes([(6, 6)] * 40)
-    two, twenty = (link_units(source, target, masks, AlignSettings(iterations=n)) for n in (2, 20))
-    assert not torch.equal(two.linked_BST, twenty.linked_BST)
-    # Rows sum to 1 after the last step, columns only after many.
-    assert (twenty.forward_BST.sum(dim=2) - 1).abs().max() < 1e-9
-    errors = [(d.forward_BST.sum(dim=1) - 1).abs().mean() for d in (two, twenty)]
-    assert errors[1] < 0.5 * errors[0]
-    assert torch.equal(two.weigh(), torch.minimum(two.forward_BST, two.backward_BST))
-
-
-def test_balance_normalizes_columns_then_rows() -> None:
-    mass = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0)) + 0.1
-    by_column, by_row = balance(mass, 1)
-    torch.testing.assert_close(by_column, mass / mass.sum(dim=1, keepdim=True))
-    torch.testing.assert_close(by_row.sum(dim=2), torch.ones(2, 3))
-    second_column, _ = balance(mass, 2)
-    torch.testing.assert_close(second_column, by_row / by_row.sum(dim=1, keepdim=True))
-    mass[0, 2] = mass[0, :, 2] = 0.0  # padding
-    for plan in balance(mass, 2):
-        assert plan.isfinite().all()
-        assert plan[0, 2].abs().sum() == plan[0, :, 2].abs().sum() == 0
-
-
 def draw_costs(sizes: list[tuple[int, int]]) -> Tensor:
     """Costs between 0 and 2 as of cosines; padding holds values that must not matter."""
     generator = torch.Generator().manual_seed(0)
@@ -234,9 +214,7 @@ def test_plan_equals_pot(temperature: float) -> None:
     costs = draw_costs(SIZES)
     plans = solve_plan(costs, mask_sizes(SIZES), temperature, 1e-9, 5_000)
     for k, (s, t) in enumerate(SIZES):
-        masses, table = (np.full(s, 1 / s), np.full(t, 1 / t)), costs[k, :s, :t].numpy()
-        options = {"method": "sinkhorn_log", "numItermax": 5_000, "stopThr": 1e-10}
-        expected = ot.sinkhorn(*masses, table, temperature, **options)
+        expected = call_pot(costs[k, :s, :t].numpy(), temperature)
         np.testing.assert_allclose(plans[k, :s, :t].numpy(), expected, atol=1e-6, rtol=0)
         assert plans[k].sum() == pytest.approx(1.0)
         assert plans[k, s:].abs().sum() == plans[k, :, t:].abs().sum() == 0
@@ -253,19 +231,6 @@ def test_plan_of_a_pair_does_not_depend_on_the_batch() -> None:
         assert torch.equal(together[k], solve_plan(costs[k : k + 1], own, 0.05, 1e-8, 500)[0])
 
 
-def test_plan_stops_at_the_tolerance_or_the_iterations() -> None:
-    costs, masks = draw_costs([(6, 6)]), mask_sizes([(6, 6)])
-
-    def column_error(tolerance: float, iterations: int) -> float:
-        plan = solve_plan(costs, masks, 0.1, tolerance, iterations)
-        assert (plan.sum(dim=2) - 1 / 6).abs().max() < 1e-12
-        return float((plan.sum(dim=1) - 1 / 6).abs().max())
-
-    assert 1e-9 < column_error(1e-4, 10_000) <= 1e-4
-    assert column_error(1e-12, 10_000) <= 1e-12
-    assert column_error(1e-12, 3) > 1e-3
-
-
 def test_sinkhorn_links_the_cheapest_if_a_side_has_one_unit() -> None:
     """All shares are equal there, and rounding must not decide."""
     draw = torch.Generator().manual_seed(0)
@@ -276,29 +241,12 @@ def test_sinkhorn_links_the_cheapest_if_a_side_has_one_unit() -> None:
     assert decision.linked_BST.nonzero().tolist() == expected
 
 
-def test_passes_of_itermax_add_links() -> None:
-    generator = torch.Generator().manual_seed(0)
-    source, target = (torch.randn(30, 9, 5, generator=generator) for _ in range(2))
-    masks = mask_sizes([(9, 9)] * 30)
-    settings = [AlignSettings("argmax"), *(AlignSettings("itermax", passes=n) for n in (1, 2, 3))]
-    argmax, *counts = (
-        int(link_units(source, target, masks, one).linked_BST.sum()) for one in settings
-    )
-    assert argmax == counts[0] < counts[1] < counts[2]
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"method": "eflomal"}, "method is 'eflomal'; known: transport, sinkhorn, argmax"),
-        ({"encoding": "both"}, "encoding is 'both'; known: joint, separate"),
-        ({"words": "last"}, "words is 'last'; known: any, first, mean"),
         ({"iterations": 0}, "iterations is 0; use 1 or more"),
-        ({"passes": 0}, "passes is 0"),
-        ({"temperature": 0.0}, "temperature is 0.0; use a positive number"),
-        ({"temperature": float("inf")}, "temperature is inf"),
-        ({"tolerance": float("nan")}, "tolerance is nan"),
-        ({"threshold": 1.5}, "threshold is 1.5; use 0 to 1"),
+        ({"temperature": float("inf")}, "temperature is inf; use a positive number"),
         ({"distortion": -0.1}, "distortion is -0.1; use 0 to 1"),
     ],
 )

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.encoding import tokenize_words
-from metaxlm.finetune.readers.parallel import AlignedPair, AlignmentSet, read_word_alignment
+from metaxlm.finetune.readers.parallel import AlignedPair, AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe import alignment
 from metaxlm.probe.aligners import (
@@ -123,6 +122,18 @@ def test_batched_equals_one_by_one(
         assert [links[layer][k] for layer in range(3)] == [found[0] for found in expected]
         num_links += sum(len(found[0]) for found in expected)
     assert num_links > 2 * len(pairs)
+    source, target = WORDS[1], [*WORDS[3][:4], "\u200b"]
+    scores = score_words(model, (source, target), CPU, settings=settings)
+    expected = align_one(model, source, target, settings)
+    for score, (wanted, decision, left, right) in zip(scores, expected, strict=True):
+        assert score.links == wanted
+        weights = np.zeros((len(source), len(target)))
+        for (i, a), (j, b) in product(enumerate(left), enumerate(right)):
+            weights[a, b] = max(weights[a, b], float(decision.weigh()[0, i, j]))
+        np.testing.assert_allclose(score.weights, weights, atol=1e-5)
+        assert 0 == score.weights[:, -1].max() <= score.weights.min() < score.weights.max() <= 1
+    (nothing, *_) = score_words(model, (["\u200b"], ["hill"]), CPU, settings=settings)
+    assert (nothing.links, nothing.weights.tolist()) == (frozenset(), [[0.0]])
 
 
 def test_chosen_layers(make_model: MakeModel) -> None:
@@ -147,59 +158,6 @@ def test_chosen_layers(make_model: MakeModel) -> None:
     assert [layer.layer for layer in outcome.layers] == [0, 2]
 
 
-@pytest.mark.parametrize("words", ["any", "first", "mean"])
-@pytest.mark.parametrize("method", METHODS)
-def test_scores_of_a_pair(
-    make_model: MakeModel,
-    method: Method,
-    words: WordRule,
-) -> None:
-    model = make_model(max_positions=256)
-    settings = AlignSettings(method=method, words=words)
-    source, target = WORDS[1], [*WORDS[3][:4], "\u200b"]
-    scores = score_words(model, (source, target), CPU, settings=settings)
-    expected = align_one(model, source, target, settings)
-    for score, (links, decision, left, right) in zip(scores, expected, strict=True):
-        assert score.links == links
-        weights = np.zeros((len(source), len(target)))
-        for i, a in enumerate(left):
-            for j, b in enumerate(right):
-                weights[a, b] = max(weights[a, b], float(decision.weigh()[0, i, j]))
-        np.testing.assert_allclose(score.weights, weights, atol=1e-5)
-        assert (score.weights >= 0).all()
-        assert (score.weights <= 1).all()
-        assert (score.weights[:, -1] == 0).all()
-        assert score.weights.max() > 0
-    nothing = score_words(model, (["\u200b"], ["hill"]), CPU, settings=settings)
-    assert [score.links for score in nothing] == [frozenset()] * 3
-    assert all(score.weights.tolist() == [[0.0]] for score in nothing)
-
-
-def test_a_sentence_aligns_with_itself(make_model: MakeModel) -> None:
-    """With positions out of the way, layer 0 sees the same rows on both sides."""
-    model = make_model()
-    with torch.no_grad():
-        model.encoder.embeddings.positions.weight.zero_()
-    words = WORDS[2][:6]
-    links = frozenset((k, k) for k in range(6))
-    gold = AlignmentSet("de", "en", (AlignedPair(tuple(words), tuple(words), links, frozenset()),))
-    outcome = measure_alignment(model, gold, CPU)
-    assert outcome.layers[0].scores.aer == 0.0
-    assert outcome.layers[0].links == (gold.pairs[0].sure,)
-
-
-def test_scores_are_those_of_the_links(make_model: MakeModel) -> None:
-    gold = make_gold("de", "en")
-    model = make_model()
-    outcome = measure_alignment(model, gold)
-    assert (outcome.language, outcome.num_pairs) == ("de", 2)
-    for number, layer in enumerate(outcome.layers):
-        assert layer.layer == number
-        assert layer.scores == compute_alignment_scores(
-            [pair.sure for pair in gold.pairs], [pair.possible for pair in gold.pairs], layer.links
-        )
-
-
 def test_scores_by_hand() -> None:
     # Och and Ney: A = {00, 11, 22}, S = {00, 12}, P = S + {11}; the second pair adds a sure miss.
     sure = [{(0, 0), (1, 2)}, {(0, 0)}]
@@ -209,25 +167,8 @@ def test_scores_by_hand() -> None:
     assert scores.recall == pytest.approx(1 / 3)
     assert scores.f1 == pytest.approx(4 / 9)
     assert scores.aer == pytest.approx(1 - (2 + 1) / (3 + 3))
-    # Two pairs count together; with sure links only, AER is 1 - F1.
-    sure = [{(0, 0), (1, 1), (2, 2), (3, 3)}, {(0, 1)}]
-    predicted = [{(0, 0), (1, 1), (2, 3)}, {(0, 1), (1, 0)}]
-    scores = compute_alignment_scores(sure, [set(), set()], predicted)
-    assert (scores.precision, scores.recall) == (3 / 5, 3 / 5)
-    assert (scores.f1, scores.aer) == (pytest.approx(0.6), pytest.approx(0.4))
-    # Possible links raise precision only.
-    scores = compute_alignment_scores(sure, [{(2, 3)}, {(1, 0), (5, 5)}], predicted)
-    assert (scores.precision, scores.recall) == (1.0, 3 / 5)
-    assert scores.aer == pytest.approx(1 - (5 + 3) / (5 + 5))
     silent = compute_alignment_scores([{(0, 0)}], [{(0, 0)}], [set()])
     assert (silent.aer, silent.precision, silent.recall, silent.f1) == (1.0, 0.0, 0.0, 0.0)
-
-
-def test_scores_need_a_sure_link_and_equal_sides() -> None:
-    with pytest.raises(ValueError, match="at least one sure link"):
-        compute_alignment_scores([set()], [set()], [set()])
-    with pytest.raises(ValueError, match="shorter"):
-        compute_alignment_scores([{(0, 0)}, {(0, 0)}], [set(), set()], [set()])
 
 
 def make_gold(source: str, target: str) -> AlignmentSet:
@@ -258,14 +199,6 @@ def test_examples_are_english_first(make_model: MakeModel) -> None:
         assert len(draw_examples(gold, outcome, layer=0, count=9)) == 2
 
 
-def test_examples_are_short(make_model: MakeModel) -> None:
-    link = frozenset({(0, 0)})
-    pairs = [AlignedPair(("we",) * n, ("wir",) * n, link, link) for n in (20, 1)]
-    gold = AlignmentSet("en", "de", tuple(pairs))
-    (example,) = draw_examples(gold, measure_alignment(make_model(), gold, CPU), layer=0, count=1)
-    assert example.source_words == ("we",)
-
-
 def test_words_and_sentences_without_pieces(
     make_model: MakeModel, messages: Callable[[], str]
 ) -> None:
@@ -287,29 +220,6 @@ def test_words_and_sentences_without_pieces(
     assert nothing == [frozenset()] * 3
     assert align_words(model, pairs[1:], CPU) == [[frozenset()] * 3] * 3
     assert align_words(model, [], CPU) == [[]] * 3
-
-
-def test_long_pairs_are_cut_and_said(
-    make_model: MakeModel,
-    messages: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(alignment, "CHUNK_PAIRS", 2)
-    model = make_model(max_positions=40)
-    pairs = [(["the", "hill"], LONG), (LONG, LONG), (["the"], ["hill"]), (LONG, ["hill"])]
-    links = align_words(model, pairs, CPU, title="alignment de")[2]
-    (pieces,) = tokenize_words(model.tokenizer, [LONG])
-    (hill,) = tokenize_words(model.tokenizer, [["hill"]])
-    (the_hill,) = tokenize_words(model.tokenizer, [["the", "hill"]])
-    num_cut = 4 * len(pieces) + len(hill) + len(the_hill) - 3 * 37
-    assert (
-        f"alignment de: 3 of 4 pairs are longer than 40 tokens and were cut at the end "
-        f"({num_cut:,} tokens): pairs 1, 2, 4\n" in messages()
-    )
-    assert all(links)
-    # The short side is kept whole, and what is left of the long side is its beginning.
-    assert {i for i, _ in links[3]} <= set(pieces.words[: 40 - 3 - len(hill)])
-    assert {j for _, j in links[1]} <= set(pieces.words[: (40 - 3 + 1) // 2])
 
 
 @pytest.mark.parametrize(("encoding", "positions"), [("joint", 40), ("separate", 30)])
@@ -338,45 +248,3 @@ def test_truncation(make_model: MakeModel, encoding: Encoding, positions: int) -
             assert np.array_equal(*rows)
         assert cut.num_cut_P[k] == sum(before) - sum(after)
     assert 0 < np.count_nonzero(cut.num_cut_P) < len(PAIRS)
-
-
-def test_no_layer_after_the_deepest_choice_is_computed(make_model: MakeModel) -> None:
-    model = make_model()
-    calls: list[int] = []
-    for layer in model.encoder.layers:
-        layer.register_forward_pre_hook(lambda layer, _: calls.append(layer.number))
-    align_words(model, PAIRS[:4], CPU, layers=[LayerChoice((1,))])
-    assert set(calls) == {0}
-
-
-def test_many_cut_pairs_are_not_all_named(
-    make_model: MakeModel, messages: Callable[[], str]
-) -> None:
-    model = make_model(max_positions=40)
-    settings = AlignSettings(encoding="separate")
-    align_words(model, [(["the"], LONG)] * 12, CPU, settings=settings)
-    said = messages()
-    assert "12 of 12 pairs have a side longer than 40 tokens and were cut at the end" in said
-    assert "pairs 1, 2, 3, 4, 5, 6, 7, 8 and 4 more\n" in said
-
-
-def test_wrong_tokenizer(make_model: MakeModel) -> None:
-    model = make_model(vocab_size=50)
-    with pytest.raises(MetaXLMError, match="load both from one model folder"):
-        align_words(model, PAIRS, CPU)
-    with pytest.raises(MetaXLMError, match="load both from one model folder"):
-        score_words(model, PAIRS[0], CPU)
-
-
-def test_published(
-    published: Callable[[str], Path],
-    make_model: MakeModel,
-) -> None:
-    """All layers on real pairs; a random encoder is bad at it, but not always wrong."""
-    gold = read_word_alignment(published("wordalign"), "hi")
-    model = make_model(max_positions=512)
-    outcome = measure_alignment(model, gold, CPU)
-    assert outcome.num_pairs == 90
-    for layer in outcome.layers:
-        assert 0.5 < layer.scores.aer < 1.0
-        assert layer.scores.recall > 0.0

@@ -27,7 +27,6 @@ from metaxlm.probe.alignment_page import (
     collect_views,
     find_direction,
     find_marks,
-    find_stance,
     group_words,
     render_alignment_page,
 )
@@ -38,10 +37,7 @@ from tests.analysis.pages import Page
 from tests.finetune.conftest import CPU, TEXT
 from tests.probe.conftest import MakeModel
 
-TEXTS = [
-    ("I like tea </script> <b>&", "أنا أحب الشاي <i> ."),
-    ("I like tea", "我 喜欢 茶 。"),
-]
+TEXTS = [("I like tea </script> <b>&", "أنا أحب الشاي <i> ."), ("I like tea", "我 喜欢 茶 。")]
 SHOWN = 1
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
 
@@ -205,7 +201,7 @@ def test_gold_links_have_classes() -> None:
     assert "1 of 2 · AER 25.0" in render_alignment_page(page)
 
 
-def test_directions_of_each_language() -> None:
+def test_directions_and_colors() -> None:
     found, data = parse(make_page())
     assert [table["dir"] for table in found.tables] == ["rtl", "ltr"]
     assert [direction for direction, _ in found.sentences] == ["ltr", "rtl", "ltr", "ltr"]
@@ -214,12 +210,8 @@ def test_directions_of_each_language() -> None:
     assert stances == ["level", "upright", "level", "level"]
     assert data["texts"]["of_source"]["0"] == [TEXTS[0][1], "rtl"]
     assert data["texts"]["of_target"]["0"] == [TEXTS[0][0], "ltr"]
-
-
-def test_linked_words_share_a_color() -> None:
-    found, _ = parse(make_page())
+    # The words of the links (0, 0), (0, 1) and (2, 2) share a color.
     source, target = ([kind for _, kind in words] for _, words in found.sentences[:2])
-    # Links (0, 0), (0, 1) and (2, 2).
     assert source == ["word c0 s0", "alone", "word c1 s0", "alone", "alone"]
     assert target == ["word c0 s0", "word c0 s0", "word c1 s0", "alone", "alone"]
 
@@ -231,50 +223,22 @@ def test_neighbors_of_the_shown_layer() -> None:
         [(TEXTS[1][1], "wrong"), (TEXTS[0][1], "right")],
         [(TEXTS[1][0], "wrong"), (TEXTS[0][0], "right")],
     ]
-    page = make_page()
-    views = tuple(replace(view, neighbors=()) for view in page.views)
-    text = render_alignment_page(replace(page, views=views))
-    assert "nearest to the" not in text
-    assert "Neighbors" not in Page(text).text[-1]
-
-
-def test_equal_weights_do_not_divide_by_zero() -> None:
-    page = make_page()
-    view = page.views[1]
-    flat = PairScores(LayerChoice((0,)), np.full((3, 4), 0.5), frozenset())
-    views = (replace(view, layers=(flat,), neighbors=view.neighbors[:1]),)
-    found, data = parse(replace(page, views=views, shown=0))
-    assert {cell[0] for cell in found.tables[0]["cells"]} == {0.0}
-    assert data["pairs"][0]["layers"][0]["verdict"] == "0 links"
+    views = tuple(replace(view, neighbors=()) for view in make_page().views)
+    assert "nearest to the" not in render_alignment_page(replace(make_page(), views=views))
 
 
 @pytest.mark.parametrize(
     ("text", "direction", "marked"),
     [
-        ("the house – 我", "ltr", "the house – 我"),
         ("בית 12", "rtl", "\u2067בית 12\u2069"),
-        ("السيارة", "rtl", "\u2067السيارة\u2069"),
         ("GPU קניתי חדש", "rtl", "\u2067GPU קניתי חדש\u2069"),
         ("the word בית", "ltr", "\u2066the word בית\u2069"),
         ("123 . !", "ltr", "123 . !"),
-        ("", "ltr", ""),
     ],
 )
 def test_direction_of_most_letters(text: str, direction: Direction, marked: str) -> None:
     assert find_direction(text.split()) == direction
     assert text.join(find_marks(text)) == marked
-
-
-@pytest.mark.parametrize(
-    ("words", "stance"),
-    [
-        (". 。 है นี่", "level"),
-        ("喜欢 カメラ 한국 3D电影院", "upright"),
-        ("house प्रस्ताव بيت", "turned"),
-    ],
-)
-def test_stance_over_a_column(words: str, stance: str) -> None:
-    assert {find_stance(word) for word in words.split()} == {stance}
 
 
 def test_groups_are_connected_components() -> None:

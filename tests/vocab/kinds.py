@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import numpy as np
@@ -35,14 +35,6 @@ LINES = (
 def make_tokenizer(kind: str) -> PreTrainedTokenizerBase:
     """Make one; the same object for every test, so none may change it."""
     return _MAKERS[kind]()
-
-
-def _make_unigram() -> PreTrainedTokenizerBase:
-    return train_unigram(iter(LINES), 600)
-
-
-def _make_byte_bpe() -> PreTrainedTokenizerBase:
-    return train_byte_bpe(iter(LINES), 600)
 
 
 def _make_roberta() -> PreTrainedTokenizerBase:
@@ -113,10 +105,10 @@ def _make_end_of_word() -> PreTrainedTokenizerBase:
     )
 
 
-_MAKERS = {
-    "unigram": _make_unigram,
+_MAKERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
+    "unigram": lambda: train_unigram(iter(LINES), 600),
     "xlmr": _make_xlmr,
-    "byte_bpe": _make_byte_bpe,
+    "byte_bpe": lambda: train_byte_bpe(iter(LINES), 600),
     "roberta": _make_roberta,
     "byte_fallback": _make_byte_fallback,
     "end_of_word": _make_end_of_word,

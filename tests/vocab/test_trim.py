@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,8 +28,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
 
 ROLES = ("bos", "eos", "sep", "cls", "pad", "unk", "mask")
-VOCABULARY = Path(__file__).parents[2] / ".." / "shared" / "data" / "vocabulary"
 every_kind = pytest.mark.parametrize("kind", KINDS)
+TEMPLATE = processors.TemplateProcessing("<s> $A </s>", None, [("<s>", 7), ("</s>", 8)])
 words = st.sampled_from(sorted({word for line in LINES for word in line.split()}))
 texts = st.one_of(
     st.lists(words, min_size=1, max_size=6).map(" ".join),
@@ -42,6 +43,10 @@ def _trim(
 ) -> tuple[NDArray[np.int64], PreTrainedTokenizerBase]:
     rows = choose_pieces(count_pieces(tokenizer, lines), tokenizer, min_count)
     return rows, trim_tokenizer(tokenizer, rows)
+
+
+def _wrap(backend: Tokenizer, **options: Any) -> PreTrainedTokenizerBase:
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **options)
 
 
 def _cut(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
@@ -133,46 +138,14 @@ def test_it_can_be_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert loaded.special_tokens_map == trimmed.special_tokens_map
 
 
-def test_settings_are_kept_and_truncation_is_not() -> None:
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=make_tokenizer("byte_bpe").backend_tokenizer,
-        **make_tokenizer("byte_bpe").special_tokens_map,
-        extra_special_tokens=["<de>", "<sw>"],
-        model_max_length=77,
-        padding_side="left",
-        truncation_side="left",
-        model_input_names=["input_ids"],
-        chat_template="{{ messages }}",
-        add_prefix_space=True,
-    )
-    line = sentences("en")[0]
-    short = tokenizer([line, "a"], padding=True, truncation=True, max_length=4)
-    assert len(short["input_ids"][0]) == 4
-    rows, trimmed = _trim(tokenizer, [line])
-    assert trimmed.backend_tokenizer.truncation is None
-    assert trimmed.backend_tokenizer.padding is None
-    assert rows[_cut(trimmed, line)].tolist() == _cut(tokenizer, line)  # so it was counted whole
-    assert trimmed.model_max_length == 77
-    assert trimmed.padding_side == trimmed.truncation_side == "left"
-    assert trimmed.model_input_names == ["input_ids"]
-    assert trimmed.chat_template == "{{ messages }}"
-    assert trimmed.add_prefix_space
-    assert trimmed.extra_special_tokens == ["<de>", "<sw>"]
-    assert _cut(trimmed, "<sw>") == [len(trimmed) - 1]
-
-
 def test_added_tokens_are_kept_if_they_are_used_or_special() -> None:
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=make_tokenizer("unigram").backend_tokenizer,
-        **make_tokenizer("unigram").special_tokens_map,
-    )
+    source = make_tokenizer("unigram")
+    tokenizer = _wrap(source.backend_tokenizer, **source.special_tokens_map)
     tokenizer.add_tokens(["Unbenutztes", "Benutztes", AddedToken("<tag>", special=True), "Zuletzt"])
     rows, trimmed = _trim(tokenizer, ["ein Benutztes Haus"])
     assert rows[-2:].tolist() == tokenizer.convert_tokens_to_ids(["Benutztes", "<tag>"])
-    assert trimmed.get_added_vocab().keys() == tokenizer.get_added_vocab().keys() - {
-        "Unbenutztes",
-        "Zuletzt",
-    }
+    removed = tokenizer.get_added_vocab().keys() - trimmed.get_added_vocab().keys()
+    assert removed == {"Unbenutztes", "Zuletzt"}
     for text in ("ein Benutztes Haus", "ein <tag> Haus"):
         assert rows[_cut(trimmed, text)].tolist() == _cut(tokenizer, text)
 
@@ -210,112 +183,12 @@ def test_a_size_is_a_limit_with_all_parents_of_merges(kind: str) -> None:
         assert after["merges"] == kept
 
 
-def test_min_count_removes_rare_tokens() -> None:
-    tokenizer = make_tokenizer("unigram")
-    counts = count_pieces(tokenizer, LINES)
-    rows = choose_pieces(counts, tokenizer, min_count=3)
-    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    letters = set("".join(pieces[row] for row in np.flatnonzero(counts)))
-    for row, piece in enumerate(pieces):
-        stays = counts[row] >= 3 or piece in letters or piece in tokenizer.all_special_tokens
-        assert (row in rows) == stays, piece
-
-
-def test_the_alphabet_of_bytes_is_kept() -> None:
-    for kind, names in {
-        "byte_bpe": sorted({*map(chr, range(33, 127)), "Ġ", "Ċ", "é"}),
-        "byte_fallback": [f"<0x{byte:02X}>" for byte in range(256)],
-    }.items():
-        tokenizer = make_tokenizer(kind)
-        rows, trimmed = _trim(tokenizer, ["Haus"])
-        assert set(tokenizer.convert_tokens_to_ids(names)) <= set(rows.tolist())
-        text = "Größe ☃ 猫"
-        assert trimmed.unk_token_id not in _cut(trimmed, text)
-        assert trimmed.decode(_cut(trimmed, text)).strip() == text
-
-
-def test_letters_are_kept_in_all_their_spellings() -> None:
-    _, bert = _trim(make_tokenizer("bert"), ["hund"])
-    assert bert.tokenize("nuh") == ["n", "##u", "##h"]
-    _, words_end = _trim(make_tokenizer("end_of_word"), ["Hund"])
-    assert words_end.tokenize("dnu") == ["d", "n", "u</w>"]
-
-
-def test_a_rare_token_with_a_letter_without_a_token_is_kept() -> None:
-    vocab = [
-        *(("<unk>", 0.0), ("▁", -2.0), ("b", -3.0), ("c", -3.0), ("ab", -4.0), ("bc", -4.0)),
-        ("rare", -5.0),
-    ]
-    tokenizer = _wrap_unigram(vocab)
-    counts = count_pieces(tokenizer, ["ab bc"] + ["b c"] * 9)
-    rows = choose_pieces(counts, tokenizer, min_count=5)
-    kept = tokenizer.convert_ids_to_tokens(rows.tolist())
-    assert kept == ["<unk>", "▁", "b", "c", "ab", "rare"]
-
-
-def test_the_score_of_unknown_letters_is_kept() -> None:
-    """The lowest score decides it: without that token, `abcd` has other tokens."""
-    vocab = [
-        *(("<unk>", 0.0), ("▁", -1.0), ("b", -9.0), ("ab", -9.0), ("c", -9.0), ("d", -9.0)),
-        *(("bcd", -2.0), ("rare", -20.0), ("z", -4.0)),
-    ]
-    tokenizer = _wrap_unigram(vocab)
-    assert tokenizer.tokenize("abcd") == ["▁", "ab", "c", "d"]
-    without = trim_tokenizer(tokenizer, np.arange(7))
-    assert without.tokenize("abcd") == ["▁", "a", "bcd"]
-    rows, trimmed = _trim(tokenizer, ["abcd bcd"])
-    assert trimmed.tokenize("abcd") == ["▁", "ab", "c", "d"]
-    assert rows.tolist() == list(range(8))
-
-
-def _wrap_unigram(vocab: list[tuple[str, float]]) -> PreTrainedTokenizerBase:
-    tokenizer = Tokenizer(Unigram(vocab, unk_id=0))
-    tokenizer.pre_tokenizer = make_tokenizer("unigram").backend_tokenizer.pre_tokenizer
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
-
-
-def test_all_merges_of_a_token_are_kept() -> None:
-    """Converted vocabularies list several merges for one piece."""
-    names = ["<unk>", "a", "b", "c", "ab", "bc", "abc", "x", "xa"]
-    merges = [("x", "a"), ("b", "c"), ("a", "bc"), ("a", "b"), ("ab", "c")]
-    model = BPE({name: row for row, name in enumerate(names)}, merges, unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
-    counts = count_pieces(tokenizer, ["abc"])
-    assert counts.tolist() == [0, 0, 0, 0, 0, 0, 1, 0, 0]
-    rows = choose_pieces(counts, tokenizer)
-    assert tokenizer.convert_ids_to_tokens(rows.tolist()) == names[:7]
-    assert trim_tokenizer(tokenizer, rows).tokenize("abcab") == ["abc", "ab"]
-
-
-def test_an_ordinary_token_with_a_role_is_kept_with_its_parts() -> None:
-    names = ["<unk>", "a", "b", "ab", "c"]
-    model = BPE({name: row for row, name in enumerate(names)}, [("a", "b")], unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
-    tokenizer.pad_token = "ab"
-    rows, trimmed = _trim(tokenizer, ["c"])
-    assert rows.tolist() == [0, 1, 2, 3, 4]
-    assert trimmed.pad_token_id == 3
-
-
-def test_ids_without_a_token_are_removed() -> None:
-    model = BPE({"<unk>": 0, "a": 2, "b": 5, "ab": 7}, [("a", "b")], unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
-    rows, trimmed = _trim(tokenizer, ["ab"])
-    assert rows.tolist() == [0, 2, 5, 7]
-    assert trimmed.convert_ids_to_tokens(range(4)) == ["<unk>", "a", "b", "ab"]
-
-
 @pytest.mark.parametrize(
     "processor",
     [
         processors.BertProcessing(("</s>", 8), ("<s>", 7)),
         processors.RobertaProcessing(("</s>", 8), ("<s>", 7)),
-        processors.Sequence(
-            [
-                processors.ByteLevel(trim_offsets=False),
-                processors.TemplateProcessing("<s> $A </s>", None, [("<s>", 7), ("</s>", 8)]),
-            ]
-        ),
+        processors.Sequence([processors.ByteLevel(trim_offsets=False), TEMPLATE]),
     ],
     ids=["bert", "roberta", "sequence"],
 )
@@ -323,7 +196,7 @@ def test_special_tokens_at_the_end_are_renumbered(processor: processors.PostProc
     names = ["▁", "a", "b", "c", "ab", "ac", "<unk>", "<s>", "</s>"]
     backend = Tokenizer(Unigram([(name, -1.0) for name in names], unk_id=6))
     backend.post_processor = processor
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    tokenizer = _wrap(backend)
     rows, trimmed = _trim(tokenizer, ["ab"])
     assert rows.tolist() == [1, 2, 4, 6, 7, 8]
     assert trimmed("ab☃")["input_ids"] == [4, 2, 3, 5]
@@ -332,8 +205,7 @@ def test_special_tokens_at_the_end_are_renumbered(processor: processors.PostProc
 def test_special_tokens_of_a_template_are_kept_without_a_role() -> None:
     content = json.loads(make_tokenizer("unigram").backend_tokenizer.to_str())
     content["added_tokens"] = []
-    backend = Tokenizer.from_str(json.dumps(content))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    tokenizer = _wrap(Tokenizer.from_str(json.dumps(content)))
     rows, trimmed = _trim(tokenizer, ["ein Haus"])
     assert {0, 2, 3} <= set(rows.tolist())
     assert rows[trimmed("ein Haus")["input_ids"]].tolist() == tokenizer("ein Haus")["input_ids"]
@@ -346,21 +218,6 @@ def test_shards_of_a_trimmed_vocabulary_have_its_own_ids() -> None:
         _, trimmed = _trim(make_tokenizer("unigram"), counted, min_count=2)
         encoded = SentenceEncoder(trimmed.backend_tokenizer).encode(lines)
         assert encoded.ids.tolist() == [i for line in lines for i in _cut(trimmed, line)]
-
-
-def test_robertas_own_vocabulary() -> None:
-    if not VOCABULARY.is_dir():
-        pytest.skip("no shared data beside the checkout")
-    encoder = json.loads((VOCABULARY / "roberta-encoder.json").read_text(encoding="utf-8"))
-    merges = (VOCABULARY / "roberta-vocab.bpe").read_text(encoding="utf-8").splitlines()[1:]
-    backend = Tokenizer(BPE(encoder, [tuple(merge.split(" ")) for merge in merges]))
-    backend.pre_tokenizer = make_tokenizer("roberta").backend_tokenizer.pre_tokenizer
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
-    lines = [line for lines in SENTENCES.values() for line in lines]
-    rows, trimmed = _trim(tokenizer, lines)
-    assert 256 < len(rows) < 2_000
-    for line in lines:
-        assert rows[_cut(trimmed, line)].tolist() == _cut(tokenizer, line)
 
 
 @every_kind
@@ -391,68 +248,126 @@ def test_the_loss_is_counted_by_tokenizing_with_both(kind: str) -> None:
     assert found["ru"].growth == found["ru"].tokens_after / found["ru"].tokens_before - 1
 
 
-def test_text_that_was_counted_loses_nothing() -> None:
-    before = make_tokenizer("unigram")
-    lines = LINES[::3]
-    after = trim_tokenizer(before, choose_pieces(count_pieces(before, lines), before))
-    found = measure_loss(before, after, {"some": lines})["some"]
-    assert found.rows_after < found.rows_before
-    assert (found.same_share, found.growth) == (1.0, 0.0)
-    assert found.unknown_after == found.unknown_before
+def test_settings_are_kept_and_truncation_is_not() -> None:
+    kept = {
+        "model_max_length": 77,
+        "padding_side": "left",
+        "truncation_side": "left",
+        "model_input_names": ["input_ids"],
+        "chat_template": "{{ messages }}",
+        "add_prefix_space": True,
+        "extra_special_tokens": ["<de>", "<sw>"],
+    }
+    source = make_tokenizer("byte_bpe")
+    tokenizer = _wrap(source.backend_tokenizer, **source.special_tokens_map, **kept)
+    line = sentences("en")[0]
+    short = tokenizer([line, "a"], padding=True, truncation=True, max_length=4)
+    assert len(short["input_ids"][0]) == 4
+    rows, trimmed = _trim(tokenizer, [line])
+    assert trimmed.backend_tokenizer.truncation is None
+    assert trimmed.backend_tokenizer.padding is None
+    assert rows[_cut(trimmed, line)].tolist() == _cut(tokenizer, line)  # so it was counted whole
+    assert {name: getattr(trimmed, name) for name in kept} == kept
+    assert _cut(trimmed, "<sw>") == [len(trimmed) - 1]
 
 
-def test_other_scripts_become_unknown() -> None:
-    before = make_tokenizer("unigram")
-    after = trim_tokenizer(before, choose_pieces(count_pieces(before, sentences("de")), before))
-    found = measure_loss(before, after, {"ru": SENTENCES["ru"]})["ru"]
-    assert found.unknown_before == 0
-    assert found.unknown_after > 0
+@pytest.mark.parametrize(("kind", "least"), [("byte_bpe", 95), ("byte_fallback", 256)])
+def test_the_alphabet_of_bytes_is_kept(kind: str, least: int) -> None:
+    rows, trimmed = _trim(make_tokenizer(kind), ["Haus"])
+    assert len(rows) > least
+    ids = _cut(trimmed, "Größe ☃ 猫")
+    assert trimmed.unk_token_id not in ids
+    assert trimmed.decode(ids).strip() == "Größe ☃ 猫"
 
 
-def test_a_language_without_text_is_rejected() -> None:
+def test_min_count_removes_rare_tokens_but_no_letters() -> None:
     tokenizer = make_tokenizer("unigram")
-    for texts in ([], ["", " "]):
-        with pytest.raises(MetaXLMError, match="no text of sw to measure the loss on"):
-            measure_loss(tokenizer, tokenizer, {"de": ["Haus"], "sw": texts})
+    counts = count_pieces(tokenizer, LINES)
+    rows = choose_pieces(counts, tokenizer, min_count=3)
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    letters = set("".join(pieces[row] for row in np.flatnonzero(counts)))
+    for row, piece in enumerate(pieces):
+        stays = counts[row] >= 3 or piece in letters or piece in tokenizer.all_special_tokens
+        assert (row in rows) == stays, piece
+    _, bert = _trim(make_tokenizer("bert"), ["hund"])
+    assert bert.tokenize("nuh") == ["n", "##u", "##h"]
+    _, words_end = _trim(make_tokenizer("end_of_word"), ["Hund"])
+    assert words_end.tokenize("dnu") == ["d", "n", "u</w>"]
 
 
-def test_added_tokens_between_pieces_are_rejected() -> None:
-    """The library numbers them after the number of pieces, which may be less than the last row."""
-    model = BPE({"<unk>": 0, "a": 1, "b": 9, "ab": 12}, [("a", "b")], unk_token="<unk>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+def _wrap_unigram(**scores: float) -> PreTrainedTokenizerBase:
+    backend = Tokenizer(Unigram([("<unk>", 0.0), ("▁", -1.0), *scores.items()], unk_id=0))
+    backend.pre_tokenizer = make_tokenizer("unigram").backend_tokenizer.pre_tokenizer
+    return _wrap(backend, unk_token="<unk>")
+
+
+def test_a_rare_token_with_a_letter_without_a_token_is_kept() -> None:
+    tokenizer = _wrap_unigram(b=-3.0, c=-3.0, ab=-4.0, bc=-4.0, rare=-5.0)
+    counts = count_pieces(tokenizer, ["ab bc"] + ["b c"] * 9)
+    rows = choose_pieces(counts, tokenizer, min_count=5)
+    kept = tokenizer.convert_ids_to_tokens(rows.tolist())
+    assert kept == ["<unk>", "▁", "b", "c", "ab", "rare"]
+
+
+def test_the_score_of_unknown_letters_is_kept() -> None:
+    """The lowest score decides it: without that token, `abcd` has other tokens."""
+    tokenizer = _wrap_unigram(b=-9.0, ab=-9.0, c=-9.0, d=-9.0, bcd=-2.0, rare=-20.0, z=-4.0)
+    assert tokenizer.tokenize("abcd") == ["▁", "ab", "c", "d"]
+    without = trim_tokenizer(tokenizer, np.arange(7))
+    assert without.tokenize("abcd") == ["▁", "a", "bcd"]
+    rows, trimmed = _trim(tokenizer, ["abcd bcd"])
+    assert trimmed.tokenize("abcd") == ["▁", "ab", "c", "d"]
+    assert rows.tolist() == list(range(8))
+
+
+def _wrap_bpe(*merges: tuple[str, str], **rows: int) -> PreTrainedTokenizerBase:
+    model = BPE({"<unk>": 0, **rows}, list(merges), unk_token="<unk>")
+    return _wrap(Tokenizer(model), unk_token="<unk>")
+
+
+def test_all_merges_of_a_token_are_kept() -> None:
+    """Converted vocabularies list several merges for one piece."""
+    merges = [("x", "a"), ("b", "c"), ("a", "bc"), ("a", "b"), ("ab", "c")]
+    tokenizer = _wrap_bpe(*merges, a=1, b=2, c=3, ab=4, bc=5, abc=6, x=7, xa=8)
+    assert count_pieces(tokenizer, ["abc"]).tolist() == [0, 0, 0, 0, 0, 0, 1, 0, 0]
+    rows, trimmed = _trim(tokenizer, ["abc"])
+    assert rows.tolist() == list(range(7))
+    assert trimmed.tokenize("abcab") == ["abc", "ab"]
+
+
+def test_an_ordinary_token_with_a_role_is_kept_with_its_parts() -> None:
+    tokenizer = _wrap_bpe(("a", "b"), a=1, b=2, ab=3, c=4)
+    tokenizer.pad_token = "ab"
+    rows, trimmed = _trim(tokenizer, ["c"])
+    assert rows.tolist() == [0, 1, 2, 3, 4]
+    assert trimmed.pad_token_id == 3
+
+
+def test_ids_without_a_token_are_removed() -> None:
+    """The library numbers added tokens after the number of pieces: they may be between pieces."""
+    tokenizer = _wrap_bpe(("a", "b"), a=1, b=9, ab=12)
     tokenizer.add_tokens(["new"])
     assert tokenizer.convert_tokens_to_ids("new") < 9
-    with pytest.raises(MetaXLMError, match="added to the tokenizer are between its pieces"):
-        trim_tokenizer(tokenizer, choose_pieces(count_pieces(tokenizer, ["ab new"]), tokenizer))
-    rows = choose_pieces(count_pieces(tokenizer, ["ab"]), tokenizer)
+    rows, trimmed = _trim(tokenizer, ["ab"])
     assert rows.tolist() == [0, 1, 9, 12]
-    assert len(trim_tokenizer(tokenizer, rows)) == 4
+    assert trimmed.convert_ids_to_tokens(range(4)) == ["<unk>", "a", "b", "ab"]
+    with pytest.raises(MetaXLMError, match="added to the tokenizer are between its pieces"):
+        _trim(tokenizer, ["ab new"])
 
 
-def test_counts_without_a_token_to_keep_are_rejected() -> None:
+def test_mistakes() -> None:
     tokenizer = make_tokenizer("unigram")
+    with pytest.raises(MetaXLMError, match="no text of sw to measure the loss on"):
+        measure_loss(tokenizer, tokenizer, {"de": ["Haus"], "sw": ["", " "]})
     counts = count_pieces(tokenizer, sentences("de"))
     with pytest.raises(MetaXLMError, match=f"most frequent piece occurs {counts.max()} times"):
         choose_pieces(counts, tokenizer, min_count=int(counts.max()) + 1)
     with pytest.raises(MetaXLMError, match="min_count 1 leaves special tokens only"):
         choose_pieces(np.zeros_like(counts), tokenizer)
-    only_unknown = count_pieces(tokenizer, ["☃☃"])
-    only_unknown[tokenizer.convert_tokens_to_ids("▁")] = 0
-    with pytest.raises(MetaXLMError, match="occurs 0 times"):
-        choose_pieces(only_unknown, tokenizer)
     with pytest.raises(MetaXLMError, match=r"size 20 is too small, .* alone are \d+"):
         choose_pieces(counts, tokenizer, size=20)
-
-
-def test_other_kinds_are_rejected() -> None:
-    for call in (
-        lambda t: choose_pieces(np.ones(3, np.int64), t),
-        lambda t: trim_tokenizer(t, np.arange(3)),
-        lambda t: measure_loss(t, t, {"de": ["a"]}),
-    ):
-        with pytest.raises(MetaXLMError, match="ByT5Tokenizer: not a fast tokenizer"):
-            call(ByT5Tokenizer())
-        model = WordLevel({"a": 0, "b": 1, "<unk>": 2}, unk_token="<unk>")
-        words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
-        with pytest.raises(MetaXLMError, match="kind WordLevel cannot be trimmed; only Unigram,"):
-            call(words)
+    with pytest.raises(MetaXLMError, match="ByT5Tokenizer: not a fast tokenizer"):
+        trim_tokenizer(ByT5Tokenizer(), np.arange(3))
+    words = _wrap(Tokenizer(WordLevel({"a": 0, "<unk>": 1}, unk_token="<unk>")))
+    with pytest.raises(MetaXLMError, match="kind WordLevel cannot be trimmed; only Unigram,"):
+        trim_tokenizer(words, np.arange(2))
