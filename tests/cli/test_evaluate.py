@@ -12,15 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from metaxlm.files import digest_file, read_json
 from metaxlm.finetune.catalog import TASKS
-from tests.cli.evaluations import (
-    LANGUAGES,
-    QUICK,
-    SIZES,
-    job_times,
-    model_options,
-    read_rows,
-    run,
-)
+from tests.cli.evaluations import LANGUAGES, QUICK, SIZES, job_times, model_options, read_rows, run
 from tests.commands import Command
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ FOREIGN = {
             "norm_rel_ebd": "layer_norm",
             "share_att_key": True,
         },
-    ),
+    ),  # fmt: skip
     "electra": Kind("Electra", "ForPreTraining", num_token_types=2, changes={"embedding_size": 16}),
     "modernbert": Kind(
         "ModernBert",
@@ -64,6 +65,11 @@ OURS = {
     ),
 }
 ALL = FOREIGN | OURS
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def write_folder(kind: Kind, folder: Path, **changes: Any) -> Path:

@@ -42,7 +42,7 @@ PAPER_TABLES = {
 }
 """Tables by recipe, as in the paper."""
 TWIN_TABLES = PAPER_TABLES | {
-    "curves": Table(("xlm", "metaxlm"), ("mlqa", *FEATURES), along_steps=True),
+    "curves": Table(("xlm", "metaxlm"), ("mlqa", *FEATURES), along_steps=True)
 }
 """The twin's curves also have tasks without finetuning."""
 TABLES = {"paper": PAPER_TABLES, "twin": TWIN_TABLES}

@@ -14,12 +14,7 @@ from metaxlm.analysis.results import list_rows
 from metaxlm.analysis.score_tables import make_tables
 from metaxlm.finetune.catalog import TASKS
 from metaxlm.run import compare as comparison
-from metaxlm.run.compare import (
-    compare_models,
-    describe_provenance,
-    link_predictions,
-    make_rows,
-)
+from metaxlm.run.compare import compare_models, describe_provenance, link_predictions, make_rows
 from metaxlm.run.jobs import EvalJob, JobKey, list_jobs
 from metaxlm.run.layout import RunLayout
 

@@ -14,15 +14,7 @@ import pytest
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
 from metaxlm.run import jobs
-from metaxlm.run.jobs import (
-    EvalJob,
-    JobKey,
-    claim,
-    collecting,
-    keep_current,
-    list_jobs,
-    read_job,
-)
+from metaxlm.run.jobs import EvalJob, JobKey, claim, collecting, keep_current, list_jobs, read_job
 from metaxlm.run.verify import verify
 
 RECORD: dict[str, Any] = {"task": "xnli", "files": [], "limit": None}
