@@ -33,19 +33,13 @@ class Kind:
     changes: dict[str, Any] = field(default_factory=dict)
 
 
+DEBERTA = {
+    "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False,
+    "position_buckets": 16, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+}  # fmt: skip
 FOREIGN = {
     "albert": Kind("Albert", num_token_types=2, changes={"embedding_size": 16}),
-    "deberta-v2": Kind(
-        "DebertaV2",
-        changes={
-            "relative_attention": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "position_biased_input": False,
-            "position_buckets": 16,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-        },
-    ),  # fmt: skip
+    "deberta-v2": Kind("DebertaV2", changes=DEBERTA),
     "electra": Kind("Electra", "ForPreTraining", num_token_types=2, changes={"embedding_size": 16}),
     "modernbert": Kind(
         "ModernBert",
