@@ -81,9 +81,8 @@ def test_links_are_written(
     )
     assert code == 0
     assert printed.splitlines() == expected
-    links = frozenset(
-        (int(i), int(j)) for i, j in (link.split("-") for link in expected[0].split())
-    )
+    numbers = [link.split("-") for link in expected[0].split()]
+    links = frozenset((int(i), int(j)) for i, j in numbers)
     assert list_pair(1, gold.pairs[0].source, gold.pairs[0].target, links) in errors.splitlines()
     assert "\n2: " not in errors and "1 of 8 pairs; --show sets the number" in errors
 
@@ -157,9 +156,7 @@ PAIRS = "das Haus ||| the house\nja ||| yes\n"
         ((), "align: needs either --input, or --source and --target"),
         (("--input", "broken"), "broken:3: no ||| between two sentences"),
         (("--source", "pairs", "--target", "broken"), "pairs:2: has 2 lines, broken has 3;"),
-        (("--input", "nowhere"), "nowhere: no such file"),
         (("--input", "pairs", "--output", "./pairs"), "pairs: is also an input"),
-        (("--input", "pairs", "--gold", "far", "--output", "far"), "far: is also an input"),
         (("--input", "pairs", "--gold", "far"), "far:2: link 0-1 is outside the 1 and 1 words"),
         (("--input", "pairs", "--gold", "broken"), "broken:1: 'das' is not a link"),
         (("--input", "pairs", "--layer", "2"), "layer 2: the encoder has 1 layers"),

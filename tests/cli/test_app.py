@@ -63,7 +63,7 @@ def test_completion_offers_the_recipes_variants(tmp_path: Path, recipe: Path) ->
 
 def test_errors_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Path) -> None:
     assert "No such option: --stge" in metaxlm.complaint("run", recipe, "--stge", "x")
-    assert "no such file" in metaxlm.complaint("run", "absent.yaml")
+    assert metaxlm.complaint("run", "absent.yaml") == "metaxlm: absent.yaml: no such file\n"
     assert "'trian' is not one of" in metaxlm.complaint("run", recipe, "--stage", "trian")
     assert "No such command 'rnu'" in metaxlm.complaint("rnu")
     assert "not a run folder" in metaxlm.complaint("report", tmp_path)

@@ -154,7 +154,6 @@ def test_an_interrupted_training_shows_its_checkpoint(
         ("evaluation.finetune={poetry: {}}", "unknown task"),
         ("evaluation.grid=[{tasks: [poetry]}]", "unknown task"),
         ("corpus={source: text, path: nowhere}", "nowhere: no such folder"),
-        ("meta={model: ./nowhere, length: 32}", "nowhere: no such folder"),
         ("matching.dictionaries=nowhere", "nowhere: no such folder"),
     ],
 )

@@ -206,7 +206,6 @@ def test_errors_are_reported_before_any_training(
     assert "did you mean 'epochs'?" in complain(*here, "--set", "epoch=3")
     assert "unknown task 'pawx'" in complain(*here, "--set", "pawx.epochs=3")
     assert "found 0" in complain(*here, "--set", "epochs=0")
-    assert "expected KEY=VALUE" in complain(*here, "--set", "epochs")
     message = complain(*here)
     assert "has 64 positions, but xnli needs 256; add --set xnli.length=64" in message
     message = complain(*here, "--select", "source", task="amazon-books")
@@ -216,10 +215,10 @@ def test_errors_are_reported_before_any_training(
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-u", "-m", "metaxlm", "evaluate", *map(str, arguments)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(
-        command, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, **streams
-    )
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
 
 
 def check_continuation(arguments: Sequence[str | Path], folder: Path) -> None:
