@@ -42,15 +42,6 @@ def examine(metaxlm: Command, *arguments: str | Path) -> tuple[int, dict[str, st
     return code, {line[9:25].strip(): line[:9].strip() + " " + line[26:] for line in lines}
 
 
-def test_the_machine_alone(metaxlm: Command, tmp_path: Path) -> None:
-    code, checks = examine(metaxlm)
-    assert code == 0
-    assert list(checks) == MACHINE
-    assert all(line.startswith("ok ") for line in checks.values())
-    assert "TFLOP/s" in checks["matmul"]
-    assert not list(tmp_path.iterdir())
-
-
 def test_minimum_versions_are_those_of_the_package() -> None:
     path = Path(__file__).parents[2] / "pyproject.toml"
     wanted = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["dependencies"]
@@ -105,43 +96,28 @@ def test_a_full_disk(metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyP
 def test_an_output_that_is_a_file(metaxlm: Command, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file", encoding="utf-8")
     code, checks = examine(metaxlm)
-    assert code == 1
+    assert (code, list(checks)) == (1, MACHINE)
+    assert "TFLOP/s" in checks["matmul"]
     assert checks["output folder"] == "FAILED runs: is a file; choose another --output"
 
 
-def test_a_disk_that_changes_data(
+def test_a_disk_that_changes_data_and_a_step_that_is_not_finite(
     metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = checkpoint.load_newest
+    real_load, real_loss = checkpoint.load_newest, MaskedLM.loss_sum
 
     def load(folder: Path) -> Any:
-        loaded = real(folder)
+        loaded = real_load(folder)
         assert loaded is not None
         loaded.moments["exp_avg.head.bias"][3] += 1
         return loaded
 
-    monkeypatch.setattr(checkpoint, "load_newest", load)
-    code, checks = examine(metaxlm, recipe)
-    assert code == 1
-    assert "loaded values differ from saved values" in checks["save and load"]
-
-
-def test_a_step_that_is_not_finite(
-    metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = MaskedLM.loss_sum
-
     def compute(self: MaskedLM, *arguments: Any) -> Tensor:
-        return real(self, *arguments) * float("nan")
+        return real_loss(self, *arguments) * float("nan")
 
+    monkeypatch.setattr(checkpoint, "load_newest", load)
     monkeypatch.setattr(MaskedLM, "loss_sum", compute)
     code, checks = examine(metaxlm, recipe)
     assert code == 1
+    assert "loaded values differ from saved values" in checks["save and load"]
     assert checks["step of xlm"] == "FAILED 8 x 32 tokens: the loss is nan"
-
-
-def test_a_step_that_takes_too_long_is_skipped(metaxlm: Command, recipe: Path) -> None:
-    sizes = ("pretraining.batch_size=10000000", "pretraining.length=32")
-    code, checks = examine(metaxlm, recipe, *(w for value in sizes for w in ("--set", value)))
-    assert code == 0
-    assert checks["step of xlm"].startswith("skipped 10000000 x 32 tokens take more than 60 s")

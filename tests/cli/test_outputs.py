@@ -52,9 +52,8 @@ def folder(tmp_path: Path, encoder: Path) -> Path:
 @pytest.mark.parametrize("name", FILE_COMMANDS)
 def test_a_folder_is_not_replaced_by_a_file(metaxlm: Command, folder: Path, name: str) -> None:
     before = snapshot(folder)
-    assert "is a folder, cannot write a file there" in metaxlm.complaint(
-        *FILE_COMMANDS[name].split()
-    )
+    error = metaxlm.complaint(*FILE_COMMANDS[name].split())
+    assert "is a folder, cannot write a file there" in error
     assert snapshot(folder) == before
 
 
@@ -92,7 +91,7 @@ def experiment(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", ["myexp/corpus", "elsewhere"])
-def test_a_run_keeps_raw_text_in_its_own_folder(
+def test_a_run_keeps_raw_text_and_a_recipe_in_its_own_folder(
     metaxlm: Command, experiment: Path, path: str
 ) -> None:
     shutil.copytree(experiment / "myexp" / "corpus", experiment / "elsewhere")
@@ -100,9 +99,6 @@ def test_a_run_keeps_raw_text_in_its_own_folder(
     error = metaxlm.complaint("run", "recipe.yaml", "--output", ".", "--set", f"corpus.path={path}")
     assert "myexp/corpus: " in error
     assert snapshot(experiment) == before
-
-
-def test_a_run_keeps_a_recipe_in_its_own_folder(metaxlm: Command, experiment: Path) -> None:
     (experiment / "recipe.yaml").rename(experiment / "myexp" / "recipe.yaml")
     before = snapshot(experiment)
     error = metaxlm.complaint("run", "myexp/recipe.yaml", "--output", ".")

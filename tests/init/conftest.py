@@ -35,6 +35,11 @@ def byte_bpe() -> PreTrainedTokenizerBase:
     return train_byte_bpe(iter([ENGLISH] * 3), 400)
 
 
+def wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> PreTrainedTokenizerBase:
+    named = {f"{role}_token": token for role, token in roles.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+
+
 @pytest.fixture(scope="session")
 def pieces() -> PreTrainedTokenizerBase:
     """XLM-R's kind, over the other languages; each word is one piece, and so is each letter."""
@@ -45,14 +50,8 @@ def pieces() -> PreTrainedTokenizerBase:
     trainer = BpeTrainer(vocab_size=1_000, special_tokens=specials, show_progress=False)
     tokenizer.train_from_iterator([FOREIGN] * 3, trainer)
     tokenizer.add_special_tokens(["<mask>"])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token="<mask>",
-    )
+    roles = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+    return wrap(tokenizer, roles)
 
 
 @pytest.fixture(scope="session")
@@ -65,14 +64,7 @@ def wordpiece() -> PreTrainedTokenizerBase:
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = WordPieceTrainer(vocab_size=1_000, special_tokens=specials, show_progress=False)
     tokenizer.train_from_iterator([ENGLISH] * 3, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        mask_token="[MASK]",
-    )
+    return wrap(tokenizer, {name.strip("[]").lower(): name for name in specials})
 
 
 WriteDictionaries = Callable[[Mapping[str, str | bytes]], Path]

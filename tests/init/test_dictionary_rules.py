@@ -306,16 +306,6 @@ def test_parts_weight_languages_by_their_shares(
     assert weights == pytest.approx({"Ġriver": 0.75, "Ġcity": 0.25}, abs=1e-3)
 
 
-def test_counts_of_the_source_weight_translations(
-    make: MakePlan, byte_bpe: PreTrainedTokenizerBase
-) -> None:
-    counts = np.zeros(len(byte_bpe), np.int64)
-    counts[byte_bpe.convert_tokens_to_ids(["Ġloves", "Ġlove"])] = (8, 0)
-    plan = make(DICTIONARIES, Counts(source=counts), one_to_many="frequency")
-    weights = {"Ġloves": 0.9, "Ġlove": 0.1}
-    assert describe(plan, "▁любит") == ("dictionary", pytest.approx(weights))
-
-
 def test_characters_are_segments_in_chinese_only(
     write: WriteDictionaries, byte_bpe: PreTrainedTokenizerBase
 ) -> None:

@@ -87,12 +87,3 @@ def test_counts_with_44_dictionaries(
     starts_word = np.array([form is not None and form[1] for form in xlmr.forms])
     translated = plan.rules == RULES.index("dictionary")
     assert int((plan.is_matched & ~(translated & ~starts_word)).sum()) == 94_328
-
-
-@needs_vocabularies
-@pytest.mark.parametrize("name", ["xlmr", "roberta"])
-def test_a_vocabulary_matches_itself_row_by_row(request: pytest.FixtureRequest, name: str) -> None:
-    vocabulary = request.getfixturevalue(name)
-    plan = make_plan(vocabulary, vocabulary, MatchingRecipe())
-    assert plan.sources.tolist() == list(range(len(vocabulary)))
-    assert plan.count_rules()["direct"] == len(vocabulary)

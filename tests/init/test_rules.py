@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.errors import MetaXLMError
 from metaxlm.init.plan import make_plan
 from metaxlm.init.rules import (
     RULES,
     TEXT_RULES,
     Matches,
     match_vocabulary,
-    normalize_text,
-    strip_accents,
 )
 from metaxlm.init.vocabulary import list_vocabulary, read_vocabulary
 from metaxlm.recipe import MatchingRecipe
@@ -73,11 +70,6 @@ def test_each_rule_is_optional() -> None:
         rules = [rule for rule in TEXT_RULES if rule != left_out]
         assert left_out not in [rule for rule, _ in _match(pieces, *rules)]
     assert _match(pieces, "direct") == [("direct", "Ġcat"), *[("filler", "")] * 5]
-
-
-def test_normalization() -> None:
-    assert normalize_text(" Ａﬁ\x85") == "Afi"
-    assert strip_accents("Éтёс̌ø") == "Eтесø"
 
 
 def test_bytes_match_across_notations() -> None:
@@ -141,18 +133,6 @@ def test_subwords_of_the_source(
     weights = describe(make(filler="subwords"), "шка")[1]
     assert sum(weights.values()) == pytest.approx(1)
     assert max(weights.values()) > min(weights.values())
-
-
-@pytest.mark.parametrize("choice", [{"filler": "subwords"}, {"split_words": "all"}])
-def test_a_list_of_tokens_cannot_be_used_as_tokenizer(
-    byte_bpe: PreTrainedTokenizerBase, dictionaries: object, choice: dict[str, str]
-) -> None:
-    plain = list_vocabulary(["▁x", "y"], Kind.SENTENCEPIECE)
-    recipe = MatchingRecipe(multi_token=False, **choice)
-    key = next(iter(choice))
-    source = plain if key == "filler" else byte_bpe
-    with pytest.raises(MetaXLMError, match=f"matching.{key}: a plain list of tokens cannot cut"):
-        make_plan(plain, source, recipe, dictionaries)
 
 
 def test_a_phrase_is_the_mean_of_its_segments() -> None:

@@ -6,7 +6,7 @@ from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.init.vocabulary import list_vocabulary, read_vocabulary
+from metaxlm.init.vocabulary import read_vocabulary
 from metaxlm.vocab.tokens import Form, Kind, detect_kind, surface_form
 
 
@@ -50,19 +50,6 @@ def _wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("pieces", Kind.SENTENCEPIECE),
-        ("multilingual_tokenizer", Kind.SENTENCEPIECE),
-        ("byte_bpe", Kind.BYTE_BPE),
-        ("wordpiece", Kind.WORDPIECE),
-    ],
-)
-def test_kinds_of_trained_tokenizers(request: pytest.FixtureRequest, name: str, kind: Kind) -> None:
-    assert detect_kind(request.getfixturevalue(name)) is kind
-
-
 def test_kinds_of_unusual_tokenizers() -> None:
     nested = Tokenizer(BPE())
     steps = [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()]
@@ -97,13 +84,6 @@ def test_special_tokens_have_roles_and_no_form(
     for vocabulary in (roberta, bert):
         assert all(vocabulary.forms[row] is None for row in vocabulary.specials)
         assert vocabulary.specials == set(vocabulary.roles.values())
-
-
-def test_plain_list_of_tokens_knows_special_tokens_by_name() -> None:
-    vocabulary = list_vocabulary(["[PAD]", "[CLS]", "[SEP]", "word", "##s"], Kind.WORDPIECE)
-    assert vocabulary.roles == {"pad": 0, "bos": 1, "eos": 2}
-    assert vocabulary.forms == (None, None, None, ("word", True), ("s", False))
-    assert vocabulary.cut is None
 
 
 def test_ids_without_a_token_have_no_form() -> None:

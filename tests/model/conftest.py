@@ -30,15 +30,9 @@ def make_unigram_tokenizer() -> PreTrainedTokenizerBase:
         special_tokens=[("<s>", 0), ("</s>", 2)],
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="<s>",
-        eos_token="</s>",
-        cls_token="<s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token="<mask>",
-    )
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", cls_token="<s>",
+        sep_token="</s>", pad_token="<pad>", unk_token="<unk>", mask_token="<mask>",
+    )  # fmt: skip
 
 
 def make_wordpiece_tokenizer() -> PreTrainedTokenizerBase:
@@ -55,13 +49,9 @@ def make_wordpiece_tokenizer() -> PreTrainedTokenizerBase:
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        mask_token="[MASK]",
-    )
+        tokenizer_object=backend, cls_token="[CLS]", sep_token="[SEP]",
+        pad_token="[PAD]", unk_token="[UNK]", mask_token="[MASK]",
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,19 +33,13 @@ class Kind:
     changes: dict[str, Any] = field(default_factory=dict)
 
 
+DEBERTA = {
+    "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False,
+    "position_buckets": 16, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+}  # fmt: skip
 FOREIGN = {
     "albert": Kind("Albert", num_token_types=2, changes={"embedding_size": 16}),
-    "deberta-v2": Kind(
-        "DebertaV2",
-        changes={
-            "relative_attention": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "position_biased_input": False,
-            "position_buckets": 16,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-        },
-    ),
+    "deberta-v2": Kind("DebertaV2", changes=DEBERTA),
     "electra": Kind("Electra", "ForPreTraining", num_token_types=2, changes={"embedding_size": 16}),
     "modernbert": Kind(
         "ModernBert",
@@ -64,6 +59,11 @@ OURS = {
     ),
 }
 ALL = FOREIGN | OURS
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def write_folder(kind: Kind, folder: Path, **changes: Any) -> Path:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tests.model.conftest import make_unigram_tokenizer, make_wordpiece_tokenizer
-from tests.model.encoder_kinds import ALL, FOREIGN, OURS, SENTENCES, SIZES, write_folder
+from tests.model.encoder_kinds import (
+    ALL,
+    FOREIGN,
+    OURS,
+    SENTENCES,
+    SIZES,
+    edit_config,
+    write_folder,
+)  # fmt: skip
 from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
@@ -172,18 +178,6 @@ def test_the_head_of_a_finetuned_folder_is_ignored(tmp_path: Path) -> None:
     assert seeded_model(start, "tagging", 1, num_classes=5)(*encode(start)).shape[-1] == 5
 
 
-def test_half_precision_is_read_as_float32(folders: Callable[[str], Path], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(folders("electra"), tmp_path / "half"))
-    path = folder / "model.safetensors"
-    halves = {name: tensor.half() for name, tensor in load_file(path).items()}
-    save_file(halves, path, metadata={"format": "pt"})
-    edit_config(folder, dtype="float16")
-    start = load_encoder(folder)
-    model = seeded_model(start, "tagging", 0)
-    for parameter in (*start.encoder.parameters(), *model.parameters()):
-        assert parameter.dtype == torch.float32
-
-
 @pytest.mark.parametrize(
     ("class_name", "reason"),
     [
@@ -217,23 +211,6 @@ def test_a_model_with_vectors_that_depend_on_padding_is_rejected(tmp_path: Path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(MetaXLMError, match=r"does not encode plain token ids|padding changes"):
         load_encoder(tmp_path)
-
-
-def edit_config(folder: Path, **changes: Any) -> None:
-    values = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**values, **changes}))
-
-
-def test_code_of_a_folder_is_not_run(tmp_path: Path) -> None:
-    folder = write_folder(FOREIGN["electra"], tmp_path)
-    (folder / "own.py").write_text("raise SystemExit('it was run')\n")
-    auto_map = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
-    edit_config(folder, model_type="mystery", auto_map=auto_map)
-    with pytest.raises(MetaXLMError, match=r"config.json: `auto_map` asks for code"):
-        load_encoder(folder)
-    edit_config(folder, auto_map=None)
-    with pytest.raises(MetaXLMError, match=r"no model_type 'mystery' without code from elsewhere"):
-        load_encoder(folder)
 
 
 def test_files_that_do_not_fit_are_rejected(tmp_path: Path) -> None:

@@ -89,21 +89,6 @@ def test_it_shows_the_recipe(recipe: dict[str, Any]) -> None:
     assert "log_every" not in card
 
 
-def test_an_existing_model_replaces_the_settings_of_phase_a(recipe: dict[str, Any]) -> None:
-    meta = {**recipe["meta"], "model": "FacebookAI/roberta-base"}
-    card = model_card({**recipe, "meta": meta}, "metaxlm")
-    assert "initialized from the existing model `FacebookAI/roberta-base`" in card
-    section = card.split("### Meta-pretraining")[1].split("###")[0]
-    assert "| `model` | FacebookAI/roberta-base |" in section
-    assert "`steps`" not in section
-
-
-def test_the_loading_lines_are_python(recipe: dict[str, Any]) -> None:
-    code = model_card(recipe, "xlm").split("```python\n")[1].split("```")[0]
-    compile(code, "card", "exec")
-    assert len(code.strip().splitlines()) == 3
-
-
 def test_results_are_means_over_languages(recipe: dict[str, Any]) -> None:
     rows = [
         row("xlm", "xnli", "accuracy", "en", 0.50, seed=1),
@@ -136,9 +121,3 @@ def test_layers_and_steps_are_chosen_by_the_metric(recipe: dict[str, Any]) -> No
     assert table_row(card, "tatoeba")[1:] == ["accuracy ↑", "60.0 (layer 2)"]
     assert table_row(card, "alignment")[1:] == ["aer ↓", "30.0 (layer 2)"]
     assert "majority" not in card
-
-
-def test_card_without_results(recipe: dict[str, Any]) -> None:
-    card = model_card(recipe, "xlm")
-    assert "None were recorded." in card
-    assert "It has not been evaluated." in card

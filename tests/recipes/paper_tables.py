@@ -10,22 +10,17 @@ from dataclasses import dataclass
 
 XTREME = ("udpos", "panx", "xquad", "mlqa", "tydiqa", "xnli", "pawsx")
 AMAZON = ("amazon-books", "amazon-dvd", "amazon-music")
-FIVE = ("xquad", "mlqa", "tydiqa", "xnli", "pawsx")
-"""The columns of tables 3, 4 and 5."""
+FIVE = ("xquad", "mlqa", "tydiqa", "xnli", "pawsx")  # the columns of tables 3, 4 and 5
 FEATURES = ("tatoeba", "alignment")
 THREE = ("xlm", "metaxlm", "metaxlm+dict")
-OTHERS = ("xlm+kd", "freeze", "body", "embeddings")
-"""The further models of tables 3, 4 and 5."""
+OTHERS = ("xlm+kd", "freeze", "body", "embeddings")  # the further models of tables 3, 4 and 5
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table or figure."""
-
     variants: tuple[str, ...]
     tasks: tuple[str, ...]
-    along_steps: bool = False
-    """Whether kept checkpoints are evaluated too."""
+    along_steps: bool = False  # whether kept checkpoints are evaluated too
 
 
 PAPER_TABLES = {
@@ -40,11 +35,7 @@ PAPER_TABLES = {
     "curves": Table(("xlm", "metaxlm"), ("mlqa",), along_steps=True),  # figure 5
     "directions": Table(("xlm", "metaxlm"), AMAZON),  # figure 6
 }
-"""Tables by recipe, as in the paper."""
-TWIN_TABLES = PAPER_TABLES | {
-    "curves": Table(("xlm", "metaxlm"), ("mlqa", *FEATURES), along_steps=True),
-}
-"""The twin's curves also have tasks without finetuning."""
-TABLES = {"paper": PAPER_TABLES, "twin": TWIN_TABLES}
-IDEAS = ("dict+use", "dict+switch")
-"""The variants of ours that the twin compares with the paper's +Dict."""
+# The twin's curves also have tasks without finetuning.
+CURVES = Table(("xlm", "metaxlm"), ("mlqa", *FEATURES), along_steps=True)
+TABLES = {"paper": PAPER_TABLES, "twin": PAPER_TABLES | {"curves": CURVES}}
+IDEAS = ("dict+use", "dict+switch")  # our variants, which the twin compares with the paper's +Dict

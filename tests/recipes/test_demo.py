@@ -15,10 +15,8 @@ from metaxlm.files import digest_file
 
 def retrieval(run_dir: Path, variant: str) -> float:
     """Return the accuracy of a variant's best layer, averaged over languages."""
-    lines = (run_dir / "results.jsonl").read_text("utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
     by_layer: dict[int, list[float]] = {}
-    for row in rows:
+    for row in map(json.loads, (run_dir / "results.jsonl").read_text("utf-8").splitlines()):
         if (row["variant"], row["task"], row["metric"]) == (variant, "tatoeba", "accuracy"):
             by_layer.setdefault(row["layer"], []).append(row["value"])
     return max(sum(values) / len(values) for values in by_layer.values())
@@ -32,9 +30,8 @@ def test_the_demo_reproduces_the_ranking(seed: int, tmp_path: Path) -> None:
         retrieval(tmp_path / "demo", name) for name in ("xlm", "metaxlm", "metaxlm+dict")
     )
     assert xlm < metaxlm < with_dictionaries
-    golden = json.loads((Path(__file__).parents[1] / "golden/demo.json").read_text("utf-8"))[
-        "models"
-    ]
+    stored = (Path(__file__).parents[1] / "golden/demo.json").read_text("utf-8")
+    golden = json.loads(stored)["models"]
     here = (platform.machine(), torch.__version__.partition("+")[0], torch.get_num_threads())
     if seed == 1 and here == (golden["machine"], golden["torch"], golden["threads"]):
         found = {name: digest_file(tmp_path / "demo" / name) for name in golden["sha256"]}

@@ -5,39 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from tests.recipes.paper_tables import FEATURES, IDEAS, OTHERS, TABLES, XTREME
+from tests.recipes.paper_tables import AMAZON, FEATURES, IDEAS, OTHERS, TABLES, XTREME
 
 from metaxlm.languages import LANGUAGES
-from metaxlm.pretrain.distributed import DistributedContext
-from metaxlm.pretrain.optimizer import learning_rate
 from metaxlm.recipe import Recipe, Section
 from metaxlm.recipe.load import load_recipe
 from metaxlm.run.evaluate import list_blocks
-from metaxlm.run.layout import RunLayout
-from metaxlm.run.stages import Stage, build_stages
 from metaxlm.run.task_plans import choose_tasks
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FOLDERS = ("paper", "twin")
 TABLE_RECIPES = [(folder, name) for folder in FOLDERS for name in TABLES[folder]]
-BUILT_IN = (
-    *("corpus.source=phrasebook", "corpus.path=null"),
-    *("matching.dictionaries=null", "evaluation.data=null"),
-)
-"""Settings that need no files of the user."""
 
 # Table 7. The linear schedule has no key.
 PRETRAINING = {
-    "steps": 200_000,
-    "batch_size": 64,
-    "adam_epsilon": 1e-6,
-    "adam_betas": [0.9, 0.98],
-    "learning_rate": 1e-4,
-    "warmup_steps": 10_000,
-    "clip": 1.0,
-    "weight_decay": 0.01,
-}
+    "steps": 200_000, "batch_size": 64, "adam_epsilon": 1e-6, "adam_betas": [0.9, 0.98],
+    "learning_rate": 1e-4, "warmup_steps": 10_000, "clip": 1.0, "weight_decay": 0.01,
+}  # fmt: skip
 MODEL = {"layers": 12, "hidden": 768, "ffn": 3072, "heads": 12, "dropout": 0.1}
 # Table 8, one column per task. All warm up in 10 % of the steps.
 FINETUNING = {
@@ -48,9 +32,7 @@ FINETUNING = {
     "tydiqa": (32, 4e-5, 0.0, 40),
     "xnli": (32, 1e-5, 0.01, 6),
     "pawsx": (32, 2e-5, 0.01, 10),
-    "amazon-books": (32, 2e-5, 0.01, 5),
-    "amazon-dvd": (32, 2e-5, 0.01, 5),
-    "amazon-music": (32, 2e-5, 0.01, 5),
+    **dict.fromkeys(AMAZON, (32, 2e-5, 0.01, 5)),
 }
 # Table 6 column by column.
 PAPER_LANGUAGES = """\
@@ -59,12 +41,11 @@ PAPER_LANGUAGES = """\
     pa pl ps pt ro ru sa sd si sk sl sq sr sv sw ta te tg th tl tr tt ug uk ur uz vi yi zh
 """
 
-GridJob = tuple[str, str, int, int]
-"""Variant, task, step, number of the seed."""
+GridJob = tuple[str, str, int, int]  # variant, task, step, number of the seed
 
 
-def load(folder: str, name: str, *overrides: str) -> Recipe:
-    return load_recipe(RECIPES / folder / f"{name}.yaml", overrides)
+def load(folder: str, name: str) -> Recipe:
+    return load_recipe(RECIPES / folder / f"{name}.yaml")
 
 
 def list_grid(recipe: Recipe) -> set[GridJob]:
@@ -88,7 +69,6 @@ def list_grid(recipe: Recipe) -> set[GridJob]:
 
 
 def explicit(section: Section) -> dict[str, object]:
-    """Return the values of a section that the recipe sets."""
     return {name: getattr(section, name) for name in section.model_fields_set}
 
 
@@ -109,38 +89,17 @@ def test_each_table_and_figure_has_a_recipe_in_both_folders() -> None:
     assert found["twin"] == {"base", *TABLES["twin"], "ideas", "minilm"}
 
 
-def test_wikipedia_has_the_papers_languages() -> None:
-    recipe = load_recipe(RECIPES / "paper" / "base.yaml")
-    paper = {code for code, known in LANGUAGES.items() if known.paper_gb is not None}
-    assert set(recipe.languages) == paper
-    assert len(paper) == 87
-    on_slurm = load_recipe(
-        RECIPES / "paper" / "base.yaml", ["engine.name=slurm", "engine.slurm.partition=cpu"]
-    )
-    assert on_slurm.engine.slurm.partition == "cpu"
-    assert load_recipe(RECIPES / "demo.yaml", ["engine=ray"]).engine.name == "ray"
-
-
 def test_the_paper_pretrains_as_its_appendix_prints() -> None:
     recipe = load("paper", "base")
     assert explicit(recipe.pretraining).items() >= PRETRAINING.items()
     assert explicit(recipe.model).items() >= MODEL.items()
     assert recipe.model.max_positions == recipe.pretraining.length == 512  # section 3.1
-    assert recipe.pretraining.alpha == 0.7
-    assert "alpha" in recipe.pretraining.model_fields_set
+    assert explicit(recipe.pretraining)["alpha"] == 0.7
     assert recipe.languages == PAPER_LANGUAGES.split()
     assert recipe.source_language == "en"
     assert (recipe.meta.model, recipe.vocabulary.model) == ("roberta-base", "xlm-roberta-base")
     assert recipe.vocabulary.min_count == 0  # all 250K pieces
     assert recipe.corpus.source == "dump"
-
-
-def test_the_papers_rate_is_linear() -> None:
-    training = load("paper", "base").pretraining
-    steps = (0, 4_999, 9_999, 105_000, 200_000)
-    peak, warmup = training.learning_rate, training.warmup_steps
-    rates = [learning_rate(step, peak, training.steps, warmup) for step in steps]
-    assert rates == pytest.approx([1e-8, 0.5e-4, 1e-4, 0.5e-4, 0])
 
 
 def test_the_paper_finetunes_as_its_appendix_prints() -> None:
@@ -208,31 +167,11 @@ def test_base_is_all_tables_together(folder: str) -> None:
     assert {(v, t) for v, t, _, _ in rest} == {(v, t) for v in others for t in FEATURES}
 
 
-def find_trainings(recipe: Recipe) -> dict[str, str]:
-    """Return the fingerprint of each variant's pretraining."""
-    world = DistributedContext.alone(torch.device("cpu"))
-    stages: list[Stage] = build_stages(recipe, RunLayout(Path("runs") / recipe.name), world)
-    return {stage.variant or "": stage.fingerprint for stage in stages if stage.name == "pretrain"}
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_no_model_of_a_folder_is_trained_twice(folder: str) -> None:
-    base = find_trainings(load(folder, "base", *BUILT_IN))
-    assert len(set(base.values())) == len(base) == 7
-    names = [*TABLES[folder], *(["ideas"] if folder == "twin" else [])]
-    for name in names:
-        found = find_trainings(load(folder, name, *BUILT_IN))
-        assert found.items() & base.items() == {(v, base[v]) for v in found if v in base}, name
-    other = find_trainings(load(folder, "xtreme", *BUILT_IN, "pretraining.batch_size=7"))
-    assert not set(other.values()) & set(base.values())
-
-
 def test_the_ideas_are_evaluated_like_the_dictionaries() -> None:
     recipe, base = load("twin", "ideas"), list_grid(load("twin", "base"))
     assert {job for job in list_grid(recipe) if job[0] not in IDEAS} == base
-    dictionaries = {
-        job[1:] for job in base if job[0] == "metaxlm+dict" and job[1] in {*XTREME, *FEATURES}
-    }
+    tasks = {*XTREME, *FEATURES}
+    dictionaries = {job[1:] for job in base if job[0] == "metaxlm+dict" and job[1] in tasks}
     for name in IDEAS:
         assert {job[1:] for job in list_grid(recipe) if job[0] == name} == dictionaries
         assert recipe.variants[name].dictionaries
@@ -250,8 +189,6 @@ def test_the_recipe_of_an_imported_encoder_differs_in_nothing_else() -> None:
     shape = recipe.model
     assert (shape.layers, shape.hidden, shape.heads, shape.ffn) == (6, 384, 12, 1536)
     wanted = {job for job in list_grid(ideas) if job[0] in recipe.variants}
-    more = set(list_grid(recipe)) - wanted
-    assert set(list_grid(recipe)) >= wanted
-    assert {(variant, task) for variant, task, _, _ in more} == {
-        ("metaxlm+dict", task) for task in FEATURES
-    }
+    assert list_grid(recipe) >= wanted
+    more = {job[:2] for job in list_grid(recipe) - wanted}
+    assert more == {("metaxlm+dict", task) for task in FEATURES}

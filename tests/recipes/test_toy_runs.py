@@ -7,7 +7,6 @@ jobs of its table and no others, and its rows must be in the results.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,8 @@ from tests.recipes.paper_tables import (
     FIVE,
     IDEAS,
     OTHERS,
-    PAPER_TABLES,
     TABLES,
     THREE,
-    TWIN_TABLES,
     XTREME,
     Table,
 )
@@ -34,22 +31,17 @@ from transformers import PreTrainedTokenizerBase, RobertaConfig, RobertaForMaske
 from metaxlm.files import digest_file
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-LANGUAGES = {"en", "de", "fr"}
-"""Languages of both the built-in corpus and the reviews."""
+LANGUAGES = {"en", "de", "fr"}  # of both the built-in corpus and the reviews
 STEPS, KEPT = 3, (1, 2)
 SEEDS = dict.fromkeys((*XTREME, *AMAZON, *FEATURES), 1) | {"xquad": 2, "mlqa": 2}
 TOY = [
-    "corpus.source=phrasebook",
-    "corpus.path=null",
+    *("corpus.source=phrasebook", "corpus.path=null", "evaluation.data=null"),
     "corpus.phrasebook={source_sentences: 300, sentences: 100, test_pairs: 4, aligned_pairs: 2, "
     "train_examples: 8, test_examples: 4}",
     "languages=[en, de, fr]",
     "model={layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 64}",
-    "matching.dictionaries=null",
     f"pretraining.keep_steps={list(KEPT)}",
-    "evaluation.data=null",
-    "engine.workers=1",
-    "execution.trackers=[]",
+    *("matching.dictionaries=null", "engine.workers=1", "execution.trackers=[]"),
     *(
         f"{training}.{key}"
         for training in ("meta", "pretraining")
@@ -64,25 +56,15 @@ TOY = [
 NO_REPORT = ("--stage", "evaluate")
 OWN_VOCABULARY = ["vocabulary={size: 400, monolingual_size: 400}"]
 
-JobPlace = tuple[str, int, str, str, int]
-"""Variant, step, task, training language, seed."""
+JobPlace = tuple[str, int, str, str, int]  # variant, step, task, training language, seed
 
 
 @dataclass(frozen=True)
 class ToyRun:
-    """A run folder that several recipes fill."""
-
     root: Path
     overrides: list[str]
 
-    def start(self, recipe: str, *more: str) -> None:
-        """Run a recipe."""
-        settings = [part for text in (*TOY, *self.overrides) for part in ("--set", text)]
-        place = ("--output", self.root.parent, "--device", "cpu", "--quiet")
-        assert run_main("run", RECIPES / f"{recipe}.yaml", *place, *settings, *more) == 0, recipe
-
     def list_jobs(self) -> set[JobPlace]:
-        """List the finished jobs."""
         found = set()
         for path in (self.root / "cells").glob("*/*/[!.]*/cell.json"):
             model, task, place = path.relative_to(self.root / "cells").parts[:3]
@@ -102,7 +84,6 @@ class ToyRun:
         return found
 
     def digest(self, *parts: str) -> str:
-        """Digest the weights of a model of this run."""
         return digest_file(self.root.joinpath(*parts) / "model.safetensors")
 
     def stamp(self) -> dict[Path, int]:
@@ -114,7 +95,9 @@ class ToyRun:
     def take(self, recipe: str, expected: set[JobPlace], *more: str) -> None:
         """Run a recipe; check that it ran its jobs and no others, and wrote their rows."""
         before, stamps = self.list_jobs(), self.stamp()
-        self.start(recipe, *more)
+        settings = [part for text in (*TOY, *self.overrides) for part in ("--set", text)]
+        place = ("--output", self.root.parent, "--device", "cpu", "--quiet")
+        assert run_main("run", RECIPES / f"{recipe}.yaml", *place, *settings, *more) == 0, recipe
         after, rows = self.list_jobs(), self.read_rows()
         assert after - before == expected - before, recipe
         assert self.stamp().items() >= stamps.items(), recipe
@@ -141,46 +124,61 @@ def check_rows(place: JobPlace, rows: list[dict[str, Any]]) -> None:
 
 def expand(table: Table) -> set[JobPlace]:
     """List the jobs of a table at toy size."""
-
-    def each() -> Iterator[JobPlace]:
-        for task in table.tasks:
-            for step in (*(KEPT if table.along_steps else ()), STEPS):
-                for source in sorted(LANGUAGES) if task in AMAZON else ["en"]:
-                    for variant in table.variants:
-                        for seed in range(SEEDS[task]):
-                            yield variant, step, task, source, seed
-
-    return set(each())
+    return {
+        (variant, step, task, source, seed)
+        for task in table.tasks
+        for step in (*(KEPT if table.along_steps else ()), STEPS)
+        for source in (LANGUAGES if task in AMAZON else ["en"])
+        for variant in table.variants
+        for seed in range(SEEDS[task])
+    }
 
 
-def test_the_twin_table_by_table(tmp_path: Path) -> None:
-    run = ToyRun(tmp_path / "twin", OWN_VOCABULARY)
-    for name, table in TWIN_TABLES.items():
-        run.take(f"twin/{name}", expand(table), *NO_REPORT)
-    check_directions(run)
+@pytest.fixture
+def loaded_models(
+    tmp_path: Path,
+    multilingual_tokenizer: PreTrainedTokenizerBase,
+    monolingual_tokenizer: PreTrainedTokenizerBase,
+) -> list[str]:
+    """Overrides that import a RoBERTa and a shared vocabulary, as in the paper."""
+    multilingual_tokenizer.save_pretrained(tmp_path / "shared")
+    monolingual_tokenizer.save_pretrained(tmp_path / "roberta")
+    torch.manual_seed(1)
+    config = RobertaConfig(
+        vocab_size=len(monolingual_tokenizer), hidden_size=16, num_hidden_layers=1,
+        num_attention_heads=2, intermediate_size=32, max_position_embeddings=66,
+    )  # fmt: skip
+    RobertaForMaskedLM(config).save_pretrained(tmp_path / "roberta")
+    return [f"vocabulary.model={tmp_path / 'shared'}", f"meta.model={tmp_path / 'roberta'}"]
+
+
+def find_others(folder: str) -> set[JobPlace]:
+    """List the jobs of `base` that no table has."""
+    return expand(Table(OTHERS, FEATURES)) if folder == "twin" else set()
+
+
+@pytest.mark.parametrize("folder", ["twin", pytest.param("paper", marks=pytest.mark.slow)])
+def test_table_by_table(folder: str, tmp_path: Path, loaded_models: list[str]) -> None:
+    run = ToyRun(tmp_path / folder, OWN_VOCABULARY if folder == "twin" else loaded_models)
+    for name, table in TABLES[folder].items():
+        run.take(f"{folder}/{name}", expand(table), *NO_REPORT)
     check_variants(run)
-    done = run.list_jobs() | expand(Table(OTHERS, FEATURES))
-    run.take("twin/base", done, *NO_REPORT)
-    ideas = expand(Table(IDEAS, (*XTREME, *FEATURES)))
-    run.take("twin/ideas", done | ideas, *NO_REPORT)
-    check_ideas(run)
-
-
-def check_directions(run: ToyRun) -> None:
-    """Check the nine directions per domain of three of the languages of figure 6."""
-    rows = [row for found in run.read_rows().values() for row in found]
-    for variant in ("xlm", "metaxlm"):
-        for task in AMAZON:
-            mine = [row for row in rows if (row["variant"], row["task"]) == (variant, task)]
-            directions = {(row["source"], row["language"]) for row in mine}
-            assert directions == {(a, b) for a in LANGUAGES for b in LANGUAGES}
+    done = run.list_jobs() | find_others(folder)
+    run.take(f"{folder}/base", done, *NO_REPORT)
+    if folder == "paper":
+        return
+    run.take("twin/ideas", done | expand(Table(IDEAS, (*XTREME, *FEATURES))), *NO_REPORT)
+    # Matching changes the initialization, and switching the training text.
+    names = ("metaxlm+dict", *IDEAS)
+    start, used, switched = (run.digest("variants", n, "initialization/model") for n in names)
+    assert switched == start != used
+    assert len({run.digest("variants", name, "model") for name in names}) == 3
 
 
 def check_variants(run: ToyRun) -> None:
     """Check that the models of tables 3 to 5 differ as they should."""
-    starts = {name: run.digest("variants", name, "initialization/model") for name in (
-        "xlm", "xlm+kd", "metaxlm", "metaxlm+dict", "freeze", "body", "embeddings"
-    )}  # fmt: skip
+    names = (*THREE, *OTHERS)
+    starts = {name: run.digest("variants", name, "initialization/model") for name in names}
     assert starts["xlm"] == starts["xlm+kd"]
     assert starts["metaxlm"] == starts["freeze"]
     assert len(set(starts.values())) == 5
@@ -190,29 +188,14 @@ def check_variants(run: ToyRun) -> None:
         for place in ("meta/model", "variants/freeze/model", "variants/metaxlm/model")
     )
     body = [name for name in source if ".layer." in name]
-    assert body
     assert all(torch.equal(source[name], frozen[name]) for name in body)
     assert not any(torch.equal(source[name], trained[name]) for name in body if "weight" in name)
 
 
-def check_ideas(run: ToyRun) -> None:
-    """Check that matching changes the initialization, and switching the training text."""
-
-    def start(name: str) -> str:
-        return run.digest("variants", name, "initialization/model")
-
-    def end(name: str) -> str:
-        return run.digest("variants", name, "model")
-
-    assert start("dict+switch") == start("metaxlm+dict") != start("dict+use")
-    assert len({end(name) for name in ("metaxlm+dict", *IDEAS)}) == 3
-
-
 def test_the_twin_with_an_imported_encoder(tmp_path: Path, encoder: Path) -> None:
     run = ToyRun(tmp_path / "twin_minilm", [*OWN_VOCABULARY, f"meta.model={encoder}"])
-    expected = expand(Table((*THREE, "dict+use"), (*XTREME, *FEATURES))) | expand(
-        Table(THREE, AMAZON)
-    )
+    expected = expand(Table((*THREE, "dict+use"), (*XTREME, *FEATURES)))
+    expected |= expand(Table(THREE, AMAZON))
     expected |= expand(Table(THREE, FEATURES, along_steps=True))
     expected |= expand(Table(("xlm", "metaxlm"), ("mlqa",), along_steps=True))
     expected |= expand(Table(OTHERS, (*FIVE, *FEATURES)))
@@ -227,44 +210,11 @@ def test_the_twin_with_an_imported_encoder(tmp_path: Path, encoder: Path) -> Non
     assert json.loads(coverage.read_text("utf-8"))["by_rule"]["direct"] > 5
 
 
-@pytest.fixture
-def loaded_models(
-    tmp_path: Path,
-    multilingual_tokenizer: PreTrainedTokenizerBase,
-    monolingual_tokenizer: PreTrainedTokenizerBase,
-) -> list[str]:
-    """Overrides that import a RoBERTa and a shared vocabulary, as in the paper."""
-    multilingual_tokenizer.save_pretrained(tmp_path / "shared")
-    monolingual_tokenizer.save_pretrained(tmp_path / "roberta")
-    torch.manual_seed(1)
-    config = RobertaConfig(
-        vocab_size=len(monolingual_tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=66,
-    )
-    RobertaForMaskedLM(config).save_pretrained(tmp_path / "roberta")
-    return [f"vocabulary.model={tmp_path / 'shared'}", f"meta.model={tmp_path / 'roberta'}"]
-
-
-@pytest.mark.slow
-def test_the_paper_table_by_table(tmp_path: Path, loaded_models: list[str]) -> None:
-    run = ToyRun(tmp_path / "paper", loaded_models)
-    for name, table in PAPER_TABLES.items():
-        run.take(f"paper/{name}", expand(table), *NO_REPORT)
-    check_directions(run)
-    check_variants(run)
-    run.take("paper/base", run.list_jobs(), *NO_REPORT)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["paper", "twin"])
 def test_base_alone_fills_the_report(folder: str, tmp_path: Path, loaded_models: list[str]) -> None:
     run = ToyRun(tmp_path / folder, OWN_VOCABULARY if folder == "twin" else loaded_models)
     tables = set().union(*(expand(table) for table in TABLES[folder].values()))
-    others = Table(OTHERS, FEATURES)
-    run.take(f"{folder}/base", tables | (expand(others) if folder == "twin" else set()))
+    run.take(f"{folder}/base", tables | find_others(folder))
     for page in ("index.html", "report.md"):
         assert (run.root / "report" / page).stat().st_size > 10_000

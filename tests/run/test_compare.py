@@ -9,19 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from metaxlm import __version__
-from metaxlm.analysis.results import list_rows
-from metaxlm.analysis.score_tables import make_tables
 from metaxlm.finetune.catalog import TASKS
 from metaxlm.run import compare as comparison
-from metaxlm.run.compare import (
-    compare_models,
-    describe_provenance,
-    link_predictions,
-    make_rows,
-)
+from metaxlm.run.compare import compare_models
 from metaxlm.run.jobs import EvalJob, JobKey, list_jobs
-from metaxlm.run.layout import RunLayout
 
 Right = dict[str, npt.NDArray[np.bool_]]
 
@@ -164,53 +155,6 @@ def test_seeds_missing_in_a_training_language_are_ignored(tmp_path: Path) -> Non
     assert by_unit["de", "de"].value == pytest.approx(german)
 
 
-def test_tables_name_a_collapsed_seed(tmp_path: Path) -> None:
-    for seed, share in enumerate((0.9, 0.4)):
-        write_job(tmp_path, "a", draw(seed, share, ("en", "de")), seed=seed)
-    jobs, _ = list_jobs(tmp_path)
-    rows = [row for job in jobs for row in list_rows(job.record, "run", "a", None, job.key.seed)]
-    tables = make_tables([job.record for job in jobs], rows, [], ["a"], ["xnli"])
-    [notes] = [" ".join(table.notes) for table in tables if table.name == "tasks"]
-    assert "XNLI: 1 of 2 finetunings of a collapsed (seed 1" in notes
-
-
-def test_rows_and_provenance_have_the_version_of_each_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_job(tmp_path, "a", draw(1, 0.5))
-    monkeypatch.setattr("metaxlm.run.jobs.__version__", "0.0.1")
-    write_job(tmp_path, "b", draw(1, 0.5))
-    jobs, _ = list_jobs(tmp_path)
-    versions = {"a": __version__, "b": "0.0.1"}
-    rows = [row for job in jobs for row in make_rows(job, "run", job.key.model)]
-    assert {row.variant: row.version for row in rows if row.variant} == versions
-    found = describe_provenance({"name": "run"}, RunLayout(tmp_path), [], [], jobs)["cells"]
-    assert {job["model"]: job["metaxlm"] for job in found} == versions
-
-
-def test_two_models_without_a_common_seed_are_named(tmp_path: Path) -> None:
-    for model, seed in (("a", 0), ("b", 0), ("b", 1), ("c", 1)):
-        write_job(tmp_path, model, draw(seed + ord(model), 0.5), seed=seed)
-    found, [note] = compare(tmp_path, tuple("abc"))
-    assert {(pair.first, pair.second) for one in found for pair in one.pairs} == {
-        ("a", "b"), ("b", "c"),
-    }  # fmt: skip
-    assert note == "xnli (transfer): not tested, no files or no seeds in common: a and c"
-
-
-def test_reviews_have_two_scenarios(tmp_path: Path) -> None:
-    for model in "ab":
-        for source in ("en", "de"):
-            answers = draw(ord(model), 0.5, ("en", "de"))
-            write_job(tmp_path, model, answers, task="amazon-dvd", source=source)
-    found, _ = compare(tmp_path)
-    units = {one.scenario: set(one.units) for one in found}
-    assert units == {
-        "supervised": {("en", "en"), ("de", "de")},
-        "transfer": {("en", "de"), ("de", "en")},
-    }
-
-
 def test_known_results_are_not_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,47 +175,6 @@ def test_known_results_are_not_computed_again(
     assert again.pairs[0].mean.value > 0.5
     store.write_text("broken", encoding="utf-8")
     assert compare(tmp_path, store=store)[0] == [again]
-
-
-def test_an_unknown_task_is_reported(tmp_path: Path) -> None:
-    for model in "ab":
-        write_job(tmp_path, model, draw(1, 0.5))
-    jobs, _ = list_jobs(tmp_path)
-    notes = ["xnli: not tested, name its YAML file with --task"]
-    assert compare_models(jobs, {}, ["a", "b"])[1] == notes
-    assert compare(tmp_path, ("a",)) == ([], [])
-
-
-def test_rows_have_scenario_step_and_seed(tmp_path: Path) -> None:
-    write_job(tmp_path, "a", draw(1, 0.5, ("en", "de")), task="amazon-dvd", limit=9)
-    write_job(tmp_path, "a", draw(1, 0.5, ("en", "de")))
-    reviews, xnli = list_jobs(tmp_path)[0]
-    rows = list_rows(reviews.record, "run", "a", 7, 3)
-    assert [(r.variant, r.metric, r.scenario, r.language, r.step) for r in rows] == [
-        (variant, metric, scenario, language, step)
-        for language, scenario in (("en", "supervised"), ("de", "transfer"))
-        for variant, metric, step in (("a", "accuracy", 7), (None, "majority", None),
-                                      (None, "chance", None))
-    ]  # fmt: skip
-    assert {(r.split, r.seed, r.source, r.run) for r in rows} == {("test-first-9", 3, "en", "run")}
-    found = {(r.language, r.scenario) for r in list_rows(xnli.record, "run", "a", None, 0)}
-    assert found == {("en", "transfer"), ("de", "transfer")}
-
-
-def test_predictions_are_linked_in_the_layout_of_submissions(tmp_path: Path) -> None:
-    write_job(tmp_path, "a", draw(1, 0.5), seed=4)
-    write_job(tmp_path, "a", draw(1, 0.5, ("en",)), task="amazon-dvd", source="de", limit=3)
-    write_job(tmp_path, "a", draw(1, 0.5), task="pawsx", split="dev")
-    (tmp_path / "predictions" / "old").mkdir(parents=True)
-    link_predictions(tmp_path, list_jobs(tmp_path)[0])
-    root = tmp_path / "predictions"
-    (root / "manifest.json").unlink()
-    assert sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()) == [
-        "a/seed-0-first-3/amazon-dvd/from-de/test-en.tsv",
-        "a/seed-4/xnli/test-de.tsv",
-        "a/seed-4/xnli/test-fr.tsv",
-    ]
-    assert not (root / "old").exists()
 
 
 def write_features(output: Path, model: str, task: str, tallies: dict[str, Any]) -> None:
@@ -328,9 +231,3 @@ def test_alignment_is_compared_by_its_error_rate(tmp_path: Path) -> None:
     assert pairs["a", "b"].value == pytest.approx((1 - 11 / 13) - (1 - 5 / 13))
     assert pairs["a", "b"].p_value < 0.001
     assert pairs["b", "c"].value == 0
-
-
-def test_jobs_without_tallies_are_not_compared(tmp_path: Path) -> None:
-    write_features(tmp_path, "a", "tatoeba", {"de-1": [[1, 0, 1]]})
-    write_features(tmp_path, "b", "tatoeba", {})
-    assert compare(tmp_path, with_layers=True)[0] == []

@@ -35,13 +35,8 @@ KINDS = [
     *("**/checkpoints/step-*/*.safetensors", "**/checkpoints/step-*/*.json"),
     *("cells/*/*/*/cell.json", "cells/*/*/*/tallies.npz", "cells/*/*/*/predictions/*"),
     "cells/*/*/*/manifest.json",
-    *(
-        "report/.stage.json",
-        "report/index.html",
-        "report/report.md",
-        "report/figures/*",
-        "report/tables/*",
-    ),
+    *("report/.stage.json", "report/index.html", "report/report.md"),
+    *("report/figures/*", "report/tables/*"),
 ]
 
 
@@ -184,14 +179,3 @@ def test_a_damaged_marker_does_not_cost_the_checkpoints(copied: Path, metaxlm: C
     error = metaxlm.complaint(*RUN, "--stage", "pretrain", "--variant", "xlm")
     assert ".stage.json: damaged" in error
     assert list_files(checkpoints) == before
-
-
-def test_damaged_comparisons_are_computed_again(copied: Path, metaxlm: Command) -> None:
-    whole = (copied / "comparisons.json").read_text("utf-8")
-    number = re.search(r"\d\.\d{3,}", whole)
-    assert number is not None
-    changed = whole.replace(number[0], f"{float(number[0]) / 2:.6f}")
-    (copied / "comparisons.json").write_text(changed, encoding="utf-8")
-    code, _, errors = metaxlm(*RUN)
-    assert code == 0, errors
-    assert (copied / "comparisons.json").read_text("utf-8") == whole

@@ -10,7 +10,6 @@ import pytest
 
 from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import digest_file
 from metaxlm.run import fingerprints
 from metaxlm.run.fingerprints import FILE_NAME, FileFingerprints
 
@@ -66,26 +65,6 @@ def test_the_same_content_with_another_time_keeps_its_fingerprint(
     assert data.get() == ["de/a.txt", 3, 1_000]
 
 
-def test_a_file_is_read_once_and_only_if_its_size_is_unchanged(
-    data: Data, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Path] = []
-
-    def count(path: Path) -> str:
-        read.append(path)
-        return digest_file(path)
-
-    data.get()
-    monkeypatch.setattr(fingerprints, "digest_file", count)
-    for text, expected in (("abc", 1), ("abd", 1), ("abcd", 0)):
-        files = FileFingerprints(data.run)
-        data.write(text, 2_000)
-        for _ in range(3):
-            files.get(data.path, data.folder, "text")
-        assert len(read) == expected, text
-        read.clear()
-
-
 @pytest.mark.parametrize(("text", "time"), [("abd", 2_000), ("abcd", 2_000), ("abcd", 1_000)])
 def test_another_content_has_another_fingerprint(data: Data, text: str, time: int) -> None:
     data.get()
@@ -95,24 +74,6 @@ def test_another_content_has_another_fingerprint(data: Data, text: str, time: in
     assert data.get() == ["de/a.txt", len(text), time]
     data.write("abc", 1_000)
     assert data.get() == ["de/a.txt", 3, 1_000]
-
-
-def test_folders_with_equal_names_are_distinguished(data: Data) -> None:
-    data.get("text")
-    data.write("xyz", 2_000)
-    assert data.get("dictionaries") == ["de/a.txt", 3, 2_000]
-    data.write("abc", 3_000)
-    assert data.get("text") == ["de/a.txt", 3, 1_000]
-
-
-def test_without_saving_only_the_time_counts(data: Data) -> None:
-    for files in (FileFingerprints(), FileFingerprints(data.run)):
-        files.get(data.path, data.folder, "text")
-    data.write("abc", 2_000)
-    found = FileFingerprints(data.run).get(data.path, data.folder, "text")
-    assert found == ["de/a.txt", 3, 2_000]
-    FileFingerprints().save()
-    assert not (data.run / FILE_NAME).exists()
 
 
 def test_a_damaged_store_is_rejected(data: Data) -> None:
@@ -145,12 +106,3 @@ def test_processes_add_to_the_store(data: Data, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fingerprints, "digest_file", lambda _: pytest.fail("digested twice"))
     third.save()
     assert data.read() == {"text: de/a.txt", "data: de/a.txt"}
-
-
-def test_places_are_found_through_links(data: Data, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(data.folder)
-    through = tmp_path / "link" / "de" / "a.txt"
-    assert FileFingerprints().get(through, data.folder, "text")[0] == "de/a.txt"
-    other = tmp_path / "other.txt"
-    other.write_text("x")
-    assert FileFingerprints().get(other, data.folder, "text")[0] == str(other.resolve())

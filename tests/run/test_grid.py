@@ -20,8 +20,6 @@ from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_file
-from metaxlm.recipe.load import load_recipe
-from metaxlm.run.evaluate import list_blocks, list_evaluated
 
 SQUAD = {"epochs": 1, "length": 48}
 FINETUNE = {"xnli": {"epochs": 1, "length": 48, "seeds": 2}, "xquad": SQUAD, "mlqa": dict(SQUAD)}
@@ -73,13 +71,6 @@ def test_blocks_become_jobs_and_nothing_else_is_trained(finished: Path) -> None:
     assert find_jobs(finished) == JOBS
     variants = {path.name for path in (finished / "runs/toy/variants").iterdir()}
     assert variants == {"xlm", "metaxlm"}  # no block names `body`
-
-
-def test_missing_files_of_two_blocks_are_logged_once(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(finished, *JOBS_ONLY) == 0
-    assert capsys.readouterr().out.count("mlqa: no dev or test file for") == 1
 
 
 def test_rows_have_their_step_and_job(finished: Path) -> None:
@@ -249,26 +240,6 @@ def test_collecting_needs_finished_jobs(
     assert "toy: no job of this recipe is complete yet" in complain()
 
 
-def test_a_copied_run_keeps_its_jobs(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The task data of the copy has new modification times."""
-    copy_bytes = shutil.copyfile
-    shutil.copytree(finished, tmp_path / "moved", symlinks=True, copy_function=copy_bytes)
-    assert run(tmp_path / "moved", *JOBS_ONLY) == 0
-    assert "again" not in capsys.readouterr().out
-
-
-def test_a_changed_setting_repeats_only_its_jobs(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stamps = {name: _stamp(finished, name) for name in JOBS}
-    assert run(finished, *JOBS_ONLY, "--set", "evaluation.finetune.xnli.learning_rate=0.001") == 0
-    changed = {name for name in JOBS if _stamp(finished, name) != stamps[name]}
-    assert changed == {name for name in JOBS if "/xnli/" in name}
-    assert "again, changed: settings.learning_rate" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("mode", [(), ("--shared",)], ids=["alone", "shared"])
 def test_a_diverged_finetuning_does_not_stop_the_others(
     mode: tuple[str, ...],
@@ -320,43 +291,6 @@ def test_jobs_of_a_replaced_model_are_ignored(finished: Path) -> None:
     assert run(finished, "--variant", "metaxlm", *other) == 0
     assert run(finished, "--variant", "xlm", "--quiet", *JOBS_ONLY) == 0
     assert {row["variant"] for row in read_rows(finished) if row["variant"]} == {"xlm"}
-
-
-def test_contradicting_blocks_are_rejected(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    block = {"tasks": ["mlqa"], "variants": ["metaxlm"], "languages": ["de"]}
-    assert run(finished, "--set", f"evaluation.grid={json.dumps([*GRID, block])}") == 2
-    assert "two blocks name metaxlm mlqa en-0" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("block", "complaint"),
-    [
-        ("{tasks: [xnil]}", "unknown task 'xnil'"),
-        ("{tasks: [xnli], variants: [metaxml]}", "no variant 'metaxml'"),
-        ("{tasks: [xnli], steps: [4]}", "steps"),
-    ],
-)
-def test_unknown_names_are_rejected_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], block: str, complaint: str
-) -> None:
-    write_toy(tmp_path)
-    assert run(tmp_path, "--set", f"evaluation.grid=[{block}]") == 2
-    assert complaint in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
-def test_without_a_grid_all_tasks_are_evaluated_on_every_variant(tmp_path: Path) -> None:
-    path = write_toy(tmp_path, **CHANGES)
-    recipe = load_recipe(path, ["evaluation.grid=[]"])
-    [block] = list_blocks(recipe)
-    assert block.tasks == ["tatoeba", "alignment", "xnli", "xquad", "mlqa"]
-    assert (block.languages, block.sources) == (["en", "de"], ["en"])
-    nothing = load_recipe(path, ["evaluation={retrieval: null, alignment: null}"])
-    assert list_blocks(nothing) == []
-    for each in (recipe, nothing):
-        assert list_evaluated(each) == ["xlm", "metaxlm", "body"]
 
 
 def test_a_shared_folder_excludes_other_runs(finished: Path) -> None:

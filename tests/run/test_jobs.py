@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from pathlib import Path
@@ -12,17 +11,8 @@ import numpy as np
 import pytest
 
 from metaxlm import __version__
-from metaxlm.errors import MetaXLMError
 from metaxlm.run import jobs
-from metaxlm.run.jobs import (
-    EvalJob,
-    JobKey,
-    claim,
-    collecting,
-    keep_current,
-    list_jobs,
-    read_job,
-)
+from metaxlm.run.jobs import EvalJob, JobKey, keep_current, list_jobs, read_job
 from metaxlm.run.verify import verify
 
 RECORD: dict[str, Any] = {"task": "xnli", "files": [], "limit": None}
@@ -55,18 +45,6 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert set(manifest) == {"fingerprint", "inputs", "metaxlm", "files", "seal"}
     found = verify(tmp_path)
     assert (found.problems, found.files) == ({}, 3)
-
-
-def test_changed_inputs_are_named(tmp_path: Path) -> None:
-    job = write_job(tmp_path)
-    for changes, expected in (
-        ({"settings": {"epochs": 2}}, "again, changed: settings.epochs: 1 -> 2"),
-        ({"limit": 8}, "again, changed: limit: None -> 8"),
-    ):
-        assert make_job(tmp_path, **changes).find_reason() == expected
-    assert job.find_reason(needs_model=True) == "again, its model was not kept"
-    job.write(*RESULT, lambda folder: folder.mkdir())
-    assert job.find_reason(needs_model=True) is None
 
 
 def test_an_update_repeats_only_jobs_that_it_invalidates(
@@ -120,17 +98,6 @@ def test_a_failed_write_keeps_the_earlier_result(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
-def test_only_complete_jobs_are_listed(tmp_path: Path) -> None:
-    for seed, model in ((10, "m"), (2, "m"), (0, "a")):
-        write_job(tmp_path, seed, model)
-    for name in (".tmp-en-3", "notes-x"):
-        (tmp_path / "cells" / "m" / "xnli" / name).mkdir()
-    found, problems = list_jobs(tmp_path)
-    assert problems == []
-    assert [(job.key.model, job.key.seed) for job in found] == [("a", 0), ("m", 2), ("m", 10)]
-    assert found[1].key == JobKey("m", "xnli", "en", 2)
-
-
 def test_seeds_with_other_settings_are_skipped(tmp_path: Path) -> None:
     for seed in range(3):
         write_job(tmp_path, seed)
@@ -142,38 +109,3 @@ def test_seeds_with_other_settings_are_skipped(tmp_path: Path) -> None:
     kept, notes = keep_current(list_jobs(tmp_path)[0])  # the newest, if none is requested
     assert [job.key.seed for job in kept] == [1]
     assert "skipped seeds 0, 2" in notes[0]
-
-
-def test_a_job_is_locked_once(tmp_path: Path) -> None:
-    folder, other = tmp_path / "cells" / "en-0", tmp_path / "cells" / "en-1"
-    with claim([folder]) as owner:
-        assert owner is None
-        with claim([other, folder]) as owner:
-            assert owner == str(os.getpid())
-        with claim([other]) as owner:
-            assert owner is None
-    with claim([other]), claim([folder, other]) as owner:
-        assert owner == str(os.getpid())
-    with claim([folder, other]) as owner:
-        assert owner is None
-
-
-def test_one_process_collects_at_a_time(tmp_path: Path) -> None:
-    kind = fcntl.LOCK_EX | fcntl.LOCK_NB
-    with (
-        collecting(tmp_path),
-        (tmp_path / ".lock-tables").open("w") as lock,
-        pytest.raises(BlockingIOError),
-    ):
-        fcntl.flock(lock, kind)
-    with (tmp_path / ".lock-tables").open("w") as lock:
-        fcntl.flock(lock, kind)
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "cells").write_text("a file", encoding="utf-8")
-    with (
-        pytest.raises(MetaXLMError, match="choose another --output"),
-        claim([tmp_path / "cells/x/y"]),
-    ):
-        pass

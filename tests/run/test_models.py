@@ -109,11 +109,7 @@ def test_a_run_names_its_finished_variants(run: Path, monkeypatch: pytest.Monkey
         ("small-xlm", "xlm", None),
         ("small-metaxlm", "metaxlm", None),
     ]
-    assert (
-        capture.get()
-        .strip()
-        .endswith("skipping variants that are not pretrained yet: metaxlm+dict")
-    )
+    assert "skipping variants that are not pretrained yet: metaxlm+dict" in capture.get()
     assert_same_vectors(found[0], make_model(1))
     assert_same_vectors(found[1], make_model(0))
     assert names(run / "variants") == ["small-xlm", "small-metaxlm"]
@@ -146,7 +142,7 @@ def test_checkpoints_are_opened_with_the_sizes_of_their_run(run: Path) -> None:
     assert open_model(found[0]).encoder.config.norm_eps == 1e-3
 
 
-def test_phase_a_may_be_unfinished(run: Path) -> None:
+def test_phase_a_and_initializations_can_be_named(run: Path) -> None:
     [found] = find_models(str(run / "meta" / "checkpoints"))
     assert (found.name, found.step, found.variant) == ("small-meta-step-5", 5, None)
     assert_same_vectors(found, make_model(77))
@@ -156,9 +152,6 @@ def test_phase_a_may_be_unfinished(run: Path) -> None:
     [found] = find_models(str(run / "meta"))
     assert (found.name, found.variant) == ("small-meta", None)
     assert_same_vectors(found, make_model(3))
-
-
-def test_the_initialization_of_a_variant_can_be_named(run: Path) -> None:
     for place in ("variants/xlm/initialization/model", "variants/xlm/initialization"):
         [found] = find_models(str(run / place))
         assert found.name == "small-xlm-initialization"
@@ -204,21 +197,6 @@ def test_other_folders_are_named_by_their_last_descriptive_part(tmp_path: Path) 
     assert touched.fingerprint != found.fingerprint
 
 
-def test_a_recipe_above_a_model_does_not_make_a_run(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    write_folder(ALL["electra"], tmp_path / "models" / "tiny")
-    assert names(tmp_path / "models" / "tiny") == ["tiny"]
-    with pytest.raises(MetaXLMError, match=r"pretrained yet \(xlm, metaxlm, metaxlm\+dict\)"):
-        find_models(str(tmp_path))
-
-
-def test_fingerprints_of_finished_models_depend_on_their_bytes(run: Path, tmp_path: Path) -> None:
-    copied = Path(shutil.copytree(run, tmp_path / "copy", copy_function=shutil.copyfile))
-    first, second = find_models(str(run))[0], find_models(str(copied))[0]
-    assert first.fingerprint == second.fingerprint
-    assert first.fingerprint != find_models(str(run))[1].fingerprint
-
-
 def test_names_are_unique(run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run, tmp_path / "other" / "small"))
     third = Path(shutil.copytree(run, tmp_path / "more" / "other" / "small"))
@@ -226,12 +204,8 @@ def test_names_are_unique(run: Path, tmp_path: Path) -> None:
     found = find_all_models([str(path) for path in paths])
     assert len(found) == 6
     assert len({model.name for model in found}) == 6
-    assert [model.name for model in found[:4]] == [
-        "small-xlm",
-        "small-metaxlm",
-        "other-small-xlm",
-        "other-small-metaxlm",
-    ]
+    expected = [f"{run}-{name}" for run in ("small", "other-small") for name in ("xlm", "metaxlm")]
+    assert [model.name for model in found[:4]] == expected
     assert found[4].name.startswith("small-xlm-")
     assert [model.source for model in found[4:]] == [m.source for m in find_models(str(third))]
     assert find_all_models([str(run)]) == find_models(str(run))
@@ -240,7 +214,7 @@ def test_names_are_unique(run: Path, tmp_path: Path) -> None:
 def test_other_models_are_rejected(run: Path, tmp_path: Path) -> None:
     GPT2Config().save_pretrained(tmp_path / "gpt2")
     cases = {
-        tmp_path / "gpt2": "'gpt2', which reads from left to right",
+        tmp_path / "gpt2": "model_type is 'gpt2', which is not trained to fill masks in; metaxlm",
         run / "vocabulary": "not a model folder, it has no config.json",
         tmp_path / "nowhere" / "at" / "all": "no such folder",
         run / "recipe.yaml": "a file; give the folder",

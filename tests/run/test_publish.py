@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from metaxlm.analysis.report import write_report
 from metaxlm.analysis.results import read_rows
 from metaxlm.analysis.run_folder import read_run
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import find_packed, pack, read_json, read_text, write_json
+from metaxlm.files import find_packed, read_json, write_json
 from metaxlm.run.publish import add_run, publish, publish_more
 
 RECIPE: dict[str, Any] = {
@@ -36,6 +35,7 @@ RECIPE: dict[str, Any] = {
     "variants": {"xlm": {"initialize": "none"}, "metaxlm": {"initialize": "both"}},
     "evaluation": {"data": "here/eval", "finetune": {"xnli": {"epochs": 3}}},
 }
+LOG = "variants/xlm/log.jsonl"
 JobPlace = tuple[str, str, int]
 """Model, task, seed."""
 
@@ -169,15 +169,6 @@ def test_tests_are_added_only_for_published_scores(published: Path, tmp_path: Pa
     assert list_tests(0.5) == [[("xlm", "metaxlm")], [("xlm", "mine"), ("mine", "ours")]]
 
 
-def test_a_published_test_is_not_added_twice(published: Path, tmp_path: Path) -> None:
-    jobs = [("xlm", "xnli", 0), ("metaxlm", "xnli", 0), ("metaxlm", "pawsx", 0)]
-    addition = add_run(published, make_run(tmp_path / "second", jobs, mark="b"))
-    assert list(addition.comparisons) == ["a"]
-    assert addition.describe() == (
-        "added 1 job; kept 2 as published (none had other scores this time)"
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -195,13 +186,6 @@ def test_the_test_of_more_seeds_is_kept(
     write_json(run / "comparisons.json", {"b": test | change})
     found = add_run(published, run).comparisons.values()
     assert [(test["num_seeds"], test["layer"]) for test in found] == expected
-
-
-def test_a_block_of_the_grid_is_not_added_twice(published: Path, tmp_path: Path) -> None:
-    grid = [{"tasks": ["a"]}, {"tasks": ["b"]}]
-    settings = RECIPE["evaluation"] | {"grid": grid}
-    run = make_run(tmp_path / "second", [("xlm", "pawsx", 0)], mark="b", evaluation=settings)
-    assert add_run(published, run).recipe["evaluation"]["grid"] == grid
 
 
 def test_paths_trackers_and_old_names_may_differ(published: Path, tmp_path: Path) -> None:
@@ -222,36 +206,24 @@ def edit_recipe(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
 
 
-def change_settings(run: Path) -> None:
-    edit_recipe(run, lambda r: r["evaluation"]["finetune"]["xnli"].update(epochs=5))
+def replace_text(path: Path, old: str, new: str) -> None:
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
-def change_variant(run: Path) -> None:
-    edit_recipe(run, lambda r: r["variants"]["xlm"].update(initialize="body"))
-
-
-def change_test_set(run: Path) -> None:
-    path = run / "results.jsonl"
-    path.write_text(path.read_text("utf-8").replace('"examples": 100', '"examples": 99'))
-
-
-def shorten_log(run: Path) -> None:
-    log = run / "variants/xlm/log.jsonl"
-    log.write_text("".join(log.read_text("utf-8").splitlines(keepends=True)[:-1]))
+def change(name: str, old: str, new: str) -> Callable[[Path], None]:
+    return lambda run: replace_text(run / name, old, new)
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (change_settings, r"evaluation\.finetune\.xnli\.epochs: 3 -> 5.*another folder"),
-        (change_variant, r"variants\.xlm\.initialize: none -> body"),
+        (change("recipe.yaml", "epochs: 3", "epochs: 5"), r"epochs: 3 -> 5.*another folder"),
+        (change("recipe.yaml", "initialize: none", "initialize: body"), "initialize: none -> body"),
         (lambda run: write_log(run / "meta", loss=3.5), r"meta: differs from .*loss: 3\.0 -> 3\.5"),
-        (
-            lambda run: write_log(run / "variants/xlm", steps=2),
-            r"variants/xlm: differs from the published training run",
-        ),
-        (shorten_log, "rows of the log: 4 -> 3"),
-        (change_test_set, "xnli test de has 99 examples, the published one 100"),
+        (change(LOG, '{"step": 3, "held_out": {"en": 3.0}}\n', ""), "rows of the log: 4 -> 3"),
+        (change("results.jsonl", '"examples": 100', '"examples": 99'), "xnli test de has 99 exam"),
         (lambda run: (run / "recipe.yaml").write_text("name: tiny"), "has no variants"),
         (lambda run: write_json(run / "provenance.json", {}), "has no stages and cells"),
     ],
@@ -268,19 +240,6 @@ def test_a_run_that_is_not_comparable_is_rejected(
     assert find_packed(published / "results.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(("score", "expected"), [(0.5, [0.7, 0.2]), (0.6, None)])
-def test_missing_losses_are_added_for_equal_scores(
-    published: Path, tmp_path: Path, score: float, expected: list[float] | None
-) -> None:
-    jobs = [("xlm", "xnli", 0), ("xlm", "xnli", 1)]
-    run = make_run(tmp_path / "second", jobs, mark="b", score=score)
-    facts = read_json(run / "provenance.json")
-    facts["cells"][0]["losses"] = [0.7, 0.2]
-    write_json(run / "provenance.json", facts)
-    found = add_run(published, run).provenance["cells"]
-    assert [cell.get("losses") for cell in found] == [expected, None, None, None]
-
-
 def test_other_weights_are_rejected(published: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path / "second", [("xlm", "xnli", 1)], mark="b")
     publish_more(run, published)
@@ -289,13 +248,6 @@ def test_other_weights_are_rejected(published: Path, tmp_path: Path) -> None:
     write_json(run / "provenance.json", facts)
     with pytest.raises(MetaXLMError, match="pretrain xlm has other weights than the published"):
         add_run(published, run)
-
-
-def test_there_must_be_a_publication(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [("xlm", "xnli", 1)])
-    with pytest.raises(MetaXLMError, match="nothing is published there yet; leave out --add"):
-        publish_more(run, tmp_path / "nowhere")
-    assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.fixture
@@ -346,40 +298,13 @@ def test_only_a_publication_is_replaced(run_dir: Path, tmp_path: Path) -> None:
     published.mkdir()
     publish(run_dir, published)
     assert not (published / "report" / "claims.json").exists()
-    (published / "data_notes.txt").write_text("Written by hand.\n")
-    (published / "old.txt").write_text("of an earlier version")
     first = (published / "results.jsonl.xz").read_bytes()
     publish(run_dir, published)
     assert (published / "results.jsonl.xz").read_bytes() == first
-    assert (published / "data_notes.txt").read_text() == "Written by hand.\n"
-    assert (published / "old.txt").read_text() == "of an earlier version"
     with pytest.raises(MetaXLMError, match="inside the run"):
         publish(run_dir, run_dir / "report")
     other = shutil.copytree(published, tmp_path / "other")
     (other / "recipe.yaml").write_text("name: mine")
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.tex").write_text("")
-    for folder in (other, mine, mine / "thesis.tex"):
-        kept = list_files(folder)
-        with pytest.raises(
-            MetaXLMError, match=r"is not a publication of|not written by|is a file|should be"
-        ):
-            publish(run_dir, folder)
-        assert list_files(folder) == kept
-
-
-def test_a_damaged_packed_file_is_named(tmp_path: Path) -> None:
-    plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.xz"
-    plain.write_text("größer\n", encoding="utf-8")
-    pack("größer\n", packed)
-    assert find_packed(plain) == plain
-    plain.unlink()
-    assert find_packed(plain) == packed
-    assert read_text(packed) == "größer\n"
-    packed.write_bytes(packed.read_bytes()[:-9])
-    with pytest.raises(MetaXLMError, match=r"a\.jsonl\.xz: .*damaged or cut short"):
-        read_text(packed)
-    packed.write_bytes(lzma.compress("ö".encode("latin-1")))
-    with pytest.raises(MetaXLMError, match=r"not UTF-8 \(byte 0xF6\)"):
-        read_text(packed)
+    with pytest.raises(MetaXLMError, match=r"is not a publication of|should be"):
+        publish(run_dir, other)
+    assert (other / "recipe.yaml").read_text() == "name: mine"

@@ -55,11 +55,7 @@ def write_vocabulary(path: Path, languages: Iterable[str]) -> int:
 
 
 def list_settings(*settings: str) -> list[str]:
-    settings = (
-        *settings,
-        "languages=[en, de, ru]",
-        "evaluation={retrieval: null, alignment: null}",
-    )
+    settings += ("languages=[en, de, ru]", "evaluation={retrieval: null, alignment: null}")
     return [word for setting in settings for word in ("--set", setting)]
 
 
@@ -76,34 +72,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_recipe(folder)
     assert run(folder) == 0
     return folder
-
-
-def test_a_run_writes_all_folders_and_files(finished: Path) -> None:
-    root = finished / "runs" / "toy"
-    names = {path.name for path in root.iterdir()} - {".lock"}
-    folders = {"corpus", "vocabulary", "shards", "meta", "variants", "cells", "report"}
-    files = {"recipe.yaml", "inputs.json"}
-    files |= {"results.jsonl", "comparisons.json", "provenance.json", "digests.json"}
-    assert names - {".lock-tables", ".lock-inputs.json", ".lock-digests.json"} == folders | files
-    assert not list(root.rglob(".tmp-*"))
-    assert (root / "report" / "index.html").stat().st_size > 10_000
-    for name in VARIANTS:
-        assert "toy" in (root / "variants" / name / "model" / "README.md").read_text("utf-8")
-
-
-def test_every_score_is_a_row(finished: Path) -> None:
-    lines = (finished / "runs/toy/results.jsonl").read_text("utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    found = {(row["variant"], row["task"], row["language"], row["layer"]) for row in rows}
-    for variant in VARIANTS:
-        for language in ("de", "zh"):
-            for layer in range(2):
-                assert (variant, "tatoeba", language, layer) in found
-                assert (variant, "alignment", language, layer) in found
-        for language in ("en", "de", "zh"):
-            assert (variant, "udpos", language, None) in found
-    assert all(0 <= row["value"] <= 1 for row in rows)
-    assert {row["examples"] for row in rows if row["task"] == "tatoeba"} == {12}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -142,15 +110,6 @@ def test_inputs_of_finished_stages_may_be_deleted(
     assert again == ["corpus", "vocabulary", "shards", "initialize xlm", "pretrain xlm"]
     del before["meta/model"]
     assert {name: digest_file(root / name / "model.safetensors") for name in before} == before
-
-
-def test_a_second_start_does_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = model_digests(finished)
-    assert run(finished) == 0
-    output = capsys.readouterr().out
-    assert "running" not in output
-    assert output.count("up to date") == 4 + 2 * 2 + 1
-    assert model_digests(finished) == before
 
 
 def test_a_change_repeats_dependent_stages_and_can_be_undone(
@@ -294,23 +253,20 @@ def test_a_loaded_vocabulary_is_the_shared_one(tmp_path: Path) -> None:
     assert model.config.vocab_size >= size
 
 
-def test_corpus_statistics_of_a_run(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, output = finished / "runs" / "toy", tmp_path / "out"
-    assert run_main("corpus", "stats", folder, "--alpha", "0.3", "--output", output) == 0
-    shown = capsys.readouterr().out
-    assert "en English" in shown
-    table = (tmp_path / "out" / "corpus.md").read_text("utf-8")
-    shards = {n: open_shard(finished / f"runs/toy/shards/multilingual/{n}") for n in ("en", "zh")}
-    english = next(line for line in table.splitlines() if line.startswith("| en English"))
-    cells = [cell.strip() for cell in english.split("|")[1:-1]]
-    counts = shards["en"].counts
-    assert cells[2:5] == [f"{counts.documents:,}", f"{counts.sentences:,}", f"{counts.tokens:,}"]
-    assert cells[5] == f"{counts.tokens / counts.words:.2f}"
-    chinese = next(line for line in table.splitlines() if line.startswith("| zh Chinese"))
-    assert chinese.split("|")[6].strip() == "–"
-    shares = [float(line.split("|")[-2].strip(" %*")) for line in table.splitlines()[4:7]]
+def test_corpus_statistics_of_a_run(finished: Path, tmp_path: Path) -> None:
+    folder = finished / "runs" / "toy"
+    assert run_main("corpus", "stats", folder, "--alpha", "0.3", "--output", tmp_path / "out") == 0
+    table = (tmp_path / "out" / "corpus.md").read_text("utf-8").splitlines()
+    english, chinese = (
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for name in ("| en English", "| zh Chinese")
+        for line in table
+        if line.startswith(name)
+    )
+    counts = open_shard(folder / "shards/multilingual/en").counts
+    assert english[2:5] == [f"{counts.documents:,}", f"{counts.sentences:,}", f"{counts.tokens:,}"]
+    assert (english[5], chinese[5]) == (f"{counts.tokens / counts.words:.2f}", "–")
+    shares = [float(line.split("|")[-2].strip(" %*")) for line in table[4:7]]
     assert abs(sum(shares) - 100) < 0.05
     for name in ("corpus.svg", "corpus.pdf"):
         assert (tmp_path / "out" / name).stat().st_size > 3_000

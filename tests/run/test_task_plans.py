@@ -91,34 +91,6 @@ def test_overrides_of_a_task_precede_those_of_all_tasks(tmp_path: Path) -> None:
     assert settings[1].epochs == 2
 
 
-@pytest.mark.parametrize(
-    ("override", "complaint"),
-    [
-        ("epochs=1.5", "found 1.5"),
-        ("epochs=-1", "found -1"),
-        ("warmup=2", "found 2"),
-        ("learning_rate=", "learning_rate has no value"),
-        ("seeds=3", "unknown key 'seeds'"),
-        ("select_by=best", "found 'best'"),
-        ("lenght=3", "did you mean 'length'"),
-        ("xnl.epochs=3", "did you mean 'xnli'"),
-        ("=3", "expected KEY=VALUE"),
-        ("epochs=[", "not valid YAML"),
-    ],
-)
-def test_wrong_overrides(override: str, complaint: str) -> None:
-    with pytest.raises(MetaXLMError) as error:
-        read_overrides([override], ["xnli"])
-    assert complaint in str(error.value)
-    assert f"--set {override}" in str(error.value)
-
-
-def test_overrides_of_other_tasks_have_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
-    """One command line may serve processes with one task each."""
-    assert read_overrides(["udpos.epochs=3", "epochs=2"], ["xnli"]) == {"": {"epochs": 2}}
-    assert "--set udpos.epochs=3: has no effect" in capsys.readouterr().out
-
-
 def test_training_languages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reviews = ("amazon-dvd", "train-en train-fr test-en test-de")
     assert plan(tmp_path, *reviews).sources == ("en", "fr")
@@ -126,16 +98,6 @@ def test_training_languages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert plan(tmp_path, *reviews, sources=("fr",)).sources == ("fr",)
     with pytest.raises(MetaXLMError, match="no training file of amazon-dvd for ja; found here: en"):
         plan(tmp_path, *reviews, sources=("en", "ja"))
-
-
-def test_selecting_an_epoch_needs_dev_files(tmp_path: Path) -> None:
-    places = "train-en test-en"
-    with pytest.raises(MetaXLMError, match="no dev file for en to select the epoch"):
-        plan(tmp_path, places=places)
-    with pytest.raises(MetaXLMError, match="no dev file to select the epoch"):
-        plan(tmp_path, places=places, select_by="all")
-    assert plan(tmp_path, places=places, select_by="last").settings.select_by == "last"
-    assert plan(tmp_path, "xquad", f"{places} select-en").languages == ("en",)
 
 
 def test_inputs_depend_only_on_files_that_are_read(tmp_path: Path) -> None:
