@@ -24,6 +24,7 @@ from tests.data.executor_tasks import (
     read_executions,
     read_pids,
     read_results,
+    start_driver,
     wait_until,
 )
 
@@ -35,40 +36,6 @@ from metaxlm.recipe import EngineRecipe, SlurmRecipe
 pytest.importorskip("datatrove")
 
 ROOT = Path(__file__).parents[2]
-DRIVER = """
-import sys
-from pathlib import Path
-from metaxlm.recipe import EngineRecipe
-from metaxlm.data.executors import run_tasks
-from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.stopping import stoppable
-from tests.data.executor_tasks import make_tasks, perform
-
-engine = EngineRecipe.model_validate_json(sys.argv[1])
-cases = {"same": {}, "faults": {1: "user error", 2: "noise"}, "waiting": {0: "wait", 1: "wait"}}
-with stoppable(""):
-    for name in sys.argv[3:]:
-        folder = Path(sys.argv[2]) / name
-        tasks = make_tasks(folder, range(4), cases[name])
-        try:
-            run_tasks(perform, tasks, [4_000, 3_000, 2_000, 1_000], folder / "work", engine, name)
-        except MetaXLMError as error:
-            print(error)
-        except Interrupted as stop:
-            print(stop)
-            sys.exit(75)
-"""
-
-
-def start_driver(engine: EngineRecipe, folder: Path, *names: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", DRIVER, engine.model_dump_json(), folder, *names],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 SBATCH = """
 import os, re, shutil, subprocess, sys
 folder = os.environ["FAKE_SLURM"]
@@ -150,32 +117,30 @@ def slurm(**settings: object) -> EngineRecipe:
     return EngineRecipe(name="slurm", slurm=SlurmRecipe(**({"partition": "cpu"} | settings)))
 
 
-def test_slurm_completes_all_tasks(tmp_path: Path, jobs: Path, capfd) -> None:
+def test_slurm_reports_failed_and_lost_tasks_and_runs_them_again(
+    tmp_path: Path, jobs: Path, capfd
+) -> None:
     options = {"account": "nlp", "qos": "long"}
     engine = slurm(time="01:00:00", memory_gb=7, max_jobs=2, options=options)
-    tasks = make_tasks(tmp_path / "slurm", range(3))
-    run_tasks(perform, tasks, [1_000, 3_000, 2_000], tmp_path / "work", engine, "some work")
+    folder, work = tmp_path / "slurm", tmp_path / "work"
+    tasks = make_tasks(folder, range(3), {0: "user error", 1: "die"})
+    weights = [1_000, 3_000, 2_000]
+    with pytest.raises(MetaXLMError) as caught:
+        run_tasks(perform, tasks, weights, work, engine, "some work")
+    assert str(caught.value) == (
+        "some work: 2 of 3 tasks failed: page 0: cut short; fetch it again | a job ended before "
+        f"its task (time, memory, setup?); see {work}"
+    )
+    script = (work / "launch_script.slurm").read_text()
+    for line in ("mem-per-cpu=7G", "partition=cpu", "time=01:00:00", "array=0-2%2", "account=nlp"):
+        assert f"#SBATCH --{line}\n" in script
+    (folder / "fixed").touch()
+    run_tasks(perform, tasks, weights, work, engine, "some work")
     out, err = capfd.readouterr()
     assert err == ""
     assert out.splitlines()[-1].startswith("some work: 6/6 kB, ")
-    assert sorted(read_executions(tmp_path / "slurm")) == [0, 1, 2]
-    assert len(read_results(tmp_path / "slurm")) == 3
-    script = (tmp_path / "work/launch_script.slurm").read_text()
-    for line in ("mem-per-cpu=7G", "partition=cpu", "time=01:00:00", "array=0-2%2", "account=nlp"):
-        assert f"#SBATCH --{line}\n" in script
-
-
-def test_slurm_reports_failed_and_lost_tasks(tmp_path: Path, jobs: Path) -> None:
-    tasks = make_tasks(tmp_path / "slurm", range(3), {0: "user error", 1: "die"})
-    with pytest.raises(MetaXLMError) as caught:
-        run_tasks(perform, tasks, [1, 1, 1], tmp_path / "work", slurm(), "some work")
-    assert str(caught.value) == (
-        "some work: 2 of 3 tasks failed: page 0: cut short; fetch it again | a job ended before "
-        f"its task (time, memory, setup?); see {tmp_path / 'work'}"
-    )
-    (tmp_path / "slurm/fixed").touch()
-    run_tasks(perform, tasks, [1, 1, 1], tmp_path / "work", slurm(), "some work")
-    assert sorted(read_executions(tmp_path / "slurm")) == [0, 0, 1, 1, 2]
+    assert sorted(read_executions(folder)) == [0, 0, 1, 1, 2]
+    assert len(read_results(folder)) == 3
 
 
 def test_a_stop_cancels_the_jobs_and_the_next_run_submits_them_again(
@@ -209,13 +174,12 @@ def test_slurm_settings_that_cannot_work(
         run_tasks(perform, tasks, [1], tmp_path / folder, slurm(**settings), "some work")
 
 
-def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_slurm_or_datatrove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MetaXLMError, match="needs sbatch"):
         run_tasks(perform, [0], [1], tmp_path / "work", slurm(), "some work")
-
-
-def test_a_machine_without_datatrove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datatrove.executor.slurm", None)
     with pytest.raises(MetaXLMError, match=r"install `metaxlm\[cluster\]`"):
         run_tasks(perform, [0], [1], tmp_path / "work", slurm(), "some work")

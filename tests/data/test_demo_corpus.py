@@ -6,7 +6,6 @@ import json
 import re
 from hashlib import sha256
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -104,32 +103,17 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(demo: Path, tmp_path:
     names = [Path(name) for name in list_files(tmp_path)]
     parts = {part for name in names for part in re.split(r"[-./]", str(name))}
     assert {"zh", "en"} == parts & {*LANGUAGES}
-    stories = {}
     for name in names:
         text, larger = ((folder / name).read_text("utf-8") for folder in (tmp_path, demo))
         if name.suffix == ".json":
             found, known = (json.loads(t)["data"][0]["paragraphs"] for t in (text, larger))
-            stories[name.name] = len(found)
             assert found == known[: len(found)], name
         else:
             assert larger.startswith(text.removesuffix("\n</items>\n")), name
     for language, count in (("en", small.source_sentences), ("zh", small.sentences)):
         assert sum(map(bool, lines(tmp_path / f"text/{language}/00000.txt"))) == count
-    assert stories["xquad.zh.json"] == small.test_examples
-    assert (stories["train-v1.1.json"], stories["dev-v1.1.json"]) == (4, 2)
-    assert stories["tydiqa.goldp.en.train.json"] == 2
     assert len(lines(tmp_path / "tasks/tatoeba/tatoeba.cmn-eng.cmn")) == small.test_pairs
     assert len(tagged(tmp_path / "tasks/udpos/train-en.tsv")) == small.train_examples
-    assert len(reviews(tmp_path / "tasks/cls/zh/books/train.review")) == 2
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_text_has_the_requested_size_and_documents(demo: Path, language: str) -> None:
-    text = lines(demo / f"text/{language}/00000.txt")
-    size = DEMO.source_sentences if language == "en" else DEMO.sentences
-    assert sum(bool(line) for line in text) == size
-    assert text[0] and text[-1] and 0.1 < text.count("") / size < 0.5
-    assert not any(a == b == "" for a, b in pairwise(text))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -6,7 +6,6 @@ import json
 from functools import cache, partial
 from itertools import accumulate, pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,12 +136,6 @@ def test_our_own_vocabularies_go_through_sentencepiece() -> None:
     description["normalizer"] = plain_map[0]
     assert not isinstance(choose_backend(description), partial)
     assert not isinstance(choose_backend(json.loads(make("roberta").to_str())), partial)
-
-
-def test_nothing_gives_nothing() -> None:
-    encoded = SentenceEncoder(make("unigram")).encode([])
-    assert (len(encoded.ids), len(encoded.lengths), encoded.num_words) == (0, 0, 0)
-    assert encoded.ids.dtype == np.uint32
 
 
 def test_cutting_and_padding_of_a_tokenizer_file_are_left_out() -> None:

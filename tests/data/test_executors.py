@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,11 +18,12 @@ from tests.data.executor_tasks import (
     read_executions,
     read_pids,
     read_results,
+    start_driver,
     wait_until,
 )
 
 from metaxlm.data.executors import run_tasks
-from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.errors import MetaXLMError
 from metaxlm.recipe import EngineRecipe
 
 WEIGHTS = [20_000, 60_000, 40_000, 0, 20_000]
@@ -96,36 +96,10 @@ def test_errors(
     assert len(read_results(tmp_path)) == 5
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from metaxlm.recipe import EngineRecipe
-from metaxlm.data.executors import run_tasks
-from metaxlm.errors import Interrupted
-from tests.data.executor_tasks import make_tasks, perform
-
-folder = Path(sys.argv[1])
-tasks = make_tasks(folder, range(4), {1: "wait", 2: "wait"})
-try:
-    weights = [90_000, 50_000, 50_000, 10_000]
-    run_tasks(perform, tasks, weights, folder / "work", EngineRecipe(workers=2), "some work")
-except Interrupted as stop:
-    print(stop)
-    sys.exit(75)
-"""
-
-
 def start_parent(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    """Start a process whose two workers wait in the tasks 1 and 2; return all pids."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    return parent, read_pids(folder, 1, 2)
+    """Start a process whose two workers wait; return their ids, too."""
+    parent = start_driver(EngineRecipe(workers=2), folder, "waiting")
+    return parent, read_pids(folder / "waiting", 0, 1)
 
 
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
@@ -136,10 +110,11 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     wait_until(lambda: not any(map(is_alive, pids)))
 
     # The next run does the missing tasks, and nothing else.
-    (tmp_path / "go").touch()
-    run(tmp_path, [90_000, 50_000, 50_000, 10_000], {1: "wait", 2: "wait"})
-    assert sorted(read_executions(tmp_path)) == [0, 1, 1, 2, 2, 3]
-    assert read_results(tmp_path) == {f"{rank}.txt": f"result {rank}\n" for rank in range(4)}
+    folder = tmp_path / "waiting"
+    (folder / "go").touch()
+    run(folder, [4_000, 3_000, 2_000, 1_000], {0: "wait", 1: "wait"})
+    assert sorted(read_executions(folder)) == [0, 0, 1, 1, 2, 3]
+    assert read_results(folder) == {f"{rank}.txt": f"result {rank}\n" for rank in range(4)}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -147,20 +122,8 @@ def test_a_stop_ends_workers_at_once(tmp_path: Path, number: signal.Signals) -> 
     parent, pids = start_parent(tmp_path)
     os.killpg(parent.pid, number)  # the workers, too
     out, _ = parent.communicate(timeout=20)
-    assert (parent.returncode, out) == (75, "some work: stopped\n")
+    assert (parent.returncode, out) == (75, "waiting: stopped\n")
     assert not any(map(is_alive, pids))
-
-
-def test_a_stop_in_this_process(tmp_path: Path) -> None:
-    def interrupt() -> None:
-        read_pids(tmp_path, 0)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(Interrupted):
-        run(tmp_path, [1], {0: "wait"})
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
 def test_the_local_executor_does_not_import_datatrove() -> None:

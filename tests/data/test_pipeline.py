@@ -223,30 +223,9 @@ def test_an_empty_language_is_named(tmp_path: Path, content: str) -> None:
         prepare(tmp_path / "raw", tmp_path)
 
 
-def test_a_damaged_file_costs_only_its_task(tmp_path: Path) -> None:
-    write_source(tmp_path / "raw", "jsonl")
-    path = tmp_path / "raw" / "de" / "a.jsonl.gz"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-12])
-    with pytest.raises(MetaXLMError, match=r"a\.jsonl\.gz.*damaged or cut short"):
-        prepare(tmp_path / "raw", tmp_path, "jsonl")
-    done = [p.name for p in (tmp_path / "work" / "extract" / "completions").iterdir()]
-    assert done == ["00000"]
-    path.write_bytes(whole)
-    assert prepare(tmp_path / "raw", tmp_path, "jsonl") == EXPECTED
-
-
 def test_one_dump_for_two_languages_is_rejected(tmp_path: Path) -> None:
     name = "zhwiki-20240101-pages-articles.xml.bz2"
     (tmp_path / name).write_bytes(bz2.compress(make_dump(["你好，世界。"]).encode()))
     recipe = CorpusRecipe(source="dump", path=tmp_path)
     with pytest.raises(MetaXLMError, match=r"zhwiki.*: read for both 'zh' and 'zh-Hant'"):
         prepare_text(recipe, ["zh", "zh-Hant"], EngineRecipe(), tmp_path / "a", tmp_path / "b")
-
-
-def test_a_language_that_is_not_in_the_table_is_used_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "tlh.txt").write_text("tlhIngan maH! taHjaj.\nnuqneH")
-    cleaning = CleaningRecipe(script=True, language=True)
-    recipe = CorpusRecipe(source="text", path=tmp_path, cleaning=cleaning)
-    prepare_text(recipe, ["tlh"], EngineRecipe(), tmp_path / "text", tmp_path / "work")
-    assert list(read_sentences(tmp_path / "text" / "tlh"))[-1] == "nuqneH"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from tests.trainings import BAD_GRADIENT, CPU, RECIPE, Training, crash, ending, rows
-from transformers import AutoModel, AutoTokenizer
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import Shard
@@ -25,7 +23,6 @@ from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.pretrain.log import find_spike
 from metaxlm.randomness import derive_seed
 
 NAN = float("nan")
@@ -123,13 +120,6 @@ def test_held_out_losses_are_those_of_the_model_without_dropout(
     assert held_out_rows(tmp_path)[-1] == {"step": 5, "held_out": pytest.approx(expected, abs=1e-5)}
 
 
-def test_a_start_of_no_steps_leaves_the_model_as_it_is(training: Training, tmp_path: Path) -> None:
-    model = training.run(tmp_path, RECIPE.model_copy(update={"steps": 0}))
-    start = training.make_model().state_dict()
-    assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
-    assert (tmp_path / "log.jsonl").read_text() == ""
-
-
 def test_rates_and_mask_schedules_are_logged(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(
         update={"steps": 20, "log_every": 5, "mask_probability": {4: 0.3, 14: 0.1}}
@@ -163,16 +153,10 @@ def test_only_the_newest_and_the_permanent_checkpoints_stay(
     assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == names[:2]
     ids = torch.arange(5, 15)[None]
     for name in names[:2]:
-        AutoTokenizer.from_pretrained(tmp_path / "steps" / name)
-        theirs = AutoModel.from_pretrained(tmp_path / "steps" / name).eval()
         ours = training.make_model().eval()
         ours.load_state_dict(load_file(tmp_path / "checkpoints" / name / "model.safetensors"))
-        with torch.no_grad():
-            expected = ours.encoder(ids)
-            assert torch.allclose(theirs(ids).last_hidden_state, expected, atol=1e-5)
-            assert torch.equal(
-                load_pretrained(tmp_path / "steps" / name).model.encoder(ids), expected
-            )
+        exported = load_pretrained(tmp_path / "steps" / name).model
+        assert torch.equal(exported.encoder(ids), ours.encoder(ids))
 
 
 def test_a_frozen_body_keeps_its_bytes_and_has_no_moments(
@@ -180,12 +164,9 @@ def test_a_frozen_body_keeps_its_bytes_and_has_no_moments(
 ) -> None:
     model = training.make_model()
     model.encoder.layers.requires_grad_(False)
-    for crash_at in (14, None):
-        if crash_at:
-            with pytest.raises(RuntimeError, match="crash"):
-                training.run(tmp_path, model=model, act=crash(crash_at))
-        else:
-            training.run(tmp_path, model=model)
+    with pytest.raises(RuntimeError, match="crash"):
+        training.run(tmp_path, model=model, act=crash(14))
+    training.run(tmp_path, model=model)
     start = training.make_model().state_dict()
     checkpoint = load_newest(tmp_path)
     assert checkpoint is not None
@@ -255,16 +236,6 @@ def test_jumps_of_the_loss_are_logged_and_printed_once(
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
 
 
-def test_what_counts_as_a_jump() -> None:
-    calm = [3.0 + 0.1 * (-1) ** number for number in range(20)]
-    assert find_spike(3.7, calm) is not None
-    assert find_spike(3.5, calm) is None
-    assert find_spike(9.0, calm[:9]) is None
-    # Rows that hardly differ: a hundredth of the mean is the least that counts as a deviation.
-    assert find_spike(3.1, [3.0] * 20) is None
-    assert find_spike(3.2, [3.0] * 20) is not None
-
-
 def test_a_second_run_in_the_same_folder_is_rejected(training: Training, tmp_path: Path) -> None:
     rejected = []
 
@@ -294,15 +265,6 @@ def test_a_checkpoint_of_another_model_is_rejected(training: Training, tmp_path:
     frozen.head.requires_grad_(False)
     with pytest.raises(MetaXLMError, match=r"another model: exp_avg\.head\..* absent here"):
         training.run(tmp_path, model=frozen)
-
-
-def test_no_thread_outlives_a_training(training: Training, tmp_path: Path) -> None:
-    before = threading.active_count()
-    with pytest.raises(RuntimeError, match="crash"):
-        training.run(tmp_path, act=crash(15), workers=2)
-    assert threading.active_count() == before
-    training.run(tmp_path, workers=2)
-    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta"])

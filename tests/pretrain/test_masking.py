@@ -140,17 +140,6 @@ def test_masks_depend_on_the_row_and_not_on_the_micro_batch(
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_key_and_rate_may_be_tensors(tokenizer: Tokenizer, whole_words: bool) -> None:
-    ids, lengths, rows = make_rows(tokenizer, 300)
-    masking = make_masking(tokenizer, whole_words=whole_words)
-    key, rate = 2**63 - 5, torch.tensor(0.15, dtype=torch.float64)
-    assert_same(
-        masking(ids, lengths, rows, torch.tensor(key), rate),
-        masking(ids.long(), lengths.long(), rows, key, 0.15),
-    )
-
-
-@pytest.mark.parametrize("whole_words", [False, True])
 def test_special_tokens_can_be_left_out(tokenizer: Tokenizer, whole_words: bool) -> None:
     ids, lengths, rows = make_rows(tokenizer, 500)
     specials = set(tokenizer.all_special_ids)

@@ -42,21 +42,18 @@ def test_the_number_of_workers_changes_nothing(source: BatchSource, workers: int
     assert count_threads() == 0
 
 
-def make_failing(shards: dict[str, Shard], tokenizer: Tokenizer, seen: list[object]) -> BatchSource:
-    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> object:
-        seen.append(batch.samples)
-        if len(seen) > 3:
-            raise ValueError("the fourth batch cannot be prepared")
-        return None
-
-    return BatchSource(shards, tokenizer, RECIPE, 1, prepare)
-
-
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_an_error_in_a_worker_is_raised_in_the_training_loop(
     shards: dict[str, Shard], tokenizer: Tokenizer, workers: int
 ) -> None:
-    source = make_failing(shards, tokenizer, [])
+    seen: list[object] = []
+
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> None:
+        seen.append(batch.samples)
+        if len(seen) > 3:
+            raise ValueError("the fourth batch cannot be prepared")
+
+    source = BatchSource(shards, tokenizer, RECIPE, 1, prepare)
     with (
         pytest.raises(ValueError, match="fourth batch"),
         Prefetcher(source, 0, 100, [0], 1, workers) as prefetcher,
@@ -66,21 +63,13 @@ def test_an_error_in_a_worker_is_raised_in_the_training_loop(
     assert count_threads() == 0
 
 
-def test_threads_end_when_the_loop_is_left_early(source: BatchSource) -> None:
-    with pytest.raises(KeyboardInterrupt), Prefetcher(source, 0, 100, [0], 1, 2) as prefetcher:
-        prefetcher.get(0)
-        raise KeyboardInterrupt
-    assert count_threads() == 0
-
-
 def test_no_more_steps_are_prepared_than_asked_for(
     shards: dict[str, Shard], tokenizer: Tokenizer
 ) -> None:
     seen: list[object] = []
 
-    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> object:
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> None:
         seen.append(batch.samples)
-        return None
 
     source = BatchSource(shards, tokenizer, RECIPE, 1, prepare)
 

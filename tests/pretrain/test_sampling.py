@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaxlm.languages import rebalance
 from metaxlm.pretrain.batches.sampling import CHUNK, Schedule, spread_held_out
-from metaxlm.pretrain.optimizer import largest, value_at
+from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
 
 SIZES = {"en": 50, "de": 11, "sw": 3}
 SHARES = {"en": 0.6, "de": 0.3, "sw": 0.1}
@@ -108,11 +108,14 @@ def test_probabilities_change_from_chunk_to_chunk() -> None:
 
 def test_scheduled_values_are_interpolated_linearly() -> None:
     assert value_at(0.15, 999) == largest(0.15) == 0.15
-    assert value_at(1, 0) == 1.0
     schedule = {1_000: 0.1, 100: 0.3, 200: 0.2}
-    assert [value_at(schedule, step) for step in (0, 100, 200, 1_000, 5_000)] == [
-        0.3, 0.3, 0.2, 0.1, 0.1,
-    ]  # fmt: skip
-    assert value_at(schedule, 150) == pytest.approx(0.25)
-    assert value_at(schedule, 600) == pytest.approx(0.15)
+    found = [value_at(schedule, step) for step in (0, 100, 150, 200, 600, 1_000, 5_000)]
+    assert found == pytest.approx([0.3, 0.3, 0.25, 0.2, 0.15, 0.1, 0.1])
     assert largest(schedule) == 0.3
+
+
+def test_the_learning_rate_is_linear_up_and_down() -> None:
+    rates = [learning_rate(step, 1.0, 10, 4) for step in range(11)]
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
+    assert learning_rate(0, 1.0, 10, 0) == 1.0
+    assert [learning_rate(step, 2.0, 4, 4) for step in range(4)] == [0.5, 1.0, 1.5, 2.0]

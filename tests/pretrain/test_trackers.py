@@ -37,12 +37,6 @@ def test_tensorboard_continues_without_repeating(tmp_path: Path) -> None:
     assert b"pretraining x" in events.Tensors("recipe/text_summary")[0].tensor_proto.string_val[0]
 
 
-def test_tensorboard_writes_nothing_before_the_first_row(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    open_trackers(["tensorboard"], tmp_path, "meta", RECIPE).close()
-    assert not list(tmp_path.iterdir())
-
-
 def test_wandb_works_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaxlm.data.documents import BLANK_LINES, tidy_document, tidy_lines
+from metaxlm.data.documents import tidy_document, tidy_lines
 
 from .conftest import thorough
 
@@ -39,15 +39,6 @@ def test_lines_are_tidy_and_none_is_empty(lines: list[str]) -> None:
     assert tidy_lines("\n".join(lines)) == "\n".join(filter(None, map(tidy_one, lines)))
 
 
-@given(lines)
-@thorough
-def test_blank_lines_are_those_of_which_nothing_is_left(lines: list[str]) -> None:
-    found = sum(
-        match[0].count("\n") - 1 for match in BLANK_LINES.finditer("\n".join(["", *lines, ""]))
-    )
-    assert found == sum(not tidy_one(line) for line in lines)
-
-
 def test_documents_end_lines_at_every_separator_of_unicode() -> None:
     text = "a\r\nb\rc\x0bd\x0ce\x85f\u2028g\u2029 h  \n\n\ni\tj"
     assert tidy_document(text) == "a\nb\nc\nd\ne\nf\ng\nh\ni j"
@@ -59,8 +50,3 @@ def test_lines_of_text_end_at_newlines_only() -> None:
 
 def test_half_a_character_is_replaced() -> None:
     assert tidy_document("a\ud800b") == "a\ufffdb"
-
-
-def test_joiners_and_marks_stay() -> None:
-    text = "می\u200cخواهم क्\u200dष e\u0301 \u200fא ភាសា\u200bខ្មែរ"
-    assert tidy_document(text) == text

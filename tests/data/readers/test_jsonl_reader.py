@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from metaxlm.data.documents import Document, Record, Rejection
 from metaxlm.data.readers.inputs import split_input
 from metaxlm.data.readers.lines import read_jsonl
-from metaxlm.errors import MetaXLMError
 
 from .conftest import ReadAll, rejections_of, thorough, whole, zstd
 
@@ -118,12 +117,6 @@ class TestRecords:
     def test_documents_have_a_name(self, path: Path, fields: dict[str, object], name: str) -> None:
         assert read_line(path, dump({"text": "x", **fields})) == Document(name, "x")
 
-    def test_text_is_paragraphs(self, path: Path) -> None:
-        text = "One\xa0 two.\r\n\r\n\tThree.\u2028Four.\x0c\x07"
-        assert read_line(path, dump({"text": text})) == Document(
-            "en.jsonl, byte 0", "One two.\nThree.\nFour."
-        )
-
     def test_byte_order_marks_windows_lines_and_raw_tabs_do_no_harm(
         self, path: Path, read_all: ReadAll
     ) -> None:
@@ -131,20 +124,10 @@ class TestRecords:
         records = read_all(read_jsonl, whole(path))
         assert [record.text for record in records if isinstance(record, Document)] == ["a b", "c"]
 
-    def test_half_a_character_becomes_a_mark_and_pairs_become_one(self, path: Path) -> None:
-        record = read_line(path, rb'{"text": "a\ud83d b \ud83d\ude00"}')
-        assert record == Document("en.jsonl, byte 0", "a\ufffd b \U0001f600")
-
     def test_the_text_may_have_another_key(self, path: Path, read_all: ReadAll) -> None:
         path.write_bytes(b'{"content": "a", "text": "b"}')
         (record,) = read_all(partial(read_jsonl, text_key="content"), whole(path))
         assert isinstance(record, Document) and record.text == "a"
-
-    def test_a_cut_file_is_an_error(self, tmp_path: Path) -> None:
-        path = tmp_path / "en.jsonl.zst"
-        path.write_bytes(zstd(b'{"text": "a"}\n' * 9)[:-4])
-        with pytest.raises(MetaXLMError, match=r"en\.jsonl\.zst.*damaged or cut short"):
-            list(read_jsonl(whole(path), lambda _: None))
 
 
 def test_memory_is_flat_also_with_a_line_of_100_mb(tmp_path: Path) -> None:

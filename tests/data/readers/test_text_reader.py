@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from metaxlm.data.documents import Document, Rejection
 from metaxlm.data.readers.inputs import split_input
 from metaxlm.data.readers.lines import MAX_DOCUMENT_LINES, read_text
-from metaxlm.errors import MetaXLMError
 
 from .conftest import ReadAll, lines_of, rejections_of, thorough, whole, zstd
 from .test_characters import tidy_one
@@ -113,20 +112,6 @@ class TestDocuments:
             Document("en.txt, byte 36", "Über uns."),
         ]
 
-    def test_an_unreadable_line_ends_its_document(self, path: Path, read_all: ReadAll) -> None:
-        path.write_bytes(b"one\ntwo\n\xff\xfe\nthree\n\nfour\n")
-        records = read_all(read_text, whole(path))
-        texts = [record.text for record in records if isinstance(record, Document)]
-        assert texts == ["one\ntwo", "three", "four"]
-        assert rejections_of(records) == [Rejection("invalid_utf8", "en.txt, byte 8")]
-
-    @pytest.mark.parametrize("data", [b"", b"\n", b" \r\n\t\n", "\ufeff".encode()])
-    def test_a_file_without_text_gives_nothing(
-        self, path: Path, read_all: ReadAll, data: bytes
-    ) -> None:
-        path.write_bytes(data)
-        assert [read_all(read_text, split) for split in split_input(path, "text", 1)] == [[]]
-
     def test_sentences_without_blank_lines_are_cut(self, path: Path, read_all: ReadAll) -> None:
         lines = [f"Sentence number {number}." for number in range(2_500)]
         path.write_text("\n".join(lines))
@@ -144,31 +129,6 @@ class TestDocuments:
 
 
 class TestFaultsAndMemory:
-    def test_a_cut_file_is_an_error_after_what_could_be_read(self, tmp_path: Path) -> None:
-        path = tmp_path / "en.txt.gz"
-        path.write_bytes(gzip.compress(b"a line\n" * 400_000)[:-100])
-        told: list[int] = []
-        records = read_text(whole(path), told.append)
-        with pytest.raises(MetaXLMError, match=r"en\.txt\.gz.*damaged or cut short"):
-            for _ in records:
-                pass
-        assert sum(told) <= path.stat().st_size
-
-    def test_a_line_of_100_mb_is_skipped_and_not_held(
-        self, tmp_path: Path, read_all: ReadAll
-    ) -> None:
-        path = tmp_path / "en.txt.gz"
-        path.write_bytes(gzip.compress(b"before\n" + b"x" * 100_000_000 + b"\nafter\n", 1))
-        tracemalloc.start()
-        try:
-            before, too_long, after = read_all(read_text, whole(path))
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert lines_of([before, after]) == ["before", "after"]
-        assert too_long == Rejection("line_too_long", "en.txt.gz, byte 7")
-        assert peak < 80e6
-
     @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
     def test_memory_is_flat(self, tmp_path: Path, ending: str) -> None:
         path = tmp_path / f"en.txt{ending}"
