@@ -22,7 +22,7 @@ from metaxlm.data.readers.parquet import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
 from metaxlm.finetune.readers.lines import open_input
-from metaxlm.probe.pool import find_frame, take_texts, tokenize_texts
+from metaxlm.probe.pool import find_frame, tokenize_texts
 from metaxlm.probe.retrieval_io import open_sentences, read_vectors
 from metaxlm.reading import json_loads, read_lines
 from metaxlm.recipe.load import parse_yaml
@@ -40,11 +40,6 @@ from metaxlm.recipe.load import parse_yaml
 def test_hostile_json_is_rejected(text: str, message: str) -> None:
     with pytest.raises(MetaXLMError, match=f"^{message}"):
         json_loads(text, "a:3", is_line=True)
-
-
-def test_whole_characters_and_large_numbers_are_read() -> None:
-    text = r'{"a": "\ud83d\ude00", "b": 1000000000000000019884624838656, "c": NaN}'
-    assert json_loads(text, "a")["a"] == "\U0001f600"
 
 
 def test_a_long_line_is_named_with_its_size(tmp_path: Path) -> None:
@@ -163,9 +158,3 @@ def test_only_the_beginning_of_a_huge_text_is_tokenized(
     assert cut == whole_cut == [0]
     for one, other in zip(ids, whole, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_texts_are_taken_by_number_and_by_length() -> None:
-    texts = ["a", "b", "c", "d" * 10, "e", "f"]
-    groups = list(take_texts(texts, 2, 10))
-    assert groups == [["a", "b"], ["c", "d" * 10], ["e", "f"]]
