@@ -44,6 +44,9 @@ PARTS = {
 WORDS = "cat dog sister man sees likes finds house red book bread river night old"
 
 
+Shards = dict[str, Shard]
+
+
 def sentences(language: str) -> list[str]:
     """All 64 sentences of a language, in a fixed order."""
     return [" ".join(parts) + "." for parts in itertools.product(*PARTS[language])]
@@ -89,7 +92,7 @@ def monolingual_tokenizer() -> PreTrainedTokenizerBase:
 @pytest.fixture(scope="session")
 def shards(
     tmp_path_factory: pytest.TempPathFactory, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> dict[str, Shard]:
+) -> Shards:
     """Shards of the three languages; English is twice as large."""
     folder: Path = tmp_path_factory.mktemp("shards")
     for language in PARTS:

@@ -10,7 +10,6 @@ import bz2
 import gzip
 import html
 import re
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -18,6 +17,7 @@ from xml.sax.saxutils import escape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.data.readers.conftest import limited_memory, read_all, whole
 
 from metaxlm.data.documents import Document, Record, Split
 from metaxlm.data.readers import dump
@@ -58,17 +58,8 @@ def write(path: Path, *pages: bytes, head: bytes = HEAD, foot: bytes = FOOT) -> 
     return path
 
 
-def whole(path: Path) -> Split:
-    return Split(path, 0, None, path.stat().st_size)
-
-
 def read(split: Split | Path) -> list[Record]:
-    """All records of a split, after a check that its progress adds up."""
-    split = whole(split) if isinstance(split, Path) else split
-    told: list[int] = []
-    records = list(read_dump(split, told.append))
-    assert sum(told) == split.size
-    return records
+    return read_all(read_dump, whole(split) if isinstance(split, Path) else split)
 
 
 def outcomes(records: list[Record]) -> list[str]:
@@ -140,10 +131,8 @@ def test_entities_in_the_head_are_not_expanded(tmp_path: Path) -> None:
     path = write(
         tmp_path / "de.xml", page(), page(text="x").replace(b">x<", b">&m;<"), head=BOMB + head
     )
-    tracemalloc.start()
-    assert outcomes(read(path)) == ["Mühle", "-invalid_xml"]
-    assert tracemalloc.get_traced_memory()[1] < 10 << 20
-    tracemalloc.stop()
+    with limited_memory(10 << 20):
+        assert outcomes(read(path)) == ["Mühle", "-invalid_xml"]
 
 
 def test_a_page_beyond_the_limit_is_never_held(tmp_path: Path) -> None:
@@ -154,13 +143,10 @@ def test_a_page_beyond_the_limit_is_never_held(tmp_path: Path) -> None:
         for _ in range(5 * MAX_PAGE_BYTES >> 20):
             file.write(b"Wasser und Wind." * (1 << 16))
         file.write(after + page(title="B") + FOOT)
-    tracemalloc.start()
-    records = read(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    with limited_memory(4 * MAX_PAGE_BYTES):
+        records = read(path)
     assert outcomes(records) == ["A", "-page_too_large", "B"]
     assert records[1].where.endswith("page 'Riesig'")  # type: ignore[union-attr]
-    assert peak < 4 * MAX_PAGE_BYTES
 
 
 def test_the_end_of_a_huge_page_is_found_across_chunks(tmp_path: Path) -> None:
@@ -279,9 +265,7 @@ COMPRESSIONS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("language", ["en", "de", "fr", "ru", "ar", "he", "fa", "hi", "th", "zh"])
-def test_hand_written_dumps_give_the_expected_text(
-    tmp_path: Path, language: str, compression: str
-) -> None:
+def test_hand_written_dumps(tmp_path: Path, language: str, compression: str) -> None:
     expected = (DUMPS / f"{language}.txt").read_text("utf-8").split("\n")
     ending, compress = COMPRESSIONS[compression]
     path = tmp_path / f"{language}wiki-20260101-pages-articles{ending}"

@@ -21,7 +21,14 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.pipeline import prepare_text, tokenize_text
 from metaxlm.data.shards import open_shard
-from metaxlm.data.text import read_counts, read_sentences
+from metaxlm.data.text import (
+    TextCounts,
+    read_counts,
+    read_lines,
+    read_sentences,
+    seal_text,
+    write_lines,
+)
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
 from metaxlm.recipe import CleaningRecipe, CorpusRecipe, EngineRecipe
@@ -169,9 +176,7 @@ tokenize(output, output.parent / "tokenizer", 2)
 """
 
 
-def test_a_run_killed_anywhere_is_finished_by_the_next(
-    tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_the_next_run_finishes_a_killed_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
     big_corpus(tmp_path / "raw", 1200)
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     prepare(tmp_path / "raw", tmp_path / "whole", workers=2, task_mb=1)
@@ -229,3 +234,20 @@ def test_one_dump_for_two_languages_is_rejected(tmp_path: Path) -> None:
     recipe = CorpusRecipe(source="dump", path=tmp_path)
     with pytest.raises(MetaXLMError, match=r"zhwiki.*: read for both 'zh' and 'zh-Hant'"):
         prepare_text(recipe, ["zh", "zh-Hant"], EngineRecipe(), tmp_path / "a", tmp_path / "b")
+
+
+def test_prepared_text_has_one_sentence_per_line(tmp_path: Path) -> None:
+    documents = [["One. Two three.", "Four."], ["Fünf, привет, 你好。"]]
+    counts = write_lines(tmp_path / "00000.txt", documents)
+    assert (tmp_path / "00000.txt").read_text() == (
+        "One. Two three.\nFour.\n\nFünf, привет, 你好。\n"
+    )
+    assert list(read_lines(tmp_path / "00000.txt")) == documents
+    assert counts == TextCounts(documents=2, sentences=3, words=7, characters=37, bytes=50)
+    documents = [[f"a{mark}b", "c"] for mark in "\u2028\x85\x0b\r"]  # not the ends of lines
+    write_lines(tmp_path / "00001.txt", documents)
+    assert list(read_lines(tmp_path / "00001.txt")) == documents
+    seal_text(tmp_path)
+    assert read_counts(tmp_path).text.documents == 6
+    with pytest.raises(MetaXLMError, match="no prepared text"):
+        list(read_sentences(tmp_path / "none"))

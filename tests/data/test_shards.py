@@ -42,7 +42,7 @@ def test_sentences_without_a_token_are_left_out(tmp_path: Path, tokenizer: Token
 
 
 @pytest.mark.parametrize("batch", [1, 50, 10_000])
-def test_the_same_bytes_from_any_parts_and_batches(
+def test_parts_and_batches_do_not_matter(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     lines = [line for sentence in sentences("en") for line in (sentence, "the cat", "")]

@@ -57,9 +57,7 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     assert load_newest(tmp_path / "absent") is None
 
 
-def test_the_newest_that_verifies_is_taken(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_newest_whole_one_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = [make_checkpoint(step) for step in (5, 10, 15)]
     paths = [save_checkpoint(tmp_path, checkpoint) for checkpoint in checkpoints]
     assert equal(load_newest(tmp_path), checkpoints[2])

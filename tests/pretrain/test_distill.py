@@ -156,18 +156,6 @@ def test_the_loss_equals_the_direct_computation(kind: str) -> None:
     assert found.item() == pytest.approx(0.7 * sum(distances) / 3, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "byte_bpe", "bert"])
-def test_the_loss_is_zero_for_the_teacher_itself(kind: str) -> None:
-    tokenizer = make_tokenizer(kind)
-    model = make_model(tokenizer, 3)
-    blocks = [("en", [line.lower() for line in lines]) for _, lines in BLOCKS]
-    batch = make_batch(tokenizer, blocks, 60)
-    masked, distillation = mask(batch, tokenizer), make(model, tokenizer, tokenizer)
-    unmasked = Masked(batch.ids_BL.long(), masked.positions_M, masked.labels_M)
-    assert teach(distillation, model, batch, unmasked).item() == pytest.approx(0.0, abs=1e-9)
-    assert teach(distillation, model, batch, masked).item() > 1e-3
-
-
 @pytest.mark.parametrize("limit", [5, 6, 8, 10, 11])
 def test_a_block_too_long_for_the_teacher_is_truncated_in_both_models(limit: int) -> None:
     ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")

@@ -142,9 +142,7 @@ def test_a_checkpoint_moves_between_ways_of_sharding(runs: Runs) -> None:
 
 
 @pytest.mark.faults
-def test_four_processes_agree_with_one_and_continue_to_the_bit(
-    tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_four_processes_agree_with_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
     runs = Runs(tmp_path, tokenizer)
     runs.alone("one", FOUR)
     runs.together(

@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
+from tests.conftest import Shards
 from tests.trainings import BAD_GRADIENT, CPU, RECIPE, Training, crash, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from metaxlm.data.shards import Shard
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.encoder import MaskedLM
@@ -29,7 +29,7 @@ NAN = float("nan")
 
 
 @pytest.fixture
-def training(shards: dict[str, Shard], tokenizer: Tokenizer) -> Training:
+def training(shards: Shards, tokenizer: Tokenizer) -> Training:
     return Training(shards, tokenizer)
 
 
@@ -52,9 +52,7 @@ def test_the_loss_falls_on_trained_and_on_held_out_text(training: Training, tmp_
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(
-    training: Training, tmp_path: Path, pieces: int
-) -> None:
+def test_crashes_do_not_change_the_result(training: Training, tmp_path: Path, pieces: int) -> None:
     recipe = RECIPE.model_copy(update={"micro_batches": pieces})
     whole = training.run(tmp_path / "whole", recipe, workers=0)
     # Before the first checkpoint, and twice after; every start with another number of workers.
@@ -101,9 +99,7 @@ def test_measuring_held_out_text_changes_nothing(training: Training, tmp_path: P
     assert often == once
 
 
-def test_held_out_losses_are_those_of_the_model_without_dropout(
-    training: Training, tmp_path: Path
-) -> None:
+def test_held_out_losses_are_without_dropout(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"mask_probability": {0: 0.3, 20: 0.1}, "steps": 5})
     model = training.run(tmp_path, recipe).eval()
     source = BatchSource(training.shards, training.tokenizer, recipe, 1)
@@ -137,9 +133,7 @@ def test_rates_and_mask_schedules_are_logged(training: Training, tmp_path: Path)
     assert found[-1]["tokens"] == sum(source.micro_batch(step).num_tokens for step in range(20))
 
 
-def test_only_the_newest_and_the_permanent_checkpoints_stay(
-    training: Training, tmp_path: Path
-) -> None:
+def test_newest_and_permanent_checkpoints_stay(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(
         update={"keep_checkpoints": 1, "checkpoint_every": 5, "keep_steps": [12, 20]}
     )
@@ -159,9 +153,7 @@ def test_only_the_newest_and_the_permanent_checkpoints_stay(
         assert torch.equal(exported.encoder(ids), ours.encoder(ids))
 
 
-def test_a_frozen_body_keeps_its_bytes_and_has_no_moments(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_frozen_body_stays_and_has_no_moments(training: Training, tmp_path: Path) -> None:
     model = training.make_model()
     model.encoder.layers.requires_grad_(False)
     with pytest.raises(RuntimeError, match="crash"):
@@ -177,9 +169,7 @@ def test_a_frozen_body_keeps_its_bytes_and_has_no_moments(
     assert moments == set(start) - same
 
 
-def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_step_that_is_not_finite_is_skipped(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"checkpoint_every": 1, "keep_checkpoints": 99, "steps": 12})
     bad = {4: NAN, 7: BAD_GRADIENT, 8: float("inf")}
     training.run(tmp_path / "whole", recipe, added=bad)
@@ -199,9 +189,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
 
 
-def test_too_many_bad_steps_in_a_row_stop_the_run_and_name_their_samples(
-    training: Training, tmp_path: Path
-) -> None:
+def test_bad_steps_in_a_row_stop_the_run(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"max_bad_steps": 3, "checkpoint_every": 4})
     bad = {2: NAN, 3: NAN, 11: NAN, 12: NAN, 13: NAN, 14: NAN}
     with pytest.raises(RuntimeError, match="crash"):  # in the middle of the row
@@ -218,7 +206,7 @@ def test_too_many_bad_steps_in_a_row_stop_the_run_and_name_their_samples(
     assert load_newest(tmp_path).state.step == 30  # type: ignore[union-attr]
 
 
-def test_jumps_of_the_loss_are_logged_and_printed_once(
+def test_jumps_are_logged(
     training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = RECIPE.model_copy(update={"log_every": 1, "held_out": 0, "steps": 20})
@@ -249,9 +237,7 @@ def test_a_second_run_in_the_same_folder_is_rejected(training: Training, tmp_pat
     assert rejected
 
 
-def test_a_disk_without_room_for_the_checkpoints_is_rejected(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_disk_without_room_is_rejected(training: Training, tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"need [\d,]+ bytes .* only [\d,]+ bytes .* are free"):
         training.run(tmp_path, RECIPE.model_copy(update={"keep_checkpoints": 10**12}))
     assert not list_checkpoints(tmp_path)

@@ -119,9 +119,7 @@ def test_shapes_are_fixed_and_unused_slots_are_harmless(tokenizer: Tokenizer) ->
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_masks_depend_on_the_row_and_not_on_the_micro_batch(
-    tokenizer: Tokenizer, whole_words: bool
-) -> None:
+def test_masks_do_not_depend_on_micro_batches(tokenizer: Tokenizer, whole_words: bool) -> None:
     ids, lengths, rows = make_rows(tokenizer, 64)
     masking = make_masking(tokenizer, whole_words=whole_words)
     whole = masking(ids, lengths, rows, 7, 0.15)
@@ -182,7 +180,7 @@ def list_words(tokenizer: Tokenizer, text: str) -> list[list[str]]:
     return list(words.values())
 
 
-def test_words_begin_where_each_kind_of_tokenizer_says(
+def test_words_of_each_kind_of_tokenizer(
     tokenizer: Tokenizer, monolingual_tokenizer: Tokenizer, encoder: object
 ) -> None:
     bert = AutoTokenizer.from_pretrained(encoder)
@@ -243,9 +241,7 @@ def test_whole_words_are_never_split(tokenizer: Tokenizer) -> None:
     st.integers(0, 4),
     st.integers(0, 1_000),
 )
-def test_words_are_chosen_until_the_budget_is_spent(
-    sizes: list[int], budget: int, slack: int, key: int
-) -> None:
+def test_words_fill_the_budget(sizes: list[int], budget: int, slack: int, key: int) -> None:
     starts = np.cumsum([0, *sizes[:-1]])
     first = torch.from_numpy(np.repeat(starts, sizes))[None]
     total = sum(sizes)
@@ -268,9 +264,7 @@ def test_words_are_chosen_until_the_budget_is_spent(
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_nothing_depends_on_what_the_device_computed(
-    tokenizer: Tokenizer, whole_words: bool
-) -> None:
+def test_shapes_do_not_depend_on_values(tokenizer: Tokenizer, whole_words: bool) -> None:
     masking = make_masking(tokenizer, whole_words=whole_words, exclude_special=True)
     # Fake tensors have shapes and no values: reading one, or a shape that needs one, is an error.
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -284,9 +278,7 @@ def test_nothing_depends_on_what_the_device_computed(
 @pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_a_gpu_gives_the_same_masks_also_inside_a_graph(
-    tokenizer: Tokenizer, whole_words: bool
-) -> None:
+def test_a_gpu_gives_the_same_masks(tokenizer: Tokenizer, whole_words: bool) -> None:
     ids, lengths, rows = make_rows(tokenizer, 256)
     recipe = TrainingRecipe(length=LENGTH, whole_words=whole_words)
     on_cpu = Masking(tokenizer, recipe, CPU)

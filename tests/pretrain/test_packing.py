@@ -45,9 +45,7 @@ def test_every_sentence_is_in_one_block_and_blocks_are_full(case: tuple[int, lis
     ("median", "spread", "length", "most"),
     [(18, 0.6, 128, 0.005), (18, 0.6, 512, 0.003), (25, 0.75, 128, 0.007), (25, 0.75, 512, 0.0035)],
 )
-def test_natural_lengths_leave_little_padding(
-    median: float, spread: float, length: int, most: float
-) -> None:
+def test_there_is_little_padding(median: float, spread: float, length: int, most: float) -> None:
     random = np.random.default_rng(0)
     lengths = np.exp(random.normal(np.log(median), spread, 40_000)).astype(np.int64) + 2
     lengths = np.minimum(lengths, length - 1)

@@ -95,17 +95,6 @@ def test_held_out_blocks_are_few_and_evenly_spread(num_blocks: int, wanted: int)
         assert (np.abs(gaps - num_blocks / len(held)) < 1).all()
 
 
-def test_probabilities_change_from_chunk_to_chunk() -> None:
-    def probabilities(step: int) -> dict[str, float]:
-        return {"en": 1.0, "de": 0.0, "sw": 0.0} if step < CHUNK else SHARES
-
-    schedule = Schedule(probabilities, SIZES, 8, 3)
-    assert {language for step in range(CHUNK) for language in schedule.rows(step)[0]} == {0}
-    assert {language for step in range(20) for language in schedule.rows(CHUNK + step)[0]} == {
-        0, 1, 2,
-    }  # fmt: skip
-
-
 def test_scheduled_values_are_interpolated_linearly() -> None:
     assert value_at(0.15, 999) == largest(0.15) == 0.15
     schedule = {1_000: 0.1, 100: 0.3, 200: 0.2}

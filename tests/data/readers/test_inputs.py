@@ -48,9 +48,7 @@ UNRELATED = [
         ("dump", ["en.xml"]),
     ],
 )  # fmt: skip
-def test_layouts_that_people_have_are_found(
-    tmp_path: Path, source: Source, names: list[str]
-) -> None:
+def test_usual_layouts_are_found(tmp_path: Path, source: Source, names: list[str]) -> None:
     make(tmp_path, *names)
     make(tmp_path, *UNRELATED)
     assert find_inputs(tmp_path, source, "en") == [tmp_path / name for name in names]
@@ -83,9 +81,7 @@ def test_only_the_language_itself_counts_inside_its_folder(tmp_path: Path, sourc
         ("dump", [f"en{DUMP}.xml.bz2", "en.xml"]),
     ],
 )
-def test_files_that_may_hold_the_same_text_are_an_error(
-    tmp_path: Path, source: Source, names: list[str]
-) -> None:
+def test_two_files_with_the_same_text(tmp_path: Path, source: Source, names: list[str]) -> None:
     make(tmp_path, *names)
     with pytest.raises(MetaXLMError, match="several files for language 'en'") as caught:
         find_inputs(tmp_path, source, "en")
