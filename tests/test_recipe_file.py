@@ -97,16 +97,18 @@ def test_errors_in_overrides(tmp_path: Path, override: str, expected: str) -> No
     assert expected in problem(tmp_path, "", override)
 
 
-def test_missing_keys_files_and_shapes(tmp_path: Path) -> None:
-    with pytest.raises(MetaXLMError, match="no such file"):
-        load_recipe(tmp_path / "absent.yaml")
-    with pytest.raises(MetaXLMError, match="a recipe is a mapping"):
-        load_recipe(write(tmp_path, "- 1\n"))
-    with pytest.raises(MetaXLMError, match="key 'variants' is missing"):
-        load_recipe(write(tmp_path, "name: x\nlanguages: [en, de]\n"))
-    (tmp_path / "latin1.yaml").write_bytes(b"name: caf\xe9\n")
-    with pytest.raises(MetaXLMError, match=r"not UTF-8 \(byte 0xE9\)"):
-        load_recipe(tmp_path / "latin1.yaml")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"- 1\n", "a recipe is a mapping"),
+        (b"name: x\nlanguages: [en, de]\n", "key 'variants' is missing"),
+        (b"name: caf\xe9\n", r"not UTF-8 \(byte 0xE9\)"),
+    ],
+)
+def test_contents_that_are_not_recipes(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "recipe.yaml").write_bytes(content)
+    with pytest.raises(MetaXLMError, match=message):
+        load_recipe(tmp_path / "recipe.yaml")
 
 
 class Chain:

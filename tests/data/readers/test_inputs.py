@@ -108,9 +108,6 @@ def test_wikipedia_names_go_by_wikipedias_code(tmp_path: Path) -> None:
             find_inputs(tmp_path, source, "zh-Hant")
     make(tmp_path, "zh-Hant/a.parquet")
     assert find_inputs(tmp_path, "parquet", "zh-Hant") == [tmp_path / "zh-Hant/a.parquet"]
-
-
-def test_languages_outside_the_table_and_with_hyphens_are_found(tmp_path: Path) -> None:
     make(tmp_path, f"be_x_old{DUMP}.xml.bz2", f"old{DUMP}.xml.bz2", "20231101.be-x-old/a.parquet")
     assert find_inputs(tmp_path, "dump", "be-x-old") == [tmp_path / f"be_x_old{DUMP}.xml.bz2"]
     assert len(find_inputs(tmp_path, "parquet", "be-x-old")) == 1
