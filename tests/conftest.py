@@ -44,6 +44,9 @@ PARTS = {
 WORDS = "cat dog sister man sees likes finds house red book bread river night old"
 
 
+Shards = dict[str, Shard]
+
+
 def sentences(language: str) -> list[str]:
     """All 64 sentences of a language, in a fixed order."""
     return [" ".join(parts) + "." for parts in itertools.product(*PARTS[language])]
@@ -70,7 +73,6 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def multilingual_tokenizer() -> PreTrainedTokenizerBase:
-    """A SentencePiece tokenizer over the three languages."""
     lines = [line for language in PARTS for line in sentences(language)]
     return train_unigram(iter(lines), 110)
 
@@ -82,14 +84,13 @@ def tokenizer(multilingual_tokenizer: PreTrainedTokenizerBase) -> PreTrainedToke
 
 @pytest.fixture(scope="session")
 def monolingual_tokenizer() -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer over English."""
     return train_byte_bpe(iter(sentences("en")), 320)
 
 
 @pytest.fixture(scope="session")
 def shards(
     tmp_path_factory: pytest.TempPathFactory, multilingual_tokenizer: PreTrainedTokenizerBase
-) -> dict[str, Shard]:
+) -> Shards:
     """Shards of the three languages; English is twice as large."""
     folder: Path = tmp_path_factory.mktemp("shards")
     for language in PARTS:
@@ -107,21 +108,14 @@ def make_encoder(folder: Path) -> None:
     path.write_text("\n".join(words), encoding="utf-8")
     tokenizer = BertTokenizerFast(vocab=str(path))
     torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
-    BertModel(config).save_pretrained(folder)
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes |= {"vocab_size": len(words), "hidden_size": 16, "max_position_embeddings": 64}
+    BertModel(BertConfig(**sizes)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of `make_encoder`."""
     folder = tmp_path_factory.mktemp("encoder") / "bert"
     make_encoder(folder)
     return folder
@@ -129,5 +123,4 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def metaxlm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line, started in the test's own folder."""
     return Command(tmp_path, capsys)

@@ -28,12 +28,3 @@ def test_a_terminal_of_80_columns_shows_everything(monkeypatch: pytest.MonkeyPat
         assert part in bar
     assert max(len(bar), len(note)) <= 80
     assert note.strip() == NOTE
-
-
-def test_a_log_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.track("meta-pretraining", 3, "steps") as advance:
-        for _ in range(3):
-            advance(note=NOTE)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("meta-pretraining: 3/3 steps, ")
-    assert line.endswith(NOTE)

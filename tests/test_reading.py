@@ -5,15 +5,15 @@ from __future__ import annotations
 import lzma
 import os
 import random
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as TokenizerBase
 
 from metaxlm import reading
 from metaxlm.data.documents import Rejection, Split
@@ -22,29 +22,34 @@ from metaxlm.data.readers.parquet import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
 from metaxlm.finetune.readers.lines import open_input
-from metaxlm.probe.pool import find_frame, take_texts, tokenize_texts
-from metaxlm.probe.retrieval_io import open_sentences, read_vectors
+from metaxlm.probe.pool import find_frame, tokenize_texts
+from metaxlm.probe.retrieval_io import open_sentences
 from metaxlm.reading import json_loads, read_lines
 from metaxlm.recipe.load import parse_yaml
 
+parse_json = partial(json_loads, is_line=True)
+
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("parse", "text", "message"),
     [
-        ("9" * 5_000, "a:3: a number of 5,000 digits"),
-        ("[" * 100_000, "a:3: JSON that is nested too deeply"),
-        (r'{"a": "\ud83d"}', r"a:3: \\ud83d is half a character"),
-        ('{"a": }', r"a:3: not valid JSON \(Expecting value\)"),
+        (parse_json, "9" * 5_000, "a:3: a number of 5,000 digits"),
+        (parse_json, "[" * 100_000, "a:3: JSON that is nested too deeply"),
+        (parse_json, r'{"a": "\ud83d"}', r"a:3: \\ud83d is half a character"),
+        (parse_json, '{"a": }', r"a:3: not valid JSON \(Expecting value\)"),
+        (parse_yaml, "a: " + "[" * 1_000, r"a:3:1: not valid YAML \(nested too deeply\)"),
+        (parse_yaml, "a: &a [*a]", "a:3:1: YAML with aliases"),
+        (parse_yaml, "a: " + "9" * 5_000, "a:3: a value that YAML cannot read"),
+        (parse_yaml, "a: !!bool b", "a:3: a value that YAML cannot read"),
+        (parse_yaml, "a: 2024-99-99", "a:3: a value that YAML cannot read"),
+        (parse_yaml, "a: \0", "a:3: not valid YAML"),
     ],
 )
-def test_hostile_json_is_rejected(text: str, message: str) -> None:
+def test_hostile_text_is_rejected(
+    parse: Callable[[str, str], object], text: str, message: str
+) -> None:
     with pytest.raises(MetaXLMError, match=f"^{message}"):
-        json_loads(text, "a:3", is_line=True)
-
-
-def test_whole_characters_and_large_numbers_are_read() -> None:
-    text = r'{"a": "\ud83d\ude00", "b": 1000000000000000019884624838656, "c": NaN}'
-    assert json_loads(text, "a")["a"] == "\U0001f600"
+        parse(text, "a:3")
 
 
 def test_a_long_line_is_named_with_its_size(tmp_path: Path) -> None:
@@ -68,14 +73,11 @@ def list_input(path: Path) -> None:
         list(sentences)
 
 
-def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
+def test_files_above_the_limits_are_not_read(tmp_path: Path) -> None:
     with (tmp_path / "a.json").open("wb") as file:
         file.truncate(reading.MAX_DOCUMENT_BYTES + 1)
     with pytest.raises(MetaXLMError, match=r"a\.json: 1,073,741,825 bytes, .* split it"):
         read_json(tmp_path / "a.json")
-
-
-def test_an_xz_file_that_asks_for_much_memory_is_rejected(tmp_path: Path) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]
     (tmp_path / "a.xz").write_bytes(lzma.compress(b"text", filters=filters))
     with pytest.raises(MetaXLMError, match=r"a\.xz: .*Memory usage limit"):
@@ -86,39 +88,6 @@ def test_a_long_message_is_shortened() -> None:
     message = str(MetaXLMError(f"a:1: {'x' * 1_000_000}; restore it"))
     assert len(message) < 3_000
     assert message.startswith("a:1: xxx") and message.endswith("xxx; restore it")
-
-
-@pytest.mark.parametrize("name", ["stdin closed", "stdin missing"])
-def test_closed_standard_input_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open(os.devnull) as closed:  # noqa: PTH123
-        pass
-    monkeypatch.setattr(sys, "stdin", closed if name == "stdin closed" else None)
-    for open_it in (open_input, lambda source: open_sentences(source).__enter__()):
-        with pytest.raises(MetaXLMError, match="standard input: closed"):
-            open_it("-")
-
-
-def test_an_npz_file_under_the_name_npy_is_rejected(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", np.ones((2, 3)))
-    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    with pytest.raises(MetaXLMError, match=r"a\.npy: .*not \.npy"):
-        read_vectors(tmp_path / "a.npy")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: " + "[" * 1_000, r"x:1: not valid YAML \(nested too deeply\)"),
-        ("a: &a [*a]", "x:1: YAML with aliases"),
-        ("a: " + "9" * 5_000, "x: a value that YAML cannot read"),
-        ("a: !!bool b", "x: a value that YAML cannot read"),
-        ("a: 2024-99-99", "x: a value that YAML cannot read"),
-        ("a: \0", "x: not valid YAML"),
-    ],
-)
-def test_hostile_yaml_is_rejected(text: str, message: str) -> None:
-    with pytest.raises(MetaXLMError, match=f"^{message}"):
-        parse_yaml(text, "x")
 
 
 def test_page_headers_are_read_as_arrow_writes_them(tmp_path: Path) -> None:
@@ -152,8 +121,8 @@ def test_a_row_above_the_limit_is_rejected(tmp_path: Path, monkeypatch: pytest.M
     assert len(records) == 3 and not isinstance(records[2], Rejection)
 
 
-def test_only_the_beginning_of_a_huge_text_is_tokenized(
-    multilingual_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+def test_huge_texts_are_cut(
+    multilingual_tokenizer: TokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ["the cat sees a house. " * 200, "a dog"]
     frame = find_frame(multilingual_tokenizer)
@@ -163,9 +132,3 @@ def test_only_the_beginning_of_a_huge_text_is_tokenized(
     assert cut == whole_cut == [0]
     for one, other in zip(ids, whole, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_texts_are_taken_by_number_and_by_length() -> None:
-    texts = ["a", "b", "c", "d" * 10, "e", "f"]
-    groups = list(take_texts(texts, 2, 10))
-    assert groups == [["a", "b"], ["c", "d" * 10], ["e", "f"]]

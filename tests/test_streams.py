@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.streams import Meter, open_stream
+from metaxlm.streams import open_stream
 from tests.data.readers.conftest import zstd
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -61,14 +61,6 @@ def test_a_damaged_second_stream_is_an_error_and_not_the_end(tmp_path: Path, end
         read(path)
 
 
-@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
-def test_a_flipped_bit_is_an_error(tmp_path: Path, ending: str) -> None:
-    data = bytearray(COMPRESS[ending](TEXT))
-    data[len(data) // 2] ^= 4
-    with pytest.raises(MetaXLMError, match="damaged or cut short"):
-        read(write(tmp_path / f"en.txt{ending}", bytes(data)))
-
-
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
 def test_zeros_between_streams_are_padding(tmp_path: Path, ending: str) -> None:
     data = COMPRESS[ending](TEXT)
@@ -77,16 +69,11 @@ def test_zeros_between_streams_are_padding(tmp_path: Path, ending: str) -> None:
 
 
 @every_compression
-def test_compressed_data_under_a_plain_name_is_rejected(tmp_path: Path, ending: str) -> None:
-    path = write(tmp_path / "en.txt", COMPRESS[ending](TEXT))
-    with pytest.raises(MetaXLMError, match=rf"rename it to en\.txt\{ending}$"):
-        read(path)
-
-
-def test_compressed_data_under_another_ending_is_rejected(tmp_path: Path) -> None:
-    path = write(tmp_path / "en.txt.gz", bz2.compress(TEXT))
-    with pytest.raises(MetaXLMError, match=r"rename it to en\.txt\.bz2$"):
-        read(path)
+def test_compressed_data_under_another_name_is_rejected(tmp_path: Path, ending: str) -> None:
+    for name in ("en.txt", "en.txt.xz" if ending != ".xz" else "en.txt.gz"):
+        path = write(tmp_path / name, COMPRESS[ending](TEXT))
+        with pytest.raises(MetaXLMError, match=rf"rename it to en\.txt\{ending}$"):
+            read(path)
 
 
 @every_compression
@@ -96,13 +83,7 @@ def test_plain_data_under_a_compressed_name_is_rejected(tmp_path: Path, ending: 
         read(path)
 
 
-def test_what_is_not_there_or_no_file_is_an_error(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(MetaXLMError, match=r"no such file|a folder"):
-            open_stream(path)
-
-
-def test_a_range_of_streams_is_read_alone(tmp_path: Path) -> None:
+def test_a_range_of_a_file_is_read_alone(tmp_path: Path) -> None:
     streams = [bz2.compress(data) for data in (b"one", b"two", b"three")]
     path = write(tmp_path / "en.xml.bz2", b"".join(streams))
     start = len(streams[0])
@@ -112,18 +93,5 @@ def test_a_range_of_streams_is_read_alone(tmp_path: Path) -> None:
     with open_stream(path, told.append, start, start + len(streams[1])) as file:
         assert file.read() == b"two"
     assert sum(told) == len(streams[1])
-
-
-def test_a_range_of_a_plain_file_is_read_alone(tmp_path: Path) -> None:
     with open_stream(write(tmp_path / "en.txt", b"0123456789"), start=3, stop=7) as file:
         assert file.read() == b"3456"
-
-
-def test_the_meter_tells_the_size_and_no_more() -> None:
-    told: list[int] = []
-    meter = Meter(told.append, 10)
-    meter.add(4)
-    meter.add(0)
-    meter.finish()
-    meter.add(5)
-    assert told == [4, 6]

@@ -24,15 +24,9 @@ from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 
 CPU = torch.device("cpu")
 RECIPE = TrainingRecipe(
-    steps=30,
-    batch_size=8,
-    length=32,
-    learning_rate=3e-3,
-    warmup_steps=5,
-    checkpoint_every=10,
-    log_every=7,
-    evaluate_every=9,
-)
+    steps=30, batch_size=8, length=32, learning_rate=3e-3, warmup_steps=5, checkpoint_every=10,
+    log_every=7, evaluate_every=9,
+)  # fmt: skip
 _TIMES = ("seconds", "tokens_per_second", "peak_share")
 
 
@@ -148,13 +142,11 @@ def crash(at: int) -> Callable[[int], None]:
 def ending(folder: Path) -> dict[str, Any]:
     """The results of a run, which must not depend on interruptions."""
     newest = list_checkpoints(folder)[-1]
-    state = read_json(newest / "state.json")
     names = ("model.safetensors", "optimizer.safetensors")
     digests = {name: digest_file(newest / name) for name in names}
-    return digests | {
-        "state": {k: v for k, v in state.items() if k not in ("seconds", "log")},
-        "log": rows(folder),
-    }
+    state = read_json(newest / "state.json")
+    state = {key: value for key, value in state.items() if key not in ("seconds", "log")}
+    return digests | {"state": state, "log": rows(folder)}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -1,23 +1,27 @@
-"""Tasks for the tests of executors, which workers import from here.
+"""Tasks for the tests of executors, and a driver process that runs them.
 
-A task is `(folder, rank, fault)`. It appends its rank to `executions.txt` first, and writes
-`RANK.txt` at its end.
+A task is `(folder, rank, fault)`. It first appends its rank to `executions.txt`, and at its end
+writes `RANK.txt`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from metaxlm.data.executors import advance
-from metaxlm.errors import MetaXLMError
+from metaxlm.data.executors import advance, run_tasks
+from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import write_text
+from metaxlm.recipe import EngineRecipe
+from metaxlm.stopping import stoppable
 
 Task = tuple[Path, int, str]
+CASES = {"same": {}, "faults": {1: "user error", 2: "noise"}, "waiting": {0: "wait", 1: "wait"}}
 
 
 def make_tasks(
@@ -87,3 +91,35 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def start_driver(engine: EngineRecipe, folder: Path, *names: str) -> subprocess.Popen[str]:
+    """Run cases one after the other in a process of their own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, engine.model_dump_json(), folder, *names],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def drive(engine: EngineRecipe, root: Path, names: Iterable[str]) -> None:
+    from tests.data.executor_tasks import perform  # workers cannot import `__main__`
+
+    weights = [4_000, 3_000, 2_000, 1_000]
+    with stoppable(""):
+        for name in names:
+            tasks, work = make_tasks(root / name, range(4), CASES[name]), root / name / "work"
+            try:
+                run_tasks(perform, tasks, weights, work, engine, name)
+            except MetaXLMError as error:
+                print(error)
+            except Interrupted as stop:
+                print(stop)
+                sys.exit(75)
+
+
+if __name__ == "__main__":
+    drive(EngineRecipe.model_validate_json(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

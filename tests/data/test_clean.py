@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +11,6 @@ from metaxlm.data.clean import ParagraphFilter, find_duplicates, hash_paragraph
 from metaxlm.languages import LANGUAGES
 from metaxlm.recipe import CleaningRecipe
 
-TATOEBA = Path(__file__).parents[3] / "shared" / "data" / "eval" / "tatoeba.tar.xz"
 SCRIPT = CleaningRecipe(script=True)
 LANGUAGE = CleaningRecipe(language=True)
 BOTH = CleaningRecipe(script=True, language=True)
@@ -101,73 +97,34 @@ def test_languages_that_py3langid_does_not_know_are_never_dropped_by_it() -> Non
     assert check("yi", TEXTS["en"], BOTH) == "wrong_script"
 
 
-def test_names_in_other_scripts_at_the_start_of_an_article() -> None:
-    text = (
-        'Sevastopol International Airport (Ukrainian: Міжнародний аеропорт Севастополь "Бельбек", '
-        "Russian: Международный аэропорт Севастополь) is a military airfield in Belbek, a village."
-    )
-    assert check("en", text, BOTH) is None
-
-
-def test_technical_chinese_keeps_its_latin_names() -> None:
-    text = (
-        "着色器运行在 GPU 中，GLSL 不同于 JavaScript 和 Python，它是强类型语言，内置很多数学公式。"
-        * 3
-    )
-    assert check("zh", text, BOTH) is None
-
-
-def test_paragraphs_without_letters_are_of_no_language() -> None:
-    assert check("en", "1 234 567,89 + 987 654,32 = 2 222 222,21 ... " * 4, BOTH) is None
-
-
-def test_hardly_any_published_sentence_is_dropped() -> None:
-    if not TATOEBA.exists():
-        pytest.skip(f"{TATOEBA.name} is not beside the checkout")
-    by_iso3 = {entry.iso3: code for code, entry in LANGUAGES.items()}
-    checked = dropped = foreign = found = 0
-    with tarfile.open(TATOEBA) as archive:
-        for member in archive:
-            code = by_iso3.get(member.name.rpartition(".")[2])
-            file = archive.extractfile(member)
-            if file is None or code in (None, "en"):
-                continue
-            lines = file.read().decode().splitlines()
-            own = ParagraphFilter(code, BOTH)
-            other = ParagraphFilter("nl" if code == "de" else "de", LANGUAGE)
-            for start in range(0, len(lines) - 8, 40):
-                paragraph = " ".join(lines[start : start + 8])
-                checked += 1
-                dropped += own.find_fault(paragraph) is not None
-                foreign += 1
-                found += other.find_fault(paragraph) is not None or len(paragraph) < 100
-    assert checked > 500
-    assert dropped <= checked // 500
-    assert found >= foreign * 0.98
-
-
-def naive(parts: list[list[int]]) -> list[list[bool]]:
-    seen: set[int] = set()
-    found = []
-    for part in parts:
-        found.append([value in seen or seen.add(value) is not None for value in part])
-    return found
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        (
+            "en",
+            "Sevastopol International Airport (Ukrainian: Міжнародний аеропорт Севастополь, "
+            "Russian: Международный аэропорт Севастополь) is a military airfield in Belbek.",
+        ),
+        ("zh", "着色器运行在 GPU 中，GLSL 不同于 JavaScript 和 Python，它是强类型语言。" * 3),
+        ("en", "1 234 567,89 + 987 654,32 = 2 222 222,21 ... " * 4),
+    ],
+)
+def test_foreign_names_and_numbers_are_kept(language: str, text: str) -> None:
+    assert check(language, text, BOTH) is None
 
 
 VALUES = st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**63, 2**63 - 1, 2**64 - 1])
 
 
-@given(st.lists(st.lists(VALUES, max_size=30), max_size=5), st.integers(1, 40))
-def test_it_agrees_with_a_set(parts: list[list[int]], range_size: int) -> None:
-    arrays = [np.array(part, np.uint64) for part in parts]
-    if not arrays:
-        return
-    marks = find_duplicates(arrays, range_size)
-    assert [mark.tolist() for mark in marks] == naive(parts)
+@given(st.lists(st.lists(VALUES, max_size=30), min_size=1, max_size=5), st.integers(1, 40))
+def test_duplicates_agree_with_a_set(parts: list[list[int]], range_size: int) -> None:
+    seen: set[int] = set()
+    expected = [[value in seen or seen.add(value) is not None for value in p] for p in parts]
+    marks = find_duplicates([np.array(part, np.uint64) for part in parts], range_size)
+    assert [mark.tolist() for mark in marks] == expected
 
 
-@pytest.mark.parametrize("other", ["Ein Satz ", "ein Satz", "Ein Satz."])
-def test_only_the_same_text_is_the_same(other: str) -> None:
-    assert len(hash_paragraph("Ein Satz")) == 8
+def test_only_equal_texts_have_equal_hashes() -> None:
     assert hash_paragraph("Ein Satz") == hash_paragraph("Ein " + "Satz")
-    assert hash_paragraph("Ein Satz") != hash_paragraph(other)
+    texts = ["Ein Satz", "Ein Satz ", "ein Satz", "Ein Satz."]
+    assert len({hash_paragraph(text) for text in texts}) == 4

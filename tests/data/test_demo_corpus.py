@@ -6,7 +6,6 @@ import json
 import re
 from hashlib import sha256
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -58,22 +57,14 @@ def tagged(path: Path) -> list[list[list[str]]]:
     return [[line.split("\t") for line in block.split("\n")] for block in blocks]
 
 
-def reviews(path: Path) -> list[tuple[float, str]]:
-    return [
-        (float(item.findtext("rating", "")), item.findtext("text", "").strip())
-        for item in ElementTree.parse(path).getroot().iter("item")
-    ]
+def reviews(path: Path) -> list[str]:
+    items = ElementTree.parse(path).getroot().iter("item")
+    return [item.findtext("text", "").strip() for item in items]
 
 
-def answers(path: Path) -> list[tuple[str, str, int, str]]:
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return [
-        (paragraph["context"], qa["question"], answer["answer_start"], answer["text"])
-        for article in data["data"]
-        for paragraph in article["paragraphs"]
-        for qa in paragraph["qas"]
-        for answer in qa["answers"]
-    ]
+def contexts(path: Path) -> list[str]:
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+    return [paragraph["context"] for article in articles for paragraph in article["paragraphs"]]
 
 
 def test_seed_1_at_the_sizes_of_the_demo_gives_the_golden_files(demo: Path) -> None:
@@ -104,32 +95,17 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(demo: Path, tmp_path:
     names = [Path(name) for name in list_files(tmp_path)]
     parts = {part for name in names for part in re.split(r"[-./]", str(name))}
     assert {"zh", "en"} == parts & {*LANGUAGES}
-    stories = {}
     for name in names:
         text, larger = ((folder / name).read_text("utf-8") for folder in (tmp_path, demo))
         if name.suffix == ".json":
             found, known = (json.loads(t)["data"][0]["paragraphs"] for t in (text, larger))
-            stories[name.name] = len(found)
             assert found == known[: len(found)], name
         else:
             assert larger.startswith(text.removesuffix("\n</items>\n")), name
     for language, count in (("en", small.source_sentences), ("zh", small.sentences)):
         assert sum(map(bool, lines(tmp_path / f"text/{language}/00000.txt"))) == count
-    assert stories["xquad.zh.json"] == small.test_examples
-    assert (stories["train-v1.1.json"], stories["dev-v1.1.json"]) == (4, 2)
-    assert stories["tydiqa.goldp.en.train.json"] == 2
     assert len(lines(tmp_path / "tasks/tatoeba/tatoeba.cmn-eng.cmn")) == small.test_pairs
     assert len(tagged(tmp_path / "tasks/udpos/train-en.tsv")) == small.train_examples
-    assert len(reviews(tmp_path / "tasks/cls/zh/books/train.review")) == 2
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_text_has_the_requested_size_and_documents(demo: Path, language: str) -> None:
-    text = lines(demo / f"text/{language}/00000.txt")
-    size = DEMO.source_sentences if language == "en" else DEMO.sentences
-    assert sum(bool(line) for line in text) == size
-    assert text[0] and text[-1] and 0.1 < text.count("") / size < 0.5
-    assert not any(a == b == "" for a, b in pairwise(text))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -148,9 +124,9 @@ def test_no_test_sentence_is_in_the_text(whole: Path, language: str) -> None:
         for split in ("dev", "test"):
             for sentence in tagged(tasks / f"{task}/{split}-{language}.tsv"):
                 assert "".join(word for word, _ in sentence) not in squeezed
-    joined = [context for context, *_ in answers(tasks / f"xquad/xquad.{language}.json")]
+    joined = contexts(tasks / f"xquad/xquad.{language}.json")
     for path in (tasks / f"cls/{language}").glob("*/test.review"):
-        joined += [review for _, review in reviews(path)]
+        joined += reviews(path)
     # Whole sentences only: a short sentence can be the end of a longer one.
     said = set(re.split(r"(?<=[.!?。！？])\s*", "\n".join(joined)))
     assert len(said) > 1_000
@@ -183,9 +159,7 @@ def test_a_size_above_the_pool_is_rejected_with_its_limit(tmp_path: Path, key: s
 @pytest.mark.parametrize(
     ("languages", "expected"), [(["de"], "add en"), (["en", "sw"], "no text in sw; choose .* zh$")]
 )
-def test_unusable_languages_are_rejected(
-    tmp_path: Path, languages: list[str], expected: str
-) -> None:
+def test_unusable_languages(tmp_path: Path, languages: list[str], expected: str) -> None:
     with pytest.raises(MetaXLMError, match=expected):
         write_phrasebook(tmp_path / "x", languages, 1)
 

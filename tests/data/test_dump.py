@@ -1,10 +1,15 @@
-"""The reader of dumps: which pages become documents, and what broken files and pages cost."""
+"""The reader of dumps: which pages become documents, and what broken files and pages cost.
+
+`dumps/XX.xml` is a hand-written MediaWiki export with hard cases of wikitext. `dumps/XX.txt` has
+the expected result: `== TITLE` and paragraphs, or `-- TITLE: reason` for a rejected page.
+"""
 
 from __future__ import annotations
 
 import bz2
 import gzip
-import tracemalloc
+import html
+import re
 from collections.abc import Callable
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -12,6 +17,7 @@ from xml.sax.saxutils import escape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.data.readers.conftest import limited_memory, read_all, whole
 
 from metaxlm.data.documents import Document, Record, Split
 from metaxlm.data.readers import dump
@@ -52,17 +58,8 @@ def write(path: Path, *pages: bytes, head: bytes = HEAD, foot: bytes = FOOT) -> 
     return path
 
 
-def whole(path: Path) -> Split:
-    return Split(path, 0, None, path.stat().st_size)
-
-
 def read(split: Split | Path) -> list[Record]:
-    """All records of a split, after a check that its progress adds up."""
-    split = whole(split) if isinstance(split, Path) else split
-    told: list[int] = []
-    records = list(read_dump(split, told.append))
-    assert sum(told) == split.size
-    return records
+    return read_all(read_dump, whole(split) if isinstance(split, Path) else split)
 
 
 def outcomes(records: list[Record]) -> list[str]:
@@ -70,10 +67,30 @@ def outcomes(records: list[Record]) -> list[str]:
     return [r.name if isinstance(r, Document) else f"-{r.reason}" for r in records]
 
 
-def test_an_article_becomes_a_document(tmp_path: Path) -> None:
-    text = "[[Datei:a.jpg|mini|b]]'''Die Mühle''' & das [[Rad]].\n\n== A ==\nZweitens.<ref>c</ref>"
-    (document,) = read(write(tmp_path / "de.xml", page(title="Mühle &amp; Rad", text=text)))
-    assert document == Document("Mühle & Rad", "Die Mühle & das Rad.\nZweitens.")
+OLD = b"<revision><text>Alt und falsch.</text></revision>"
+ARTICLES = {
+    "article": (
+        page(
+            "Mühle &amp; Rad",
+            "[[Datei:a|mini|b]]'''Die Mühle''' & das [[Rad]].\n\n== A ==\nZweitens.<ref>c</ref>",
+        ),
+        Document("Mühle & Rad", "Die Mühle & das Rad.\nZweitens."),
+    ),
+    "history": (
+        page().replace(b"    <revision>", OLD + b"<revision>"),
+        Document("Mühle", "Das Wasser fließt."),
+    ),
+    "older export": (
+        b"<page><title>Rad: Das Buch</title><revision><text>Gut.</text></revision></page>",
+        Document("Rad: Das Buch", "Gut."),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ARTICLES)
+def test_an_article_becomes_a_document(tmp_path: Path, case: str) -> None:
+    written, document = ARTICLES[case]
+    assert read(write(tmp_path / "de.xml", written)) == [document]
 
 
 REJECTED = {
@@ -109,26 +126,13 @@ def test_a_rejected_page_costs_only_itself(tmp_path: Path, case: str) -> None:
     assert str(path) in records[1].where  # type: ignore[union-attr]
 
 
-def test_the_newest_revision_of_a_history_counts(tmp_path: Path) -> None:
-    old = b"<revision><text>Alt und falsch.</text></revision>"
-    path = write(tmp_path / "de.xml", page().replace(b"    <revision>", old + b"<revision>"))
-    assert read(path) == [Document("Mühle", "Das Wasser fließt.")]
-
-
-def test_an_older_export_without_namespace_and_model(tmp_path: Path) -> None:
-    text = b"<page><title>Rad: Das Buch</title><revision><text>Gut.</text></revision></page>"
-    assert read(write(tmp_path / "de.xml", text)) == [Document("Rad: Das Buch", "Gut.")]
-
-
 def test_entities_in_the_head_are_not_expanded(tmp_path: Path) -> None:
     head = HEAD.replace(b"dewiki", b"&m;")
     path = write(
         tmp_path / "de.xml", page(), page(text="x").replace(b">x<", b">&m;<"), head=BOMB + head
     )
-    tracemalloc.start()
-    assert outcomes(read(path)) == ["Mühle", "-invalid_xml"]
-    assert tracemalloc.get_traced_memory()[1] < 10 << 20
-    tracemalloc.stop()
+    with limited_memory(10 << 20):
+        assert outcomes(read(path)) == ["Mühle", "-invalid_xml"]
 
 
 def test_a_page_beyond_the_limit_is_never_held(tmp_path: Path) -> None:
@@ -139,13 +143,10 @@ def test_a_page_beyond_the_limit_is_never_held(tmp_path: Path) -> None:
         for _ in range(5 * MAX_PAGE_BYTES >> 20):
             file.write(b"Wasser und Wind." * (1 << 16))
         file.write(after + page(title="B") + FOOT)
-    tracemalloc.start()
-    records = read(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    with limited_memory(4 * MAX_PAGE_BYTES):
+        records = read(path)
     assert outcomes(records) == ["A", "-page_too_large", "B"]
     assert records[1].where.endswith("page 'Riesig'")  # type: ignore[union-attr]
-    assert peak < 4 * MAX_PAGE_BYTES
 
 
 def test_the_end_of_a_huge_page_is_found_across_chunks(tmp_path: Path) -> None:
@@ -157,23 +158,17 @@ def test_the_end_of_a_huge_page_is_found_across_chunks(tmp_path: Path) -> None:
     assert outcomes(read(path)) == ["-page_too_large"]
 
 
-def test_a_file_cut_in_a_page_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "de.xml", page(title="A"), page(title="B")[:-30], foot=b"")
-    with pytest.raises(MetaXLMError, match=r"de\.xml: cut short in page 'B'; fetch it again"):
-        read(path)
-
-
-@pytest.mark.parametrize("foot", [b"", b"</media", b"\n"])
-def test_a_file_cut_between_pages_is_an_error(tmp_path: Path, foot: bytes) -> None:
-    path = write(tmp_path / "de.xml", page(), foot=foot)
-    with pytest.raises(MetaXLMError, match=r"de\.xml: cut short: it ends without </mediawiki>"):
-        read(path)
-
-
-def test_truncated_bz2_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "de.xml.bz2"
-    path.write_bytes(bz2.compress(HEAD + page() * 50 + FOOT)[:-20])
-    with pytest.raises(MetaXLMError, match="damaged or cut short"):
+@pytest.mark.parametrize(
+    ("foot", "message"),
+    [
+        (page(title="B")[:-30], "cut short in page 'B'; fetch it again"),
+        (b"", "cut short: it ends without </mediawiki>"),
+        (b"</media", "cut short: it ends without </mediawiki>"),
+    ],
+)
+def test_a_file_cut_short_is_an_error(tmp_path: Path, foot: bytes, message: str) -> None:
+    path = write(tmp_path / "de.xml", page(title="A"), foot=foot)
+    with pytest.raises(MetaXLMError, match=rf"de\.xml: {message}"):
         read(path)
 
 
@@ -185,53 +180,11 @@ def test_another_file_is_an_error(tmp_path: Path, content: bytes) -> None:
         read(path)
 
 
-def test_a_dump_without_pages_is_empty(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "de.xml")) == []
-    assert len(split_dump(tmp_path / "de.xml", 10)) == 1
-
-
-def test_missing_and_misnamed_files_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(MetaXLMError, match="no such file"):
-        split_dump(tmp_path / "de.xml", 10)
-    write(tmp_path / "de.xml.bz2", page())
-    with pytest.raises(MetaXLMError, match=r"not \.bz2 data"):
-        split_dump(tmp_path / "de.xml.bz2", 10)
-
-
-def test_plain_files_are_cut_before_pages(tmp_path: Path) -> None:
-    path = write(tmp_path / "de.xml", *[page(title=f"S{n}") for n in range(10)])
-    data = path.read_bytes()
-    splits = split_dump(path, 2 * len(page()))
-    assert 3 <= len(splits) <= 6
-    assert all(data[split.start :].startswith(b"<page>") for split in splits[1:])
-    assert [split.stop for split in splits] == [*[s.start for s in splits[1:]], len(data)]
-    assert len(split_dump(path, len(data))) == 1 and len(split_dump(path, 1)) == 11
-
-
 def test_page_starts_are_found_across_chunks(tmp_path: Path) -> None:
     path = write(tmp_path / "de.xml", page(text="Wasser. " * 40_000), page(title="B"))
     start = path.read_bytes().rindex(b"<page>")
     splits = split_dump(path, start - (1 << 18) + len(b"<pa"))  # chunks are a power of two
     assert [split.start for split in splits] == [0, start]
-
-
-def test_multistream_files_are_cut_between_streams(tmp_path: Path) -> None:
-    streams = [
-        bz2.compress(part) for part in [HEAD, *[page(title=f"S{n}") for n in range(8)], FOOT]
-    ]
-    path = tmp_path / "de.xml.bz2"
-    path.write_bytes(b"".join(streams))
-    starts = {sum(map(len, streams[:n])) for n in range(len(streams))}
-    splits = split_dump(path, 3 * len(streams[1]))
-    assert 3 <= len(splits) <= 4 and {split.start for split in splits} <= starts
-    assert len(split_dump(path, 1)) == len(streams)
-
-
-def test_streams_may_end_within_the_last_tag(tmp_path: Path) -> None:
-    data = HEAD + page() + FOOT
-    path = tmp_path / "de.xml.bz2"
-    path.write_bytes(b"".join(map(bz2.compress, [data[:-5], data[-5:]])))
-    assert [outcomes(read(split)) for split in split_dump(path, 1)] == [["Mühle"], []]
 
 
 def test_data_that_looks_like_a_stream_is_none(tmp_path: Path) -> None:
@@ -284,3 +237,57 @@ def test_accepted_and_rejected_are_all_pages_however_they_are_split(
     assert outcomes([record for split in splits for record in read(split)]) == expected
     assert [split.start for split in splits] == [0, *[split.stop for split in splits[:-1]]]
     assert sum(split.size for split in splits) == path.stat().st_size
+
+
+DUMPS = Path(__file__).parent / "dumps"
+
+
+def compress_by_pages(data: bytes) -> bytes:
+    """As Wikimedia compresses: the head, groups of pages and the foot each are a bz2 stream."""
+    pages = re.split(rb"(?=  <page>|</mediawiki>)", data)
+    groups = [b"".join(pages[start : start + 3]) for start in range(1, len(pages) - 1, 3)]
+    return b"".join(map(bz2.compress, [pages[0], *groups, pages[-1]]))
+
+
+def compress_by_size(data: bytes) -> bytes:
+    """As pbzip2 compresses: streams end in the middle of a page, a tag or a character."""
+    return b"".join(bz2.compress(data[k : k + 2500]) for k in range(0, len(data), 2500))
+
+
+COMPRESSIONS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "plain": (".xml", bytes),
+    "gz": (".xml.gz", gzip.compress),
+    "bz2": (".xml.bz2", bz2.compress),
+    "multistream": ("-multistream.xml.bz2", compress_by_pages),
+    "pbzip2": (".xml.bz2", compress_by_size),
+}
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("language", ["en", "de", "fr", "ru", "ar", "he", "fa", "hi", "th", "zh"])
+def test_hand_written_dumps(tmp_path: Path, language: str, compression: str) -> None:
+    expected = (DUMPS / f"{language}.txt").read_text("utf-8").split("\n")
+    ending, compress = COMPRESSIONS[compression]
+    path = tmp_path / f"{language}wiki-20260101-pages-articles{ending}"
+    path.write_bytes(compress((DUMPS / f"{language}.xml").read_bytes()))
+    titles = [line for line in expected if line.startswith(("== ", "-- "))]
+    numbers = []
+    for target in (1, 1500, 10**9):
+        splits = split_dump(path, target)
+        assert sum(split.size for split in splits) == path.stat().st_size
+        records = [record for split in splits for record in read(split)]
+        lines: list[str] = []
+        for record, title in zip(records, titles, strict=True):
+            if isinstance(record, Document):
+                lines += [f"== {record.name}", *record.text.split("\n")]
+            else:
+                name = title.removeprefix("-- ").rpartition(": ")[0]
+                where = html.unescape(record.where)
+                assert name in where or repr(name) in where
+                lines.append(f"-- {name}: {record.reason}")
+        assert lines == [line for line in expected if line]
+        numbers.append(len(splits))
+    if compression in ("gz", "bz2"):
+        assert numbers == [1, 1, 1]
+    else:
+        assert numbers[0] >= numbers[1] > numbers[2] == 1

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate, pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +13,9 @@ from tests.conftest import PARTS, sentences
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE, WordLevel
 from tokenizers.trainers import BpeTrainer
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as TokenizerBase
 
-from metaxlm.data.encode import Encoded, SentenceEncoder, choose_backend, word_mode
+from metaxlm.data.encode import Encoded, SentenceEncoder, word_mode
 from metaxlm.vocab.bpe import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 
@@ -85,8 +84,8 @@ def test_any_text(kind: str, texts: list[str]) -> None:
     assert rows(encoder.encode(lines)) == plain(make(kind), lines)
 
 
-def test_text_never_becomes_a_special_token(
-    multilingual_tokenizer: PreTrainedTokenizerBase, monolingual_tokenizer: PreTrainedTokenizerBase
+def test_text_is_never_special(
+    multilingual_tokenizer: TokenizerBase, monolingual_tokenizer: TokenizerBase
 ) -> None:
     line = "the <s> cat </s> <mask> sees<pad>a house<s>"
     for tokenizer in (multilingual_tokenizer, monolingual_tokenizer):
@@ -120,29 +119,10 @@ def test_a_tokenizer_of_another_kind_gets_whole_sentences() -> None:
         (pre_tokenizers.Digits(), "sentence"),
     ],
 )
-def test_which_tokenizers_go_word_by_word(
-    pre_tokenizer: pre_tokenizers.PreTokenizer, mode: str
-) -> None:
+def test_word_modes(pre_tokenizer: pre_tokenizers.PreTokenizer, mode: str) -> None:
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizer
     assert word_mode(json.loads(tokenizer.to_str())) == mode
-
-
-def test_our_own_vocabularies_go_through_sentencepiece() -> None:
-    """It is several times faster; the tests above show that it gives the same."""
-    description = json.loads(make("unigram").to_str())
-    assert isinstance(choose_backend(description), partial)
-    # Another normalizer may give other ids, so the tokenizer itself encodes.
-    plain_map = [s for s in description["normalizer"]["normalizers"] if s["type"] == "Precompiled"]
-    description["normalizer"] = plain_map[0]
-    assert not isinstance(choose_backend(description), partial)
-    assert not isinstance(choose_backend(json.loads(make("roberta").to_str())), partial)
-
-
-def test_nothing_gives_nothing() -> None:
-    encoded = SentenceEncoder(make("unigram")).encode([])
-    assert (len(encoded.ids), len(encoded.lengths), encoded.num_words) == (0, 0, 0)
-    assert encoded.ids.dtype == np.uint32
 
 
 def test_cutting_and_padding_of_a_tokenizer_file_are_left_out() -> None:

@@ -1,14 +1,20 @@
-"""The local executor, with real processes that are really killed."""
+"""The executors, with real processes that are really killed.
+
+Slurm has fake commands that keep a queue in a folder: `sbatch` starts a process that runs the
+script for each element of the array. Ray drivers run in their own processes: Ray warns a lot.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
+import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,13 +25,16 @@ from tests.data.executor_tasks import (
     read_executions,
     read_pids,
     read_results,
+    start_driver,
     wait_until,
 )
 
+from metaxlm.data import executors
 from metaxlm.data.executors import run_tasks
-from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.recipe import EngineRecipe
+from metaxlm.errors import MetaXLMError
+from metaxlm.recipe import EngineRecipe, SlurmRecipe
 
+ROOT = Path(__file__).parents[2]
 WEIGHTS = [20_000, 60_000, 40_000, 0, 20_000]
 
 
@@ -96,36 +105,10 @@ def test_errors(
     assert len(read_results(tmp_path)) == 5
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from metaxlm.recipe import EngineRecipe
-from metaxlm.data.executors import run_tasks
-from metaxlm.errors import Interrupted
-from tests.data.executor_tasks import make_tasks, perform
-
-folder = Path(sys.argv[1])
-tasks = make_tasks(folder, range(4), {1: "wait", 2: "wait"})
-try:
-    weights = [90_000, 50_000, 50_000, 10_000]
-    run_tasks(perform, tasks, weights, folder / "work", EngineRecipe(workers=2), "some work")
-except Interrupted as stop:
-    print(stop)
-    sys.exit(75)
-"""
-
-
 def start_parent(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    """Start a process whose two workers wait in the tasks 1 and 2; return all pids."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    return parent, read_pids(folder, 1, 2)
+    """Start a process whose two workers wait; return their ids, too."""
+    parent = start_driver(EngineRecipe(workers=2), folder, "waiting")
+    return parent, read_pids(folder / "waiting", 0, 1)
 
 
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
@@ -136,10 +119,11 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     wait_until(lambda: not any(map(is_alive, pids)))
 
     # The next run does the missing tasks, and nothing else.
-    (tmp_path / "go").touch()
-    run(tmp_path, [90_000, 50_000, 50_000, 10_000], {1: "wait", 2: "wait"})
-    assert sorted(read_executions(tmp_path)) == [0, 1, 1, 2, 2, 3]
-    assert read_results(tmp_path) == {f"{rank}.txt": f"result {rank}\n" for rank in range(4)}
+    folder = tmp_path / "waiting"
+    (folder / "go").touch()
+    run(folder, [4_000, 3_000, 2_000, 1_000], {0: "wait", 1: "wait"})
+    assert sorted(read_executions(folder)) == [0, 0, 1, 1, 2, 3]
+    assert read_results(folder) == {f"{rank}.txt": f"result {rank}\n" for rank in range(4)}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -147,20 +131,8 @@ def test_a_stop_ends_workers_at_once(tmp_path: Path, number: signal.Signals) -> 
     parent, pids = start_parent(tmp_path)
     os.killpg(parent.pid, number)  # the workers, too
     out, _ = parent.communicate(timeout=20)
-    assert (parent.returncode, out) == (75, "some work: stopped\n")
+    assert (parent.returncode, out) == (75, "waiting: stopped\n")
     assert not any(map(is_alive, pids))
-
-
-def test_a_stop_in_this_process(tmp_path: Path) -> None:
-    def interrupt() -> None:
-        read_pids(tmp_path, 0)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(Interrupted):
-        run(tmp_path, [1], {0: "wait"})
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
 def test_the_local_executor_does_not_import_datatrove() -> None:
@@ -169,3 +141,201 @@ def test_the_local_executor_does_not_import_datatrove() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+SBATCH = """
+import os, re, shutil, subprocess, sys
+folder = os.environ["FAKE_SLURM"]
+script = open(sys.argv[-1]).read()
+if "--partition=nowhere" in script:
+    sys.exit("sbatch: error: invalid partition specified: nowhere")
+job = str(len(os.listdir(folder)) + 1)
+if "merge_stats" not in script:
+    shutil.copy(sys.argv[-1], f"{folder}/../script-{job}")
+    command = [sys.executable, f"{folder}/../queue.py", job, *sys.argv[1:-1]]
+    queue = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    open(f"{folder}/{job}", "w").write(f"{queue.pid}")
+print(f"Submitted batch job {job}")
+"""
+QUEUE = """
+import os, re, subprocess, sys
+folder, job = os.environ["FAKE_SLURM"], sys.argv[1]
+path = f"{folder}/../script-{job}"
+script = open(path).read()
+last, limit = re.search(r"--array=0-(\\d+)(?:%(\\d+))?", script).groups()
+log = re.search(r"--output=(.*)", script)[1]
+offset = next(option for option in sys.argv if "RUN_OFFSET=" in option).split("RUN_OFFSET=")[1]
+running = []
+for index in range(int(last) + 1):
+    while len(running) >= int(limit or 2):
+        running.pop(0).wait()
+    element = {"SLURM_ARRAY_TASK_ID": str(index), "RUN_OFFSET": offset, "SLURM_NODELIST": "n1"}
+    output = open(log.replace("%A", job).replace("%a", str(index)), "a")
+    running.append(
+        subprocess.Popen(["bash", path], env=os.environ | element, stdout=output, stderr=output)
+    )
+for process in running:
+    process.wait()
+"""
+SQUEUE = """
+import os, sys
+job = next(option for option in sys.argv if option.startswith("--jobs="))[7:]
+stat = f"/proc/{open(os.environ['FAKE_SLURM'] + '/' + job).read()}/stat"
+if os.path.exists(stat) and open(stat).read().rpartition(")")[2].split()[0] != "Z":
+    print("RUNNING")
+"""
+SCANCEL = """
+import os, signal
+folder = os.environ["FAKE_SLURM"]
+for job in os.listdir(folder):
+    try:
+        os.killpg(int(open(f"{folder}/{job}").read()), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
+SCONTROL = "print('n1')"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Put fake commands on the PATH; return the folder with a file for each job."""
+    pytest.importorskip("datatrove")
+    programs = tmp_path / "programs"
+    folder = programs / "jobs"
+    folder.mkdir(parents=True)
+    (programs / "queue.py").write_text(QUEUE)
+    texts = {"sbatch": SBATCH, "squeue": SQUEUE, "scancel": SCANCEL, "scontrol": SCONTROL}
+    for name, text in texts.items():
+        (programs / name).write_text(f"#!{sys.executable}\n{text}")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("FAKE_SLURM", str(folder))
+    monkeypatch.setattr(executors, "_GRACE_S", 0.5)
+    yield folder
+    for job in folder.iterdir():  # of a failed test
+        with suppress(ProcessLookupError):
+            os.killpg(int(job.read_text()), signal.SIGKILL)
+
+
+def slurm(**settings: object) -> EngineRecipe:
+    return EngineRecipe(name="slurm", slurm=SlurmRecipe(**({"partition": "cpu"} | settings)))
+
+
+def test_slurm_repeats_failed_and_lost_tasks(tmp_path: Path, jobs: Path, capfd) -> None:
+    options = {"account": "nlp", "qos": "long"}
+    engine = slurm(time="01:00:00", memory_gb=7, max_jobs=2, options=options)
+    folder, work = tmp_path / "slurm", tmp_path / "work"
+    tasks = make_tasks(folder, range(3), {0: "user error", 1: "die"})
+    weights = [1_000, 3_000, 2_000]
+    with pytest.raises(MetaXLMError) as caught:
+        run_tasks(perform, tasks, weights, work, engine, "some work")
+    assert str(caught.value) == (
+        "some work: 2 of 3 tasks failed: page 0: cut short; fetch it again | a job ended before "
+        f"its task (time, memory, setup?); see {work}"
+    )
+    script = (work / "launch_script.slurm").read_text()
+    for line in ("mem-per-cpu=7G", "partition=cpu", "time=01:00:00", "array=0-2%2", "account=nlp"):
+        assert f"#SBATCH --{line}\n" in script
+    (folder / "fixed").touch()
+    run_tasks(perform, tasks, weights, work, engine, "some work")
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert out.splitlines()[-1].startswith("some work: 6/6 kB, ")
+    assert sorted(read_executions(folder)) == [0, 0, 1, 1, 2]
+    assert len(read_results(folder)) == 3
+
+
+def test_a_stop_cancels_jobs_and_the_next_run_repeats_them(tmp_path: Path, jobs: Path) -> None:
+    driver = start_driver(slurm(), tmp_path, "waiting")
+    pids = read_pids(tmp_path / "waiting", 0, 1)
+    driver.send_signal(signal.SIGTERM)
+    out, _ = driver.communicate(timeout=20)
+    assert (driver.returncode, out) == (75, "waiting: stopped\n")
+    wait_until(lambda: not any(map(is_alive, pids)))
+    (tmp_path / "waiting/go").touch()
+    second = start_driver(slurm(), tmp_path, "waiting")
+    second.communicate(timeout=60)
+    assert sorted(read_executions(tmp_path / "waiting")) == [0, 0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "folder", "message"),
+    [
+        ({"partition": "nowhere"}, "work", r"sbatch failed.*launch_script\.slurm"),
+        ({"partition": None}, "work", r"engine\.slurm\.partition: missing"),
+        ({}, "with a space", "needs a folder without spaces"),
+    ],
+)
+def test_slurm_settings_that_cannot_work(
+    tmp_path: Path, jobs: Path, settings: dict[str, object], folder: str, message: str
+) -> None:
+    tasks = make_tasks(tmp_path / "slurm", range(1))
+    with pytest.raises(MetaXLMError, match=message):
+        run_tasks(perform, tasks, [1], tmp_path / folder, slurm(**settings), "some work")
+
+
+def test_slurm_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datatrove")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MetaXLMError, match="needs sbatch"):
+        run_tasks(perform, [0], [1], tmp_path / "work", slurm(), "some work")
+    monkeypatch.setitem(sys.modules, "datatrove.executor.slurm", None)
+    with pytest.raises(MetaXLMError, match=r"install `metaxlm\[cluster\]`"):
+        run_tasks(perform, [0], [1], tmp_path / "work", slurm(), "some work")
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A Ray cluster of one node with two cores, and a token that both sides know."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    log = tmp_path / "head.log"
+    options = [f"--port={port}", "--node-ip-address=127.0.0.1", "--num-cpus=2", "--block"]
+    options += ["--include-dashboard=false", "--object-store-memory=100000000"]
+    with log.open("w") as file:
+        head = subprocess.Popen(
+            [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", *options],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until(lambda: "Ray runtime started" in log.read_text(), timeout_s=120)
+        yield f"127.0.0.1:{port}"
+    finally:
+        head.terminate()
+        head.wait(60)
+
+
+def test_ray_completes_tasks_and_reports_failures(address: str, tmp_path: Path) -> None:
+    # One driver runs all cases, because connecting takes seconds.
+    engine = EngineRecipe(name="ray", workers=2, ray_address=address)
+    driver = start_driver(engine, tmp_path, "same", "faults", "waiting")
+    pids = read_pids(tmp_path / "waiting", 0, 1)
+    driver.terminate()
+    out, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 75, out
+    same, faults, stopped = out.splitlines()
+    assert same.startswith("same: 10/10 kB")
+    assert len(read_results(tmp_path / "same")) == 4
+    assert faults == "faults: 1 of 4 tasks failed: page 1: cut short; fetch it again"
+    assert sorted(read_executions(tmp_path / "faults")) == [0, 1, 2, 3]
+    assert stopped == "stopped"
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
+def test_no_ray_cluster_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{os.environ.get('PYTHONPATH', '')}")
+    engine = EngineRecipe(name="ray", ray_address="127.0.0.1:9")
+    out, _ = start_driver(engine, tmp_path, "same").communicate(timeout=120)
+    assert out.startswith("engine.ray_address 127.0.0.1:9: cannot connect ("), out
+    assert out.endswith("start a cluster with `ray start --head`, or remove the key\n")

@@ -21,7 +21,14 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.pipeline import prepare_text, tokenize_text
 from metaxlm.data.shards import open_shard
-from metaxlm.data.text import read_counts, read_sentences
+from metaxlm.data.text import (
+    TextCounts,
+    read_counts,
+    read_lines,
+    read_sentences,
+    seal_text,
+    write_lines,
+)
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
 from metaxlm.recipe import CleaningRecipe, CorpusRecipe, EngineRecipe
@@ -92,19 +99,13 @@ def test_every_source_gives_the_same_sentences(tmp_path: Path, source: str) -> N
     assert find_damage(tmp_path / "text" / "en") == []
 
 
-def test_lines_that_are_sentences_stay(tmp_path: Path) -> None:
-    write_source(tmp_path / "raw", "text")
-    sentences = prepare(tmp_path / "raw", tmp_path, split_sentences=False)
-    assert sentences["en"][0] == "The cat sees a house. It is small."
-
-
 def test_drops_are_counted_by_reason(tmp_path: Path) -> None:
     write_source(tmp_path / "raw", "text")
     with (tmp_path / "raw" / "en.txt").open("a") as file:
         file.write(f"Это русский абзац, которому здесь не место.\nOk.\n{'word ' * 20}\n")
     cleaning = CleaningRecipe(script=True, min_characters=4, max_characters=60)
-    sentences = prepare(tmp_path / "raw", tmp_path, cleaning=cleaning)
-    assert sentences["en"] == EXPECTED["en"]
+    sentences = prepare(tmp_path / "raw", tmp_path, cleaning=cleaning, split_sentences=False)
+    assert sentences["en"] == [" ".join(EXPECTED["en"][:2]), *EXPECTED["en"][2:]]
     counts = read_counts(tmp_path / "text" / "en")
     assert counts.dropped == {"wrong_script": 1, "too_short": 1, "too_long": 1, "duplicate": 1}
     assert counts.records == 8
@@ -169,9 +170,7 @@ tokenize(output, output.parent / "tokenizer", 2)
 """
 
 
-def test_a_run_killed_anywhere_is_finished_by_the_next(
-    tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_the_next_run_finishes_a_killed_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
     big_corpus(tmp_path / "raw", 1200)
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     prepare(tmp_path / "raw", tmp_path / "whole", workers=2, task_mb=1)
@@ -223,19 +222,6 @@ def test_an_empty_language_is_named(tmp_path: Path, content: str) -> None:
         prepare(tmp_path / "raw", tmp_path)
 
 
-def test_a_damaged_file_costs_only_its_task(tmp_path: Path) -> None:
-    write_source(tmp_path / "raw", "jsonl")
-    path = tmp_path / "raw" / "de" / "a.jsonl.gz"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-12])
-    with pytest.raises(MetaXLMError, match=r"a\.jsonl\.gz.*damaged or cut short"):
-        prepare(tmp_path / "raw", tmp_path, "jsonl")
-    done = [p.name for p in (tmp_path / "work" / "extract" / "completions").iterdir()]
-    assert done == ["00000"]
-    path.write_bytes(whole)
-    assert prepare(tmp_path / "raw", tmp_path, "jsonl") == EXPECTED
-
-
 def test_one_dump_for_two_languages_is_rejected(tmp_path: Path) -> None:
     name = "zhwiki-20240101-pages-articles.xml.bz2"
     (tmp_path / name).write_bytes(bz2.compress(make_dump(["你好，世界。"]).encode()))
@@ -244,9 +230,18 @@ def test_one_dump_for_two_languages_is_rejected(tmp_path: Path) -> None:
         prepare_text(recipe, ["zh", "zh-Hant"], EngineRecipe(), tmp_path / "a", tmp_path / "b")
 
 
-def test_a_language_that_is_not_in_the_table_is_used_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "tlh.txt").write_text("tlhIngan maH! taHjaj.\nnuqneH")
-    cleaning = CleaningRecipe(script=True, language=True)
-    recipe = CorpusRecipe(source="text", path=tmp_path, cleaning=cleaning)
-    prepare_text(recipe, ["tlh"], EngineRecipe(), tmp_path / "text", tmp_path / "work")
-    assert list(read_sentences(tmp_path / "text" / "tlh"))[-1] == "nuqneH"
+def test_prepared_text_has_one_sentence_per_line(tmp_path: Path) -> None:
+    documents = [["One. Two three.", "Four."], ["Fünf, привет, 你好。"]]
+    counts = write_lines(tmp_path / "00000.txt", documents)
+    assert (tmp_path / "00000.txt").read_text() == (
+        "One. Two three.\nFour.\n\nFünf, привет, 你好。\n"
+    )
+    assert list(read_lines(tmp_path / "00000.txt")) == documents
+    assert counts == TextCounts(documents=2, sentences=3, words=7, characters=37, bytes=50)
+    documents = [[f"a{mark}b", "c"] for mark in "\u2028\x85\x0b\r"]  # not the ends of lines
+    write_lines(tmp_path / "00001.txt", documents)
+    assert list(read_lines(tmp_path / "00001.txt")) == documents
+    seal_text(tmp_path)
+    assert read_counts(tmp_path).text.documents == 6
+    with pytest.raises(MetaXLMError, match="no prepared text"):
+        list(read_sentences(tmp_path / "none"))

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import timeit
 
 import pytest
-import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,25 +41,12 @@ def test_two_sentences_in_every_language(language: str) -> None:
 
 
 @settings(deadline=None, max_examples=400)
-@given(HARD_TEXT, st.sampled_from(sorted(LANGUAGES)))
-def test_no_character_is_lost_or_added(paragraph: str, language: str) -> None:
-    found = split_sentences(paragraph, language)
-    assert squeeze("".join(found)) == squeeze(paragraph)
-    assert all(sentence and sentence == sentence.strip() for sentence in found)
-    assert not any("\n" in sentence or "\u2028" in sentence for sentence in found)
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.text(), st.sampled_from(sorted(LANGUAGES)))
-def test_any_unicode_comes_back(paragraph: str, language: str) -> None:
-    assert squeeze("".join(split_sentences(paragraph, language))) == squeeze(paragraph)
-
-
-@settings(deadline=None, max_examples=60)
-@given(HARD_TEXT, st.integers(1, 400), st.sampled_from(["en", "ja", "th", "km", "de"]))
-def test_long_paragraphs_lose_nothing_and_stay_short(text: str, times: int, language: str) -> None:
+@given(HARD_TEXT | st.text(), st.integers(1, 20), st.sampled_from(sorted(LANGUAGES)))
+def test_no_character_is_lost_or_added(text: str, times: int, language: str) -> None:
     found = split_sentences(text * times, language)
     assert squeeze("".join(found)) == squeeze(text * times)
+    assert all(sentence and sentence == sentence.strip() for sentence in found)
+    assert not any("\n" in sentence or "\u2028" in sentence for sentence in found)
     assert max(map(len, found), default=0) <= MAX_CHARACTERS
 
 
@@ -107,10 +92,8 @@ def test_thai_and_lao_are_split_at_spaces() -> None:
 
 
 def test_thai_spaces_around_other_letters_and_repetition_do_not_end_sentences() -> None:
-    for times in range(100, 130):
-        found = split_sentences("เร็ว ๆ " * times, "th")
-        assert len(found) > 2
-        assert not any(sentence.startswith("ๆ") for sentence in found)
+    found = split_sentences("เร็ว ๆ " * 120, "th")
+    assert len(found) > 2 and not any(sentence.startswith("ๆ") for sentence in found)
     assert len(split_sentences("ภาษา 2540 " * 30, "th")) == 1
 
 
@@ -147,12 +130,7 @@ def test_a_paragraph_longer_than_sentencex_gets_to_see_is_split_as_a_short_one()
 def test_time_grows_no_faster_than_text(pattern: str) -> None:
     def measure(length: int) -> float:
         text = (pattern * length)[:length]
-        best = float("inf")
-        for _ in range(3):
-            start = time.process_time()
-            split_sentences(text, "en")
-            best = min(best, time.process_time() - start)
-        return best
+        return min(timeit.repeat(lambda: split_sentences(text, "en"), number=1, repeat=3))
 
     # Quadratic would be 36 times; sentencex alone needs 0.4 s for 20,000 characters of the first.
     assert measure(60_000) < 16 * measure(10_000) + 0.05
@@ -162,17 +140,13 @@ def test_a_panic_of_the_library_costs_one_paragraph(monkeypatch: pytest.MonkeyPa
     class PanicException(BaseException):
         """As pyo3 names it; it cannot be imported."""
 
-    def panic(language: str, text: str) -> list[str]:
-        raise PanicException("byte index 1 is not a char boundary")
+    def split_with(error: BaseException) -> list[str]:
+        def segment(language: str, text: str) -> list[str]:
+            raise error
 
-    def interrupt(language: str, text: str) -> list[str]:
-        raise KeyboardInterrupt
+        monkeypatch.setattr("sentencex.segment", segment)
+        return split_sentences("A cat. A dog.", "en")
 
-    def replace(segment: Callable[[str, str], list[str]]) -> None:
-        monkeypatch.setattr(sentencex, "segment", segment)
-
-    replace(panic)
-    assert split_sentences("A cat. A dog.", "en") == ["A cat. A dog."]
-    replace(interrupt)
+    assert split_with(PanicException("byte index 1 is not a char boundary")) == ["A cat. A dog."]
     with pytest.raises(KeyboardInterrupt):
-        split_sentences("A cat.", "en")
+        split_with(KeyboardInterrupt())

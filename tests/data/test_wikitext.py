@@ -43,23 +43,16 @@ CASES = {
     "no heading": ("=5 is\nthe sum.", "=5 is the sum."),
     "bold line is a heading": ("'''History'''\n\nIt is old.", "It is old."),
     "rule": ("One.\n----\nTwo.\n-----Three.", "One. / Two. / Three."),
-    "minus": ("- One.", "- One."),
     "nothing but signs": ("123 – (4).\n\nText.", "Text."),
     # lists
     "links in a list": ("* [[Foo]]\n* [[Bar|two words]]", ""),
-    "sentence in a list": (
-        "Text:\n* The wheel turns to the left.",
-        "Text: / The wheel turns to the left.",
-    ),
+    "sentence in a list": ("Text:\n* The wheel turns left.", "Text: / The wheel turns left."),
     "clause in a list": ("# the first team pushes the cart;", "the first team pushes the cart;"),
-    "nested list": ("*#:; It goes on without an end.", "It goes on without an end."),
     "definition": ("; Mill : It is a house with a wheel.", "It is a house with a wheel."),
     "book in a list": ("* Ann Ash: ''The Mill and its Wheel''. Pell 1999, ISBN 1-2345-6789-X.", ""),
     "indented line": (" for i in range(10):\nText.", "Text."),
     # templates
-    "template": ("A {{x|y=z}} b.", "A b."),
     "nested": ("A {{x|{{y|{{z}}|[[q|r]]}}}} b.", "A b."),
-    "over lines": ("{{Box\n| a = 1\n| b = {{c}}\n}}\nText.", "Text."),
     "alone on a line": ("One.\n{{x}}\nTwo.", "One. / Two."),
     "argument": ("A {{{1|b}}} c.", "A c."),
     "five braces": ("A {{{{{1}}}}} b.", "A b."),
@@ -69,10 +62,9 @@ CASES = {
     "unclosed box": ("{{Box\n| a = 1\n| b = 2\n\nText [[a]].", "Text a."),
     "unclosed inside": ("{{Box\n| a = {{x|1\n| b = 2\n}}\nText.", "Text."),
     "unclosed before a heading": (
-        "{{Box\n| a\n\nText.\n\n== B ==\nA {{x}} b.}}\n\nMore.",
-        "Text. / A b. / More.",
+        "{{Box\n| a\n\nA.\n\n== B ==\nB {{x}} b.}}\n\nC.",
+        "A. / B b. / C.",
     ),
-    "stray braces": ("A }} b.", "A b."),
     "quotation in a line": ("A:{{quote|All is well.}}B.", "A: / All is well. / B."),
     "quotation": ("{{quote|All is [[well|good]].|Ann}}", "All is good."),
     "table by templates": ("{{{!}}\n{{!}} a\n{{!}}}\nText.", "Text."),
@@ -82,9 +74,7 @@ CASES = {
     "table in a template": ("{{x|\n{|\n| a\n|}\n}}\nText.", "Text."),
     "template in a table": ("{|\n| {{x|a=\n|}}\n| b\n|}\nText.", "Text."),
     "paragraphs in a table": ("{|\n| a\n\nb c\n== d ==\n|}\nText.", "Text."),
-    "indented table": (":{|\n| a\n|}\nText.", "Text."),
     "unclosed table": ("One.\n{|\n| a\n| b\n\nTwo.\n== C ==\nThree.", "One. / Two. / Three."),
-    "unclosed table before a heading": ("{|\n| a\nb\n== C ==\nText.", "Text."),
     "unclosed table after a closed one": ("{|\n| a\n|}\nOne.\n{|\n| b\n\nTwo.", "One. / Two."),
     "rows without a table": ("|-\n| a || b\n|}\nText.", "Text."),
     "HTML table": ("<table><tr><td>a<table><tr><td>b</table></td></table>Text.", "Text."),
@@ -93,15 +83,14 @@ CASES = {
     "reference": ('A.<ref name="x">[[B]] {{c}}</ref> D.<ref name=x />', "A. D."),
     "unbalanced reference": ("A<ref>{{b</ref> c [[d]].", "A c d."),
     "unclosed reference": ("A.<ref>b\n\nC.<ref>d</ref> E.", "A. / C. E."),
-    "reference over lines": ("A<ref>b\n\nc</ref> d.", "A d."),
     "stray end": ("A.</ref> B.", "A. B."),
     "references": ("A.\n<references>\n<ref name=a>b</ref>\n</references>", "A."),
     "comment": ("A<!-- <ref> {{ -->b.", "Ab."),
     "comment on its own line": ("One\n<!-- x -->\ntwo.", "One two."),
     "unclosed comment": ("A. <!-- b", "A."),
     "nowiki": (
-        "A <nowiki>[[b]] ''c'' {{d}} &lt; <!-- e --></nowiki>.",
-        "A [[b]] ''c'' {{d}} &lt; <!-- e -->.",
+        "<nowiki>[[b]] ''c'' {{d}} &lt; <!----></nowiki>.",
+        "[[b]] ''c'' {{d}} &lt; <!---->.",
     ),
     "nowiki keeps apostrophes apart": ("'''A''' ''Mill''<nowiki />'s.", "A Mill's."),
     "unclosed nowiki": ("A <nowiki>[[b]].", "A b."),
@@ -112,11 +101,7 @@ CASES = {
     "break": ("One<br>two<br />three.", "One two three."),
     "two breaks": ("One.<br><br/>Two.", "One. / Two."),
     "blocks": ("<div>One.</div><p>Two.<blockquote>Three.</blockquote>", "One. / Two. / Three."),
-    "unclosed block": ("<div style='x'>\nOne.\n\nTwo.", "One. / Two."),
-    "HTML list": (
-        "<ul><li>a</li><li>The wheel turns to the left.</li></ul>",
-        "The wheel turns to the left.",
-    ),
+    "HTML list": ("<ul><li>a</li><li>The wheel turns left.</li></ul>", "The wheel turns left."),
     "poem": ("<poem>\n:The lamp\n burns ''low''\n</poem>", "The lamp burns low"),
     "ruby": ("<ruby>漢字<rp>(</rp><rt>かんじ</rt><rp>)</rp></ruby>です。", "漢字です。"),
     "no tag": ("If a <b, and c> d, then x <y> z.", "If a <b, and c> d, then x <y> z."),
@@ -133,33 +118,22 @@ CASES = {
     "unclosed link": ("The [[mill is old.\n\nAnd [[so]] on.", "The mill is old. / And so on."),
     "stray end of link": ("The mill]] is old.", "The mill is old."),
     "file": ("[[Datei:a.jpg|mini|The [[mill]] and [http://x its] {{y}} wheel]]Text.", "Text."),
-    "old and English names of files": (
-        "[[Bild:a.jpg]][[ file : b.jpg|mini]][[image:c.png]]Text.",
-        "Text.",
-    ),
+    "names of files": ("[[Bild:a.jpg]][[ file : b.jpg|mini]][[image:c.png]]Text.", "Text."),
     "file over paragraphs": ("[[Datei:a.jpg|mini|One.\n\nTwo.]]\nText.", "Text."),
     "file in a caption": ("[[Datei:a.jpg|mini|A [[Datei:b.jpg|10px]] b]] Text.", "Text."),
     "file with three brackets": ("[[Datei:a.jpg|mini|A [http://x map]]] Text.", "Text."),
     "unclosed file": ("[[Datei:a.jpg|mini|A [[b]] c\nText.", "Text."),
     "unclosed file before a heading": ("[[Datei:a|b\n\nOne.\n\n== C ==\nTwo]].", "One. / Two."),
     "category": ("Text.\n[[Kategorie:Mill|*]]\n[[Category:Mill]]", "Text."),
-    "unclosed category": ("Text.\n\n[[Kategorie:Mill\n[[Kategorie:Wheel]]", "Text."),
-    "link to a category": (
-        "See [[:Kategorie:Mill]] and [[:Datei:a.jpg]].",
-        "See Kategorie:Mill and Datei:a.jpg.",
-    ),
+    "link to a category": ("[[:Kategorie:Mill]] and [[:Datei:a]].", "Kategorie:Mill and Datei:a."),
     "other languages": ("Text.\n[[en:Mill]]\n[[zh-min-nan:Mill]]", "Text."),
-    "link to another language": ("The [[:en:Mill|mill]].", "The mill."),
     "other projects": ("The [[wikt:mill|mill]] and [[s:wheel]].", "The mill and wheel."),
     "colon in a title": (
-        "[[Terminator 2: Judgment Day]] and [[Portal:Mill]].",
-        "Terminator 2: Judgment Day and Portal:Mill.",
+        "[[Film 2: The Day]] and [[Portal:Mill]].",
+        "Film 2: The Day and Portal:Mill.",
     ),
     "web link": ("See [http://x.org the site] and [https://y.org].", "See the site and."),
-    "web link without a scheme": (
-        "See [//x.org the site] or [mailto:a@b.c us].",
-        "See the site or us.",
-    ),
+    "no scheme": ("See [//x.org the site] or [mailto:a@b.c us].", "See the site or us."),
     "brackets": ("He said [sic] it.", "He said [sic] it."),
     # apostrophes
     "bold and italic": ("'''''A''' b'' ''c'' '''d'''.", "A b c d."),
@@ -179,13 +153,9 @@ CASES = {
     "zero-width space": ("a\u200bb ខ្មែរ\u200bភាសា", "ab ខ្មែរ\u200bភាសា"),
     "spaces": ("A\u00a0\u2009 b\t\u3000c.", "A b c."),
     "noncharacters": ("A \ufdd0, b (\ufdd0) \ufdd9c.", "A , b () c."),
-    "switches": (
-        "__NOTOC__\n__KEIN_INHALTSVERZEICHNIS__\nA __FILE__ and __init__.",
-        "A __FILE__ and __init__.",
-    ),
+    "switches": ("__NOTOC__\n__KEIN_INHALT__\nA __FILE__ or __init__.", "A __FILE__ or __init__."),
     # what removed markup leaves behind
     "empty parentheses": ("Pell ({{x}}) is ({{x}}, {{y}}; ) old.", "Pell is old."),
-    "nested empty parentheses": ("Pell (({{x}})) is old.", "Pell is old."),
     "parentheses of a program": ("Call main() and f ( ).", "Call main() and f ( )."),
     "start of parentheses": ("Pell ({{x}}; {{y}}, born 1871) is.", "Pell (born 1871) is."),
     "end of parentheses": ("Pell (born 1871, {{x}}) is.", "Pell (born 1871) is."),
@@ -204,32 +174,19 @@ def test_markup(case: str) -> None:
     assert clean(wikitext) == expected
 
 
-@pytest.mark.parametrize(
-    ("content", "shown"),
-    [
-        ("lang|fr|Bâle", "Bâle"),
-        ("Lang-fr|[[Bâle|la ville]]", "[[Bâle|la ville]]"),
-        ("nowrap|a = b|class=x", ""),
-        ("nowrap|1=a b", "a b"),
-        ("convert|3|km|mi|abbr=on", "3 km"),
-        ("convert|3|km2", "3 km²"),
-        ("formatnum:1234", "1234"),
-        ("formatnum: 1234 | R", "1234"),
-        ("USS|Pell|AB-1", "USS Pell"),
-        ("ill|Ann Ash|de|lt=Ash", "Ash"),
-        ("ill|Ann Ash|de", "Ann Ash"),
-        ('"|Ja', "„Ja“"),
-        ("!", "|"),
-        ("as of|2001", "As of 2001"),
-        ("lang|fr", ""),
-        ("infobox|a|b", ""),
-        ("#if:a|b|c", ""),
-        ("x:a|b", ""),
-        ("", ""),
-    ],
-)
-def test_templates_with_text(content: str, shown: str) -> None:
-    assert show_template(content) == shown
+TEMPLATES = {
+    "lang|fr|Bâle": "Bâle", "Lang-fr|[[Bâle|la ville]]": "[[Bâle|la ville]]", "lang|fr": "",
+    "nowrap|a = b|class=x": "", "nowrap|1=a b": "a b", "convert|3|km|mi|abbr=on": "3 km",
+    "convert|3|km2": "3 km²", "formatnum:1234": "1234", "formatnum: 1234 | R": "1234",
+    "USS|Pell|AB-1": "USS Pell", "ill|Ann Ash|de|lt=Ash": "Ash", "ill|Ann Ash|de": "Ann Ash",
+    '"|Ja': "„Ja“", "!": "|", "as of|2001": "As of 2001", "infobox|a|b": "", "#if:a|b|c": "",
+    "x:a|b": "", "": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", TEMPLATES)
+def test_templates_with_text(content: str) -> None:
+    assert show_template(content) == TEMPLATES[content]
 
 
 def test_template_text_is_part_of_its_sentence() -> None:
@@ -256,26 +213,18 @@ def test_site_is_read_from_the_head() -> None:
     assert read_site(b'<siteinfo><namespace key="x">A</namespace></siteinfo>').namespaces == {}
 
 
-@pytest.mark.parametrize(
-    ("target", "kind"),
-    [
-        ("Datei:a", Target.FILE),
-        ("\u200fתמונה:a", Target.FILE),
-        ("FILE :a", Target.FILE),
-        ("Hình:a", Target.FILE),
-        ("Thể_loại:a", Target.CATEGORY),
-        ("KATEGORİ:a", Target.CATEGORY),
-        (":Datei:a", Target.PAGE),
-        ("fr:a", Target.LANGUAGE),
-        ("de:a", Target.PAGE),
-        ("Wikipedia:a", Target.PAGE),
-        ("wikt:a", Target.SISTER),
-        ("Mill", Target.PAGE),
-        ("Mill: a", Target.PAGE),
-    ],
-)
-def test_targets_of_links(target: str, kind: Target) -> None:
-    assert GERMAN.classify(target) is kind
+TARGETS = {
+    Target.FILE: ["Datei:a", "\u200fתמונה:a", "FILE :a", "Hình:a"],
+    Target.CATEGORY: ["Thể_loại:a", "KATEGORİ:a"],
+    Target.PAGE: [":Datei:a", "de:a", "Wikipedia:a", "Mill", "Mill: a"],
+    Target.LANGUAGE: ["fr:a"],
+    Target.SISTER: ["wikt:a"],
+}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_targets_of_links(kind: Target) -> None:
+    assert {GERMAN.classify(target) for target in TARGETS[kind]} == {kind}
 
 
 def test_a_namespace_goes_before_a_language() -> None:
@@ -283,57 +232,37 @@ def test_a_namespace_goes_before_a_language() -> None:
     assert Site("en", {"mi": 100}).classify("Mi:a") is Target.PAGE
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "#REDIRECT [[A]]",
-        "#redirect: [[A]]\n{{R from move}}",
-        "\n# Weiterleitung[[A]]",
-        "#перенаправление [[A#b]]",
-        "#تغییر_مسیر [[A]]",
-        "#YÖNLENDİRME [[A]]",
-        "#重定向[[A]]",
-    ],
-)
+REDIRECTS = [
+    "#REDIRECT [[A]]", "#redirect: [[A]]\n{{R from move}}", "\n# Weiterleitung[[A]]",
+    "#перенаправление [[A#b]]", "#تغییر_مسیر [[A]]", "#YÖNLENDİRME [[A]]", "#重定向[[A]]",
+]  # fmt: skip
+OTHERS = ["# [[A]]", "#Hash [[A]]", "#REDIRECT A", "See #REDIRECT [[A]]"]
+
+
+@pytest.mark.parametrize("text", REDIRECTS + OTHERS)
 def test_redirects(text: str) -> None:
-    assert is_redirect(text)
-
-
-@pytest.mark.parametrize("text", ["# [[A]]", "#Hash [[A]]", "#REDIRECT A", "See #REDIRECT [[A]]"])
-def test_no_redirects(text: str) -> None:
-    assert not is_redirect(text)
+    assert is_redirect(text) == (text in REDIRECTS)
 
 
 @pytest.mark.parametrize(
-    ("language", "text"),
+    ("language", "text", "expected"),
     [
-        ("de", "'''A''':\n* [[B]]\n{{Begriffsklärung}}"),
-        ("de", "{{Disambiguation}}"),
-        ("de", "__DISAMBIG__"),
-        ("en", "{{ hndis |Ash, Ann}}"),
-        ("en", "{{Template:Dab}}"),
-        ("en", "{{Airport_disambiguation}}"),
-        ("nl", "{{dp}}"),
-        ("ja", "{{aimai}}"),
-        ("ar", "{{توضيح}}"),
-        ("", "{{неоднозначность\n|тип=2}}"),
+        ("de", "'''A''':\n* [[B]]\n{{Begriffsklärung}}", True),
+        ("de", "{{Disambiguation}}", True),
+        ("de", "__DISAMBIG__", True),
+        ("en", "{{ hndis |Ash, Ann}}", True),
+        ("en", "{{Template:Dab}}", True),
+        ("en", "{{Airport_disambiguation}}", True),
+        ("nl", "{{dp}}", True),
+        ("", "{{неоднозначность\n|тип=2}}", True),
+        ("de", "{{dp}}", False),
+        ("de", "{{Begriffsklärungshinweis|Mühle}}", False),
+        ("en", "The mill{{disambiguation needed|date=May 2020}}", False),
+        ("en", "disambiguation {{x|disambiguation}}", False),
     ],
 )
-def test_disambiguation(language: str, text: str) -> None:
-    assert is_disambiguation(text, Site(language))
-
-
-@pytest.mark.parametrize(
-    ("language", "text"),
-    [
-        ("de", "{{dp}}"),
-        ("de", "{{Begriffsklärungshinweis|Mühle}}"),
-        ("en", "The mill{{disambiguation needed|date=May 2020}}"),
-        ("en", "disambiguation {{x|disambiguation}}"),
-    ],
-)
-def test_no_disambiguation(language: str, text: str) -> None:
-    assert not is_disambiguation(text, Site(language))
+def test_disambiguation(language: str, text: str, expected: bool) -> None:
+    assert is_disambiguation(text, Site(language)) == expected
 
 
 def test_prose() -> None:
@@ -342,17 +271,12 @@ def test_prose() -> None:
     assert not is_prose(" ".join(words[: MIN_SENTENCE_WORDS - 1]) + ".")
     assert is_prose(" ".join(words[:MIN_WORDS])) and not is_prose(" ".join(words[: MIN_WORDS - 1]))
     assert is_prose('He said: "It is good."') and is_prose("नदी पहाड़ों से निकलती है।")
-    assert (
-        is_prose("河水在夏天也很清凉。")
-        and not is_prose("北方的河流")
-        and not is_prose("1 2 3 4 5.")
-    )
-    assert not is_prose("पहाड़ों की नदी")  # vowel signs do not part words
+    assert is_prose("河水在夏天也很清凉。") and not is_prose("北方的河流")
+    # Vowel signs do not separate words.
+    assert not is_prose("1 2 3 4 5.") and not is_prose("पहाड़ों की नदी")
 
 
-PLAIN = st.sampled_from(
-    ["a", " ", "Öl", "(b)", ", ", ". ", "x:y", "1", "نص", "漢", "-", "''", "&amp;"]
-)
+PLAIN = st.sampled_from(["a", " ", "Öl", "(b)", ", ", ". ", "x:y", "نص", "漢", "-", "''", "&amp;"])
 LABEL = st.lists(PLAIN, max_size=4).map("".join)
 LINKS = st.one_of(
     PLAIN,
@@ -395,11 +319,6 @@ def test_anything_gives_plain_paragraphs(page: str, language: str) -> None:
         assert not re.search("[\ufdd0-\ufdef\u200e\u200f]", paragraph)
         if "nowiki" not in page:
             assert not re.search(r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|<!--|<ref>", paragraph)
-
-
-@given(st.text())
-def test_any_text_is_survived(page: str) -> None:
-    assert all(isinstance(paragraph, str) for paragraph in clean_page(page, Site()))
 
 
 N = 10_000

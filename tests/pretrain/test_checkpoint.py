@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import MANIFEST, write_manifest
@@ -34,15 +33,12 @@ def make_checkpoint(step: int) -> Checkpoint:
 
 def equal(first: Checkpoint | None, second: Checkpoint) -> bool:
     assert first is not None
-
-    def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-        return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-    return (
-        same(first.model, second.model)
-        and same(first.moments, second.moments)
-        and asdict(first.state) == asdict(second.state)
-    )
+    for one, other in ((first.model, second.model), (first.moments, second.moments)):
+        if one.keys() != other.keys() or not all(
+            torch.equal(one[name], other[name]) for name in one
+        ):
+            return False
+    return asdict(first.state) == asdict(second.state)
 
 
 def names(folder: Path) -> list[int]:
@@ -61,9 +57,7 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     assert load_newest(tmp_path / "absent") is None
 
 
-def test_the_newest_that_verifies_is_taken(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_newest_whole_one_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = [make_checkpoint(step) for step in (5, 10, 15)]
     paths = [save_checkpoint(tmp_path, checkpoint) for checkpoint in checkpoints]
     assert equal(load_newest(tmp_path), checkpoints[2])
@@ -126,53 +120,41 @@ def test_a_save_under_way_is_finished_when_training_fails(tmp_path: Path) -> Non
     assert equal(load_newest(tmp_path), checkpoint)
 
 
-class TestAFailedSave:
-    """A file has the name of the second checkpoint's folder."""
+FAILED = r"checkpoint of step 2 not saved \(.*\); .*: training will resume after step 1"
 
-    def fail(self, folder: Path, writer: CheckpointWriter, *, wait: bool = False) -> None:
-        first, second = make_checkpoint(1), make_checkpoint(2)
-        writer.save(first.model, first.moments, first.state, wait=True)
-        (folder / "step-00000002").write_text("in the way")
-        writer.save(second.model, second.moments, second.state, wait=wait)
 
-    MESSAGE = r"checkpoint of step 2 not saved \(.*\); .*: training will resume after step 1"
+def fail_second(folder: Path, writer: CheckpointWriter, *, wait: bool = False) -> None:
+    """Save two checkpoints; a file has the name of the second one's folder."""
+    first, second = make_checkpoint(1), make_checkpoint(2)
+    writer.save(first.model, first.moments, first.state, wait=True)
+    (folder / "step-00000002").write_text("in the way")
+    writer.save(second.model, second.moments, second.state, wait=wait)
 
-    def test_it_raises_at_the_next_save(self, tmp_path: Path) -> None:
-        third = make_checkpoint(3)
-        with CheckpointWriter(tmp_path, keep=3) as writer:
-            self.fail(tmp_path, writer)
-            with pytest.raises(MetaXLMError, match=self.MESSAGE):
-                writer.save(third.model, third.moments, third.state)
+
+def test_a_failed_save_raises_at_the_next_save(tmp_path: Path) -> None:
+    third = make_checkpoint(3)
+    with CheckpointWriter(tmp_path, keep=3) as writer:
+        fail_second(tmp_path, writer)
+        with pytest.raises(MetaXLMError, match=FAILED):
             writer.save(third.model, third.moments, third.state)
-        assert names(tmp_path) == [1, 3]
+        writer.save(third.model, third.moments, third.state)
+    assert names(tmp_path) == [1, 3]
 
-    def test_it_raises_at_the_end(self, tmp_path: Path) -> None:
-        with (
-            pytest.raises(MetaXLMError, match=self.MESSAGE),
-            CheckpointWriter(tmp_path, keep=3) as writer,
-        ):
-            self.fail(tmp_path, writer)
 
-    def test_it_raises_at_once_if_waited_for(self, tmp_path: Path) -> None:
-        with (
-            CheckpointWriter(tmp_path, keep=3) as writer,
-            pytest.raises(MetaXLMError, match=self.MESSAGE),
-        ):
-            self.fail(tmp_path, writer, wait=True)
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_failed_save_raises_at_the_end_or_at_once(tmp_path: Path, wait: bool) -> None:
+    with (
+        pytest.raises(MetaXLMError, match=FAILED),
+        CheckpointWriter(tmp_path, keep=3) as writer,
+    ):
+        fail_second(tmp_path, writer, wait=wait)
+        assert not wait
 
-    def test_it_does_not_hide_what_ended_the_training(self, tmp_path: Path) -> None:
-        with (
-            pytest.raises(RuntimeError, match="something else"),
-            CheckpointWriter(tmp_path, keep=3) as writer,
-        ):
-            self.fail(tmp_path, writer)
-            raise RuntimeError("something else")
 
-    def test_without_a_good_one_training_starts_from_scratch(self, tmp_path: Path) -> None:
-        (tmp_path / "step-00000001").write_text("in the way")
-        first = make_checkpoint(1)
-        with (
-            CheckpointWriter(tmp_path, keep=3) as writer,
-            pytest.raises(MetaXLMError, match="training will start from scratch"),
-        ):
-            writer.save(first.model, first.moments, first.state, wait=True)
+def test_a_failed_save_does_not_hide_what_ended_the_training(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RuntimeError, match="something else"),
+        CheckpointWriter(tmp_path, keep=3) as writer,
+    ):
+        fail_second(tmp_path, writer)
+        raise RuntimeError("something else")

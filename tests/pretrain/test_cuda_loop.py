@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.conftest import Shards
 from tests.trainings import BAD_GRADIENT, RECIPE, Training, crash, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from metaxlm.data.shards import Shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.pretrain.checkpoint import CheckpointWriter, TrainingState, load_newest
@@ -22,13 +22,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def training(shards: dict[str, Shard], tokenizer: Tokenizer) -> Training:
+def training(shards: Shards, tokenizer: Tokenizer) -> Training:
     return Training(shards, tokenizer, torch.device("cuda"))
 
 
-def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(
-    training: Training, tmp_path: Path
-) -> None:
+def test_crashes_do_not_change_the_result(training: Training, tmp_path: Path) -> None:
     training.run(tmp_path / "whole", workers=0)
     for workers, crash_at in enumerate((3, 17, 24)):
         with pytest.raises(RuntimeError, match="crash"):
@@ -37,9 +35,7 @@ def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
 
 
-def test_bad_steps_are_skipped_counted_and_end_the_run_a_little_late(
-    training: Training, tmp_path: Path
-) -> None:
+def test_bad_steps_are_skipped_and_end_the_run(training: Training, tmp_path: Path) -> None:
     nan = float("nan")
     training.run(tmp_path / "some", added={4: nan, 7: BAD_GRADIENT, 8: float("inf")})
     assert [row["skipped"] for row in rows(tmp_path / "some") if "loss" in row][-1] == 3

@@ -142,9 +142,7 @@ def test_a_checkpoint_moves_between_ways_of_sharding(runs: Runs) -> None:
 
 
 @pytest.mark.faults
-def test_four_processes_agree_with_one_and_continue_to_the_bit(
-    tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_four_processes_agree_with_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
     runs = Runs(tmp_path, tokenizer)
     runs.alone("one", FOUR)
     runs.together(
@@ -166,10 +164,6 @@ def test_micro_batches_are_shared_in_order() -> None:
     assert [world.share(1, 8) for world in worlds] == [(range(1), 2), (range(1, 2), 2)]
     with pytest.raises(MetaXLMError, match="micro_batches is 3, which 2 processes cannot share"):
         worlds[0].share(3, 6)
-    with pytest.raises(MetaXLMError, match="batch_size 7 does not split into 2 equal"):
-        worlds[0].share(1, 7)
-    with pytest.raises(MetaXLMError, match="batch_size 8 does not split into 3 equal"):
-        DistributedContext.alone(CPU).share(3, 8)
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
+from tests.conftest import Shards
 from tests.trainings import BAD_GRADIENT, CPU, RECIPE, Training, crash, ending, rows
-from transformers import AutoModel, AutoTokenizer
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from metaxlm.data.shards import Shard
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.encoder import MaskedLM
@@ -25,14 +23,13 @@ from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.pretrain.log import find_spike
 from metaxlm.randomness import derive_seed
 
 NAN = float("nan")
 
 
 @pytest.fixture
-def training(shards: dict[str, Shard], tokenizer: Tokenizer) -> Training:
+def training(shards: Shards, tokenizer: Tokenizer) -> Training:
     return Training(shards, tokenizer)
 
 
@@ -55,9 +52,7 @@ def test_the_loss_falls_on_trained_and_on_held_out_text(training: Training, tmp_
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_a_run_that_crashed_thrice_ends_as_an_undisturbed_one(
-    training: Training, tmp_path: Path, pieces: int
-) -> None:
+def test_crashes_do_not_change_the_result(training: Training, tmp_path: Path, pieces: int) -> None:
     recipe = RECIPE.model_copy(update={"micro_batches": pieces})
     whole = training.run(tmp_path / "whole", recipe, workers=0)
     # Before the first checkpoint, and twice after; every start with another number of workers.
@@ -104,9 +99,7 @@ def test_measuring_held_out_text_changes_nothing(training: Training, tmp_path: P
     assert often == once
 
 
-def test_held_out_losses_are_those_of_the_model_without_dropout(
-    training: Training, tmp_path: Path
-) -> None:
+def test_held_out_losses_are_without_dropout(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"mask_probability": {0: 0.3, 20: 0.1}, "steps": 5})
     model = training.run(tmp_path, recipe).eval()
     source = BatchSource(training.shards, training.tokenizer, recipe, 1)
@@ -123,33 +116,22 @@ def test_held_out_losses_are_those_of_the_model_without_dropout(
     assert held_out_rows(tmp_path)[-1] == {"step": 5, "held_out": pytest.approx(expected, abs=1e-5)}
 
 
-def test_a_start_of_no_steps_leaves_the_model_as_it_is(training: Training, tmp_path: Path) -> None:
-    model = training.run(tmp_path, RECIPE.model_copy(update={"steps": 0}))
-    start = training.make_model().state_dict()
-    assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
-    assert (tmp_path / "log.jsonl").read_text() == ""
-
-
 def test_rates_and_mask_schedules_are_logged(training: Training, tmp_path: Path) -> None:
-    recipe = RECIPE.model_copy(
-        update={"steps": 20, "log_every": 5, "mask_probability": {4: 0.3, 14: 0.1}}
-    )
+    settings = {"steps": 20, "log_every": 5, "mask_probability": {4: 0.3, 14: 0.1}}
+    recipe = RECIPE.model_copy(update=settings)
     training.run(tmp_path, recipe)
-    found = [row for row in rows(tmp_path) if "loss" in row]
+    raw = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    found = [row for row in raw if "loss" in row]
     assert [row["step"] for row in found] == [5, 10, 15, 20]
     assert [row["mask_probability"] for row in found] == pytest.approx([0.3, 0.2, 0.1, 0.1])
-    assert found[0]["learning_rate"] == pytest.approx(3e-3)
-    assert found[-1]["learning_rate"] == pytest.approx(3e-3 / 15)
-    raw = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert all(row["tokens_per_second"] > 0 for row in raw if "loss" in row)
-    assert all(0 < row["peak_share"] < 1 for row in raw if "loss" in row)
+    rates = [row["learning_rate"] for row in found]
+    assert rates[::3] == pytest.approx([3e-3, 3e-3 / 15])
+    assert all(row["tokens_per_second"] > 0 and 0 < row["peak_share"] < 1 for row in found)
     source = BatchSource(training.shards, training.tokenizer, recipe, 1)
     assert found[-1]["tokens"] == sum(source.micro_batch(step).num_tokens for step in range(20))
 
 
-def test_only_the_newest_and_the_permanent_checkpoints_stay(
-    training: Training, tmp_path: Path
-) -> None:
+def test_newest_and_permanent_checkpoints_stay(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(
         update={"keep_checkpoints": 1, "checkpoint_every": 5, "keep_steps": [12, 20]}
     )
@@ -163,29 +145,18 @@ def test_only_the_newest_and_the_permanent_checkpoints_stay(
     assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == names[:2]
     ids = torch.arange(5, 15)[None]
     for name in names[:2]:
-        AutoTokenizer.from_pretrained(tmp_path / "steps" / name)
-        theirs = AutoModel.from_pretrained(tmp_path / "steps" / name).eval()
         ours = training.make_model().eval()
         ours.load_state_dict(load_file(tmp_path / "checkpoints" / name / "model.safetensors"))
-        with torch.no_grad():
-            expected = ours.encoder(ids)
-            assert torch.allclose(theirs(ids).last_hidden_state, expected, atol=1e-5)
-            assert torch.equal(
-                load_pretrained(tmp_path / "steps" / name).model.encoder(ids), expected
-            )
+        exported = load_pretrained(tmp_path / "steps" / name).model
+        assert torch.equal(exported.encoder(ids), ours.encoder(ids))
 
 
-def test_a_frozen_body_keeps_its_bytes_and_has_no_moments(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_frozen_body_stays_and_has_no_moments(training: Training, tmp_path: Path) -> None:
     model = training.make_model()
     model.encoder.layers.requires_grad_(False)
-    for crash_at in (14, None):
-        if crash_at:
-            with pytest.raises(RuntimeError, match="crash"):
-                training.run(tmp_path, model=model, act=crash(crash_at))
-        else:
-            training.run(tmp_path, model=model)
+    with pytest.raises(RuntimeError, match="crash"):
+        training.run(tmp_path, model=model, act=crash(14))
+    training.run(tmp_path, model=model)
     start = training.make_model().state_dict()
     checkpoint = load_newest(tmp_path)
     assert checkpoint is not None
@@ -196,9 +167,7 @@ def test_a_frozen_body_keeps_its_bytes_and_has_no_moments(
     assert moments == set(start) - same
 
 
-def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_step_that_is_not_finite_is_skipped(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"checkpoint_every": 1, "keep_checkpoints": 99, "steps": 12})
     bad = {4: NAN, 7: BAD_GRADIENT, 8: float("inf")}
     training.run(tmp_path / "whole", recipe, added=bad)
@@ -218,9 +187,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
 
 
-def test_too_many_bad_steps_in_a_row_stop_the_run_and_name_their_samples(
-    training: Training, tmp_path: Path
-) -> None:
+def test_bad_steps_in_a_row_stop_the_run(training: Training, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"max_bad_steps": 3, "checkpoint_every": 4})
     bad = {2: NAN, 3: NAN, 11: NAN, 12: NAN, 13: NAN, 14: NAN}
     with pytest.raises(RuntimeError, match="crash"):  # in the middle of the row
@@ -237,7 +204,7 @@ def test_too_many_bad_steps_in_a_row_stop_the_run_and_name_their_samples(
     assert load_newest(tmp_path).state.step == 30  # type: ignore[union-attr]
 
 
-def test_jumps_of_the_loss_are_logged_and_printed_once(
+def test_jumps_are_logged(
     training: Training, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = RECIPE.model_copy(update={"log_every": 1, "held_out": 0, "steps": 20})
@@ -255,32 +222,7 @@ def test_jumps_of_the_loss_are_logged_and_printed_once(
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
 
 
-def test_what_counts_as_a_jump() -> None:
-    calm = [3.0 + 0.1 * (-1) ** number for number in range(20)]
-    assert find_spike(3.7, calm) is not None
-    assert find_spike(3.5, calm) is None
-    assert find_spike(9.0, calm[:9]) is None
-    # Rows that hardly differ: a hundredth of the mean is the least that counts as a deviation.
-    assert find_spike(3.1, [3.0] * 20) is None
-    assert find_spike(3.2, [3.0] * 20) is not None
-
-
-def test_a_second_run_in_the_same_folder_is_rejected(training: Training, tmp_path: Path) -> None:
-    rejected = []
-
-    def act(step: int) -> None:
-        if step == 2:
-            with pytest.raises(MetaXLMError, match=f"in use by process {os.getpid()}") as error:
-                training.run(tmp_path)
-            rejected.append(error)
-
-    training.run(tmp_path, RECIPE.model_copy(update={"steps": 4}), act=act)
-    assert rejected
-
-
-def test_a_disk_without_room_for_the_checkpoints_is_rejected(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_disk_without_room_is_rejected(training: Training, tmp_path: Path) -> None:
     with pytest.raises(MetaXLMError, match=r"need [\d,]+ bytes .* only [\d,]+ bytes .* are free"):
         training.run(tmp_path, RECIPE.model_copy(update={"keep_checkpoints": 10**12}))
     assert not list_checkpoints(tmp_path)
@@ -294,15 +236,6 @@ def test_a_checkpoint_of_another_model_is_rejected(training: Training, tmp_path:
     frozen.head.requires_grad_(False)
     with pytest.raises(MetaXLMError, match=r"another model: exp_avg\.head\..* absent here"):
         training.run(tmp_path, model=frozen)
-
-
-def test_no_thread_outlives_a_training(training: Training, tmp_path: Path) -> None:
-    before = threading.active_count()
-    with pytest.raises(RuntimeError, match="crash"):
-        training.run(tmp_path, act=crash(15), workers=2)
-    assert threading.active_count() == before
-    training.run(tmp_path, workers=2)
-    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "gpu", "meta"])

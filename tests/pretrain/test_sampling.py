@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaxlm.languages import rebalance
 from metaxlm.pretrain.batches.sampling import CHUNK, Schedule, spread_held_out
-from metaxlm.pretrain.optimizer import largest, value_at
+from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
 
 SIZES = {"en": 50, "de": 11, "sw": 3}
 SHARES = {"en": 0.6, "de": 0.3, "sw": 0.1}
@@ -95,24 +95,16 @@ def test_held_out_blocks_are_few_and_evenly_spread(num_blocks: int, wanted: int)
         assert (np.abs(gaps - num_blocks / len(held)) < 1).all()
 
 
-def test_probabilities_change_from_chunk_to_chunk() -> None:
-    def probabilities(step: int) -> dict[str, float]:
-        return {"en": 1.0, "de": 0.0, "sw": 0.0} if step < CHUNK else SHARES
-
-    schedule = Schedule(probabilities, SIZES, 8, 3)
-    assert {language for step in range(CHUNK) for language in schedule.rows(step)[0]} == {0}
-    assert {language for step in range(20) for language in schedule.rows(CHUNK + step)[0]} == {
-        0, 1, 2,
-    }  # fmt: skip
-
-
 def test_scheduled_values_are_interpolated_linearly() -> None:
     assert value_at(0.15, 999) == largest(0.15) == 0.15
-    assert value_at(1, 0) == 1.0
     schedule = {1_000: 0.1, 100: 0.3, 200: 0.2}
-    assert [value_at(schedule, step) for step in (0, 100, 200, 1_000, 5_000)] == [
-        0.3, 0.3, 0.2, 0.1, 0.1,
-    ]  # fmt: skip
-    assert value_at(schedule, 150) == pytest.approx(0.25)
-    assert value_at(schedule, 600) == pytest.approx(0.15)
+    found = [value_at(schedule, step) for step in (0, 100, 150, 200, 600, 1_000, 5_000)]
+    assert found == pytest.approx([0.3, 0.3, 0.25, 0.2, 0.15, 0.1, 0.1])
     assert largest(schedule) == 0.3
+
+
+def test_the_learning_rate_is_linear_up_and_down() -> None:
+    rates = [learning_rate(step, 1.0, 10, 4) for step in range(11)]
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
+    assert learning_rate(0, 1.0, 10, 0) == 1.0
+    assert [learning_rate(step, 2.0, 4, 4) for step in range(4)] == [0.5, 1.0, 1.5, 2.0]

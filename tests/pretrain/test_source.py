@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import Shards
 from tests.trainings import Now
 from transformers import BertTokenizerFast
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -20,14 +25,20 @@ from metaxlm.languages import rebalance
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.packing import pack
 from metaxlm.pretrain.batches.sampling import CHUNK
-from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, PackedBlocks, Sample
+from metaxlm.pretrain.batches.source import (
+    BatchSource,
+    MicroBatch,
+    PackedBlocks,
+    Prefetcher,
+    Sample,
+)
 from metaxlm.recipe import TrainingRecipe
 
 RECIPE = TrainingRecipe(batch_size=8, length=32, held_out=2)
 
 
 @pytest.fixture
-def source(shards: dict[str, Shard], tokenizer: Tokenizer) -> BatchSource:
+def source(shards: Shards, tokenizer: Tokenizer) -> BatchSource:
     return BatchSource(shards, tokenizer, RECIPE, 1)
 
 
@@ -40,8 +51,8 @@ def assert_same(first: MicroBatch, second: MicroBatch) -> None:
     assert first.num_tokens == second.num_tokens
 
 
-def test_batches_are_functions_of_seed_and_step(
-    source: BatchSource, shards: dict[str, Shard], tokenizer: Tokenizer
+def test_batches_depend_on_seed_and_step(
+    source: BatchSource, shards: Shards, tokenizer: Tokenizer
 ) -> None:
     again = BatchSource(shards, tokenizer, RECIPE, 1)
     other = BatchSource(shards, tokenizer, RECIPE, 2)
@@ -54,7 +65,7 @@ def test_batches_are_functions_of_seed_and_step(
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_the_micro_batches_of_a_step_make_the_same_step(
+def test_micro_batches_make_the_same_step(
     source: BatchSource, tokenizer: Tokenizer, count: int
 ) -> None:
     masking = Masking(tokenizer, RECIPE, torch.device("cpu"))
@@ -76,25 +87,18 @@ def test_the_micro_batches_of_a_step_make_the_same_step(
 
 
 def test_held_out_blocks_are_shown_by_no_step(source: BatchSource) -> None:
-    held = {
-        sample
-        for language in source.languages
-        for batch in source.held_out(language)
-        for sample in batch.samples
-    }
+    batches = [batch for language in source.languages for batch in source.held_out(language)]
+    held = {sample for batch in batches for sample in batch.samples}
     drawn = {sample for step in range(200) for sample in source.samples(step)}
     # 128 English sentences make some 40 blocks; a twentieth of those is 2, of the others' 20 is 1.
-    assert {language for language, _ in held} == {"en", "de", "ru"}
-    assert len([sample for sample in held if sample[0] == "en"]) == 2
+    assert sorted(language for language, _ in held) == ["de", "en", "en", "ru"]
     assert not held & drawn
     for language in source.languages:
         blocks = {block for name, block in held | drawn if name == language}
         assert blocks == set(range(len(blocks)))
 
 
-def test_held_out_micro_batches_have_at_most_the_batch_size(
-    shards: dict[str, Shard], tokenizer: Tokenizer
-) -> None:
+def test_held_out_micro_batches(shards: Shards, tokenizer: Tokenizer) -> None:
     recipe = TrainingRecipe(batch_size=2, length=10, held_out=100)
     source = BatchSource(shards, tokenizer, recipe, 1)
     batches = source.held_out("en")
@@ -108,7 +112,7 @@ def test_held_out_micro_batches_have_at_most_the_batch_size(
     assert tiny.held_out("de") == []
 
 
-def test_alpha_may_follow_a_schedule(shards: dict[str, Shard], tokenizer: Tokenizer) -> None:
+def test_alpha_may_follow_a_schedule(shards: Shards, tokenizer: Tokenizer) -> None:
     recipe = TrainingRecipe(batch_size=8, length=32, alpha={0: 1.0, 2 * CHUNK: 0.0})
     source = BatchSource(shards, tokenizer, recipe, 1)
     sizes = {name: shard.counts.bytes for name, shard in shards.items()}
@@ -117,9 +121,7 @@ def test_alpha_may_follow_a_schedule(shards: dict[str, Shard], tokenizer: Tokeni
     assert source.probabilities(9 * CHUNK) == pytest.approx(dict.fromkeys(shards, 1 / 3))
 
 
-def test_what_a_teacher_prepares_travels_with_the_micro_batch(
-    shards: dict[str, Shard], tokenizer: Tokenizer
-) -> None:
+def test_a_teacher_prepares_its_input(shards: Shards, tokenizer: Tokenizer) -> None:
     def prepare(batch: MicroBatch, samples: Sequence[Sample]) -> object:
         return batch.samples, list(samples)
 
@@ -141,21 +143,13 @@ def test_micro_batches_move_to_the_gpu(source: BatchSource) -> None:
     assert torch.equal(moved.ids_BL.cpu(), batch.ids_BL)
 
 
-class Specials:
-    """The only part of a tokenizer that blocks need."""
-
-    bos_token_id, pad_token_id, eos_token_id = 0, 1, 2
+SPECIALS = SimpleNamespace(bos_token_id=0, pad_token_id=1, eos_token_id=2)
 
 
 def make_shard(lengths: list[int], first_token: int = 10) -> Shard:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint64)
     tokens = np.arange(first_token, first_token + sum(lengths), dtype=np.uint32)
     return Shard(tokens, offsets, ShardCounts(tokens=len(tokens)))
-
-
-def open_blocks(shards: list[Shard], length: int) -> PackedBlocks:
-    by_name = {f"x{index}": shard for index, shard in enumerate(shards)}
-    return PackedBlocks(by_name, Specials(), length)  # type: ignore[arg-type]
 
 
 def read(blocks: PackedBlocks, rows: list[tuple[int, int]], length: int) -> list[list[int]]:
@@ -168,16 +162,14 @@ def read(blocks: PackedBlocks, rows: list[tuple[int, int]], length: int) -> list
 
 
 def read_slowly(shard: Shard, length: int) -> list[list[int]]:
-    """Return all blocks of a shard."""
+    """Return all blocks of a shard; sentences are cut and keep their end."""
     sizes = np.minimum(np.diff(shard.offsets.astype(np.int64)) + 1, length - 1)
     (packing,) = pack([sizes], length - 1)
-    rows = []
-    for block in range(len(packing)):
-        row = [0]
-        for sentence in packing.sentences(block):
-            row += [*shard.sentence(sentence).tolist()[: length - 2], 2]
-        rows.append(row)
-    return rows
+    cut = [[*shard.sentence(n).tolist()[: length - 2], 2] for n in range(len(sizes))]
+    return [
+        [0, *chain.from_iterable(cut[sentence] for sentence in packing.sentences(block))]
+        for block in range(len(packing))
+    ]
 
 
 @settings(deadline=None)
@@ -186,34 +178,14 @@ def read_slowly(shard: Shard, length: int) -> list[list[int]]:
     st.integers(3, 30),
     st.randoms(use_true_random=False),
 )
-def test_rows_of_all_languages_are_read_together(
-    lengths: list[list[int]], length: int, random: object
-) -> None:
+def test_rows_of_all_languages(lengths: list[list[int]], length: int, random: object) -> None:
     shards = [make_shard(part, 1_000 * index + 10) for index, part in enumerate(lengths)]
-    blocks = open_blocks(shards, length)
-    rows = [
-        (language, block)
-        for language, num_blocks in enumerate(blocks.num_blocks.values())
-        for block in range(num_blocks)
-    ]
+    blocks = PackedBlocks(dict(enumerate(shards)), SPECIALS, length)  # type: ignore[arg-type]
+    rows = [(k, block) for k, count in blocks.num_blocks.items() for block in range(count)]
     random.shuffle(rows)  # type: ignore[attr-defined]
     expected = [read_slowly(shard, length) for shard in shards]
     for part in (rows, rows[:3]):
         assert read(blocks, part, length) == [expected[language][block] for language, block in part]
-
-
-def test_a_sentence_longer_than_a_block_is_cut_and_keeps_its_end() -> None:
-    blocks = open_blocks([make_shard([20, 5, 2, 2])], 8)
-    assert read(blocks, [(0, 0), (0, 1), (0, 2)], 8) == [
-        [0, 10, 11, 12, 13, 14, 15, 2],
-        [0, 30, 31, 32, 33, 34, 2],
-        [0, 35, 36, 2, 37, 38, 2],
-    ]
-
-
-def test_a_length_without_room_for_a_token_is_rejected() -> None:
-    with pytest.raises(MetaXLMError, match="length is 2"):
-        open_blocks([make_shard([3])], 2)
 
 
 def test_bert_names_its_boundaries_differently(encoder: object) -> None:
@@ -222,3 +194,69 @@ def test_bert_names_its_boundaries_differently(encoder: object) -> None:
     output = np.zeros((1, 6), np.int32)
     blocks.read(np.array([0]), np.array([0]), output)
     assert tokenizer.convert_ids_to_tokens(output[0])[::3] == ["[CLS]", "[SEP]"]
+    with pytest.raises(MetaXLMError, match="length is 2"):
+        PackedBlocks({"en": make_shard([3])}, tokenizer, 2)
+
+
+def count_threads() -> int:
+    return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
+
+
+def collect(source: BatchSource, workers: int, first: int = 250, last: int = 262) -> list[object]:
+    with Prefetcher(source, first, last, [1, 3], 4, workers) as prefetcher:
+        assert count_threads() <= workers
+        return [
+            (batch.samples, batch.ids_BL.tolist(), batch.rows_B.tolist(), batch.dropout_seed)
+            for step in range(first, last)
+            for batch in prefetcher.get(step)
+        ]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_number_of_workers_changes_nothing(source: BatchSource, workers: int) -> None:
+    # A fresh source for each, so that threads race for the same chunk of the schedule.
+    assert collect(source, workers) == collect(source, 0)
+    assert count_threads() == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_errors_of_workers_are_raised(shards: Shards, tokenizer: Tokenizer, workers: int) -> None:
+    seen: list[object] = []
+
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> None:
+        seen.append(batch.samples)
+        if len(seen) > 3:
+            raise ValueError("the fourth batch cannot be prepared")
+
+    source = BatchSource(shards, tokenizer, RECIPE, 1, prepare)
+    with (
+        pytest.raises(ValueError, match="fourth batch"),
+        Prefetcher(source, 0, 100, [0], 1, workers) as prefetcher,
+    ):
+        for step in range(100):
+            prefetcher.get(step)
+    assert count_threads() == 0
+
+
+def test_only_requested_steps_are_prepared(shards: Shards, tokenizer: Tokenizer) -> None:
+    seen: list[object] = []
+
+    def prepare(batch: MicroBatch, step_samples: Sequence[Sample]) -> None:
+        seen.append(batch.samples)
+
+    source = BatchSource(shards, tokenizer, RECIPE, 1, prepare)
+
+    def assert_prepared(expected: int) -> None:
+        deadline = time.monotonic() + 20
+        while len(seen) < expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)  # for what should not come
+        assert len(seen) == expected
+
+    with Prefetcher(source, 0, 9, [0], 1, 2, depth=3) as prefetcher:
+        assert_prepared(3)
+        prefetcher.get(0)
+        assert_prepared(4)
+        for step in range(1, 9):
+            prefetcher.get(step)
+        assert_prepared(9)

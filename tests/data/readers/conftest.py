@@ -1,8 +1,10 @@
-"""What the tests of readers share: reading a split to its end, and windows small enough to see."""
+"""Functions that the tests of readers share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,24 +14,17 @@ from hypothesis import settings
 from metaxlm.data.documents import Document, Reader, Record, Rejection, Split
 from metaxlm.data.readers import inputs, lines
 
-ReadAll = Callable[[Reader, Split], list[Record]]
-
 thorough = settings(max_examples=200, deadline=None, derandomize=True)
 """For properties of files: no deadline, since a disk may be slow, and the same files every time."""
 
 
-@pytest.fixture(scope="session")
-def read_all() -> ReadAll:
-    """Read a split to its end; the progress told must add up to the split's size."""
-
-    def read(reader: Reader, split: Split) -> list[Record]:
-        told: list[int] = []
-        records = list(reader(split, told.append))
-        assert sum(told) == split.size
-        assert all(step > 0 for step in told)
-        return records
-
-    return read
+def read_all(reader: Reader, split: Split) -> list[Record]:
+    """Read a split to its end; the reported progress must add up to the split's size."""
+    told: list[int] = []
+    records = list(reader(split, told.append))
+    assert sum(told) == split.size
+    assert all(step > 0 for step in told)
+    return records
 
 
 @pytest.fixture(scope="class")
@@ -43,24 +38,30 @@ def small_windows() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def limited_memory(limit: float) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
 def whole(path: Path) -> Split:
-    """The whole file as one split."""
     return Split(path, size=path.stat().st_size)
 
 
 def lines_of(records: Iterable[Record]) -> list[str]:
-    """The lines of all documents."""
     documents = [record for record in records if isinstance(record, Document)]
     return [line for document in documents for line in document.text.split("\n")]
 
 
 def rejections_of(records: Iterable[Record]) -> list[Rejection]:
-    """The rejections alone."""
     return [record for record in records if isinstance(record, Rejection)]
 
 
 def zstd(data: bytes) -> bytes:
-    """One zstd frame."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from metaxlm.data.readers.inputs import split_input
 from metaxlm.data.readers.parquet import read_parquet
 from metaxlm.errors import MetaXLMError
 
-from .conftest import ReadAll, thorough, whole
+from .conftest import limited_memory, read_all, thorough, whole
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ cells = st.one_of(st.none(), st.text(max_size=8), st.sampled_from(["a\0", " ", "
 @given(st.lists(cells, max_size=12), st.integers(1, 5), st.integers(1, 500))
 @thorough
 def test_every_row_is_one_record_and_splits_give_what_the_file_gives(
-    path: Path, read_all: ReadAll, rows: list[str | bytes | None], group: int, target: int
+    path: Path, rows: list[str | bytes | None], group: int, target: int
 ) -> None:
     raw = [row.encode() if isinstance(row, str) else row for row in rows]
     text = pa.array(raw, pa.binary()).view(pa.string())
@@ -57,7 +56,7 @@ def test_every_row_is_one_record_and_splits_give_what_the_file_gives(
     assert [record for split in splits for record in read_all(read_parquet, split)] == records
 
 
-def test_wikipedia_rows_become_documents(path: Path, read_all: ReadAll) -> None:
+def test_wikipedia_rows_become_documents(path: Path) -> None:
     text = ["April is the fourth month.\n\nIt has  30 days.\n", "Art\xa0is."]
     columns = {"id": ["1", "2"], "url": ["https://a", "https://b"], "title": ["April", "Art"]}
     write(path, {**columns, "text": text})
@@ -75,44 +74,36 @@ def test_row_groups_are_split_by_their_bytes(path: Path) -> None:
     assert len(split_input(path, "parquet", 1 << 30)) == 1
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.string(),
-        pa.large_string(),
-        pa.binary(),
-        pa.dictionary(pa.int32(), pa.string()),
-        pa.string_view(),
-    ],
-)
-def test_text_of_every_kind_of_string_is_read(path: Path, read_all: ReadAll, kind: Any) -> None:
+STRINGS = [pa.string(), pa.large_string(), pa.binary(), pa.string_view()]
+
+
+@pytest.mark.parametrize("kind", [*STRINGS, pa.dictionary(pa.int32(), pa.string())])
+def test_text_of_every_kind_of_string_is_read(path: Path, kind: Any) -> None:
     write(path, {"text": pa.array(["a", None, "b"]).cast(kind), "id": [5, 6, 7]})
     first, second, third = read_all(read_parquet, whole(path))
     assert (first, third) == (Document("5", "a"), Document("7", "b"))
     assert isinstance(second, Rejection) and second.reason == "no_text"
 
 
-def test_a_table_without_text_names_its_columns(path: Path) -> None:
-    write(path, {"id": [1], "content": ["a"]})
-    with pytest.raises(MetaXLMError, match=r"parquet: no column 'text' among id, content; rename"):
-        list(read_parquet(whole(path), lambda _: None))
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": [1], "content": ["a"]}, "parquet: no column 'text' among id, content; rename"),
+        ({"text": [1]}, "column 'text' holds int64, not strings"),
+    ],
+)
+def test_tables_without_text(path: Path, columns: dict[str, list[Any]], message: str) -> None:
+    with pytest.raises(MetaXLMError, match=message):
+        list(read_parquet(whole(write(path, columns)), lambda _: None))
 
 
-def test_a_column_of_numbers_is_an_error(path: Path) -> None:
-    write(path, {"text": [1]})
-    with pytest.raises(MetaXLMError, match=r"column 'text' holds int64, not strings"):
-        list(read_parquet(whole(path), lambda _: None))
-
-
-def test_cut_files_other_files_and_missing_ones_are_errors(path: Path) -> None:
-    write(path, {"text": ["some words"] * 1000})
-    data = path.read_bytes()
+def test_damaged_and_missing_files_are_errors(path: Path) -> None:
+    data = write(path, {"text": ["some words"] * 1000}).read_bytes()
     for damaged in (data[:-5], data[:100], b"", b"no parquet at all"):
         path.write_bytes(damaged)
-        with pytest.raises(MetaXLMError, match=r"of-00001\.parquet: .*damaged or cut short"):
-            split_input(path, "parquet", 1)
-        with pytest.raises(MetaXLMError, match=r"of-00001\.parquet: .*damaged or cut short"):
-            list(read_parquet(whole(path), lambda _: None))
+        for call in (split_input, lambda *_: list(read_parquet(whole(path), lambda _: None))):
+            with pytest.raises(MetaXLMError, match=r"of-00001\.parquet: .*damaged or cut short"):
+                call(path, "parquet", 1)
     with pytest.raises(MetaXLMError, match=r"none\.parquet: no such file"):
         split_input(path.with_name("none.parquet"), "parquet", 1)
 
@@ -141,15 +132,9 @@ def test_memory_is_flat_within_a_row_group(tmp_path: Path) -> None:
     path = tmp_path / "en.parquet"
     pq.write_table(table, path, row_group_size=len(table), compression=None, use_dictionary=False)
     del table
-    base, peak, num_rows = pa.total_allocated_bytes(), 0, 0
-    tracemalloc.start()
-    try:
-        for _ in read_parquet(whole(path), lambda _: None):
-            num_rows += 1
+    base, peak = pa.total_allocated_bytes(), 0
+    with limited_memory(10e6):
+        for num_rows, _ in enumerate(read_parquet(whole(path), lambda _: None), 1):
             if num_rows % 100 == 0:
                 peak = max(peak, pa.total_allocated_bytes() - base)
-        traced = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert num_rows == 24_000
-    assert traced + peak < 20e6
+    assert num_rows == 24_000 and peak < 10e6
