@@ -161,7 +161,10 @@ class Results:
 
         def find() -> dict[str, int]:
             metric = self.info(task).metric
-            rows = select(self.frame, task=task, scenario="features", metric=metric)
+            rows = self.remember(
+                ("features", task),
+                lambda: select(self.frame, task=task, scenario="features", metric=metric),
+            )
             rows = select(rows, task=task, variants=variants, layer="best")
             best = dict(zip(rows["variant"], rows["layer"].astype(int), strict=True))
             return {variant: int(best[variant]) for variant in variants if variant in best}
