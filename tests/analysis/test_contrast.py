@@ -22,9 +22,10 @@ from tests.analysis.rows import make_comparison, make_results, make_row, make_sc
 PAIR = ("metaxlm", "xlm")
 
 
-def make_rows(
-    first: dict[str, list[float]], second: dict[str, list[float]]
-) -> list[dict[str, Any]]:
+Scores = dict[str, list[float]]
+
+
+def make_rows(first: Scores, second: Scores) -> list[dict[str, Any]]:
     return [*make_scores("xnli", PAIR[0], first), *make_scores("xnli", PAIR[1], second)]
 
 

@@ -75,12 +75,14 @@ def test_models_beside_the_papers_and_the_baselines() -> None:
 def test_questions_and_own_tasks() -> None:
     rows = make_rows("faq", "f1", ["en"]) + make_rows("faq", "em", ["en"])
     rows += make_rows("mood", "accuracy", ["xx"])
-    found = tables(rows, make_record("faq", "span", "f1"), make_record("mood", "classification",
-                   "accuracy", limit=8))  # fmt: skip
+    unlabeled = [{"name": "test", "language": "de", "num_examples": 0}]
+    mood = make_record("mood", "classification", "accuracy", limit=8) | {"files": unlabeled}
+    found = tables(rows, make_record("faq", "span", "f1"), mood)
     assert read(found["tasks"], "a", "FAQ") == "50.5 ± 0.7 / 50.5 ± 0.7"
     assert read(found["tasks"], "a", "MOOD") == "50.5 ± 0.7"
     notes = " ".join(found["tasks"].notes)
     assert "only the first 8 examples" in notes
+    assert "No labels, predictions only: mood test of de." in notes
     assert "(paper)" not in " ".join(line.label for line in found["tasks"].lines)
 
 
@@ -115,10 +117,3 @@ def test_layers_have_a_table_and_a_figure(task: str, metric: str, tmp_path: Path
     write_evaluation(tmp_path / "tables", list(found.values()), results, MODELS)
     names = {path.name for path in (tmp_path / "tables").iterdir()}
     assert {f"layers-{task}.svg", f"layers-{task}.pdf", "tasks.md", "tasks.csv"} <= names
-
-
-def test_files_without_labels_are_named() -> None:
-    file = {"name": "test", "language": "de", "num_examples": 0}
-    record = make_record("xnli", "classification", "accuracy") | {"files": [file]}
-    found = tables(make_rows("xnli", "accuracy", ["en"]), record)
-    assert "No labels, predictions only: xnli test of de." in found["tasks"].notes

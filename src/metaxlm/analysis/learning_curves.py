@@ -364,9 +364,9 @@ def check_points(
         where = f"step {steps[0]:,}" + (f" to {steps[-1]:,}" if steps[1:] else "")
         numbers.append((f"{display_name(side['variant'])}: {_LABELS[quantity]} at {where}",
                         f"{100 * mean(series[-1]):.1f}"))  # fmt: skip
-    names = [f"{display_name(side['variant'])} ({side['at']})" for side in (high, low)]
-    samples = [list(one.values()) for one in series]
-    lead = contrast_values(results, *names, mean(series[0]) - mean(series[1]), samples, [])
+    first, second = (f"{display_name(side['variant'])} ({side['at']})" for side in (high, low))
+    samples, value = [list(one.values()) for one in series], mean(series[0]) - mean(series[1])
+    lead = contrast_values(results, first, second, value, samples, [])
     reason = explain([lead], verbs=("is larger than", "is smaller than"))
     return decide_all([lead]), [*numbers, ("difference", lead.describe())], reason
 

@@ -160,8 +160,11 @@ class Results:
         """Return the layer with the best mean of each variant."""
 
         def find() -> dict[str, int]:
-            about = {"task": task, "scenario": "features", "metric": self.info(task).metric}
-            rows = self.remember(("features", task), lambda: select(self.frame, **about))
+            metric = self.info(task).metric
+            rows = self.remember(
+                ("features", task),
+                lambda: select(self.frame, task=task, scenario="features", metric=metric),
+            )
             rows = select(rows, task=task, variants=variants, layer="best")
             best = dict(zip(rows["variant"], rows["layer"].astype(int), strict=True))
             return {variant: int(best[variant]) for variant in variants if variant in best}
