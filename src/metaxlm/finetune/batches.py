@@ -43,8 +43,7 @@ class Inputs(NamedTuple):
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Group indices by length, longest first, so that a padded batch has at most `max_tokens`.
 
-    With the longest first, too little memory shows at once. A sequence longer than `max_tokens` is
-    a batch of its own.
+    A sequence longer than that is a batch of its own.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
@@ -67,10 +66,7 @@ def shuffle_batches(
 
 
 def split_batch(lengths: Sequence[int], group_cost: int) -> list[int]:
-    """Return the cheapest sizes of groups for a batch, given its lengths, longest first.
-
-    A group costs its padded tokens plus `group_cost`.
-    """
+    """Return the sizes of the groups with the least padded tokens plus `group_cost` per group."""
     starts = [k for k in range(len(lengths)) if k == 0 or lengths[k] != lengths[k - 1]]
     ends = [*starts[1:], len(lengths)]
     best = [(0, 0)]
@@ -255,10 +251,9 @@ def compute_packed(
     seed: Tensor | None = None,
     copies: Mapping[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Return packed sequences' logits.
+    """Return logits: [B, C] for classes, [B, L, 2] for the ends of answers, [1, N, C] for tags.
 
-    Shapes: [B, C] for classes, [B, L, 2] for the ends of answers, [1, N, C] for tags. For the fused
-    kernels, `seed` sets dropout, and `copies` are bfloat16 copies of weights.
+    For the fused kernels, `seed` sets dropout, and `copies` are bfloat16 copies of weights.
     """
     assert isinstance(model, TaskModel)
     device = packed.ids_N.device
@@ -267,7 +262,17 @@ def compute_packed(
             lengths = packed.lengths_B.tolist()
             hidden_ND = model.encoder.encode_packed(packed.ids_N, lengths, packed.token_types_N)
         else:
-            hidden_ND = _encode_fused(model.encoder, packed, seed, copies or {})
+            from metaxlm.model.kernels.blocks import Blocks, TiedGradient
+
+            blocks = Blocks(
+                packed.lengths_B,
+                packed.longest,
+                packed.ids_N.new_zeros(1) if seed is None else seed,
+                copies=copies or {},
+                tied=TiedGradient(is_used=False),
+                packed_starts_B1=packed.starts_B1,
+            )
+            hidden_ND = model.encoder.encode_blocks(packed.ids_N, blocks, packed.token_types_N)
         firsts_B = packed.starts_B1[:-1]
         if isinstance(model.head, ClassificationHead):
             classes_BC: Tensor = model.head(hidden_ND.index_select(0, firsts_B).unsqueeze(1))
@@ -280,22 +285,6 @@ def compute_packed(
             ends = logits_1NC[0].index_select(0, places_BL.flatten())
             logits_1NC = ends.view(*places_BL.shape, -1)
         return cast(Tensor, logits_1NC)
-
-
-def _encode_fused(
-    encoder: Encoder, packed: Packed, seed: Tensor | None, copies: Mapping[Tensor, Tensor]
-) -> Tensor:
-    from metaxlm.model.kernels.blocks import Blocks, TiedGradient
-
-    blocks = Blocks(
-        packed.lengths_B,
-        packed.longest,
-        packed.ids_N.new_zeros(1) if seed is None else seed,
-        copies=copies,
-        tied=TiedGradient(is_used=False),
-        packed_starts_B1=packed.starts_B1,
-    )
-    return encoder.encode_blocks(packed.ids_N, blocks, packed.token_types_N)
 
 
 def split_logits(logits: Tensor, lengths: Sequence[int]) -> list[Logits]:

@@ -1,10 +1,8 @@
 """The paper's finetuned tasks by name, in the order of its tables (Sections 4.2 and 4.3).
 
-Batch size, learning rate, epochs and weight decay are the paper's. It gives no lengths: those of
-tagging, XNLI and PAWS-X are xTune's, and Amazon reviews have that of the other classification
-tasks. All tasks train in English, except Amazon reviews: each domain trains in each of its four
-languages (the same language is the paper's supervised setting, the others its transfer directions)
-and, without a dev set, takes the last epoch.
+Batch size, learning rate, epochs and weight decay are the paper's; it gives no lengths. All tasks
+train in English, except Amazon reviews: each domain trains in each of its four languages (the same
+language is the paper's supervised setting) and, without a dev set, takes the last epoch.
 """
 
 from __future__ import annotations
@@ -48,10 +46,7 @@ def _describe(
 
 
 def _find_tydiqa(data_dir: Path) -> list[DataFile]:
-    """List TyDiQA's files; its dev sets are the test sets, and English dev selects too.
-
-    So does XTREME, and the paper after it: the test sets have no answers.
-    """
+    """List TyDiQA's files; as in XTREME, its dev sets are the test sets, and English selects."""
     splits: dict[str, Split] = {"train": "train", "dev": "test"}
     found = find_files(data_dir, data_sets.TYDIQA)
     files = [
@@ -63,11 +58,9 @@ def _find_tydiqa(data_dir: Path) -> list[DataFile]:
 
 
 def _find_squad(data_dir: Path) -> list[DataFile]:
-    """List SQuAD's files for training and selection.
+    """List SQuAD's files for training and selection, which XQuAD and MLQA share.
 
-    XQuAD and MLQA share them, so that one finetuned model serves both. XQuAD is a translated part
-    of SQuAD's dev set: the other 9,380 questions select the epoch, because all of them would select
-    on test questions.
+    XQuAD is a translated part of SQuAD's dev set: only the other 9,380 questions select the epoch.
     """
     found = find_files(data_dir, data_sets.SQUAD)
     train = list_data_files(found, {"train": "train"})

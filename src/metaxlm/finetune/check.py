@@ -50,9 +50,7 @@ class SplitCount:
     """The examples of one split in one place, by language."""
 
     examples: Counter[str] = field(default_factory=Counter)
-    """All examples; of a dump its bytes."""
     unlabeled: Counter[str] = field(default_factory=Counter)
-    """Of these, the ones without labels."""
 
     @property
     def labeled(self) -> Counter[str]:
@@ -67,9 +65,8 @@ class Place:
     folder: Path
     layout: Layout
     is_read: bool
-    """Whether metaxlm reads it as it is."""
     usage: str
-    """The recipe's key, or how to change the files so that metaxlm reads them."""
+    """The recipe's key, or, unless `is_read`, how to change the files."""
     splits: dict[str, SplitCount] = field(default_factory=lambda: defaultdict(SplitCount))
 
 
@@ -119,12 +116,12 @@ class Finding:
     @property
     def short(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Found and expected numbers of examples, where fewer were found."""
-        fewer: dict[str, dict[str, tuple[int, int]]] = {}
+        fewer: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for (split, code), count in self._count("labeled").items():
             sizes = self.data_set.sizes.get(split, {})
             size = sizes.get(code, sizes.get("", 0))
             if count < size and code in self.data_set.needs.get(split, ()):
-                fewer.setdefault(split, {})[code] = (count, size)
+                fewer[split][code] = (count, size)
         return fewer
 
     @property

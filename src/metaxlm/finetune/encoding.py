@@ -97,11 +97,8 @@ def encode_texts(
     if long:
         # The tokenizer keeps the truncation, which would affect its next caller.
         tokenizer.backend_tokenizer.no_truncation()
-    return EncodedTexts(
-        [np.array(row, dtype=np.int32) for row in ids],
-        [np.array(row, dtype=np.int32) for row in types],
-        len(long),
-    )
+    arrays = ([np.array(row, dtype=np.int32) for row in rows] for rows in (ids, types))
+    return EncodedTexts(*arrays, num_truncated=len(long))
 
 
 def tokenize_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[WordPieces]:
@@ -114,10 +111,7 @@ def tokenize_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> 
 
 
 def tokenize_flat(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> Pieces:
-    """Tokenize sentences given as words, without special tokens, into flat arrays.
-
-    A word of characters that the tokenizer drops, such as a zero-width space, has no token.
-    """
+    """Tokenize sentences into flat arrays; a word that the tokenizer drops has no token."""
     encoded = tokenizer(
         [" ".join(words) for words in sentences],
         add_special_tokens=False,

@@ -44,9 +44,8 @@ class FileScores:
     values: dict[str, float]
     """Scores by name; empty if no example has a label."""
     majority: dict[str, float]
-    """The same scores for always giving the training set's most frequent answer."""
+    """The same scores for the training set's most frequent answer, and for a random one."""
     chance: dict[str, float]
-    """The same scores for answering at random."""
     tally: Tally
     submission: str
     """All predictions as XTREME's submission file."""

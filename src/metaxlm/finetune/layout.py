@@ -174,19 +174,18 @@ def find_files(data_dir: Path, data_set: DataSet) -> list[Match]:
         if not match.layout.fix:
             kind = "" if match.variant in _ORDER else match.variant
             candidates[match.split, kind, match.language].append(match)
-    return [_choose(matches, data_set.name) for matches in candidates.values()]
-
-
-def _choose(matches: Sequence[Match], name: str) -> Match:
-    ranks = [(_ORDER.get(match.variant, 0), match.layout.is_fallback) for match in matches]
-    first, *others = compress(matches, [rank == min(ranks) for rank in ranks])
-    for other in others:
-        if other.path.resolve() != first.path.resolve():
-            raise MetaXLMError(
-                f"{first.path} and {other.path}: both are {name}'s {first.split} set of "
-                f"{first.language}; keep one of them below the data folder"
-            )
-    return first
+    chosen: list[Match] = []
+    for matches in candidates.values():
+        ranks = [(_ORDER.get(match.variant, 0), match.layout.is_fallback) for match in matches]
+        first, *others = compress(matches, [rank == min(ranks) for rank in ranks])
+        for other in others:
+            if other.path.resolve() != first.path.resolve():
+                raise MetaXLMError(
+                    f"{first.path} and {other.path}: both are {data_set.name}'s {first.split} set "
+                    f"of {first.language}; keep one of them below the data folder"
+                )
+        chosen.append(first)
+    return chosen
 
 
 def list_data_files(
@@ -195,7 +194,6 @@ def list_data_files(
     """Return the files of a task, by the splits that it uses.
 
     A file with several languages is used for each of `languages` without a file of its own.
-    Subsets and derived labels are part of the name: `train-subset`, `test-derived`.
     """
     named: dict[tuple[str, str], DataFile] = {}
     for file in sorted(files, key=lambda file: file.language != MANY):

@@ -58,11 +58,10 @@ def find_majority(labels: Iterable[Label]) -> Label:
 def count_chunks(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Counts:
     """Count correct, predicted and gold chunks per sentence, where they end.
 
-    As in seqeval, an I- without a chunk before it opens one. A bare letter and O have the same type
-    "_", so the UD tag X does not open a chunk after O or at the start of a sentence. If it is
-    closed later, it reaches back to the last opening, even across sentences. Therefore the corpus
-    is one stream, with an O after each sentence. seqeval reads a tag as a letter and a type: NOUN
-    has the type OUN, SCONJ and CCONJ have one type, and neighbors of one type form one chunk.
+    As in seqeval, a tag is a letter and a type: NOUN has the type OUN, and neighbors of one type
+    form one chunk. A bare letter and O have the same type "_", so the UD tag X does not open a
+    chunk after O; if it is closed later, it reaches back to the last opening, even across
+    sentences. Therefore the corpus is one stream, with an O after each sentence.
     """
     lengths = np.array([len(tags) for tags in gold], dtype=np.int64)
     sentence_of_place = np.repeat(np.arange(len(lengths)), lengths + 1)

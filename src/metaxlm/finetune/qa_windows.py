@@ -65,13 +65,11 @@ def make_windows(
     template = _find_template(tokenizer)
     space = length - sum(map(len, template[:3]))
     if space < 2:
-        raise MetaXLMError(
-            f"a question and its context do not fit into length {length}; increase it"
-        )
+        problem = f"a question and its context do not fit into length {length}; increase it"
+        raise MetaXLMError(problem)
     if stride < 1:
-        raise MetaXLMError(
-            f"windows cannot start {stride} tokens after one another; choose 1 or more"
-        )
+        problem = f"windows cannot start {stride} tokens after one another; choose 1 or more"
+        raise MetaXLMError(problem)
     limit = min(MAX_QUESTION_TOKENS, space // 2)
     asked = _tokenize(tokenizer, [question.question for question in questions])
     contexts = _tokenize(tokenizer, [question.context for question in questions])
@@ -107,10 +105,7 @@ def place_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, in
 
 
 def choose_windows(spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """Return for each token the window with the most context around it, the first among equals.
-
-    The score is the distance to the nearer end of the window plus 0.01 times its length.
-    """
+    """Return for each token the window whose nearer end is farthest, the first among equals."""
     tokens = np.arange(spans[-1][1])
     contexts = []
     for start, end in spans:

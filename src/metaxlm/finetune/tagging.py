@@ -51,43 +51,30 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         """Encode sentences, long ones as several sequences."""
         pieces = tokenize_words(tokenizer, [sentence.words for sentence in examples])
         features: list[Features] = []
-        num_split = 0
+        num_split, room = 0, settings.length - 2
         for number, (sentence, found) in enumerate(zip(examples, pieces, strict=True)):
-            parts = self._encode(number, sentence, found, tokenizer, settings.length)
-            features += parts
-            num_split += len(parts) > 1
+            words = group_by_word(found, len(sentence.words), tokenizer.unk_token_id, room)
+            sizes = [len(word) for word in words]
+            ranges = list(split_words(sizes, room))
+            num_split += len(ranges) > 1
+            for begin, end in ranges:
+                ids = [tokenizer.cls_token_id, *chain(*words[begin:end]), tokenizer.sep_token_id]
+                firsts = 1 + np.cumsum([0, *sizes[begin : end - 1]])
+                labels = np.full(len(ids), IGNORED, dtype=np.int32)
+                offsets = None
+                if sentence.tags is None:
+                    # Without labels, the offsets mark the first tokens of the words to predict.
+                    offsets = np.full((len(ids), 2), -1, dtype=np.int32)
+                    offsets[firsts] = np.arange(begin, end)[:, None]
+                else:
+                    labels[firsts] = [self._ids[tag] for tag in sentence.tags[begin:end]]
+                sequence = np.array(ids, dtype=np.int32)
+                features.append(Features(sequence, labels, example=number, offsets=offsets))
         notice = (
             f"{num_split:,} of {len(examples):,} sentences are longer than {settings.length} "
             f"tokens; split"
         )
         return FeatureSet(features, notice if num_split else "")
-
-    def _encode(
-        self,
-        number: int,
-        sentence: TaggedSentence,
-        pieces: WordPieces,
-        tokenizer: Tokenizer,
-        length: int,
-    ) -> list[Features]:
-        room = length - 2
-        words = group_by_word(pieces, len(sentence.words), tokenizer.unk_token_id, room)
-        sizes = [len(word) for word in words]
-        parts = []
-        for begin, end in split_words(sizes, room):
-            ids = [tokenizer.cls_token_id, *chain.from_iterable(words[begin:end])]
-            firsts = 1 + np.cumsum([0, *sizes[begin : end - 1]])
-            labels = np.full(len(ids) + 1, IGNORED, dtype=np.int32)
-            offsets = None
-            if sentence.tags is None:
-                # Without labels, the offsets mark the first tokens of the words to predict.
-                offsets = np.full((len(labels), 2), -1, dtype=np.int32)
-                offsets[firsts] = np.arange(begin, end)[:, None]
-            else:
-                labels[firsts] = [self._ids[tag] for tag in sentence.tags[begin:end]]
-            sequence = np.array([*ids, tokenizer.sep_token_id], dtype=np.int32)
-            parts.append(Features(sequence, labels, example=number, offsets=offsets))
-        return parts
 
     def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:
         """Return the mean cross entropy over the words of the batch."""

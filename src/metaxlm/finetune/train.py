@@ -49,21 +49,18 @@ _GROUP_COST = 16
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Loss and dev score of one epoch."""
+    """Mean loss and dev score of one epoch; no dev score if the last epoch is taken."""
 
     epoch: int
     loss: float
-    """Mean over the steps."""
     dev: float | None
-    """The score that selects the epoch; None if the last one is taken."""
 
 
 @dataclass(frozen=True)
 class Finetuned:
-    """The result of one training."""
+    """The result of one training: the model of the best epoch, on the device."""
 
     model: nn.Module
-    """With the weights of the best epoch, on the device."""
     best_epoch: int
     epochs: tuple[EpochRecord, ...]
 
@@ -142,13 +139,12 @@ class StepRows:
 
     rows_B: Tensor
     seed: int
-    """Of the step's dropout."""
+    """Of the step's dropout; `seed_1` is on the device."""
     total: int
     """Rounded number of tokens, if packed."""
     groups: tuple[Group, ...] = ()
     """Groups in the order of the rows, if padded."""
     seed_1: Tensor | None = None
-    """The seed on the device."""
 
     def shape(self) -> Hashable:
         """Return the number of tokens: only packed steps are recorded."""
@@ -170,10 +166,7 @@ class StepRows:
 
 
 def make_groups(lengths: Sequence[int], device: torch.device) -> tuple[Group, ...]:
-    """Group a step's sequences by their lengths, given in descending order.
-
-    On a GPU all are one group, because it waits for the host more than it computes.
-    """
+    """Group a step's sequences by their lengths, in descending order; a GPU has one group."""
     sizes = split_batch(lengths, _GROUP_COST) if device.type == "cpu" else [len(lengths)]
     return tuple(
         Group(size, lengths[end - size], lengths[end - size] == lengths[end - 1])

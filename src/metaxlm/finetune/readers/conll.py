@@ -50,10 +50,7 @@ class _Columns:
 def read_tagged_sentences(
     path: Path, tags: Collection[str], prefix: str = ""
 ) -> Examples[TaggedSentence]:
-    """Read `word TAB tag` lines; in a sentence all words or none have a tag.
-
-    `prefix` is removed from each word that has it (mmner's `en:`).
-    """
+    """Read `word TAB tag` lines, all of a sentence with a tag or none; remove mmner's `prefix`."""
     sentences: list[TaggedSentence] = []
     rows: list[tuple[int, list[str]]] = []
     for number, line in enumerate((*read_lines(path), ""), start=1):
@@ -145,8 +142,7 @@ def _find_columns(path: Path, lines: Sequence[str], word: int | None, tag: int |
 def _find_comments(columns: _Columns, lines: Sequence[str]) -> set[int]:
     """Return the numbers of comment lines: `#` before a sentence's first word.
 
-    The word itself may be `#`. Then the line has all the columns and, with columns between spaces,
-    a tag that other lines have.
+    A line of the word `#` has all the columns and, between spaces, a tag that other lines have.
     """
     doubtful: list[tuple[int, str]] = []
     comments: set[int] = set()
@@ -170,10 +166,7 @@ def _find_comments(columns: _Columns, lines: Sequence[str]) -> set[int]:
 
 
 def convert_to_bio(sentence: TaggedSentence, path: Path) -> TaggedSentence:
-    """Convert span tags to BIO; one rule reads IOB1, BIO, BIOES, BMES and BILOU.
-
-    An inside tag continues an open span of its own type, and otherwise opens one.
-    """
+    """Convert span tags to BIO; an inside tag continues an open span of its type or opens one."""
     converted: list[str] = []
     open_type = ""
     for number, tag in zip(sentence.lines, sentence.tags or (), strict=False):

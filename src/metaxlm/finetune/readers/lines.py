@@ -62,10 +62,7 @@ def open_input(source: str) -> InputLines:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a UTF-8 file without their ends; only LF and CRLF end a line.
-
-    Real test sets have U+2028 and U+0085 inside their sentences.
-    """
+    """Read the lines of a UTF-8 file without their ends; only LF and CRLF end a line."""
     with open_input(str(path)) as file:
         lines = [line for _, line in file]
     if not lines:

@@ -81,13 +81,12 @@ def _find_file_code(language: str) -> str:
 
 @dataclass(frozen=True)
 class AlignedPair:
-    """Two sentences in words, with gold links (source word, target word) counted from 0."""
+    """Two sentences in words, with gold links; the sure ones are among the possible."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     sure: frozenset[Link]
     possible: frozenset[Link]
-    """All links that are not wrong; the sure ones are among them."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +132,7 @@ def read_alignment_folder(folder: Path) -> AlignmentSet:
 def read_naacl_links(
     path: Path, name: str, sides: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
 ) -> list[AlignedPair]:
-    """Read `sentence source target [S|P]`; words count from 1, the k-th new sentence is line k.
-
-    `name` is the file with the sentences, for messages.
-    """
+    """Read `sentence source target [S|P]`; words count from 1, the k-th new sentence is line k."""
     order: dict[int, int] = {}
     sure: list[set[Link]] = [set() for _ in sides]
     possible: list[set[Link]] = [set() for _ in sides]

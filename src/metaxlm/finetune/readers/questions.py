@@ -57,16 +57,12 @@ class _Place:
     id: str = ""
 
     def __str__(self) -> str:
-        line = f":{self._find_line()}" if self._find_line() else ""
-        return f"{self.path}{line}: {self.steps}" + (f" (id {self.id!r})" if self.id else "")
-
-    def _find_line(self) -> int:
-        """Return the line of the id; 0 if the file has one line or the id twice."""
         spellings = {json.dumps(self.id), json.dumps(self.id, ensure_ascii=False)}
         found = [spelling for spelling in spellings if self.text.count(spelling) == 1]
-        if not self.id or not found or "\n" not in self.text.strip():
-            return 0
-        return self.text.count("\n", 0, self.text.index(found[0])) + 1
+        line = ""
+        if self.id and found and "\n" in self.text.strip():
+            line = f":{self.text.count(chr(10), 0, self.text.index(found[0])) + 1}"
+        return f"{self.path}{line}: {self.steps}" + (f" (id {self.id!r})" if self.id else "")
 
 
 class _Oddities:

@@ -61,8 +61,7 @@ def read_labeled_pairs(
 ) -> Examples[LabeledText]:
     """Read pairs between tabs; `synonyms` maps other spellings of a label to ours.
 
-    A file without a label column is a blanked test set: its labels are None. In a table with a
-    column `language`, only the lines of `language` are read, or all of them if it is empty.
+    In a table with a column `language`, only its lines are read, or all if it is empty.
     """
     lines = read_lines(path)
     columns = _choose_pair_columns(path, lines[0].split("\t"))
@@ -122,8 +121,7 @@ def _choose_pair_columns(path: Path, header: Sequence[str]) -> list[Column]:
 def read_reviews(path: Path) -> Examples[LabeledText]:
     """Read Webis-CLS-10's `<item>`s: the summary and the text after it, labeled by the rating.
 
-    Patterns instead of an XML parser tolerate a bare `&`. Entities are unescaped twice, because the
-    release has thousands that were escaped twice (`&amp;quot;`). A missing rating gives no label.
+    An XML parser would reject a bare `&`; thousands of entities are escaped twice (`&amp;quot;`).
     """
     content = "\n".join(read_lines(path))
     reviews: list[LabeledText] = []
