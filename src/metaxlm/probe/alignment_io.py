@@ -3,8 +3,8 @@
 Pairs are lines `source ||| target`, lines with a tab, or line k of one file with line k of another.
 Links are one line per pair: Pharaoh `0-0 1-2` counts words from 0, Talp `1-1 2-3` from 1. A
 possible link (the P of the alignment error rate) has `p` or `?` in place of the hyphen, a sure one
-may have `s`. Gold links may also be in the format `naacl` of the paper's sets, one link per line:
-`sentence source target [S|P]`. Files are streamed and may be larger than memory.
+may have `s`. In the format `naacl` of the paper's gold sets, a line is one link: `sentence source
+target [S|P]`. Files are streamed.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
 
     vectors = embed_texts(load_encoder("xlm-roberta-base"), ["A text.", "Ein Text."])[8]
 
-The feature-based scenario of the paper (Section 4.4, Tatoeba): the mean over all tokens that are
-not padding, `<s>` and `</s>` included. Layer 0 is the embedding output.
+The mean is over all tokens, `<s>` and `</s>` included, as in the paper's Section 4.4 (Tatoeba).
 Shapes: B batch, D hidden, N texts, C texts of a chunk, Y choices of layers.
 """
 

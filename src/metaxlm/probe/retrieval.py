@@ -27,8 +27,7 @@ from metaxlm.probe.pool import LayerChoice
 Margin = Literal["ratio", "distance", "absolute"]
 """Divide the cosine by the mean of the neighborhoods, subtract the mean, or use the cosine."""
 Mode = Literal["mutual", "forward", "backward", "max"]
-"""Candidates that become pairs: mutual best ones, the best of each source, the best of each target,
-or the highest of both directions with each sentence at most once."""
+"""Pairs: mutual best ones, the best of each source or target, or the highest of both, each once."""
 NUM_EXAMPLES = 4  # per layer
 
 

@@ -227,9 +227,11 @@ def _start_process(
     }
     program = Path(__file__).with_name("sentencepiece_child.py")
     command = [sys.executable, "-P", str(program), str(model), json.dumps(options)]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    pipe = subprocess.PIPE
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    with subprocess.Popen(command, **pipes, pass_fds=[model]) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[model]
+    ) as process:
         reader = threading.Thread(target=_read_log, args=(process.stderr, lines), daemon=True)
         reader.start()
         try:
