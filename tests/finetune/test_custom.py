@@ -14,15 +14,13 @@ from sklearn.metrics import f1_score
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.custom import load_custom_task
-from metaxlm.finetune.evaluate import evaluate
 from metaxlm.finetune.qa import SpanTask
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.readers.texts import LabeledText
-from metaxlm.finetune.task import AnyTask, DataFile, load_data
-from metaxlm.finetune.train import train_model
-from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.finetune.task import AnyTask, DataFile
 
-from .conftest import CPU, MakeEncoder, make_tokenizer
+from .conftest import MakeEncoder, make_tokenizer
+from .test_train import Setting
 
 GUIDE = Path(__file__).parents[2] / "docs" / "own_data.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
@@ -104,19 +102,10 @@ def test_the_examples_of_the_guide_train_and_test(
     folder: Path, example: int, make_encoder: MakeEncoder, messages: Messages
 ) -> None:
     task = load(folder, change(example, ("name:", "epochs: 1\nname:")) if example else EXAMPLES[0])
-    tokenizer = make_tokenizer("unigram")
-    start = AnyEncoder("test", tokenizer, make_encoder(tokenizer, max_positions=400))
-    data = load_data(
-        task,
-        tokenizer,
-        Path("nowhere"),
-        source=task.sources[0],
-        languages=task.languages,
-        settings=task.settings,
-        config=start.encoder.config,
-    )
-    trained = train_model(task, start, data, task.settings, 0, CPU)
-    scores = evaluate(task, trained.model, data, start.encoder.config, CPU)
+    encoder = make_encoder(make_tokenizer("unigram"), max_positions=400)
+    finetune = Setting(encoder, Path("nowhere"), "unigram")
+    languages = tuple(task.languages)
+    scores = finetune(task, languages, 0, task.settings, source=task.sources[0]).scores
     splits = {(score.file.split, score.file.language): score for score in scores}
     expected: list[Any] = [
         ({("dev", "de"), ("test", "de"), ("test", "pl")}, ("test", "de"), 1),

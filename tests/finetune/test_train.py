@@ -115,16 +115,9 @@ class Setting:
     ) -> Outcome:
         task = TASKS[task] if isinstance(task, str) else task
         config = self.encoder.config
-        data = load_data(
-            task,
-            self.tokenizer,
-            data_dir or self.data_dir,
-            source=source,
-            languages=languages,
-            settings=settings,
-            config=config,
-            limit=limit,
-        )
+        options: dict[str, Any] = {"source": source, "languages": languages, "limit": limit}
+        folder = data_dir or self.data_dir
+        data = load_data(task, self.tokenizer, folder, settings=settings, config=config, **options)
         start = AnyEncoder("test", self.tokenizer, self.encoder)
         trained = train_model(task, start, data, settings, seed, device)
         scores = evaluate(task, trained.model, data, config, device)
@@ -267,6 +260,11 @@ def test_partly_labeled_files_are_scored_where_they_can(run: Setting, tmp_path: 
     assert (part.num_examples, part.num_unlabeled) == (6, 6)
     assert part.tally.tolist() == whole.tally[1::2].tolist()
     assert part.submission == whole.submission
+
+
+def test_limit_takes_the_first_examples(run: Setting) -> None:
+    scores = run("xnli", settings=replace(FAST, epochs=1), limit=7).scores
+    assert [score.num_examples for score in scores] == [7] * 4
 
 
 def test_tasks_that_share_a_training_set_train_alike(run: Setting) -> None:
