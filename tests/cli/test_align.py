@@ -84,7 +84,7 @@ def test_links_are_written(
     numbers = [link.split("-") for link in expected[0].split()]
     links = frozenset((int(i), int(j)) for i, j in numbers)
     assert list_pair(1, gold.pairs[0].source, gold.pairs[0].target, links) in errors.splitlines()
-    assert "\n2: " not in errors and "1 of 8 pairs; --show sets the number" in errors
+    assert "\n2: " not in errors
 
 
 def test_standard_input(metaxlm: Command, strong: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tests.model.conftest import make_unigram_tokenizer, make_wordpiece_tokenizer
-from tests.model.encoder_kinds import (
-    ALL,
-    FOREIGN,
-    OURS,
-    SENTENCES,
-    SIZES,
-    edit_config,
-    write_folder,
-)  # fmt: skip
+from tests.model.encoder_kinds import ALL, FOREIGN, OURS, SENTENCES, Kind, edit_config, write_folder
 from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
@@ -205,10 +197,7 @@ def test_a_model_that_reads_one_way_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_model_with_vectors_that_depend_on_padding_is_rejected(tmp_path: Path) -> None:
-    tokenizer = make_wordpiece_tokenizer()
-    config = transformers.FNetConfig(vocab_size=len(tokenizer), **SIZES, pad_token_id=0)
-    transformers.FNetForMaskedLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    write_folder(Kind("FNet"), tmp_path)
     with pytest.raises(MetaXLMError, match=r"does not encode plain token ids|padding changes"):
         load_encoder(tmp_path)
 
