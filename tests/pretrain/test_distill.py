@@ -48,16 +48,10 @@ BLOCKS: list[Block] = [
 
 def make_model(tokenizer: Tokenizer, seed: int, hidden: int = 16, positions: int = 80) -> MaskedLM:
     torch.manual_seed(seed)
-    config = EncoderConfig(
-        max(tokenizer.get_vocab().values()) + 1,
-        hidden_size=hidden,
-        num_layers=2,
-        num_heads=2,
-        ffn_size=32,
-        max_positions=positions,
-        pad_id=tokenizer.pad_token_id,
-        position_offset=0 if tokenizer.cls_token == "[CLS]" else tokenizer.pad_token_id + 1,
-    )
+    pad_id, vocab_size = tokenizer.pad_token_id, max(tokenizer.get_vocab().values()) + 1
+    offset = 0 if tokenizer.cls_token == "[CLS]" else pad_id + 1
+    sizes = (vocab_size, hidden, 2, 2, 32, positions)
+    config = EncoderConfig(*sizes, pad_id=pad_id, position_offset=offset)
     model = MaskedLM(config).eval()
     # With larger weights, hidden states depend more on tokens and positions.
     with torch.no_grad():
@@ -67,10 +61,7 @@ def make_model(tokenizer: Tokenizer, seed: int, hidden: int = 16, positions: int
 
 
 def make(
-    teacher: MaskedLM,
-    tokenizer: Tokenizer,
-    student_tokenizer: Tokenizer,
-    pooled: float = 1.0,
+    teacher: MaskedLM, tokenizer: Tokenizer, student_tokenizer: Tokenizer, pooled: float = 1.0
 ) -> Distillation:
     source = Pretrained(copy.deepcopy(teacher), tokenizer, "RobertaForMaskedLM", ())
     recipe = DistillationRecipe(pooled=pooled)
@@ -258,9 +249,9 @@ def test_the_micro_batches_of_a_step_add_up_to_the_whole(pair: Pair) -> None:
     assert sum(parts) == pytest.approx(total.item(), rel=1e-5)
 
 
-def test_preparing_is_pure_and_thread_safe() -> None:
-    ours, theirs = make_tokenizer("unigram"), make_tokenizer("byte_bpe")
-    distillation = make(make_model(theirs, 2), theirs, ours)
+def test_preparing_is_pure_and_thread_safe(pair: Pair) -> None:
+    ours, theirs, _, teacher = pair
+    distillation = make(teacher, theirs, ours)
     batches = [make_batch(ours, [("en", [line]), BLOCKS[1]]) for line in ENGLISH]
     copies = [batch.ids_BL.clone() for batch in batches]
 
