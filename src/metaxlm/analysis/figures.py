@@ -114,8 +114,8 @@ def _draw_spread(axis: Axes, results: Results, task: str, variant: str, look: Lo
             line = {layer: values[pair] for layer, values in by_layer.items() if pair in values}
             axis.plot([*line], [*line.values()], color=look.color, linewidth=0.8, alpha=0.4)
         return
-    ends = ([choose(values.values()) for values in by_layer.values()] for choose in (min, max))
-    axis.fill_between(list(by_layer), *ends, color=look.color, alpha=0.13, linewidth=0)
+    low, high = ([choose(values.values()) for values in by_layer.values()] for choose in (min, max))
+    axis.fill_between(list(by_layer), low, high, color=look.color, alpha=0.13, linewidth=0)
 
 
 @drawing_style()
@@ -432,8 +432,8 @@ def _draw_curve(axis: Axes, curve: Curve, look: Look, mark: bool) -> None:
     spreads = [100 * (deviation(list(curve[step].values())) or 0.0) for step in steps]
     if any(spreads):
         both = list(zip(means, spreads, strict=True))
-        ends = ([value + sign * spread for value, spread in both] for sign in (-1, 1))
-        axis.fill_between(steps, *ends, color=look.color, alpha=0.15, linewidth=0)
+        low, high = ([value + sign * spread for value, spread in both] for sign in (-1, 1))
+        axis.fill_between(steps, low, high, color=look.color, alpha=0.15, linewidth=0)
     onset = find_onset(curve) if mark else None
     if onset is not None and onset.low is not None:
         axis.axvspan(onset.low, onset.high, color=look.color, alpha=_SHADE, linewidth=0, zorder=1)

@@ -384,8 +384,8 @@ def render_terminal(table: Table) -> TerminalTable:
         if group.label:
             terminal.add_row(Text(group.label, style="italic"))
         for line in group.lines:
-            cells = [Text(format_cell(c), style="bold" if c.best else "") for c in line.cells]
-            terminal.add_row(Text(line.name), *cells, style="dim" if line.reference else None)
+            texts = [Text(format_cell(c), style="bold" if c.best else "") for c in line.cells]
+            terminal.add_row(Text(line.name), *texts, style="dim" if line.reference else None)
         terminal.add_section()
     return terminal
 
