@@ -25,10 +25,8 @@ DEEPEST, MOST_FILES = 6, 300_000
 """Levels of folders and number of files that are searched."""
 MANY = "*"
 """Language of a file that has several."""
-SUBSET = "subset"
-"""Variant of a file that has a part of its split."""
-DERIVED = "derived"
-"""Variant of a file whose labels are not the official ones."""
+SUBSET, DERIVED = "subset", "derived"
+"""Variants of a file: a part of its split, and labels that are not the official ones."""
 SPLITS: Mapping[str, Split] = {"train": "train", "dev": "dev", "test": "test"}
 """Splits of a release, and the splits of a task that use them."""
 

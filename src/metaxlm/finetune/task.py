@@ -55,7 +55,6 @@ class FinetuneSettings:
 
     epochs: int
     learning_rate: float
-    """Peak of the linear schedule."""
     batch_size: int = 32
     weight_decay: float = 0.0
     """Decoupled; biases and LayerNorms have none."""
@@ -109,11 +108,10 @@ class Features:
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """The examples of one file as sequences, in order; a long example may have several."""
+    """The sequences of one file, in order, and a notice about truncated and split examples."""
 
     features: list[Features]
     notice: str = ""
-    """What was truncated or split; empty if nothing was."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -243,7 +241,7 @@ class TaskData:
     scored: tuple[Dataset, ...]
     """Dev and test sets of the requested languages, in their order."""
     baselines: dict[DataFile, Baselines] = field(default_factory=dict)
-    """Baselines of scored files, computed once for all models."""
+    """Of the scored files, computed once for all models."""
 
 
 def load_data(
