@@ -46,9 +46,6 @@ COLUMNS: dict[OwnKind, tuple[str, ...]] = {
     "questions": (),
 }
 
-_JOINED = "+"
-"""Between the languages of a model that is trained on several at once."""
-
 
 @dataclass(frozen=True)
 class _Yaml:
@@ -135,7 +132,7 @@ def _list_files(yaml: _Yaml) -> tuple[DataFile, ...]:
             )
     if not recipe.train_together or len(train) == 1:
         return (*train, *dev, *test)
-    language = _JOINED.join(file.language for file in train)
+    language = "+".join(file.language for file in train)
     joined = [DataFile(language, "train", train[0].path, "train", train)]
     selecting = tuple(file for file in dev if file.language in recipe.train)
     if selecting:
