@@ -127,13 +127,11 @@ class Packed:
     """Sequences one after another without padding, for the fused kernels."""
 
     ids_N: Tensor
-    """Padding after the last sequence belongs to none."""
     token_types_N: Tensor | None
     lengths_B: Tensor
     starts_B1: Tensor
     """The first token of each sequence, and the one after the last."""
-    labels_BW: Tensor
-    """Tags are [1, N], like the tokens."""
+    labels_BW: Tensor  # tags are [1, N]
     longest: int
 
 

@@ -161,13 +161,10 @@ class Finding:
             for place in self.places
         ]
         return {
-            **{"name": known.name, "purpose": known.purpose},
-            **{"status": self.status, "reading": self.reading},
-            **{"home": known.home, "license": known.license},
+            **{key: getattr(known, key) for key in ("name", "purpose", "home", "license")},
+            **{key: getattr(self, key) for key in ("status", "reading", "missing", "blanked")},
             "layouts": {layout.name: layout.shape for layout in known.layouts if layout.shape},
             "places": places,
-            "missing": self.missing,
-            "blanked": self.blanked,
             "short": {
                 split: {code: {"found": n, "expected": size} for code, (n, size) in codes.items()}
                 for split, codes in self.short.items()

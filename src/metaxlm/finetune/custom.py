@@ -46,9 +46,6 @@ COLUMNS: dict[OwnKind, tuple[str, ...]] = {
     "questions": (),
 }
 
-_JOINED = "+"
-"""Between the languages of a model that is trained on several at once."""
-
 
 @dataclass(frozen=True)
 class _Yaml:
@@ -124,7 +121,6 @@ def _check_keys(yaml: _Yaml) -> None:
 
 
 def _list_files(yaml: _Yaml) -> tuple[DataFile, ...]:
-    """List all files; languages that train together are one file of several parts."""
     recipe = yaml.recipe
     train, dev, test = (_find_split(yaml, split) for split in ("train", "dev", "test"))
     trained = {file.path.resolve() for file in train}
@@ -136,7 +132,7 @@ def _list_files(yaml: _Yaml) -> tuple[DataFile, ...]:
             )
     if not recipe.train_together or len(train) == 1:
         return (*train, *dev, *test)
-    language = _JOINED.join(file.language for file in train)
+    language = "+".join(file.language for file in train)
     joined = [DataFile(language, "train", train[0].path, "train", train)]
     selecting = tuple(file for file in dev if file.language in recipe.train)
     if selecting:
@@ -230,7 +226,6 @@ def _read_table(recipe: OwnTaskRecipe, path: Path, num_optional: int) -> list[Ro
 def _make_tagging(
     recipe: OwnTaskRecipe, training: Sequence[Path], facts: dict[str, Any]
 ) -> AnyTask:
-    """Make the task; the default metric is span F1 if all training tags mark spans."""
     read_file = partial(read_conll, word=recipe.columns.word, tag=recipe.columns.tag)
     sentences = [(path, sentence) for path in training for sentence in read_file(path)]
     tags = {tag for _, sentence in sentences for tag in sentence.tags or ()}
@@ -298,10 +293,8 @@ def _choose_labels(
 
 def _check_label(label: str, labels: Sequence[str], where: str) -> None:
     if label not in labels:
-        known = _list_labels(label, labels)
-        raise MetaXLMError(
-            f"{where}: unknown label {label!r}, training does not have it; known: {known}"
-        )
+        unknown = f"unknown label {label!r}, training does not have it"
+        raise MetaXLMError(f"{where}: {unknown}; known: {_list_labels(label, labels)}")
 
 
 def _list_labels(label: str, labels: Sequence[str]) -> str:

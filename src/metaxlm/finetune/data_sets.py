@@ -59,10 +59,8 @@ def read_squad(file: DataFile) -> Examples[Question]:
     taken = {question.context for question in read_questions(file.excluding).items}
     items = [question for question in examples.items if question.context not in taken]
     if not items:
-        raise MetaXLMError(
-            f"{file.path}: all its questions are about the contexts of {file.excluding}; "
-            f"no question is left to select with: use SQuAD's dev-v1.1.json"
-        )
+        problem = f"all its questions are about the contexts of {file.excluding}"
+        raise MetaXLMError(f"{file.path}: {problem}; use SQuAD's dev-v1.1.json to select")
     return Examples(items, examples.notices)
 
 
@@ -83,10 +81,7 @@ def _read_tydiqa(file: DataFile) -> Examples[Question]:
 
 
 def _read_translations(file: DataFile) -> Examples[LabeledText]:
-    """Read a Tatoeba file and the English one beside it.
-
-    XTREME's script sorts the English lines to hide the pairs: such pairs have no label.
-    """
+    """Read a Tatoeba file and the English one beside it; pairs that XTREME sorts have no label."""
     other = file.path.with_suffix(".eng" if "-eng." in file.path.name else ".en")
     lines, english = read_sides(file.path, other)
     is_sorted = len(english) >= _FEWEST_SORTED and english == sorted(english)
@@ -356,6 +351,5 @@ WIKIPEDIA = DataSet(
     ),
 )  # fmt: skip
 
-FINETUNING_SETS = (UDPOS, PANX, XQUAD, MLQA, TYDIQA, SQUAD, XNLI, PAWSX, AMAZON)
-"""In the order of the paper's tables."""
-DATA_SETS = (*FINETUNING_SETS, TATOEBA, WORDALIGN, MUSE, WIKIPEDIA)
+DATA_SETS = (UDPOS, PANX, XQUAD, MLQA, TYDIQA, SQUAD, XNLI, PAWSX, AMAZON,
+             TATOEBA, WORDALIGN, MUSE, WIKIPEDIA)  # fmt: skip

@@ -141,8 +141,7 @@ def find_words(
 ) -> IntArray:
     """Return the word that holds the last character of each span.
 
-    A word-start mark covers the space before the word, nothing, or the word's first character,
-    depending on the tokenizer; a space belongs to the word after it, so all three agree.
+    A word-start mark may cover the space before the word: a space belongs to the word after it.
     """
     num_words_P = np.array([len(words) for words in sentences], dtype=np.int64)
     # One space before each word, the first ones too, so that all texts make up one long line.

@@ -66,20 +66,12 @@ def evaluate(
                 values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
                 note = f"{file.language} {values[task.metric]:.3f}"
                 if file not in data.baselines:
-                    data.baselines[file] = compute_baselines(task, data.train.examples, gold, file)
+                    data.baselines[file] = _score_baselines(task, data.train.examples, gold, file)
                 baselines = data.baselines[file]
-            scores.append(
-                FileScores(
-                    file=file,
-                    num_examples=len(gold),
-                    num_unlabeled=scored.num_unlabeled,
-                    values=values,
-                    majority=baselines.majority,
-                    chance=baselines.chance,
-                    tally=tally,
-                    submission=task.format_predictions(scored.examples, predictions),
-                )
-            )
+            counts = len(gold), scored.num_unlabeled
+            others = baselines.majority, baselines.chance
+            submission = task.format_predictions(scored.examples, predictions)
+            scores.append(FileScores(file, *counts, values, *others, tally, submission))
             advance(note=note)
     return tuple(scores)
 
@@ -92,10 +84,9 @@ def score_dataset(
     return task.score(gold, answers, data.file.language)
 
 
-def compute_baselines(
+def _score_baselines(
     task: AnyTask, train: Sequence[Any], gold: Sequence[Any], file: DataFile
 ) -> Baselines:
-    """Return the scores of answering with the majority and at random."""
     random = generator(0, f"{task.name} chance {file.name} {file.language}")
     return Baselines(
         task.score(gold, task.answer_majority(train, gold), file.language),

@@ -25,10 +25,8 @@ DEEPEST, MOST_FILES = 6, 300_000
 """Levels of folders and number of files that are searched."""
 MANY = "*"
 """Language of a file that has several."""
-SUBSET = "subset"
-"""Variant of a file that has a part of its split."""
-DERIVED = "derived"
-"""Variant of a file whose labels are not the official ones."""
+SUBSET, DERIVED = "subset", "derived"
+"""Variants of a file: a part of its split, and labels that are not the official ones."""
 SPLITS: Mapping[str, Split] = {"train": "train", "dev": "dev", "test": "test"}
 """Splits of a release, and the splits of a task that use them."""
 
@@ -123,14 +121,11 @@ def list_files(folder: Path) -> tuple[list[Path], list[str]]:
         what = "not a folder" if folder.exists() else "no such folder"
         raise MetaXLMError(f"{folder}: {what}; name the folder that holds the data sets")
     found: list[Path] = []
+    errors: list[OSError] = []
     problems: list[str] = []
     seen: set[tuple[int, int]] = set()
-
-    def report(error: OSError) -> None:
-        problems.append(f"{error.filename}: cannot be searched ({error.strerror})")
-
     top = folder.absolute()
-    for name, folders, files in os.walk(top, followlinks=True, onerror=report):
+    for name, folders, files in os.walk(top, followlinks=True, onerror=errors.append):
         current = Path(name)
         status = current.stat()
         is_deep = len(current.parts) - len(top.parts) >= DEEPEST
@@ -144,7 +139,8 @@ def list_files(folder: Path) -> tuple[list[Path], list[str]]:
         if len(found) > MOST_FILES:
             problems.append(f"{folder}: more than {MOST_FILES:,} files; the others are ignored")
             break
-    return found, problems
+    unread = [f"{error.filename}: cannot be searched ({error.strerror})" for error in errors]
+    return found, [*unread, *problems]
 
 
 def match_files(data_set: DataSet, paths: Sequence[Path]) -> Iterator[Match]:

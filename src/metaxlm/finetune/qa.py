@@ -34,8 +34,7 @@ NUM_CANDIDATES = 20
 MAX_ANSWER_TOKENS = 30
 
 _WINDOWS_AT_ONCE = 512
-_LARGEST = 1e30
-"""Replaces infinite logits, so that sums stay finite; minus this replaces NaN."""
+_LARGEST = 1e30  # replaces infinite logits, so that sums stay finite; minus this replaces NaN
 _UNIT = re.compile(rf"[{UNSPACED_CHARACTERS}]|[^\s{UNSPACED_CHARACTERS}]+")
 
 Scores = npt.NDArray[np.float64]

@@ -64,11 +64,10 @@ def make_windows(
         return FeatureSet([])
     template = _find_template(tokenizer)
     space = length - sum(map(len, template[:3]))
-    if space < 2:
-        problem = f"a question and its context do not fit into length {length}; increase it"
-        raise MetaXLMError(problem)
+    problem = f"a question and its context do not fit into length {length}; increase it"
     if stride < 1:
         problem = f"windows cannot start {stride} tokens after one another; choose 1 or more"
+    if space < 2 or stride < 1:
         raise MetaXLMError(problem)
     limit = min(MAX_QUESTION_TOKENS, space // 2)
     asked = _tokenize(tokenizer, [question.question for question in questions])
@@ -204,8 +203,7 @@ def _tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, _Tokens]:
 def _settle_offsets(text: str, tokens: _Tokens) -> _Tokens:
     """Add dropped marks to the letter before them, and empty the offsets of white space.
 
-    A BERT tokenizer that strips accents drops the vowel signs of Thai and Hindi: an answer that
-    ends in one would lose it.
+    A BERT tokenizer that strips accents drops the vowel signs at the end of Thai and Hindi words.
     """
     offsets = tokens.offsets.copy()
     is_blank = np.isin(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"), _BLANKS)

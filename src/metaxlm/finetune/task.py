@@ -35,13 +35,10 @@ Prediction = TypeVar("Prediction")
 
 Logits = npt.NDArray[np.float32]
 """The head's output for one sequence: [classes], or [tokens, classes] without the padding."""
-
 Tally = npt.NDArray[np.float64]
 """Counts of each example, [examples, counts]; a score is a function of their sums."""
-
 Split = Literal["train", "select", "dev", "test"]
 """`select` chooses the epoch where the task has no dev set of its own (SQuAD's, for XQuAD)."""
-
 SelectBy = Literal["source", "all", "last"]
 """Choose the epoch by the dev set of the training language, by the mean over all, or the last."""
 
@@ -55,7 +52,6 @@ class FinetuneSettings:
 
     epochs: int
     learning_rate: float
-    """Peak of the linear schedule."""
     batch_size: int = 32
     weight_decay: float = 0.0
     """Decoupled; biases and LayerNorms have none."""
@@ -109,11 +105,10 @@ class Features:
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """The examples of one file as sequences, in order; a long example may have several."""
+    """The sequences of one file, in order, and a notice about truncated and split examples."""
 
     features: list[Features]
     notice: str = ""
-    """What was truncated or split; empty if nothing was."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -243,7 +238,7 @@ class TaskData:
     scored: tuple[Dataset, ...]
     """Dev and test sets of the requested languages, in their order."""
     baselines: dict[DataFile, Baselines] = field(default_factory=dict)
-    """Baselines of scored files, computed once for all models."""
+    """Of the scored files, computed once for all models."""
 
 
 def load_data(
@@ -258,10 +253,9 @@ def load_data(
     limit: int | None = None,
     loaded: dict[DataFile, Dataset] | None = None,
 ) -> TaskData:
-    """Read and encode all files of a task; each language needs a dev or a test file.
+    """Read and encode the first `limit` examples of all files of a task.
 
-    `limit` takes the first examples of each file. `loaded` has the files that were encoded before,
-    with the same tokenizer and settings; new ones are added to it.
+    `loaded` has files that were encoded with the same settings; new ones are added to it.
     """
     loaded = {} if loaded is None else loaded
     check_tokenizer(tokenizer, config)

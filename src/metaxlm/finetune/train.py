@@ -39,10 +39,8 @@ from metaxlm.randomness import derive_seed
 
 ADAM_BETAS = (0.9, 0.999)
 """The paper gives none for finetuning; these are XTREME's."""
-
 NOTE_EVERY = {"cpu": 20, "cuda": 200}
 """Steps between two reports of the loss; each one waits for the device."""
-
 _GROUP_COST = 16
 """Tokens that take a CPU as long as one more group, which adds all gradients once more."""
 

@@ -1,8 +1,4 @@
-"""Readers of the task files: one per format, each checks what it reads.
-
-They read the data sets of the paper's Section 4 as their authors publish them, and the files of
-custom tasks. A broken file raises an error that names file and line.
-"""
+"""Readers of the task files, one per format; a broken file raises an error with file and line."""
 
 from metaxlm.finetune.readers.parallel import Link, read_word_alignment
 

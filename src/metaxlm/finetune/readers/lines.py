@@ -13,8 +13,6 @@ from metaxlm.reading import MAX_TEXT_BYTES, decode_line, open_file
 from metaxlm.reading import read_lines as read_file_lines
 
 Example = TypeVar("Example")
-Line = tuple[int, str]
-"""The number of a line, from 1, and its text."""
 
 _LFS_POINTER = "version https://git-lfs"
 
@@ -47,7 +45,7 @@ class InputLines:
         if self.total_bytes is not None:
             self.file.close()
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[tuple[int, str]]:
         for number, line in read_file_lines(self.file, self.name, MAX_TEXT_BYTES):
             self.bytes_read += len(line)
             yield number, decode_line(number, line, self.name)

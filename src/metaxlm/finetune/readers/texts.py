@@ -23,14 +23,11 @@ from metaxlm.reading import json_loads
 LABEL_COLUMNS = ("gold_label", "label")
 PAIR_COLUMNS = (("premise", "hypothesis"), ("sentence1", "sentence2"))
 """Names of the two texts in headers; otherwise they are the first two columns without a label."""
-
 UNDECIDED = "-"
 """Gold label of MultiNLI and XNLI where the annotators did not agree."""
-
 NEGATIVE, POSITIVE = "negative", "positive"
 SENTIMENTS = {1.0: NEGATIVE, 2.0: NEGATIVE, 4.0: POSITIVE, 5.0: POSITIVE}
 """Label by rating; the release has no 3."""
-
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 Column = str | int
 """A name, or a number from 1 (from -1 backwards)."""
