@@ -32,8 +32,7 @@ _WORTH_SAYING = 2_000_000_000  # bytes from which on a message comes before read
 _SETTLED_NS = 2_000_000_000  # a file that changed more recently may change and keep its time
 
 Facts = Mapping[str, Any]
-Listed = dict[Path, Facts]
-"""Size and digest of each file that should be there."""
+Listed = dict[Path, Facts]  # size and digest of each file that should be there
 
 
 def read_list(path: Path, *, nested: bool = False) -> Listed:

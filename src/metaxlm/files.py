@@ -2,8 +2,7 @@
 
 A file or folder is written beside its final path under a temporary name, flushed to the disk and
 renamed, so that nothing half-written appears under a final name. A crash leaves at most a
-`.tmp-metaxlm-*` entry, which the next write to the same path removes. `manifest.atomic_folder`
-writes folders.
+`.tmp-metaxlm-*` entry, which the next write to the same path removes.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _CODE_KEYS = ("auto_map", "custom_pipelines")
-_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def is_hub_name(source: str | Path) -> bool:
@@ -136,7 +135,9 @@ def read_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
     """Load the fast tokenizer of a folder with transformers; errors begin with `name`."""
     reject_code(folder)
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # tokenizers raises plain Exception for a broken file
         raise MetaXLMError(
             f"{name}: no tokenizer that transformers can load; is there a tokenizer.json? "
@@ -158,7 +159,9 @@ def read_auto_config(folder: Path) -> PreTrainedConfig:
     """Load the config.json of a folder as transformers' class for its `model_type`."""
     reject_code(folder)
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, **_LOCAL)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # transformers raises many kinds for what it does not know
         values = read_json(folder / CONFIG)
         model_type = values.get("model_type") if isinstance(values, dict) else None

@@ -2,8 +2,7 @@
 
 The table is `languages.tsv`: the 94 languages of XLM-R's list (its 100 codes less five romanized
 ones and Burmese in the Zawgyi encoding), which is the paper's line of 94 languages; the six codes
-that only the paper's appendix table has (ba, ckb, mt, nn, tg, tt); and Yoruba, which two of its
-tasks test. A corpus may use any other code: it is then shown as the code itself.
+that only the paper's appendix table has (ba, ckb, mt, nn, tg, tt); and Yoruba, in two of its tasks.
 """
 
 from __future__ import annotations
