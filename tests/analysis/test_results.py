@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,18 @@ def test_the_table_of_tasks_agrees_with_the_tasks() -> None:
         info = TASKS[name]
         assert (info.title, info.metric) == (task.title, task.metric)
         assert info.trained_in_each == name.startswith("amazon")
+
+
+def test_only_select_filters_by_split_step_or_layer() -> None:
+    """Outside results.py nothing compares these fields of a row or of the frame."""
+    fields = r"""\[["'](?:split|step|layer)["']\]|\.get\(["'](?:split|layer)["']\)"""
+    pattern = re.compile(
+        rf"(?:row|rows|frame|result|df)\w*(?:{fields})\s*(?:==|!=|in\b|not in\b|\.isin)"
+        r"|\bis_tuning\b"
+    )
+    texts = {path.name: path.read_text("utf-8") for path in SOURCE.rglob("*.py")}
+    assert not [n for n, text in texts.items() if n != "results.py" and pattern.search(text)]
+    assert pattern.search('if row["split"] == "test"') and pattern.search('rows["step"].isin(x)')
 
 
 def test_reports_need_no_torch() -> None:

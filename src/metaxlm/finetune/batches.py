@@ -148,8 +148,10 @@ class _Column:
     def make(cls, rows: Sequence[np.ndarray], filler: int, device: torch.device) -> _Column:
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         starts = np.concatenate([[0], lengths.cumsum()[:-1]])
-        arrays = (np.concatenate(rows), starts, lengths)
-        return cls(*(torch.from_numpy(array).to(device) for array in arrays), filler)
+        values, firsts, sizes = (
+            torch.from_numpy(array).to(device) for array in (np.concatenate(rows), starts, lengths)
+        )
+        return cls(values, firsts, sizes, filler)
 
     def gather(self, rows_B: Tensor, width: int) -> Tensor:
         columns_W = torch.arange(width, device=rows_B.device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +83,11 @@ def encode_texts(
     """Encode texts or pairs of texts; truncate the longer side of a pair first."""
     if not texts:
         return EncodedTexts([], [], 0)
-    options = {"return_token_type_ids": True, "return_attention_mask": False, "verbose": False}
+    options: dict[str, Any] = {
+        "return_token_type_ids": True,
+        "return_attention_mask": False,
+        "verbose": False,
+    }
     given = (texts,) if others is None else (texts, others)
     sides = [[text[:MAX_CHARACTERS] for text in side] for side in given]
     encoded = tokenizer(*sides, **options)
@@ -97,8 +101,8 @@ def encode_texts(
     if long:
         # The tokenizer keeps the truncation, which would affect its next caller.
         tokenizer.backend_tokenizer.no_truncation()
-    arrays = ([np.array(row, dtype=np.int32) for row in rows] for rows in (ids, types))
-    return EncodedTexts(*arrays, num_truncated=len(long))
+    arrays = [[np.array(row, dtype=np.int32) for row in rows] for rows in (ids, types)]
+    return EncodedTexts(arrays[0], arrays[1], len(long))
 
 
 def tokenize_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[WordPieces]:
