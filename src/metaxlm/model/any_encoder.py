@@ -200,18 +200,8 @@ def save_finetuned(
                 model.model.save_pretrained(temporary, state_dict=state)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, start.tokenizer, config.max_positions, has_token_types=has_types)
-<<<<<<< HEAD
-        task: dict[str, Any] = {
-            "kind": kind,
-            "labels": list(labels),
-            "length": length,
-            "stride": stride,
-        }
-        task |= {"facts": dict(facts), "metaxlm": __version__}
-=======
         task: dict[str, Any] = {"kind": kind, "labels": list(labels), "length": length}
         task |= {"stride": stride, "facts": dict(facts), "metaxlm": __version__}
->>>>>>> wt-s-probe
         (temporary / TASK_FILE).write_text(dump_json(task), encoding="utf-8")
         card = _write_card(start.source, kind, labels, length, facts)
         (temporary / "README.md").write_text(card, encoding="utf-8")
