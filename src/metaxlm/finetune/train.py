@@ -217,7 +217,7 @@ class FinetuneStep(TrainStep[StepRows]):
         return loss.detach()
 
     def _train_groups(self, inputs: StepRows) -> Tensor:
-        parts = inputs.rows_B.split([group.size for group in inputs.groups])
+        parts = torch.split(inputs.rows_B, [group.size for group in inputs.groups])
         batches = [
             self._table.gather(rows_B, group.length)
             for rows_B, group in zip(parts, inputs.groups, strict=True)
