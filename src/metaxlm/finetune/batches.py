@@ -148,10 +148,9 @@ class _Column:
     def make(cls, rows: Sequence[np.ndarray], filler: int, device: torch.device) -> _Column:
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         starts = np.concatenate([[0], lengths.cumsum()[:-1]])
-        values, firsts, sizes = (
-            torch.from_numpy(array).to(device) for array in (np.concatenate(rows), starts, lengths)
-        )
-        return cls(values, firsts, sizes, filler)
+        arrays = (np.concatenate(rows), starts, lengths)
+        values_N, starts_S, lengths_S = (torch.from_numpy(array).to(device) for array in arrays)
+        return cls(values_N, starts_S, lengths_S, filler)
 
     def gather(self, rows_B: Tensor, width: int) -> Tensor:
         columns_W = torch.arange(width, device=rows_B.device)
@@ -161,7 +160,6 @@ class _Column:
         return torch.where(is_real_BW, values_BW, self.filler)
 
     def take(self, rows_N: Tensor, places_N: Tensor, is_real_N: Tensor) -> Tensor:
-        """Return one value for each token, given its sequence and its place in it."""
         where_N = torch.where(is_real_N, self.starts_S[rows_N] + places_N, 0)
         return torch.where(is_real_N, self.values_N[where_N].long(), self.filler)
 

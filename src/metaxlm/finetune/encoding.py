@@ -94,15 +94,15 @@ def encode_texts(
     ids: list[list[int]] = encoded["input_ids"]
     types: list[list[int]] = encoded["token_type_ids"]
     long = [k for k, row in enumerate(ids) if len(row) > max_length]
-    options |= {"truncation": True, "max_length": max_length}
+    limits = {"truncation": True, "max_length": max_length}
     for k in long:
-        row = tokenizer(*(side[k] for side in sides), **options)
+        row = tokenizer(*(side[k] for side in sides), **options, **limits)
         ids[k], types[k] = row["input_ids"], row["token_type_ids"]
     if long:
         # The tokenizer keeps the truncation, which would affect its next caller.
         tokenizer.backend_tokenizer.no_truncation()
-    arrays = [[np.array(row, dtype=np.int32) for row in rows] for rows in (ids, types)]
-    return EncodedTexts(arrays[0], arrays[1], len(long))
+    all_ids, all_types = ([np.array(row, dtype=np.int32) for row in rows] for rows in (ids, types))
+    return EncodedTexts(all_ids, all_types, len(long))
 
 
 def tokenize_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[WordPieces]:
