@@ -105,7 +105,7 @@ class Stage:
                 call(self.title)
             self.fill(temporary)
             seconds = round(time.monotonic() - start, 1)
-            facts = {"fingerprint": self.fingerprint, "inputs": self.inputs}
+            facts: dict[str, Any] = {"fingerprint": self.fingerprint, "inputs": self.inputs}
             facts |= {"files": _describe(temporary, nested=True), "seconds": seconds}
             facts |= {"device": self.device, "metaxlm": __version__}
             manifest.write_sealed(temporary / MARKER, facts)
