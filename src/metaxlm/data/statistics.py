@@ -105,8 +105,8 @@ def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[Langu
     shares = rebalance({language: facts[unit] for language, facts in counts.items()}, alpha)
     keys = ("bytes", "documents", "sentences", "words", "characters", "tokens", "unknown")
     rows = [
-        LanguageStatistics(*(language, *map(facts.get, keys), shares[language]))
-        for language, facts in counts.items()
+        LanguageStatistics(name, **{key: facts.get(key) for key in keys}, probability=shares[name])
+        for name, facts in counts.items()
     ]
     return sorted(rows, key=lambda row: (-row.bytes, row.language))
 
