@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from signal import SIGINT
 from typing import Any
@@ -46,7 +48,7 @@ evaluation:
   finetune: {{udpos: {{epochs: 1, length: 32, seeds: 2}}}}
 """
 
-TASKS = "metaxlm.data.executors:_collect_errors"
+TASKS = "metaxlm.data.executors:wait"
 PIECES = "metaxlm.vocab.unigram"
 LOOP = "metaxlm.pretrain.loop"
 BATCHES = "metaxlm.pretrain.batches.source"
@@ -78,7 +80,7 @@ MOMENTS = [
     Moment("vocabulary: rounds, whole group", f"{PIECES}:_show_rounds", group=True),
     Moment("vocabulary: byte-level BPE", "metaxlm.run.prepare:train_byte_bpe"),
     Moment("shards: workers, whole group", TASKS, call=5, number=SIGINT, group=True),
-    Moment("shards: almost complete", "metaxlm.run.stages:Stage._marker"),
+    Moment("shards: almost complete", "metaxlm.run.stages:_describe"),
     Moment("meta: before the loop", f"{LOOP}:_resume", number=SIGINT),
     Moment("meta: in the loop", f"{BATCHES}:Prefetcher.get", step=2),
     Moment("meta: checkpoint is written", "metaxlm.pretrain.checkpoint:save_checkpoint"),
@@ -88,8 +90,8 @@ MOMENTS = [
     Moment("initialize: rows are copied", f"{TRAINING}:initialize", number=SIGINT),
     Moment("pretrain: in the loop", f"{BATCHES}:Prefetcher.get", step=3, number=SIGINT),
     Moment("pretrain: after the last save", f"{LOOP}:_save", step=STEPS, after=True),
-    Moment("pretrain: almost complete", "metaxlm.run.stages:Stage._marker"),
-    Moment("evaluation: retrieval", f"{CELLS}:measure_features", number=SIGINT),
+    Moment("pretrain: almost complete", "metaxlm.run.stages:_describe"),
+    Moment("evaluation: retrieval", "metaxlm.run.task_plans:measure_features", number=SIGINT),
     Moment("evaluation: a cell is complete", "metaxlm.run.jobs:EvalJob.write", after=True),
     Moment("evaluation: finetuning", "metaxlm.finetune.train:FinetuneStep.take", call=2),
     Moment("evaluation: scoring", f"{CELLS}:evaluate", call=2, number=SIGINT),
@@ -112,6 +114,13 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = data / "toy.yaml"
     path.write_text(RECIPE.format(data=data), encoding="utf-8")
     return path
+
+
+def test_moments_name_functions_that_exist() -> None:
+    for moment in MOMENTS:
+        module, _, name = moment.place.partition(":")
+        if name:
+            assert attrgetter(name)(import_module(module)), moment.name
 
 
 def run(recipe: Path, folder: Path, moments: Sequence[Moment]) -> list[End]:
