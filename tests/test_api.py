@@ -25,5 +25,5 @@ def test_all_names_exist_and_are_documented() -> None:
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(metaxlm.MetaXLMError, match="no such folder|not found|no file"):
+    with pytest.raises(metaxlm.MetaXLMError, match="no such folder"):
         metaxlm.embed(str(tmp_path / "missing"), ["text"])
