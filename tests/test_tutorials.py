@@ -72,3 +72,12 @@ def test_examples_run(name: str, desk: Path, monkeypatch: pytest.MonkeyPatch) ->
                 command, *arguments = shlex.split(line)
                 assert command == "metaxlm", line
                 call(*arguments)
+
+
+def test_matched_and_exported_folders_can_be_verified(desk: Path, tmp_path: Path) -> None:
+    matched, exported = tmp_path / "matched", tmp_path / "exported"
+    call("match", "--from", desk / "english", "--to", desk / "multilingual", "--output", matched)
+    (matched / "README.md").write_bytes(b"---\ndate: 2024-13-45\n---\n\xff")  # a broken card
+    call("export", "--model", matched, "--output", exported)
+    call("verify", exported)
+    assert run_main("verify", matched) == 1  # the card is not the one that was written

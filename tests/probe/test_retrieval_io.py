@@ -182,3 +182,10 @@ def test_a_changed_file_is_an_error(tmp_path: Path, later: str) -> None:
             for text in sentences:
                 found.append(text)
         assert found == later.split()[:3]
+
+
+def test_an_archive_named_npy_is_rejected(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", vectors=np.ones((2, 3), np.float32))
+    path = (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(MetaXLMError, match=r"a.npy: cannot be read .*damaged or not .npy"):
+        read_vectors(path)
