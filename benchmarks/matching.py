@@ -24,7 +24,7 @@ from transformers import RobertaTokenizerFast
 
 from metaxlm.init.dictionaries import load_dictionaries
 from metaxlm.init.ledger import coverage
-from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.match_plan import Plan, make_plan
 from metaxlm.init.vocabulary import NormalizedVocab, list_vocabulary, read_vocabulary
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokens import Kind

@@ -20,7 +20,7 @@ import transformers
 from torch import Tensor, nn
 
 from metaxlm.finetune.task import Dataset, Features, FinetuneSettings, Logits, Task, TaskData
-from metaxlm.finetune.train import ADAM_BETAS
+from metaxlm.finetune.trainer import ADAM_BETAS
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.cost import synchronize
 

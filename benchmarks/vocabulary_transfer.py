@@ -200,7 +200,7 @@ def run_ours(options: Namespace, pair: Pair) -> Iterator[Start]:
     """Plan and apply, with more dictionaries each time."""
     from metaxlm.data.statistics import count_corpus
     from metaxlm.init.dictionaries import load_dictionaries
-    from metaxlm.init.plan import Counts, make_plan
+    from metaxlm.init.match_plan import Counts, make_plan
     from metaxlm.init.start import Parts, initialize
     from metaxlm.progress import set_quiet
     from metaxlm.recipe import MatchingRecipe

@@ -6,7 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from metaxlm.recipe.load import load_recipe
+from metaxlm.recipe.recipe_file import load_recipe
 
 ROOT = Path(__file__).parent.parent
 

@@ -27,7 +27,7 @@ LOAD = """
 import json, socket, sys
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import load_encoder
-from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.tokenizer import load_tokenizer
 
 opened, connect = [], socket.socket.connect
 socket.socket.connect = lambda self, address: (opened.append(address), connect(self, address))[1]

@@ -21,11 +21,11 @@ from metaxlm.data.readers import parquet
 from metaxlm.data.readers.parquet import list_pages, open_parquet
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text
-from metaxlm.finetune.readers.lines import open_input
+from metaxlm.finetune.readers.input_lines import open_input
 from metaxlm.probe.pool import find_frame, tokenize_texts
 from metaxlm.probe.retrieval_io import open_sentences
 from metaxlm.reading import json_loads, read_lines
-from metaxlm.recipe.load import parse_yaml
+from metaxlm.recipe.recipe_file import parse_yaml
 
 parse_json = partial(json_loads, is_line=True)
 

@@ -12,7 +12,7 @@ import yaml
 from metaxlm.errors import MetaXLMError
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.recipe import PartsRecipe, Recipe
-from metaxlm.recipe.load import load_recipe, save_recipe
+from metaxlm.recipe.recipe_file import load_recipe, save_recipe
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stages import build_stages
 

@@ -16,7 +16,7 @@ from metaxlm.analysis.scores import Results, Section
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.analysis.tables import format_cell, section_cell, seed_cell
 from metaxlm.files import read_json
-from metaxlm.recipe.load import load_recipe
+from metaxlm.recipe.recipe_file import load_recipe
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"

@@ -43,7 +43,7 @@ def test_a_stop_wrapped_in_an_import_error_is_a_stop(
         except BaseException as error:
             raise ImportError("initialization failed") from error
 
-    monkeypatch.setattr("metaxlm.recipe.load.load_recipe", load)
+    monkeypatch.setattr("metaxlm.recipe.recipe_file.load_recipe", load)
     line = "metaxlm: stopped; the same command continues\n"
     assert metaxlm("run", recipe) == (75, "", line)
 

@@ -24,10 +24,10 @@ from metaxlm.cli import app
 from metaxlm.cli.exit_codes import explain
 from metaxlm.errors import naming
 from metaxlm.init.ledger import save_ledger
-from metaxlm.init.plan import make_plan
+from metaxlm.init.match_plan import make_plan
 from metaxlm.model.model_folder import save_file
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.tokenizer import load_tokenizer
 from tests.commands import Command
 
 

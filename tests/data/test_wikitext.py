@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaxlm.data.wikitext import clean_page
-from metaxlm.data.wikitext.blocks import MIN_SENTENCE_WORDS, MIN_WORDS, is_prose
 from metaxlm.data.wikitext.inline import MAX_LENGTH, MAX_OPEN, render, render_with_parser
+from metaxlm.data.wikitext.paragraphs import MIN_SENTENCE_WORDS, MIN_WORDS, is_prose
 from metaxlm.data.wikitext.site import Site, Target, is_disambiguation, is_redirect, read_site
 from metaxlm.data.wikitext.templates import show_template
 

@@ -160,10 +160,10 @@ def _call(name: str, file: str = "") -> Step:
 _READ_DICTIONARY = _call("init.dictionaries:load_dictionaries")
 _READ_RESULTS = _call("analysis.results:read_scores", "results.jsonl")
 _READ_COMPARISONS = _call("analysis.stats:read_comparisons", "comparisons.json")
-_READ_LINES = _call("finetune.readers.lines:read_lines", "texts")
+_READ_LINES = _call("finetune.readers.input_lines:read_lines", "texts")
 _READ_VECTORS = _call("probe.retrieval_io:read_vectors", "vectors.parquet")
 _READ_LEDGER = _call("init.ledger:load_ledger", "ledger.parquet")
-_READ_RECIPE = _call("recipe.load:load_recipe", "recipe.yaml")
+_READ_RECIPE = _call("recipe.recipe_file:load_recipe", "recipe.yaml")
 BOMBS: dict[str, tuple[Step, Step, str]] = {
     "dictionary .xz": (_write_dictionary, _READ_DICTIONARY, "bytes of text"),
     "results.jsonl.xz, one line": (_write_long_row, _READ_RESULTS, "the line has more than"),

@@ -155,7 +155,7 @@ def _write_ledger(folder: Path) -> None:
     lines = (line for code in PARTS for line in sentences(code))
     target = use("vocab.unigram:train_unigram")(lines, 90)
     source = use("vocab.bpe:train_byte_bpe")(iter(sentences("en")), 320)
-    plan = use("init.plan:make_plan")(target, source, use("recipe:MatchingRecipe")(), None)
+    plan = use("init.match_plan:make_plan")(target, source, use("recipe:MatchingRecipe")(), None)
     use("init.ledger:save_ledger")(plan, folder / "ledger.parquet")
 
 
@@ -322,8 +322,8 @@ evaluation:
 
 
 def _read_recipes(folder: Path) -> None:
-    recipe = use("recipe.load:load_recipe")(folder / "recipe.yaml", ["seed=3"])
-    use("recipe.load:save_recipe")(recipe)
+    recipe = use("recipe.recipe_file:load_recipe")(folder / "recipe.yaml", ["seed=3"])
+    use("recipe.recipe_file:save_recipe")(recipe)
 
 
 def _write_manifest(folder: Path) -> None:
@@ -409,7 +409,7 @@ def _write_tokenizers(folder: Path) -> None:
 
 def _read_tokenizers(folder: Path) -> None:
     for name in ("unigram", "bpe", "words", "merges"):
-        tokenizer = use("vocab.load:load_tokenizer")(str(folder / name))
+        tokenizer = use("vocab.tokenizer:load_tokenizer")(str(folder / name))
         use("vocab.tokens:detect_kind")(tokenizer)
         tokenizer("a cat sees the house")
 
@@ -429,7 +429,7 @@ def _write_sentencepiece(folder: Path) -> None:
 
 
 def _read_sentencepiece(folder: Path) -> None:
-    use("vocab.load:load_tokenizer")(str(folder))("a cat sees the house")
+    use("vocab.tokenizer:load_tokenizer")(str(folder))("a cat sees the house")
 
 
 def _write_model(name: str, **changes: Any) -> Callable[[Path], None]:

@@ -52,8 +52,8 @@ TASKS = "metaxlm.data.executors:wait"
 PIECES = "metaxlm.vocab.unigram"
 LOOP = "metaxlm.pretrain.loop"
 BATCHES = "metaxlm.pretrain.batches.source"
-TRAINING = "metaxlm.run.train"
-CELLS = "metaxlm.run.evaluate"
+TRAINING = "metaxlm.run.training"
+CELLS = "metaxlm.run.grid"
 LINE = re.compile(r"metaxlm: (.+: )?stopped( after step \d+)?; the same command continues\n")
 TIMES = {"seconds", "tokens_per_second", "peak_share", "log", "files", "sha256", "seal"}
 """Keys of JSON objects that hold times, or digests of files with times in them."""
@@ -67,7 +67,7 @@ MOMENTS = [
     Moment("import torch", "torch", number=SIGINT, group=True),
     Moment("within torch's import", "torch.nn"),
     Moment("import transformers", "transformers", number=SIGINT),
-    Moment("recipe is read", "metaxlm.recipe.load:load_recipe", after=True),
+    Moment("recipe is read", "metaxlm.recipe.recipe_file:load_recipe", after=True),
     Moment("run is planned", "metaxlm.cli.run:Work.plan", after=True),
     Moment("corpus: start", "metaxlm.run.stages:prepare_corpus", number=SIGINT),
     Moment("corpus: workers, whole group", TASKS, group=True),
@@ -93,7 +93,7 @@ MOMENTS = [
     Moment("pretrain: almost complete", "metaxlm.run.stages:_describe"),
     Moment("evaluation: retrieval", "metaxlm.run.task_plans:measure_features", number=SIGINT),
     Moment("evaluation: a cell is complete", "metaxlm.run.jobs:EvalJob.write", after=True),
-    Moment("evaluation: finetuning", "metaxlm.finetune.train:FinetuneStep.take", call=2),
+    Moment("evaluation: finetuning", "metaxlm.finetune.trainer:FinetuneStep.take", call=2),
     Moment("evaluation: scoring", f"{CELLS}:evaluate", call=2, number=SIGINT),
     Moment("results are collected", "metaxlm.cli.run:collect_results"),
     Moment("report: figures", "metaxlm.analysis.style:render_svg", number=SIGINT),

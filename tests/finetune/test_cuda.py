@@ -11,7 +11,7 @@ import torch
 from metaxlm.finetune.catalog import TASKS
 from metaxlm.model import kernels
 from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
-from tests.finetune.test_train import FAST, SPLITS, Setting, write_udpos, write_xnli
+from tests.finetune.test_trainer import FAST, SPLITS, Setting, write_udpos, write_xnli
 
 pytestmark = [
     pytest.mark.gpu,

@@ -20,7 +20,7 @@ from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import AnyTask, DataFile
 
 from .conftest import MakeEncoder, make_tokenizer
-from .test_train import Setting
+from .test_trainer import Setting
 
 GUIDE = Path(__file__).parents[2] / "docs" / "own_data.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from metaxlm.finetune.catalog import TASKS
-from metaxlm.finetune.evaluate import FileScores, evaluate
+from metaxlm.finetune.scoring import FileScores, evaluate
 from metaxlm.finetune.task import Dataset, load_data
-from metaxlm.finetune.train import train_model
+from metaxlm.finetune.trainer import train_model
 from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
 from tests.finetune.conftest import CPU, WORDS, MakeEncoder, make_tokenizer
-from tests.finetune.test_train import FAST, SPLITS, write_udpos, write_xnli
+from tests.finetune.test_trainer import FAST, SPLITS, write_udpos, write_xnli
 
 GUIDE = Path(__file__).parents[2] / "docs" / "finetuning.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)

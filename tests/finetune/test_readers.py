@@ -21,7 +21,7 @@ from metaxlm.finetune.readers.conll import (
     read_conll,
     read_tagged_sentences,
 )
-from metaxlm.finetune.readers.lines import read_lines
+from metaxlm.finetune.readers.input_lines import read_lines
 from metaxlm.finetune.readers.parallel import list_tatoeba, read_tatoeba, read_word_alignment
 from metaxlm.finetune.readers.texts import (
     LabeledText,

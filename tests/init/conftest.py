@@ -12,7 +12,7 @@ from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
-from metaxlm.init.plan import Counts, Plan, make_plan
+from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.bpe import train_byte_bpe
 

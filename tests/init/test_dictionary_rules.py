@@ -17,7 +17,7 @@ from metaxlm.init.dictionary_rules import (
     find_doubtful,
     measure_shares,
 )
-from metaxlm.init.plan import Counts, make_plan
+from metaxlm.init.match_plan import Counts, make_plan
 from metaxlm.init.rules import TEXT_RULES, Finder
 from metaxlm.init.vocabulary import NormalizedVocab, list_vocabulary, read_vocabulary
 from metaxlm.recipe import MatchingRecipe

@@ -21,7 +21,7 @@ from metaxlm.init.ledger import (
     save_ledger,
     write_coverage,
 )
-from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.match_plan import Plan, make_plan
 from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokens import Kind

@@ -15,7 +15,7 @@ import pytest
 
 from metaxlm.init.dictionaries import load_dictionaries
 from metaxlm.init.ledger import coverage
-from metaxlm.init.plan import make_plan
+from metaxlm.init.match_plan import make_plan
 from metaxlm.init.rules import RULES
 from metaxlm.init.vocabulary import NormalizedVocab, list_vocabulary
 from metaxlm.recipe import MatchingRecipe

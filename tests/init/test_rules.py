@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.init.plan import make_plan
+from metaxlm.init.match_plan import make_plan
 from metaxlm.init.rules import (
     RULES,
     TEXT_RULES,

@@ -15,7 +15,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenize
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionaries
 from metaxlm.init.ledger import load_ledger
-from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.match_plan import Plan, make_plan
 from metaxlm.init.start import Parts, initialize, match
 from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.model.encoder import EncoderConfig, MaskedLM

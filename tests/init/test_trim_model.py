@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.init.plan import make_plan
+from metaxlm.init.match_plan import make_plan
 from metaxlm.init.start import Parts, initialize, trim
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.recipe import MatchingRecipe

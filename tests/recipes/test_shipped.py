@@ -9,8 +9,8 @@ from tests.recipes.paper_tables import AMAZON, FEATURES, IDEAS, OTHERS, TABLES, 
 
 from metaxlm.languages import LANGUAGES
 from metaxlm.recipe import Recipe, Section
-from metaxlm.recipe.load import load_recipe
-from metaxlm.run.evaluate import list_blocks
+from metaxlm.recipe.recipe_file import load_recipe
+from metaxlm.run.grid import list_blocks
 from metaxlm.run.task_plans import choose_tasks
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -248,8 +248,8 @@ def test_a_diverged_finetuning_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from metaxlm.errors import Diverged
-    from metaxlm.finetune.train import train_model
-    from metaxlm.run import evaluate
+    from metaxlm.finetune.trainer import train_model
+    from metaxlm.run import grid as grid_module
 
     tried: list[str] = []
 
@@ -261,7 +261,7 @@ def test_a_diverged_finetuning_does_not_stop_the_others(
 
     write_toy(tmp_path, **CHANGES)
     grid = "evaluation.grid=[{tasks: [xquad, mlqa, xnli], variants: [metaxlm]}]"
-    monkeypatch.setattr(evaluate, "train_model", fail_at_squad)
+    monkeypatch.setattr(grid_module, "train_model", fail_at_squad)
     assert run(tmp_path, "--set", grid, *JOBS_ONLY, *mode) == 2
     assert tried.count("xquad") == 1
     assert find_jobs(tmp_path) == {"metaxlm/xnli/en-0", "metaxlm/xnli/en-1"}

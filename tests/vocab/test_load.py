@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.tokenizer import load_tokenizer
 from metaxlm.vocab.unigram import train_model
 
 LINES = [line for lines in SENTENCES.values() for line in lines]

@@ -59,7 +59,7 @@ StageName = Literal[
 
 
 def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:
-    from metaxlm.recipe.load import load_recipe
+    from metaxlm.recipe.recipe_file import load_recipe
 
     # While an option waits for its value, the parser leaves the arguments before it in `args`.
     words = [context.params.get("recipe"), *context.args]
@@ -107,7 +107,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe: do missing work, resume interrupted work, and write the report."""
-    from metaxlm.recipe.load import check_recipe_file, load_recipe
+    from metaxlm.recipe.recipe_file import check_recipe_file, load_recipe
 
     set_quiet(quiet)
     loaded = load_recipe(recipe, overrides or [])
@@ -136,7 +136,7 @@ def demo(
 ) -> None:
     """Run all three phases on the built-in corpus and print the results."""
     from metaxlm.cli.run import Request, execute
-    from metaxlm.recipe.load import load_recipe
+    from metaxlm.recipe.recipe_file import load_recipe
 
     set_quiet(quiet)
     with as_file(files("metaxlm") / "recipes" / "demo.yaml") as path:

@@ -55,7 +55,7 @@ def doctor_command(
     from rich.text import Text
 
     from metaxlm.pretrain.distributed import choose_device
-    from metaxlm.recipe.load import load_recipe
+    from metaxlm.recipe.recipe_file import load_recipe
 
     set_quiet(quiet)
     chosen = choose_device(device)
@@ -89,7 +89,7 @@ def _list_recipe_checks(
     recipe: Recipe, output: Path, device: torch.device
 ) -> dict[str, Callable[[], Result]]:
     from metaxlm.cli.plan import list_training_runs
-    from metaxlm.run.evaluate import check_recipe
+    from metaxlm.run.grid import check_recipe
     from metaxlm.run.layout import RunLayout
     from metaxlm.run.stages import check_models
 

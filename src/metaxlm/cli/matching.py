@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from metaxlm.init.ledger import Story
-    from metaxlm.init.plan import Plan
+    from metaxlm.init.match_plan import Plan
     from metaxlm.init.start import Parts, Preset
 
 app = typer.Typer(
@@ -75,10 +75,10 @@ def match_command(
         raise MetaXLMError("match: needs --from MODEL, --to TOKENIZER and --output DIR; see --help")
     from metaxlm.data.statistics import count_corpus
     from metaxlm.init.ledger import coverage_tables, write_coverage
-    from metaxlm.init.plan import FREQUENCY_WEIGHTED
+    from metaxlm.init.match_plan import FREQUENCY_WEIGHTED
     from metaxlm.init.start import check_output, match
-    from metaxlm.recipe.load import load_matching
-    from metaxlm.vocab.load import load_tokenizer
+    from metaxlm.recipe.recipe_file import load_matching
+    from metaxlm.vocab.tokenizer import load_tokenizer
 
     check_output(output)
     weighted = []
@@ -182,7 +182,7 @@ def _find_token(plan: Plan, token: str, ledger: Path) -> list[int]:
         why = "and there is no tokenizer beside it to cut a word"
         raise MetaXLMError(f"{token}: not a token of {ledger}, {why}")
     from metaxlm.init.vocabulary import read_vocabulary
-    from metaxlm.vocab.load import load_tokenizer
+    from metaxlm.vocab.tokenizer import load_tokenizer
 
     [rows] = read_vocabulary(load_tokenizer(str(folder))).cut_all([token], True)
     if not rows:
@@ -226,7 +226,7 @@ def trim_command(
     from metaxlm.model.any_encoder import AnyEncoder
     from metaxlm.model.huggingface import load_pretrained
     from metaxlm.probe.embedding import compare_vectors
-    from metaxlm.vocab.load import load_tokenizer
+    from metaxlm.vocab.tokenizer import load_tokenizer
     from metaxlm.vocab.trim import loss_table
 
     check_output(output)

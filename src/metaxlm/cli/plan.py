@@ -59,8 +59,8 @@ class TrainingRun:
 
 def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
     """Return the training runs of a recipe in order; an imported encoder needs none."""
-    from metaxlm.run.train import encoder_config
-    from metaxlm.vocab.load import load_tokenizer
+    from metaxlm.run.training import encoder_config
+    from metaxlm.vocab.tokenizer import load_tokenizer
 
     runs = []
     if recipe.meta.model is None:
@@ -89,7 +89,7 @@ def plan_command(
     """Print parameters, memory, FLOPs, tokens and hours of a recipe's training runs."""
     from metaxlm.files import dump_json
     from metaxlm.pretrain.distributed import choose_device
-    from metaxlm.recipe.load import load_recipe
+    from metaxlm.recipe.recipe_file import load_recipe
 
     set_quiet(quiet)
     named = None if on is None else _find_accelerator(on)
@@ -119,7 +119,7 @@ def make_plan(
     """Return everything that `metaxlm plan` prints, as JSON values."""
     from metaxlm.pretrain import cost
     from metaxlm.pretrain.distributed import describe_device
-    from metaxlm.run.evaluate import check_recipe
+    from metaxlm.run.grid import check_recipe
     from metaxlm.run.stages import check_models
 
     check_recipe(recipe, [])

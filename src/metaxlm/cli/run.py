@@ -32,9 +32,9 @@ from metaxlm.pretrain.distributed import DistributedContext, choose_device, loca
 from metaxlm.progress import console, say, set_quiet
 from metaxlm.recipe import Recipe
 from metaxlm.run.compare import collect_results
-from metaxlm.run.evaluate import POLL_S, Grid, check_recipe, list_evaluated, raise_failures
 from metaxlm.run.fingerprints import FILE_NAME as INPUTS
 from metaxlm.run.fingerprints import FileFingerprints
+from metaxlm.run.grid import POLL_S, Grid, check_recipe, list_evaluated, raise_failures
 from metaxlm.run.jobs import EvalJob, claim, collecting
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import prepare_corpus

@@ -16,10 +16,10 @@ from typing import Any
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune import data_sets
 from metaxlm.finetune.classification import ClassificationTask
-from metaxlm.finetune.layout import SPLITS, DataSet, find_files, list_data_files
+from metaxlm.finetune.data_files import SPLITS, DataSet, find_files, list_data_files
 from metaxlm.finetune.metrics import normalize_mlqa
 from metaxlm.finetune.qa import SpanTask
-from metaxlm.finetune.readers.lines import Examples
+from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.finetune.readers.questions import Question
 from metaxlm.finetune.readers.texts import NEGATIVE, POSITIVE
 from metaxlm.finetune.tagging import POS_SCORES, TaggingTask

@@ -22,8 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.data_sets import DATA_SETS
-from metaxlm.finetune.layout import (
+from metaxlm.finetune.data_files import (
     MANY,
     SUBSET,
     DataSet,
@@ -33,6 +32,7 @@ from metaxlm.finetune.layout import (
     list_files,
     match_files,
 )
+from metaxlm.finetune.data_sets import DATA_SETS
 from metaxlm.finetune.task import DataFile, Split
 
 MOST_LINES = 5

@@ -21,14 +21,14 @@ from metaxlm.finetune.data_sets import read_squad
 from metaxlm.finetune.metrics import MLQA_LANGUAGES, normalize_mlqa, normalize_squad
 from metaxlm.finetune.qa import SpanTask
 from metaxlm.finetune.readers.conll import PREFIXES, TaggedSentence, convert_to_bio, read_conll
-from metaxlm.finetune.readers.lines import Examples
+from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.finetune.readers.texts import LabeledText, Row, read_rows
 from metaxlm.finetune.tagging import TaggingTask
 from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, SelectBy, Split
 from metaxlm.languages import explain_unknown
 from metaxlm.progress import say
 from metaxlm.recipe.evaluation_schema import OwnKind, OwnTaskRecipe
-from metaxlm.recipe.load import Lines, load_section
+from metaxlm.recipe.recipe_file import Lines, load_section
 
 DEFAULTS: dict[OwnKind, FinetuneSettings] = {
     "classification": FinetuneSettings(epochs=5, learning_rate=2e-5, weight_decay=0.01, length=256),

@@ -10,9 +10,9 @@ from itertools import compress
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.layout import MANY, DataSet, Layout, Read, find_language
+from metaxlm.finetune.data_files import MANY, DataSet, Layout, Read, find_language
 from metaxlm.finetune.readers.conll import TaggedSentence, read_conll, read_tagged_sentences
-from metaxlm.finetune.readers.lines import Examples, read_sides
+from metaxlm.finetune.readers.input_lines import Examples, read_sides
 from metaxlm.finetune.readers.parallel import read_alignment_folder
 from metaxlm.finetune.readers.questions import Question, read_questions
 from metaxlm.finetune.readers.texts import LabeledText, read_labeled_pairs, read_reviews

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.encoding import Ids, check_tokenizer
-from metaxlm.finetune.readers.lines import Examples
+from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.progress import say
 
 if TYPE_CHECKING:

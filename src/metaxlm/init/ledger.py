@@ -31,7 +31,7 @@ from metaxlm.data.readers.parquet import (
 from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file, write_text
-from metaxlm.init.plan import Origin, Plan
+from metaxlm.init.match_plan import Origin, Plan
 from metaxlm.init.rules import DICTIONARY_RULES, FILLER_RULES, RULES, TEXT_RULES, spell_word
 from metaxlm.languages import language_name
 from metaxlm.recipe import MatchingRecipe

@@ -30,14 +30,14 @@ from metaxlm.files import write_json
 from metaxlm.hub import HUB
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
-from metaxlm.init.plan import Counts, Plan, make_plan
+from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import INITIAL_STD, EncoderConfig, MaskedLM
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.tokenizer import load_tokenizer
 from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
 
 _HELD_OUT_EVERY, _MOST_HELD_OUT = 20, 2_000  # sentences

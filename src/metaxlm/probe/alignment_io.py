@@ -22,7 +22,7 @@ import torch
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, open_output
 from metaxlm.finetune.readers import Link
-from metaxlm.finetune.readers.lines import open_input
+from metaxlm.finetune.readers.input_lines import open_input
 from metaxlm.finetune.readers.parallel import AlignedPair, read_naacl_links
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import PAPER, AlignSettings

@@ -28,7 +28,7 @@ import torch
 from metaxlm.data.readers.parquet import check_table, open_parquet, reading_parquet
 from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, atomic_file, get_standard_input
-from metaxlm.finetune.readers.lines import open_input, read_lines
+from metaxlm.finetune.readers.input_lines import open_input, read_lines
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_texts
 from metaxlm.probe.nearest import Vectors

@@ -37,7 +37,7 @@ from metaxlm.run.jobs import PREDICTIONS, FinishedJob
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stages import Stage
 from metaxlm.run.task_plans import FEATURE_TASKS, PIVOT, name_tally, score_sums
-from metaxlm.run.train import TRAINING_LOG
+from metaxlm.run.training import TRAINING_LOG
 
 LAYER_RESAMPLES = 2_000  # fewer than for tasks, because every layer is tested
 

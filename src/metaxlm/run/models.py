@@ -29,10 +29,10 @@ from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, list_checkpoints, rebuild_model
 from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
-from metaxlm.recipe.load import load_recipe
+from metaxlm.recipe.recipe_file import load_recipe
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MONOLINGUAL, load_vocabulary
-from metaxlm.run.train import encoder_config
+from metaxlm.run.training import encoder_config
 
 # Folder names that do not describe a model.
 _GENERIC_NAMES = {"model", "models", "checkpoint", "final", "best", "output", "0_Transformer"}

@@ -25,8 +25,8 @@ from metaxlm.analysis.run_folder import read_run
 from metaxlm.analysis.stats import COMPARISONS, read_comparisons
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import atomic_folder, list_foreign_files
-from metaxlm.recipe.load import save_values
 from metaxlm.recipe.model_schema import rename_precedence
+from metaxlm.recipe.recipe_file import save_values
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stages import Stage, list_changes
 

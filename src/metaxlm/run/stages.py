@@ -25,14 +25,14 @@ from metaxlm.manifest import MARKER
 from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
-from metaxlm.recipe.load import save_recipe
 from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE
+from metaxlm.recipe.recipe_file import save_recipe
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import prepare_corpus, prepare_shards, prepare_vocabularies
-from metaxlm.run.train import initialize_variant, load_imported, meta_pretrain, pretrain_variant
+from metaxlm.run.training import initialize_variant, load_imported, meta_pretrain, pretrain_variant
 from metaxlm.stopping import check_stop
-from metaxlm.vocab.load import load_tokenizer
+from metaxlm.vocab.tokenizer import load_tokenizer
 
 EVALUATION_STAGES = (None, "evaluate", "report")  # values of `--stage` that include evaluation
 _LONGEST_SHOWN = 80

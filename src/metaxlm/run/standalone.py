@@ -21,8 +21,8 @@ from metaxlm.manifest import list_foreign_files
 from metaxlm.progress import say
 from metaxlm.run import task_plans
 from metaxlm.run.compare import compare_models, link_predictions, make_rows
-from metaxlm.run.evaluate import Evaluation, raise_failures
 from metaxlm.run.fingerprints import FileFingerprints
+from metaxlm.run.grid import Evaluation, raise_failures
 from metaxlm.run.jobs import PREDICTIONS, collecting, keep_current, list_jobs
 from metaxlm.run.models import find_all_models
 

@@ -32,7 +32,7 @@ from metaxlm.probe.alignment import count_links, draw_examples, measure_alignmen
 from metaxlm.probe.retrieval import measure_retrieval
 from metaxlm.progress import say
 from metaxlm.recipe import AlignmentRecipe, FinetuneRecipe, RetrievalRecipe
-from metaxlm.recipe.load import parse_yaml, suggest
+from metaxlm.recipe.recipe_file import parse_yaml, suggest
 from metaxlm.run.fingerprints import FileFingerprints
 
 AnyTask = Task[Any, Any]

@@ -4,9 +4,9 @@ The steps are `elements`, `templates`, `blocks` and `inline`. Each takes time li
 of the page. List items stay if they read like prose.
 """
 
-from metaxlm.data.wikitext.blocks import choose_variants, is_prose, split_blocks
 from metaxlm.data.wikitext.elements import remove_elements, remove_marks
 from metaxlm.data.wikitext.inline import render, tidy
+from metaxlm.data.wikitext.paragraphs import choose_variants, is_prose, split_blocks
 from metaxlm.data.wikitext.site import Site, is_disambiguation, is_redirect, read_site
 from metaxlm.data.wikitext.templates import remove_brackets
 

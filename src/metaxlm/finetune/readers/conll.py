@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import Examples, read_lines
+from metaxlm.finetune.readers.input_lines import Examples, read_lines
 
 NOT_GIVEN = ("", "_")
 """Placeholders for an unknown tag."""

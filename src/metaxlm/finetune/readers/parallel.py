@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import describe_missing, read_lines, read_sides
+from metaxlm.finetune.readers.input_lines import describe_missing, read_lines, read_sides
 from metaxlm.languages import LANGUAGES, suggest_code
 from metaxlm.progress import say
 

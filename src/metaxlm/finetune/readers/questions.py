@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import Examples
+from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.reading import decode_text, json_loads, read_bytes
 
 NOWHERE = -1

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import Examples, read_lines
+from metaxlm.finetune.readers.input_lines import Examples, read_lines
 from metaxlm.reading import json_loads
 
 LABEL_COLUMNS = ("gold_label", "label")

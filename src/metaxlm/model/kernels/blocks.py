@@ -19,7 +19,12 @@ from torch.autograd.function import once_differentiable
 
 from metaxlm.model.kernels.attention import Shape, Traces, attend, attend_backward, make_column_keys
 from metaxlm.model.kernels.cross_entropy import cross_entropy, gradient
-from metaxlm.model.kernels.embedding import add_word_gradient, embed, embed_backward, sum_positions
+from metaxlm.model.kernels.embedding_sum import (
+    add_word_gradient,
+    embed,
+    embed_backward,
+    sum_positions,
+)
 from metaxlm.model.kernels.gelu import gelu, gelu_backward
 from metaxlm.model.kernels.norm import add_and_normalize, add_and_normalize_backward
 

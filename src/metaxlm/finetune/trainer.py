@@ -27,7 +27,7 @@ from metaxlm.finetune.batches import (
     split_batch,
     takes_packed,
 )
-from metaxlm.finetune.evaluate import score_dataset
+from metaxlm.finetune.scoring import score_dataset
 from metaxlm.finetune.task import IGNORED, AnyTask, FinetuneSettings, TaskData
 from metaxlm.model.any_encoder import AnyEncoder, make_task_model
 from metaxlm.model.heads import TaskModel

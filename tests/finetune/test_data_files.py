@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.data_files import DataSet, find_files, list_data_files
 from metaxlm.finetune.data_sets import PAWSX, SQUAD, XNLI
-from metaxlm.finetune.layout import DataSet, find_files, list_data_files
 
 Published = Callable[[str], Path]
 

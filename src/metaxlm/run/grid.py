@@ -26,9 +26,9 @@ from metaxlm.analysis.results import has_learned
 from metaxlm.errors import Diverged, MetaXLMError
 from metaxlm.files import digest_value
 from metaxlm.finetune.catalog import TASKS
-from metaxlm.finetune.evaluate import FileScores, evaluate
+from metaxlm.finetune.scoring import FileScores, evaluate
 from metaxlm.finetune.task import DataFile, Dataset, TaskData, load_data
-from metaxlm.finetune.train import Finetuned, train_model
+from metaxlm.finetune.trainer import Finetuned, train_model
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
 from metaxlm.pretrain.checkpoint import step_name

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.lines import Examples
+from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.finetune.task import DataFile, Split
 from metaxlm.languages import LANGUAGES
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune import evaluate as evaluation
-from metaxlm.finetune import train
+from metaxlm.finetune import scoring as evaluation
+from metaxlm.finetune import trainer
 from metaxlm.finetune.batches import shuffle_batches
 from metaxlm.finetune.catalog import TASKS
 from metaxlm.finetune.classification import ClassificationTask
-from metaxlm.finetune.evaluate import FileScores, evaluate
+from metaxlm.finetune.scoring import FileScores, evaluate
 from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, load_data
-from metaxlm.finetune.train import EpochRecord, train_model
+from metaxlm.finetune.trainer import EpochRecord, train_model
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel, make_head
@@ -296,11 +296,11 @@ def test_packed_and_grouped_sequences_make_the_same_step(
     encoder = make_encoder(make_tokenizer("words"), dropout=0.0, attention_dropout=0.0)
     settings = replace(FAST, epochs=2, batch_size=16)
     packed = Setting(encoder, few)(name, ("en",), 3, settings)
-    for module in (train, evaluation):
+    for module in (trainer, evaluation):
         monkeypatch.setattr(module, "takes_packed", lambda model, device: False)
     for cost, count in ((10**6, 1), (32, 2), (0, 4)):
-        monkeypatch.setattr(train, "_GROUP_COST", cost)
-        assert len(train.make_groups([20, 20, 11, 9, 9, 9, 3], CPU)) == count
+        monkeypatch.setattr(trainer, "_GROUP_COST", cost)
+        assert len(trainer.make_groups([20, 20, 11, 9, 9, 9, 3], CPU)) == count
         padded = Setting(encoder, few)(name, ("en",), 3, settings)
         losses = [record.loss for record in padded.epochs]
         assert losses == pytest.approx([record.loss for record in packed.epochs], abs=1e-5)

@@ -18,7 +18,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import remove, write_json
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
-from metaxlm.init.plan import Counts, make_plan
+from metaxlm.init.match_plan import Counts, make_plan
 from metaxlm.init.start import Parts, initialize
 from metaxlm.languages import language_name
 from metaxlm.manifest import check_file

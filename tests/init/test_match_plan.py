@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.init.dictionaries import Dictionaries
-from metaxlm.init.plan import Plan, make_plan
+from metaxlm.init.match_plan import Plan, make_plan
 from metaxlm.init.rules import RULES, TEXT_RULES
 from metaxlm.init.vocabulary import NormalizedVocab, list_vocabulary
 from metaxlm.recipe import MatchingRecipe
