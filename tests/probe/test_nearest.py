@@ -46,13 +46,24 @@ def test_both_directions_equal_the_full_matrix(
 ) -> None:
     num_queries, num_keys, width, k = shape
     monkeypatch.setitem(nearest.CHUNKS, device, chunk)
-    monkeypatch.setattr(nearest, "_ROWS_SETTLED", 300)
+    monkeypatch.setattr(nearest, "_ROWS_AT_ONCE", {device: 300})
     queries, keys = draw(num_queries, width, 1), draw(num_keys, width, 2)
-    keys[num_keys // 2 :: 5] = 3 * keys[0]  # more equal keys than candidates
+    keys[num_keys // 2 :: 5] = 3 * keys[0]
     forward, backward = find_both(queries, keys, k=k, device=torch.device(device))
     check_equal(forward, search_fully(queries, keys, k))
     check_equal(backward, search_fully(keys, queries, k))
     check_equal(find_nearest(queries, keys, k=k, device=torch.device(device)), forward)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_rounded_products_give_the_same_answer(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "_choose_precision", lambda device: precision)
+    queries, keys = draw(3_000, 12, 1), draw(2_500, 12, 2)
+    forward, backward = find_both(queries, keys, k=2)
+    check_equal(forward, search_fully(queries, keys, 2))
+    check_equal(backward, search_fully(keys, queries, 2))
 
 
 def test_float64_decides_differences_below_float32() -> None:

@@ -1,11 +1,15 @@
 """Nearest neighbors by cosine: an exact search in blocks, and faiss for tens of millions.
 
 The exact answer does not depend on blocks, threads or device: the k keys whose cosine, computed in
-float64 and rounded to float32, is highest; ties take the first key. Blocks are multiplied in
-float32, and the k + MARGIN best keys of each query are scored again in float64. If another key
-could still reach the k-th best within the rounding error of float32, the query is scored in float64
-against all keys. Shapes: Q queries, K keys, D dimensions, k neighbors, R rows and C columns of a
-block, W candidates.
+float64 and rounded to float32, is highest; ties take the first key.
+
+1. Multiply blocks in the precision that is fastest on the device (TF32 on a GPU, bfloat16 on CPUs
+   with AMX, otherwise float32). Keep the maxima of each query over groups of keys.
+2. The k-th highest maximum is at most the k-th best cosine plus the rounding error. So only groups
+   whose maximum is within twice that error can hold one of the k best keys. Multiply them again in
+   float64.
+
+Shapes: Q queries, K keys, D dimensions, k neighbors, R rows and C columns of a block, G groups.
 """
 
 from __future__ import annotations
@@ -26,11 +30,16 @@ from metaxlm.progress import track
 Device = torch.device | None
 Vectors = Tensor | np.ndarray[Any, Any]  # rows [N, D] of any float type; may be memory-mapped
 
-CHUNKS = {"cpu": 2_048, "cuda": 8_192}  # rows and columns of a block
-MARGIN = 16  # candidates beyond k that are scored in float64
-_ROWS_SETTLED = 1_024
+CHUNKS = {"cpu": 1_024, "cuda": 8_192}  # rows and columns of a block
+_ROWS_AT_ONCE = {"cpu": 32_768, "cuda": 262_144}  # rows whose maxima are in memory
+_MOST_GROUPS, _SMALLEST_GROUP = 512, 32
+_ONE_GROUP = {"cpu": 0, "cuda": 4_096}  # up to this many vectors are one group
+_BITS = {"ieee": 23, "tf32": 10, "bf16": 7}  # of the significand
+_NUM_TERMS = 3  # numbers of few bits that together represent a float32
+_ADDITION_ERROR = {"cpu": 2.0**-24, "cuda": 2.0**-22}  # relative; tensor cores truncate
 _TINY, _HUGE = 1e-37, 1e37  # norms between which a vector can be scaled in float32
 _RESIDENT_SHARE = 0.3  # vectors stay on a GPU if they take at most this share of its free memory
+_PASS = 4_096  # vectors that are measured at once
 _FAISS_CHUNK = 65_536
 _MOST_TRAINED = 262_144  # largest number of keys that train a faiss index
 
@@ -76,75 +85,89 @@ def _search(
     if device is None:
         device = queries.device if isinstance(queries, Tensor) else torch.device("cpu")
     rows, columns = _open_sides(queries, keys, k, device)
+    precision = _choose_precision(device)
+    factors = _Factors(rows, columns, precision), _Factors(columns, rows, precision, is_second=True)
+    error = _bound_error(*factors)
     size = CHUNKS[device.type]
-    ways = [_Candidates(rows, columns, k), _Candidates(columns, rows, k)][:num_ways]
-    memory = torch.empty(size * size, device=device)  # one block; fresh pages would be slow
-    with track(title, len(rows), "queries") if title else nullcontext() as advance, _float32():
-        for start in range(0, len(rows), size):
-            rows_RD = rows.take(start, start + size)
-            for first in range(0, len(columns), size):
-                columns_CD = columns.take(first, first + size)
-                shape = len(rows_RD), len(columns_CD)
-                block_RC = memory[: shape[0] * shape[1]].view(shape)
-                torch.mm(rows_RD, columns_CD.T, out=block_RC)
-                ways[0].add(block_RC, start, first)
-                if num_ways == 2:
-                    ways[1].add(block_RC.T.contiguous(), first, start)
+    group_R, group_C = (_choose_group(len(side), size, device) for side in (rows, columns))
+    memory = torch.empty(size * size, device=device)  # one block; new pages would be slow
+    columns_maxima_GC = _make_maxima(len(rows), group_R, len(columns), device)
+    span = max(size, group_R) * max(1, _ROWS_AT_ONCE[device.type] // max(size, group_R))
+    found = []
+    with track(title, len(rows), "queries") if title else nullcontext() as advance:
+        for start in range(0, len(rows), span):
+            rows_RD = factors[0].take(start, start + span)
+            maxima_GR = _make_maxima(len(columns), group_C, len(rows_RD), device)
+            with _multiply_in(precision):
+                for first in range(0, len(columns), size):
+                    columns_CD = factors[1].take(first, first + size)
+                    for low in range(0, len(rows_RD), size):
+                        part_RD = rows_RD[low : low + size]
+                        block_RC = memory[: len(part_RD) * len(columns_CD)]
+                        block_RC = block_RC.view(len(part_RD), len(columns_CD))
+                        torch.mm(part_RD, columns_CD.T, out=block_RC)
+                        _add_maxima(maxima_GR[:, low : low + size], block_RC.T, first, group_C)
+                        if num_ways == 2:
+                            maxima_GC = columns_maxima_GC[:, first : first + size]
+                            _add_maxima(maxima_GC, block_RC, start + low, group_R)
+            found.append(_settle(rows, columns, start, maxima_GR, group_C, k, error))
             if advance is not None:
                 advance(len(rows_RD))
-    return [candidates.settle() for candidates in ways]
+    ways = [torch.cat(found)]
+    if num_ways == 2:
+        ways.append(_settle(columns, rows, 0, columns_maxima_GC, group_R, k, error))
+    return [Nearest(*(values.cpu() for values in _unpack(best_Qk))) for best_Qk in ways]
 
 
-class _Candidates:
-    """The k + MARGIN best keys of each query by float32 products."""
+def _choose_group(count: int, size: int, device: torch.device) -> int:
+    """Return how many vectors share a maximum: a multiple or a divisor of a block's size."""
+    wanted = max(-(-count // _MOST_GROUPS), _SMALLEST_GROUP)
+    if count <= _ONE_GROUP[device.type]:
+        wanted = max(wanted, count)
+    if wanted >= size:
+        return size * -(-wanted // size)
+    return min(group for group in range(wanted, size + 1) if size % group == 0)
 
-    def __init__(self, queries: _Side, keys: _Side, k: int) -> None:
-        self.queries, self.keys, self.k = queries, keys, min(k, len(keys))
-        shape = (len(queries), min(k + MARGIN, len(keys)))
-        self.scores_QW = torch.full(shape, float("-inf"), device=queries.device)
-        self.numbers_QW = torch.zeros(shape, dtype=torch.long, device=queries.device)
 
-    def add(self, block_RC: Tensor, start: int, first: int) -> None:
-        rows = slice(start, start + len(block_RC))
-        width = self.scores_QW.shape[1]
-        found = block_RC.topk(min(width, block_RC.shape[1]))
-        scores = torch.cat([self.scores_QW[rows], found.values], dim=1)
-        numbers = torch.cat([self.numbers_QW[rows], found.indices + first], dim=1)
-        best = scores.topk(width)
-        self.scores_QW[rows] = best.values
-        self.numbers_QW[rows] = numbers.gather(1, best.indices)
+def _make_maxima(count: int, group: int, num_others: int, device: torch.device) -> Tensor:
+    shape = -(-count // group), num_others
+    return torch.full(shape, float("-inf"), device=device)
 
-    def settle(self) -> Nearest:
-        """Score the candidates in float64."""
-        # The sum of |u v| is at most 1, and each addition or rounding has an error of 2**-24.
-        bound = 2 * (self.keys.width + 16) * 2.0**-24
-        has_others = self.scores_QW.shape[1] < len(self.keys)
-        parts = []
-        for start in range(0, len(self.queries), _ROWS_SETTLED):
-            numbers_RW = self.numbers_QW[start : start + _ROWS_SETTLED]
-            rows_RD = self.queries.take_exactly(slice(start, start + len(numbers_RW)))
-            found_ND = self.keys.take_exactly(numbers_RW.flatten())
-            scores_RW = torch.bmm(
-                found_ND.view(*numbers_RW.shape, -1), rows_RD[:, :, None]
-            ).squeeze(2)
-            best_Rk = _pack(scores_RW, numbers_RW).topk(self.k).values
-            if has_others:
-                lowest_R = self.scores_QW[start : start + len(numbers_RW), -1] + bound
-                unsure = (lowest_R >= _unpack(best_Rk[:, -1])[1]).nonzero().flatten()
-                if len(unsure):
-                    best_Rk[unsure] = self._score_all(rows_RD[unsure])
-            parts.append(best_Rk)
-        return Nearest(*(values.cpu() for values in _unpack(torch.cat(parts))))
 
-    def _score_all(self, rows_RD: Tensor) -> Tensor:
-        best_Rk = rows_RD.new_empty(len(rows_RD), 0, dtype=torch.long)
-        size = CHUNKS[rows_RD.device.type]
-        for first in range(0, len(self.keys), size):
-            scores_RC = rows_RD @ self.keys.take_exactly(slice(first, first + size)).T
-            numbers_C = torch.arange(first, first + scores_RC.shape[1], device=rows_RD.device)
-            best_Rk = torch.cat([best_Rk, _pack(scores_RC, numbers_C)], dim=1)
-            best_Rk = best_Rk.topk(min(self.k, best_Rk.shape[1])).values
-        return best_Rk
+def _add_maxima(maxima_GC: Tensor, block_RC: Tensor, first: int, group: int) -> None:
+    """Update the maxima of the columns by a block whose first row has this number."""
+    size = min(group, len(block_RC))
+    whole = len(block_RC) // size * size
+    parts = [block_RC[:whole].unflatten(0, (-1, size)).amax(dim=1)]
+    if whole < len(block_RC):
+        parts.append(block_RC[whole:].amax(dim=0, keepdim=True))
+    number = first // group
+    for part_GC in parts:
+        place_GC = maxima_GC[number : number + len(part_GC)]
+        torch.maximum(place_GC, part_GC, out=place_GC)
+        number += len(part_GC)
+
+
+def _settle(
+    rows: _Side, columns: _Side, start: int, maxima_GR: Tensor, group: int, k: int, error: float
+) -> Tensor:
+    """Return the k best columns of each row as packed integers, [R, k]."""
+    size, num_rows, k = CHUNKS[rows.device.type], maxima_GR.shape[1], min(k, len(columns))
+    best_Rk = torch.full((num_rows, k), torch.iinfo(torch.int64).min, device=rows.device)
+    limit_R = torch.full((num_rows,), float("-inf"), device=rows.device)
+    if k <= len(maxima_GR):
+        parts = [part_GR.T.contiguous().topk(k).values for part_GR in maxima_GR.split(_PASS, dim=1)]
+        limit_R = torch.cat(parts)[:, -1] - 2 * error
+    for number, maxima_R in enumerate(maxima_GR):
+        chosen = (maxima_R >= limit_R).nonzero().flatten()
+        last = min((number + 1) * group, len(columns))
+        for first in range(number * group, last, size):
+            columns_CD = columns.take_exactly(slice(first, min(first + size, last)))
+            for part in chosen.split(size):
+                packed_PC = _pack(rows.take_exactly(part + start) @ columns_CD.T, first)
+                found_Pk = packed_PC.topk(min(k, packed_PC.shape[1])).values
+                best_Rk[part] = torch.cat([best_Rk[part], found_Pk], dim=1).topk(k).values
+    return best_Rk
 
 
 class _Side:
@@ -164,15 +187,18 @@ class _Side:
             if vectors.nbytes <= most_bytes:
                 self.vectors = self._read(slice(None))
         self.inverse_N = torch.empty(len(vectors), dtype=torch.float64, device=device)
-        for start in range(0, len(vectors), 4_096):
-            rows = slice(start, start + 4_096)
-            norm_C = torch.linalg.vector_norm(self._read(rows).double(), dim=1)
+        self.mean_D = torch.zeros(self.width, dtype=torch.float64, device=device)
+        for start in range(0, len(vectors), _PASS):
+            rows = slice(start, start + _PASS)
+            raw_CD = self._read(rows).double()
+            norm_C = torch.linalg.vector_norm(raw_CD, dim=1)
             if len(wrong := (~(norm_C < _HUGE)).nonzero()):
                 raise MetaXLMError(
                     f"{name}: vector {start + int(wrong[0]) + 1:,} has a value that is not finite "
                     "or too large; embed the texts again"
                 )
             self.inverse_N[rows] = 1 / norm_C.clamp_min(_TINY)
+            self.mean_D += self.inverse_N[rows] @ raw_CD / len(vectors)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -195,6 +221,67 @@ class _Side:
         return torch.from_numpy(np.array(self.vectors[places])).to(self.device)
 
 
+class _Factors:
+    """A side in the precision of the products, and the error of rounding it.
+
+    The vectors of an encoder have a large common part. Rounded to few bits, it would hide their
+    differences, so the means m and n are subtracted: u v = (u - m)(v - n) + u n + m (v - n). The
+    last two terms are further columns, in parts that few bits hold without loss.
+    """
+
+    def __init__(self, side: _Side, other: _Side, precision: str, is_second: bool = False) -> None:
+        self.side, self.bits, self.is_second = side, _BITS[precision], is_second
+        self.norm, self.lost = 1.0, 0.0  # largest norms of the factors and of their errors
+        if self.bits == _BITS["ieee"]:
+            return
+        self.mean_D = side.mean_D.float()
+        self.terms_NT = torch.empty(len(side), _NUM_TERMS, device=side.device)
+        norms = []
+        for start in range(0, len(side), _PASS):
+            rows = slice(start, start + _PASS)
+            unit_CD = side.take_exactly(rows)
+            shifted_CD = unit_CD - self.mean_D.double()
+            rest_C = (shifted_CD if is_second else unit_CD) @ other.mean_D.float().double()
+            for term in range(_NUM_TERMS):
+                self.terms_NT[rows, term] = _round(rest_C.float(), self.bits)
+                rest_C = rest_C - self.terms_NT[rows, term].double()
+            lost_CD = shifted_CD - self._shift(start, start + _PASS).double()
+            parts = [torch.linalg.vector_norm(part, dim=1).max() for part in (shifted_CD, lost_CD)]
+            norms.append(torch.stack(parts))
+        self.norm, self.lost = torch.stack(norms).amax(dim=0).tolist()
+
+    def take(self, start: int, end: int) -> Tensor:
+        if self.bits == _BITS["ieee"]:
+            return self.side.take(start, end)
+        terms_CT = self.terms_NT[start:end]
+        parts = [torch.ones_like(terms_CT), terms_CT]
+        return torch.cat([self._shift(start, end), *parts[:: -1 if self.is_second else 1]], dim=1)
+
+    def _shift(self, start: int, end: int) -> Tensor:
+        return _round(self.side.take(start, end).sub_(self.mean_D), self.bits)
+
+
+def _bound_error(own: _Factors, other: _Factors) -> float:
+    """Return the largest difference between a product and the cosine, by Cauchy-Schwarz."""
+    adding = _ADDITION_ERROR[own.side.device.type]
+    rounding = own.norm * other.lost + own.lost * (other.norm + 2 * other.lost)
+    return rounding + 4 * (own.side.width + 2 * _NUM_TERMS + 16) * adding  # the terms sum to <= 4
+
+
+def _round(values: Tensor, bits: int) -> Tensor:
+    """Round float32 to this many bits of the significand."""
+    dropped = _BITS["ieee"] - bits
+    whole = values.contiguous().view(torch.int32)
+    return ((whole + (1 << (dropped - 1))) & -(1 << dropped)).view(torch.float32)
+
+
+def _choose_precision(device: torch.device) -> str:
+    if device.type == "cuda":
+        return "tf32"
+    has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return "bf16" if has_tiles() else "ieee"
+
+
 def _open_sides(
     queries: Vectors, keys: Vectors, k: int, device: torch.device
 ) -> tuple[_Side, _Side]:
@@ -208,11 +295,12 @@ def _open_sides(
     return sides
 
 
-def _pack(scores: Tensor, numbers: Tensor) -> Tensor:
-    """Combine a float32 score and an index into one integer: higher is better, then earlier."""
-    bits = (scores.float() + 0.0).view(torch.int32)  # adding zero makes -0 and 0 equal
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return (ordered.long() << 32) | (0xFFFFFFFF - numbers)
+def _pack(scores_PC: Tensor, first: int) -> Tensor:
+    """Combine float32 scores and their columns into integers: higher is better, then earlier."""
+    bits_PC = (scores_PC.float() + 0.0).view(torch.int32)  # adding zero makes -0 and 0 equal
+    ordered_PC = bits_PC ^ ((bits_PC >> 31) & 0x7FFFFFFF)
+    numbers_C = torch.arange(first, first + scores_PC.shape[1], device=scores_PC.device)
+    return (ordered_PC.long() << 32) | (0xFFFFFFFF - numbers_C)
 
 
 def _unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,18 +310,18 @@ def _unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def _float32() -> Iterator[None]:
-    """Multiply float32 in full precision, whatever precision the user has set for matmuls."""
+def _multiply_in(precision: str) -> Iterator[None]:
+    """Multiply float32 in this precision, whatever precision the user has set for matmuls."""
     torch_backends: Any = torch.backends
-    backends = torch_backends.mkldnn.matmul, torch_backends.cuda.matmul
-    before = [backend.fp32_precision for backend in backends]
+    fast = {torch_backends.mkldnn.matmul: "bf16", torch_backends.cuda.matmul: "tf32"}
+    before = {backend: backend.fp32_precision for backend in fast}
     try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
+        for backend, name in fast.items():
+            backend.fp32_precision = name if name == precision else "ieee"
         yield
     finally:
-        for backend, precision in zip(backends, before, strict=True):
-            backend.fp32_precision = precision
+        for backend, name in before.items():
+            backend.fp32_precision = name
 
 
 def find_by_faiss(
