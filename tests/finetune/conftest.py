@@ -99,7 +99,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 MakeEncoder = Callable[..., Encoder]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_encoder() -> MakeEncoder:
     """Return a maker of small random encoders that fit a tokenizer."""
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
-from metaxlm.finetune.encoding import WordPieces, tokenize_words
+from metaxlm.finetune.encoding import tokenize_words
 from metaxlm.finetune.metrics import Counts, count_chunks, find_majority, score_chunks
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
@@ -53,7 +53,10 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         features: list[Features] = []
         num_split, room = 0, settings.length - 2
         for number, (sentence, found) in enumerate(zip(examples, pieces, strict=True)):
-            words = group_by_word(found, len(sentence.words), tokenizer.unk_token_id, room)
+            words: list[list[int]] = [[] for _ in sentence.words]
+            for token, word in zip(found.ids, found.words, strict=True):
+                words[word].append(token)
+            words = [tokens[:room] or [tokenizer.unk_token_id] for tokens in words]
             sizes = [len(word) for word in words]
             ranges = list(split_words(sizes, room))
             num_split += len(ranges) > 1
@@ -127,16 +130,6 @@ class TaggingTask(Task[TaggedSentence, Tags]):
     def format_predictions(self, examples: Sentences, predictions: Sequence[Tags]) -> str:
         """Return one tag per line and a blank line after each sentence."""
         return "".join("\n".join(tags) + "\n\n" for tags in predictions)
-
-
-def group_by_word(
-    pieces: WordPieces, num_words: int, unknown_id: int, longest: int
-) -> list[list[int]]:
-    """Return the tokens of each word: at least one (the unknown), at most `longest`."""
-    groups: list[list[int]] = [[] for _ in range(num_words)]
-    for piece, word in zip(pieces.ids, pieces.words, strict=True):
-        groups[word].append(piece)
-    return [group[:longest] or [unknown_id] for group in groups]
 
 
 def split_words(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:

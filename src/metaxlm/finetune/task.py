@@ -1,6 +1,6 @@
 """The task protocol: files, features, a head, a metric, languages, hyperparameters.
 
-`train.py` and `evaluate.py` use only this interface. Data flow: files -> examples -> features
+`trainer.py` uses only this interface. Data flow: files -> examples -> features
 (token ids and labels) -> logits -> one prediction per example -> one tally per example -> scores.
 `load_data` reads all files before training, so that a broken file raises at once.
 """
@@ -221,14 +221,6 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Baselines:
-    """Scores by name of answering without a model."""
-
-    majority: dict[str, float]
-    chance: dict[str, float]
-
-
-@dataclass(frozen=True)
 class TaskData:
     """All data of one finetuning."""
 
@@ -237,8 +229,8 @@ class TaskData:
     """Sets whose mean score chooses the epoch; empty to take the last one."""
     scored: tuple[Dataset, ...]
     """Dev and test sets of the requested languages, in their order."""
-    baselines: dict[DataFile, Baselines] = field(default_factory=dict)
-    """Of the scored files, computed once for all models."""
+    baselines: dict[DataFile, dict[str, dict[str, float]]] = field(default_factory=dict)
+    """Scores of `majority` and `chance` on the scored files, computed once for all models."""
 
 
 def load_data(
