@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 
@@ -12,11 +12,12 @@ import pytest
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.catalog import TASKS, find_tasks
-from metaxlm.finetune.data_sets import DOMAINS, NLI_LABELS
+from metaxlm.finetune.data_files import DataSet, find_files, list_data_files
+from metaxlm.finetune.data_sets import DOMAINS, NLI_LABELS, PAWSX, SQUAD
+from metaxlm.finetune.data_sets import XNLI as XNLI_FILES
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.task import AnyTask, DataFile
-
-Published = Callable[[str], Path]
+from tests.finetune.conftest import Published, refuse, write
 
 PAPER = {
     # Languages and labels; epochs, learning rate, batch, decay, length.
@@ -65,10 +66,55 @@ def test_lists_and_groups() -> None:
             find_tasks(text)
 
 
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        write(folder / name, "")
+    return folder
+
+
+def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
+    return {
+        (str(file.path.relative_to(folder)), file.split, file.variant, file.language)
+        for file in find_files(folder, data_set)
+    }
+
+
+def test_the_whole_and_the_official_file_are_preferred(tmp_path: Path) -> None:
+    touch(tmp_path, "pawsx/test-derived-es.tsv", "a/pawsx/train-en-subset.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-derived-es.tsv", "test", "derived", "es"),
+        ("a/pawsx/train-en-subset.tsv", "train", "subset", "en"),
+    }
+    touch(tmp_path, "pawsx/test-es.tsv", "pawsx/train-en.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-es.tsv", "test", "", "es"),
+        ("pawsx/train-en.tsv", "train", "", "en"),
+    }
+
+
+def test_another_variant_is_a_set_of_its_own(tmp_path: Path) -> None:
+    touch(tmp_path, "squad/dev-v1.1.json", "squad/dev-v1.1-minus-xquad.json")
+    assert find(tmp_path, SQUAD) == {
+        ("squad/dev-v1.1.json", "dev", "", "en"),
+        ("squad/dev-v1.1-minus-xquad.json", "dev", "minus-xquad", "en"),
+    }
+    listed = list_data_files(find_files(tmp_path, SQUAD))
+    assert [file.path.name for file in listed] == ["dev-v1.1.json"]
+
+
+def test_two_copies_are_rejected(tmp_path: Path) -> None:
+    touch(tmp_path, "a/xnli/dev-de.tsv", "b/xnli/dev-de.tsv", "a/xnli/dev-fr.tsv")
+    first, second = (tmp_path / name / "xnli" / "dev-de.tsv" for name in "ab")
+    message = "both are XNLI's dev set of de; keep one of them below the data folder"
+    with refuse(f"{first} and {second}: {message}"):
+        find_files(tmp_path, XNLI_FILES)
+    second.unlink()
+    second.symlink_to(first)
+    assert ("a/xnli/dev-de.tsv", "dev", "", "de") in find(tmp_path, XNLI_FILES)
+    second.unlink()
+    second.symlink_to(tmp_path / "gone")
+    with pytest.raises(MetaXLMError, match="both are XNLI's dev set of de"):
+        find_files(tmp_path, XNLI_FILES)
 
 
 def test_xnli_trains_on_multinli_or_its_own_file(tmp_path: Path) -> None:
