@@ -7,7 +7,8 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,30 @@ def write(path: Path, text: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """The tokens of one sentence, and the word of each token."""
+
+    ids: list[int]
+    words: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def tokenize_words(
+    tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]
+) -> list[WordPieces]:
+    """Tokenize sentence by sentence; a space belongs to the word after it."""
+    found = []
+    for text in map(" ".join, sentences):
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        lasts = [max(end - 1, start) for start, end in encoded["offset_mapping"]]
+        words = [text.count(" ", 0, last + 1) for last in lasts]
+        found.append(WordPieces(encoded["input_ids"], words))
+    return found
 
 
 def refuse(message: str, *parts: object) -> pytest.RaisesExc[MetaXLMError]:

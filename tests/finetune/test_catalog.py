@@ -236,42 +236,31 @@ def test_of_a_file_for_all_languages_only_one_is_read(tmp_path: Path) -> None:
         TYDIQA.read(files["te"])
 
 
-class TestPublished:
-    def test_udpos(self, published: Published) -> None:
-        task = TASKS["udpos"]
-        files = {(f.split, f.language): f for f in task.list_files(published("udpos"))}
-        assert {code for split, code in files if split == "test"} == {*task.languages}
-        sizes = {code: len(task.read(files["test", code]).items) for code in ("de", "yo")}
-        assert sizes == {"de": 3_899, "yo": 100}
-
-    def test_panx(self, published: Published) -> None:
-        task = TASKS["panx"]
-        files = {(f.split, f.language): f for f in task.list_files(published("panx"))}
+@pytest.mark.parametrize(
+    ("archives", "sizes"),
+    [
+        ("udpos", {("test", "de"): 3_899, ("test", "yo"): 100}),
+        ("panx", {("train", "en"): 20_000, ("dev", "yo"): 100}),
+        # Greek has characters like U+2028 inside sentences.
+        ("mnli xnli", {("train", "en"): 57_040, ("dev", "el"): 2_490, ("test", "zh"): 5_010}),
+        ("pawsx", {("test", "de"): 2_000, ("test", "es"): 1_983, ("train", "en"): 6_488}),
+    ],
+)
+def test_published(published: Published, archives: str, sizes: dict[tuple[str, str], int]) -> None:
+    folder = [published(archive) for archive in archives.split()][-1]
+    task = TASKS[archives.split()[-1]]
+    files = {(file.split, file.language): file for file in task.list_files(folder)}
+    if task.name == "panx":
         assert len(files) == 40
-        assert len(task.read(files["train", "en"]).items) == 20_000
-        yoruba = task.read(files["dev", "yo"]).items
-        assert sum(len(sentence.words) for sentence in yoruba) == 489
-
-    def test_xnli(self, published: Published) -> None:
-        published("mnli")
-        task = TASKS["xnli"]
-        found = {(f.split, f.language): f for f in task.list_files(published("xnli"))}
-        for split in ("dev", "test"):
-            assert {c for s, c in found if s == split} == {*task.languages}
-        assert found["train", "en"].name == "train-subset"
-        assert len(task.read(found["train", "en"]).items) == 57_040
-        for language in ("el", "zh"):  # Greek has U+2028-like characters inside sentences
-            for split, size in (("dev", 2_490), ("test", 5_010)):
-                labels = Counter(pair.label for pair in task.read(found[split, language]).items)
-                assert labels == dict.fromkeys(NLI_LABELS, size // 3)
-
-    def test_pawsx(self, published: Published) -> None:
-        task = TASKS["pawsx"]
-        files = task.list_files(published("pawsx"))
-        names = {file.language: file.name for file in files if file.split == "test"}
+    else:
+        assert {code for split, code in files if split == "test"} == {*task.languages}
+    content = {key: task.read(files[key]).items for key in sizes}
+    assert {key: len(items) for key, items in content.items()} == sizes
+    if task.name == "xnli":
+        labels = Counter(pair.label for pair in content["test", "zh"])
+        assert labels == dict.fromkeys(NLI_LABELS, 1_670)
+        assert files["train", "en"].name == "train-subset"
+    if task.name == "pawsx":
+        names = {file.language: file.name for file in files.values() if file.split == "test"}
         derived = dict.fromkeys(("en", "es", "fr", "ja", "ko"), "test-derived")
         assert names == {"de": "test", "zh": "test", **derived}
-        sizes = {f.name: len(task.read(f).items) for f in files}
-        assert sizes == {
-            "dev": 2_000, "test": 2_000, "test-derived": 1_983, "train-subset": 6_488,
-        }  # fmt: skip

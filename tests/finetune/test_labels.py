@@ -14,7 +14,7 @@ from metaxlm.finetune.catalog import TASKS
 from metaxlm.finetune.data_sets import NLI_LABELS, UPOS
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.readers.texts import LabeledText
-from metaxlm.finetune.task import IGNORED, AnyTask, Features, FinetuneSettings, Logits
+from metaxlm.finetune.task import IGNORED, Features, FinetuneSettings, Logits
 from tests.finetune.conftest import TEXT
 
 XNLI, REVIEWS, POS, ENTITIES = (TASKS[n] for n in ("xnli", "amazon-books", "udpos", "panx"))
@@ -61,16 +61,21 @@ def test_texts_and_pairs_are_the_tokenizers_own(any_tokenizer: PreTrainedTokeniz
         assert sequence.ids.tolist() == any_tokenizer(text.first)["input_ids"]
 
 
-@pytest.mark.parametrize(
-    ("task", "second", "noun"), [(XNLI, "we", "pairs"), (REVIEWS, None, "texts")]
-)
-def test_truncation_gives_a_notice(
-    tokenizer: PreTrainedTokenizerBase, task: AnyTask, second: str | None, noun: str
-) -> None:
-    texts = [LabeledText("we", second, None), LabeledText(" ".join(TEXT), second, None)]
-    encoded = task.featurize(texts, tokenizer, settings(30))
-    assert encoded.notice == f"1 of 2 {noun} are longer than 30 tokens; truncated"
-    assert len(encoded.features[1].ids) == 30
+def test_long_texts_are_truncated_with_a_notice(any_tokenizer: PreTrainedTokenizerBase) -> None:
+    long = " ".join(TEXT)
+    whole = any_tokenizer(long)["input_ids"]
+    texts = [LabeledText("we", None, None), LabeledText(long, None, None)]
+    encoded = REVIEWS.featurize(texts, any_tokenizer, settings(60))
+    assert encoded.features[1].ids.tolist() == [*whole[:59], whole[-1]]
+    assert encoded.notice == "1 of 2 texts are longer than 60 tokens; truncated"
+    # The next caller of the tokenizer gets the whole text.
+    assert any_tokenizer.backend_tokenizer.encode(long).ids == whole
+    # The longer side of a pair is truncated first.
+    short = any_tokenizer(TEXT[0], add_special_tokens=False)["input_ids"]
+    encoded = XNLI.featurize([LabeledText(TEXT[0], long, None)], any_tokenizer, settings(120))
+    ids = encoded.features[0].ids.tolist()
+    assert (len(ids), ids[1 : len(short) + 1]) == (120, short)
+    assert encoded.notice == "1 of 1 pairs are longer than 120 tokens; truncated"
 
 
 def test_first_tokens_of_words_have_the_tags(any_tokenizer: PreTrainedTokenizerBase) -> None:

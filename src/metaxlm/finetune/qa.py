@@ -97,8 +97,6 @@ class SpanTask(Task[Question, str]):
         self, examples: Questions, tokenizer: Tokenizer, settings: FinetuneSettings
     ) -> FeatureSet:
         """Turn questions into windows of at most `settings.length` tokens, in order."""
-        if not examples:
-            return FeatureSet([])
         length, stride = settings.length, settings.stride
         template = _find_template(tokenizer)
         space = length - sum(map(len, template[:3]))

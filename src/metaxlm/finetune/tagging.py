@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
-from metaxlm.finetune.encoding import tokenize_words
+from metaxlm.finetune.encoding import tokenize_flat
 from metaxlm.finetune.metrics import Counts, count_chunks, find_majority, score_chunks
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
@@ -49,13 +49,16 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         self, examples: Sentences, tokenizer: Tokenizer, settings: FinetuneSettings
     ) -> FeatureSet:
         """Encode sentences, long ones as several sequences."""
-        pieces = tokenize_words(tokenizer, [sentence.words for sentence in examples])
+        pieces = tokenize_flat(tokenizer, [sentence.words for sentence in examples])
+        tokens_of, words_of = (
+            np.split(values_N, pieces.starts_P[1:]) for values_N in (pieces.ids_N, pieces.words_N)
+        )
         features: list[Features] = []
         num_split, room = 0, settings.length - 2
-        for number, (sentence, found) in enumerate(zip(examples, pieces, strict=True)):
+        for number, sentence in enumerate(examples):
             words: list[list[int]] = [[] for _ in sentence.words]
-            for token, word in zip(found.ids, found.words, strict=True):
-                words[word].append(token)
+            for token, word in zip(tokens_of[number], words_of[number], strict=True):
+                words[word].append(int(token))
             words = [tokens[:room] or [tokenizer.unk_token_id] for tokens in words]
             sizes = [len(word) for word in words]
             ranges = list(split_words(sizes, room))
