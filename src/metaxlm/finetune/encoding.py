@@ -65,34 +65,22 @@ def tokenize_flat(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> P
     ids, spans = encoded["input_ids"], encoded["offset_mapping"]
     lengths_P = np.array([len(row) for row in ids], dtype=np.int64)
     spans_N2 = np.array(list(chain.from_iterable(spans)), dtype=np.int64).reshape(-1, 2)
-    return Pieces(
-        np.array(list(chain.from_iterable(ids)), dtype=np.int64),
-        find_words(sentences, lengths_P, spans_N2),
-        lengths_P,
-        find_starts(lengths_P),
-    )
-
-
-def find_starts(lengths: IntArray) -> IntArray:
-    """Return the start of each of several concatenated sequences."""
-    return np.cumsum(lengths) - lengths
-
-
-def find_words(
-    sentences: Sequence[Sequence[str]], lengths_P: IntArray, spans_N2: IntArray
-) -> IntArray:
-    """Return the word that holds the last character of each span.
-
-    A word-start mark may cover the space before the word: a space belongs to the word after it.
-    """
     num_words_P = np.array([len(words) for words in sentences], dtype=np.int64)
     # One space before each word, the first ones too, so that all texts make up one long line.
     sizes_W = np.array([len(word) + 1 for words in sentences for word in words], dtype=np.int64)
     ends_W = np.cumsum(sizes_W)
     first_words_P = find_starts(num_words_P)
     text_starts_P = np.concatenate([[0], ends_W])[first_words_P] + 1
+    # The word that holds the last character; a space belongs to the word after it.
     places_N = np.maximum(spans_N2[:, 1] - 1, spans_N2[:, 0])
     places_N += np.repeat(text_starts_P, lengths_P)
     words_N = np.searchsorted(ends_W, places_N, side="right") - np.repeat(first_words_P, lengths_P)
     # A token after the text's end belongs to the last word, which is empty then.
-    return np.minimum(words_N, np.repeat(num_words_P - 1, lengths_P))
+    words_N = np.minimum(words_N, np.repeat(num_words_P - 1, lengths_P))
+    ids_N = np.array(list(chain.from_iterable(ids)), dtype=np.int64)
+    return Pieces(ids_N, words_N, lengths_P, find_starts(lengths_P))
+
+
+def find_starts(lengths: IntArray) -> IntArray:
+    """Return the start of each of several concatenated sequences."""
+    return np.cumsum(lengths) - lengths
