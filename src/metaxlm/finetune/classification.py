@@ -62,10 +62,11 @@ class ClassificationTask(Task[LabeledText, str]):
             notice = f"{len(long):,} of {len(examples):,} {noun} are longer than {length} tokens"
             notice += "; truncated"
         numbers = {None: IGNORED} | {label: k for k, label in enumerate(self.labels)}
-        labels = [[numbers[text.label]] for text in examples]
+        labels = np.array([[numbers[text.label]] for text in examples], dtype=np.int32)
+        encoded_rows = zip(ids, labels, types, strict=True)
         features = [
-            Features(*(np.array(values, dtype=np.int32) for values in row), example=k)
-            for k, row in enumerate(zip(ids, labels, types, strict=True))
+            Features(np.array(row, np.int32), label, np.array(kinds, np.int32), example=number)
+            for number, (row, label, kinds) in enumerate(encoded_rows)
         ]
         return FeatureSet(features, notice)
 

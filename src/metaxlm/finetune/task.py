@@ -208,6 +208,8 @@ class Task(ABC, Generic[Example, Prediction]):
 
 
 AnyTask = Task[Any, Any]
+Baselines = tuple[dict[str, float], dict[str, float]]
+"""Scores by name of the training set's most frequent answer, and of a random one."""
 
 
 @dataclass(frozen=True)
@@ -229,8 +231,8 @@ class TaskData:
     """Sets whose mean score chooses the epoch; empty to take the last one."""
     scored: tuple[Dataset, ...]
     """Dev and test sets of the requested languages, in their order."""
-    baselines: dict[DataFile, dict[str, dict[str, float]]] = field(default_factory=dict)
-    """Scores of `majority` and `chance` on the scored files, computed once for all models."""
+    baselines: dict[DataFile, Baselines] = field(default_factory=dict)
+    """Of the scored files, computed once for all models."""
 
 
 def load_data(

@@ -36,6 +36,7 @@ from metaxlm.finetune.batches import (
 from metaxlm.finetune.task import (
     IGNORED,
     AnyTask,
+    Baselines,
     DataFile,
     Dataset,
     FinetuneSettings,
@@ -292,26 +293,22 @@ def evaluate(
             predictions, gold, answers = _predict(task, model, scored, config, device)
             tally = task.tally(gold, answers, file.language)
             values: dict[str, float] = {}
-            baselines: dict[str, dict[str, float]] = {"majority": {}, "chance": {}}
+            baselines: Baselines = ({}, {})
             if gold:
                 values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
                 if file not in data.baselines:
                     random = generator(0, f"{task.name} chance {file.name} {file.language}")
                     train = data.train.examples
-                    blind = {
-                        "majority": task.answer_majority(train, gold),
-                        "chance": task.answer_randomly(train, gold, random),
-                    }
-                    data.baselines[file] = {
-                        name: task.score(gold, given, file.language)
-                        for name, given in blind.items()
-                    }
+                    majority = task.answer_majority(train, gold)
+                    chance = task.answer_randomly(train, gold, random)
+                    data.baselines[file] = (
+                        task.score(gold, majority, file.language),
+                        task.score(gold, chance, file.language),
+                    )
                 baselines = data.baselines[file]
             submission = task.format_predictions(scored.examples, predictions)
             counts = len(gold), scored.num_unlabeled
-            scores.append(
-                FileScores(file, *counts, values, **baselines, tally=tally, submission=submission)
-            )
+            scores.append(FileScores(file, *counts, values, *baselines, tally, submission))
             advance(note=f"{file.language} {values[task.metric]:.3f}" if values else None)
     return tuple(scores)
 
