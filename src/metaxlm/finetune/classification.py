@@ -9,6 +9,7 @@ from __future__ import annotations
 # ruff: noqa: ARG002  # the interface has parameters that not every task needs
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mode
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
 from metaxlm.finetune.encoding import MAX_CHARACTERS
-from metaxlm.finetune.metrics import Counts, find_majority
+from metaxlm.finetune.metrics import Counts
 from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
 from metaxlm.model.heads import HeadKind
@@ -104,7 +105,7 @@ class ClassificationTask(Task[LabeledText, str]):
 
     def answer_majority(self, train: Texts, examples: Texts) -> list[str]:
         """Answer with the training set's most frequent class; the first among equals."""
-        return [find_majority(text.label for text in train if text.label)] * len(examples)
+        return [mode(text.label for text in train if text.label)] * len(examples)
 
     def answer_randomly(
         self, train: Texts, examples: Texts, random: np.random.Generator

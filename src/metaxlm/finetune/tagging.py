@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from statistics import mode
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
 from metaxlm.finetune.encoding import tokenize_flat
-from metaxlm.finetune.metrics import Counts, count_chunks, find_majority, score_chunks
+from metaxlm.finetune.metrics import Counts, count_chunks, score_chunks
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
 from metaxlm.model.heads import HeadKind
@@ -119,7 +120,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
 
     def answer_majority(self, train: Sentences, examples: Sentences) -> list[Tags]:
         """Answer with the training set's most frequent tag."""
-        tag = find_majority(tag for sentence in train for tag in sentence.tags or ())
+        tag = mode(tag for sentence in train for tag in sentence.tags or ())
         return [(tag,) * len(sentence.words) for sentence in examples]
 
     def answer_randomly(
