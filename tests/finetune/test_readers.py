@@ -57,6 +57,10 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_pairs, "a", "a\tb\tmaybe\n", ":1: unknown label 'maybe'; known: entailment, neutral, "),
     (read_pairs, "a", "one column\n", ":1: found 1 columns, expected two texts and a label"),
     (read_pairs, "a", "premise\thypothesis\tlabel\n", ":1: a header and no line; restore the file"),
+    (
+        read_pairs, "a", "gold_label\tparse\tsentence1\tsentence2\tlabel1\nneutral\tx\ta\n",
+        ":2: found 3 columns, the header has 5; ",
+    ),
     (read_tagged, "a", "a\tX\nb\tX\tX\n", ":2: found 3 columns, expected a word, a tab and a tag"),
     (read_tagged, "a", "a\tX\n\tX\n", ":2: the word is empty; restore it"),
     (read_tagged, "a", "a\tX\nb\tNP\n", ":2: unknown label 'NP'; known: ADJ, ADP, "),
@@ -70,6 +74,7 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
      "rating '3.0'; expected 1 or 2 (negative), 4 or 5 (positive)"),
     (read_reviews, "a", reviews("<item><rating>5</rating></item>"), ":1: item 1 has neither"),
     (read_reviews, "a", "<items><item><text>a</text></item>\n<item>", ":2: 2 reviews begin and 1 "),
+    (read_reviews, "a", "<item><text>a</text></item>\n", ":1: 1 reviews begin and 1 end, and the "),
     (read_reviews, "a", "<items><item><item></item></items>", ":1: item 1 has no </item>; restore"),
     (read_table, "a.csv", 'body,team\none,x\n"two,y\n', ":3: not valid CSV"),
     (read_table, "a.tsv", "body\tbody\tteam\na\tb\tx\n", ":1: the header has 'body' twice; "),
