@@ -37,9 +37,8 @@ from metaxlm.analysis.stats import deviation
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.finetune.batches import round_total, shuffle_batches, takes_packed
 from metaxlm.finetune.catalog import TASKS
-from metaxlm.finetune.scoring import score_dataset
 from metaxlm.finetune.task import Dataset, TaskData, load_data
-from metaxlm.finetune.trainer import make_groups, train_model
+from metaxlm.finetune.trainer import make_groups, score_dataset, train_model
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.heads import TaskModel

@@ -19,8 +19,7 @@ from metaxlm.probe.alignment import align_words, measure_alignment
 from metaxlm.probe.alignment_io import format_links
 from metaxlm.probe.pool import LayerChoice, every_layer
 from tests.commands import Command
-from tests.finetune.conftest import CPU
-from tests.finetune.readers.files import write
+from tests.finetune.conftest import CPU, write
 
 LAST = LayerChoice((1,))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import io
 import json
+import re
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
+from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import Encoder, EncoderConfig
 from metaxlm.progress import console
 from metaxlm.vocab.bpe import train_byte_bpe
@@ -42,6 +45,43 @@ TEXT = [
 WORDS = [word for line in TEXT[:6] for word in line.split() if word.isalpha()]
 
 CPU = torch.device("cpu")
+Messages = Callable[[], str]
+Published = Callable[[str], Path]
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """The tokens of one sentence, and the word of each token."""
+
+    ids: list[int]
+    words: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def tokenize_words(
+    tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]]
+) -> list[WordPieces]:
+    """Tokenize sentence by sentence; a space belongs to the word after it."""
+    found = []
+    for text in map(" ".join, sentences):
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        lasts = [max(end - 1, start) for start, end in encoded["offset_mapping"]]
+        words = [text.count(" ", 0, last + 1) for last in lasts]
+        found.append(WordPieces(encoded["input_ids"], words))
+    return found
+
+
+def refuse(message: str, *parts: object) -> pytest.RaisesExc[MetaXLMError]:
+    """Expect exactly this error."""
+    return pytest.raises(MetaXLMError, match="^" + re.escape(message.format(*parts)) + "$")
 
 
 def _make_xlmr() -> PreTrainedTokenizerBase:
@@ -76,12 +116,15 @@ def _make_words() -> PreTrainedTokenizerBase:
 
 @functools.cache
 def make_tokenizer(kind: str) -> PreTrainedTokenizerBase:
-    if kind == "unigram":
-        return train_unigram(iter(TEXT * 4), 150)
-    if kind == "byte_bpe":
-        return train_byte_bpe(iter(TEXT * 4), 400)
-    makers = {"xlmr": _make_xlmr, "roberta": _make_roberta, "bert": _make_bert}
-    return {**makers, "words": _make_words}[kind]()
+    makers: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
+        "unigram": lambda: train_unigram(iter(TEXT * 4), 150),
+        "byte_bpe": lambda: train_byte_bpe(iter(TEXT * 4), 400),
+        "xlmr": _make_xlmr,
+        "roberta": _make_roberta,
+        "bert": _make_bert,
+        "words": _make_words,
+    }
+    return makers[kind]()
 
 
 @pytest.fixture(scope="session", params=["unigram", "byte_bpe", "xlmr", "roberta", "bert"])
@@ -99,7 +142,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 MakeEncoder = Callable[..., Encoder]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_encoder() -> MakeEncoder:
     """Return a maker of small random encoders that fit a tokenizer."""
 
@@ -131,16 +174,16 @@ def make_encoder() -> MakeEncoder:
 
 
 @pytest.fixture
-def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
     """Capture the log; long lines stay in one piece."""
     sink = io.StringIO()
     # Not `file`: undoing that would pin the console to the standard output of this test.
     monkeypatch.setattr(console, "_file", sink)
-    yield sink.getvalue
+    return sink.getvalue
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
     """Return a function that unpacks a published test set, and skips where it is absent."""
     folder = tmp_path_factory.mktemp("eval")
 

@@ -21,7 +21,7 @@ from metaxlm.finetune.batches import (
     takes_packed,
 )
 from metaxlm.finetune.task import IGNORED, Features
-from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import HeadKind, TaskModel, make_head
 from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
 
@@ -37,26 +37,22 @@ def draw_lengths(count: int) -> list[int]:
     return [draw.randint(1, 60) for _ in range(count)]
 
 
-def measure_waste(lengths: list[int], batches: list[list[int]]) -> float:
-    padded = sum(len(batch) * max(lengths[k] for k in batch) for batch in batches)
-    return 1 - sum(lengths) / padded
-
-
 def test_plan_keeps_everything_within_the_budget() -> None:
     lengths = [*draw_lengths(500), 900]
     batches = plan_batches(lengths, 512)
     assert sorted(k for batch in batches for k in batch) == list(range(501))
     assert batches[0] == [500]
-    assert all(len(b) * max(lengths[k] for k in b) <= 512 for b in batches[1:])
-    assert measure_waste(lengths, batches) < 0.05
+    sizes = [len(batch) * max(lengths[k] for k in batch) for batch in batches]
+    assert max(sizes[1:]) <= 512
+    assert sum(sizes) * 0.95 < sum(lengths)
     assert plan_batches([], 512) == []
 
 
 def test_shuffle_deals_each_example_once() -> None:
-    lengths = draw_lengths(3_001)
+    lengths = draw_lengths(301)
     batches = shuffle_batches(lengths, 32, seed=1, epoch=1)
-    assert sorted(k for batch in batches for k in batch) == list(range(3_001))
-    assert [len(batch) for batch in batches] == [32] * 93 + [25]
+    assert sorted(k for batch in batches for k in batch) == list(range(301))
+    assert [len(batch) for batch in batches] == [32] * 9 + [13]
     for batch in batches:
         assert [lengths[k] for k in batch] == sorted((lengths[k] for k in batch), reverse=True)
     assert batches == shuffle_batches(lengths, 32, seed=1, epoch=1)
@@ -73,7 +69,7 @@ def cost(lengths: list[int], sizes: Sequence[int], group_cost: int) -> int:
 
 @pytest.mark.parametrize("group_cost", [0, 5, 40, 10_000])
 def test_groups_of_a_batch_are_the_cheapest(group_cost: int) -> None:
-    for number in range(30):
+    for number in range(18):
         lengths = sorted(draw_lengths(1 + number % 9), reverse=True)
         sizes = split_batch(lengths, group_cost)
         assert sum(sizes) == len(lengths)
@@ -147,25 +143,22 @@ def test_rounded_totals() -> None:
     assert round_total(65, CPU) == 65
 
 
-def make_table(encoder: Encoder, kind: HeadKind) -> FeatureTable:
-    random = np.random.default_rng(1)
-    rows = []
-    for length in LENGTHS:
-        ids = random.integers(5, encoder.config.vocab_size, length, dtype=np.int32)
-        count = {"classification": 1, "tagging": length, "span": 2}[kind]
-        labels = np.zeros(count, dtype=np.int32)
-        rows.append(Features(ids, labels, token_types=(np.arange(length) > 2).astype(np.int32)))
-    return FeatureTable(rows, encoder.config, CPU)
-
-
-@pytest.mark.parametrize("tokenizer_kind", ["unigram", "bert"])
-@pytest.mark.parametrize("kind", ["classification", "tagging", "span"])
+@pytest.mark.parametrize(
+    ("kind", "tokenizer_kind"),
+    [("classification", "bert"), ("tagging", "words"), ("span", "bert")],
+)
 def test_packed_logits_are_the_padded_ones(
     make_encoder: MakeEncoder, kind: HeadKind, tokenizer_kind: str
 ) -> None:
     encoder = make_encoder(make_tokenizer(tokenizer_kind))
     model = TaskModel(encoder, make_head(kind, encoder.config, 5)).eval()
-    table = make_table(encoder, kind)
+    random, features = np.random.default_rng(1), []
+    for length in LENGTHS:
+        ids = random.integers(5, encoder.config.vocab_size, length, dtype=np.int32)
+        labels = np.zeros({"classification": 1, "tagging": length, "span": 2}[kind], dtype=np.int32)
+        types = (np.arange(length) > 2).astype(np.int32)
+        features.append(Features(ids, labels, token_types=types))
+    table = FeatureTable(features, encoder.config, CPU)
     rows_B = torch.tensor([1, 0, 2, 3, 5, 4, 6])
     lengths = [LENGTHS[k] for k in rows_B]
     assert takes_packed(model, CPU)

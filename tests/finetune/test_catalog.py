@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 
@@ -12,11 +12,12 @@ import pytest
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.catalog import TASKS, find_tasks
-from metaxlm.finetune.data_sets import DOMAINS, NLI_LABELS
+from metaxlm.finetune.data_files import DataSet, find_files, list_data_files
+from metaxlm.finetune.data_sets import DOMAINS, NLI_LABELS, PAWSX, SQUAD
+from metaxlm.finetune.data_sets import XNLI as XNLI_FILES
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.task import AnyTask, DataFile
-
-Published = Callable[[str], Path]
+from tests.finetune.conftest import Published, refuse, write
 
 PAPER = {
     # Languages and labels; epochs, learning rate, batch, decay, length.
@@ -65,10 +66,55 @@ def test_lists_and_groups() -> None:
             find_tasks(text)
 
 
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        write(folder / name, "")
+    return folder
+
+
+def find(folder: Path, data_set: DataSet) -> set[tuple[str, str, str, str]]:
+    return {
+        (str(file.path.relative_to(folder)), file.split, file.variant, file.language)
+        for file in find_files(folder, data_set)
+    }
+
+
+def test_the_whole_and_the_official_file_are_preferred(tmp_path: Path) -> None:
+    touch(tmp_path, "pawsx/test-derived-es.tsv", "a/pawsx/train-en-subset.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-derived-es.tsv", "test", "derived", "es"),
+        ("a/pawsx/train-en-subset.tsv", "train", "subset", "en"),
+    }
+    touch(tmp_path, "pawsx/test-es.tsv", "pawsx/train-en.tsv")
+    assert find(tmp_path, PAWSX) == {
+        ("pawsx/test-es.tsv", "test", "", "es"),
+        ("pawsx/train-en.tsv", "train", "", "en"),
+    }
+
+
+def test_another_variant_is_a_set_of_its_own(tmp_path: Path) -> None:
+    touch(tmp_path, "squad/dev-v1.1.json", "squad/dev-v1.1-minus-xquad.json")
+    assert find(tmp_path, SQUAD) == {
+        ("squad/dev-v1.1.json", "dev", "", "en"),
+        ("squad/dev-v1.1-minus-xquad.json", "dev", "minus-xquad", "en"),
+    }
+    listed = list_data_files(find_files(tmp_path, SQUAD))
+    assert [file.path.name for file in listed] == ["dev-v1.1.json"]
+
+
+def test_two_copies_are_rejected(tmp_path: Path) -> None:
+    touch(tmp_path, "a/xnli/dev-de.tsv", "b/xnli/dev-de.tsv", "a/xnli/dev-fr.tsv")
+    first, second = (tmp_path / name / "xnli" / "dev-de.tsv" for name in "ab")
+    message = "both are XNLI's dev set of de; keep one of them below the data folder"
+    with refuse(f"{first} and {second}: {message}"):
+        find_files(tmp_path, XNLI_FILES)
+    second.unlink()
+    second.symlink_to(first)
+    assert ("a/xnli/dev-de.tsv", "dev", "", "de") in find(tmp_path, XNLI_FILES)
+    second.unlink()
+    second.symlink_to(tmp_path / "gone")
+    with pytest.raises(MetaXLMError, match="both are XNLI's dev set of de"):
+        find_files(tmp_path, XNLI_FILES)
 
 
 def test_xnli_trains_on_multinli_or_its_own_file(tmp_path: Path) -> None:
@@ -190,42 +236,31 @@ def test_of_a_file_for_all_languages_only_one_is_read(tmp_path: Path) -> None:
         TYDIQA.read(files["te"])
 
 
-class TestPublished:
-    def test_udpos(self, published: Published) -> None:
-        task = TASKS["udpos"]
-        files = {(f.split, f.language): f for f in task.list_files(published("udpos"))}
-        assert {code for split, code in files if split == "test"} == {*task.languages}
-        sizes = {code: len(task.read(files["test", code]).items) for code in ("de", "yo")}
-        assert sizes == {"de": 3_899, "yo": 100}
-
-    def test_panx(self, published: Published) -> None:
-        task = TASKS["panx"]
-        files = {(f.split, f.language): f for f in task.list_files(published("panx"))}
+@pytest.mark.parametrize(
+    ("archives", "sizes"),
+    [
+        ("udpos", {("test", "de"): 3_899, ("test", "yo"): 100}),
+        ("panx", {("train", "en"): 20_000, ("dev", "yo"): 100}),
+        # Greek has characters like U+2028 inside sentences.
+        ("mnli xnli", {("train", "en"): 57_040, ("dev", "el"): 2_490, ("test", "zh"): 5_010}),
+        ("pawsx", {("test", "de"): 2_000, ("test", "es"): 1_983, ("train", "en"): 6_488}),
+    ],
+)
+def test_published(published: Published, archives: str, sizes: dict[tuple[str, str], int]) -> None:
+    folder = [published(archive) for archive in archives.split()][-1]
+    task = TASKS[archives.split()[-1]]
+    files = {(file.split, file.language): file for file in task.list_files(folder)}
+    if task.name == "panx":
         assert len(files) == 40
-        assert len(task.read(files["train", "en"]).items) == 20_000
-        yoruba = task.read(files["dev", "yo"]).items
-        assert sum(len(sentence.words) for sentence in yoruba) == 489
-
-    def test_xnli(self, published: Published) -> None:
-        published("mnli")
-        task = TASKS["xnli"]
-        found = {(f.split, f.language): f for f in task.list_files(published("xnli"))}
-        for split in ("dev", "test"):
-            assert {c for s, c in found if s == split} == {*task.languages}
-        assert found["train", "en"].name == "train-subset"
-        assert len(task.read(found["train", "en"]).items) == 57_040
-        for language in ("el", "zh"):  # Greek has U+2028-like characters inside sentences
-            for split, size in (("dev", 2_490), ("test", 5_010)):
-                labels = Counter(pair.label for pair in task.read(found[split, language]).items)
-                assert labels == dict.fromkeys(NLI_LABELS, size // 3)
-
-    def test_pawsx(self, published: Published) -> None:
-        task = TASKS["pawsx"]
-        files = task.list_files(published("pawsx"))
-        names = {file.language: file.name for file in files if file.split == "test"}
+    else:
+        assert {code for split, code in files if split == "test"} == {*task.languages}
+    content = {key: task.read(files[key]).items for key in sizes}
+    assert {key: len(items) for key, items in content.items()} == sizes
+    if task.name == "xnli":
+        labels = Counter(pair.label for pair in content["test", "zh"])
+        assert labels == dict.fromkeys(NLI_LABELS, 1_670)
+        assert files["train", "en"].name == "train-subset"
+    if task.name == "pawsx":
+        names = {file.language: file.name for file in files.values() if file.split == "test"}
         derived = dict.fromkeys(("en", "es", "fr", "ja", "ko"), "test-derived")
         assert names == {"de": "test", "zh": "test", **derived}
-        sizes = {f.name: len(task.read(f).items) for f in files}
-        assert sizes == {
-            "dev": 2_000, "test": 2_000, "test-derived": 1_983, "train-subset": 6_488,
-        }  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,11 @@ from metaxlm.finetune.qa import SpanTask
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import AnyTask, DataFile
-
-from .conftest import MakeEncoder, make_tokenizer
-from .test_trainer import Setting
+from tests.finetune.conftest import MakeEncoder, Messages, make_tokenizer
+from tests.finetune.test_trainer import Setting
 
 GUIDE = Path(__file__).parents[2] / "docs" / "own_data.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-Messages = Callable[[], str]
 
 
 def squad(*questions: tuple[str, str, str]) -> str:

@@ -1,87 +1,40 @@
 from __future__ import annotations
 
-from collections import defaultdict
-
-import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.encoding import (
-    WordPieces,
-    check_tokenizer,
-    encode_texts,
-    tokenize_flat,
-    tokenize_words,
-)
+from metaxlm.finetune.encoding import check_tokenizer, tokenize_flat
 from metaxlm.model.encoder import EncoderConfig
-from tests.finetune.conftest import TEXT, make_tokenizer
+from tests.finetune.conftest import TEXT, make_tokenizer, tokenize_words
 
 SENTENCES = [line.split() for line in TEXT] + [["don't", "U.S.", "3,5", "ﬁne", "house"], ["."]]
-
-
-def group(pieces: WordPieces) -> dict[int, list[int]]:
-    groups: dict[int, list[int]] = defaultdict(list)
-    for piece, word in zip(pieces.ids, pieces.words, strict=True):
-        groups[word].append(piece)
-    return groups
-
-
 ODD = [
-    ["\u200b", "hill", ""],
-    [],
-    ["\u200b"],
-    ["the", "\u200b", "river", "\u200b"],
+    *(["\u200b", "hill", ""], [], ["\u200b"], ["the", "\u200b", "river", "\u200b"]),
     ["ﬁn", "e\u0301"],
 ]
 
 
-def list_rows(flat: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
-    return [row.tolist() for row in np.split(flat, np.cumsum(lengths)[:-1])]
+def test_flat_tokens_are_those_of_single_sentences(any_tokenizer: PreTrainedTokenizerBase) -> None:
+    sentences = [*SENTENCES, *ODD, TEXT[0].split()]
+    flat = tokenize_flat(any_tokenizer, sentences)
+    single = tokenize_words(any_tokenizer, sentences)
+    assert flat.lengths_P.tolist() == [len(pieces) for pieces in single]
+    assert flat.ids_N.tolist() == [token for pieces in single for token in pieces.ids]
+    assert flat.words_N.tolist() == [word for pieces in single for word in pieces.words]
+    assert tokenize_flat(any_tokenizer, [[]]).lengths_P.tolist() == [0]
 
 
-def test_pieces_and_words_are_those_of_one_sentence(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    sentences = [*(line.split() for line in TEXT), *ODD, TEXT[0].split()]
-    pieces = tokenize_flat(any_tokenizer, sentences)
-    expected = [tokenize_words(any_tokenizer, [sentence])[0] for sentence in sentences]
-    assert list_rows(pieces.ids_N, pieces.lengths_P) == [found.ids for found in expected]
-    assert list_rows(pieces.words_N, pieces.lengths_P) == [found.words for found in expected]
-    nothing = tokenize_flat(any_tokenizer, [[]])
-    assert nothing.lengths_P.tolist() == [0]
-
-
-def test_each_word_has_the_pieces_it_has_in_text(any_tokenizer: PreTrainedTokenizerBase) -> None:
+def test_each_word_has_the_tokens_it_has_in_text(any_tokenizer: PreTrainedTokenizerBase) -> None:
     # RoBERTa's own tokenizer encodes a word differently after a space; the others always add one.
     needs_space = getattr(any_tokenizer.backend_tokenizer.pre_tokenizer, "add_prefix_space", True)
     for words, pieces in zip(SENTENCES, tokenize_words(any_tokenizer, SENTENCES), strict=True):
-        text = any_tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
-        assert pieces.ids == text
-        assert pieces.words == sorted(pieces.words)
-        groups = group(pieces)
-        assert list(groups) == list(range(len(words)))
+        assert pieces.ids == any_tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
+        expected: list[int] = []
         for k, word in enumerate(words):
             alone = word if needs_space or k == 0 else f" {word}"
-            assert groups[k] == any_tokenizer(alone, add_special_tokens=False)["input_ids"]
-
-
-def test_only_long_texts_are_truncated_and_counted(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    long = " ".join(TEXT)
-    whole = any_tokenizer(long)["input_ids"]
-    assert len(whole) > 60
-    encoded = encode_texts(any_tokenizer, [TEXT[0], long], max_length=60)
-    assert encoded.num_truncated == 1
-    assert encoded.ids[1].tolist() == [*whole[:59], whole[-1]]
-    assert encoded.ids[1].dtype == np.int32
-    # The next caller of the tokenizer gets the whole text.
-    assert any_tokenizer.backend_tokenizer.encode(long).ids == whole
-
-
-def test_of_a_long_pair_the_longer_side_is_cut(any_tokenizer: PreTrainedTokenizerBase) -> None:
-    short = any_tokenizer(TEXT[0], add_special_tokens=False)["input_ids"]
-    encoded = encode_texts(any_tokenizer, [TEXT[0]], [" ".join(TEXT)], max_length=120)
-    ids = encoded.ids[0].tolist()
-    assert len(ids) == 120
-    assert ids[1 : len(short) + 1] == short
+            expected += [k] * len(any_tokenizer(alone, add_special_tokens=False)["input_ids"])
+        assert pieces.words == expected
 
 
 def test_tokenizers_that_do_not_fit() -> None:

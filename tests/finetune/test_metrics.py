@@ -30,37 +30,32 @@ ODD = [
     *("E", "S", "B-", "-", "X-A", "L-A"),
 ]
 TAG_SETS = [BIO, list(UPOS), ["X", "NOUN", "SCONJ", "CCONJ", "O"], ODD, ["B-PER"], [*ODD, *BIO]]
-CASES = 10_000
+CASES = 2_400
 
 Corpus = list[list[str]]
 
 
-def draw_corpora(tags: list[str], seed: int, shortest: int = 0) -> tuple[Corpus, Corpus]:
+def draw_corpora(tags: list[str], seed: int) -> tuple[Corpus, Corpus]:
     draw = random.Random(seed)
-    gold = [draw.choices(tags, k=draw.randint(shortest, 9)) for _ in range(draw.randint(1, 5))]
+    gold = [draw.choices(tags, k=draw.randint(0, 9)) for _ in range(draw.randint(1, 5))]
     predicted = [
         [tag if draw.random() < 0.6 else draw.choice(tags) for tag in sentence] for sentence in gold
     ]
     return gold, predicted
 
 
-def score(gold: Corpus, predicted: Corpus) -> tuple[float, ...]:
-    """Precision, recall and F1 of a corpus."""
-    return tuple(float(value) for value in score_chunks(count_chunks(gold, predicted).sum(axis=0)))
-
-
 @pytest.mark.parametrize("tags", TAG_SETS)
 def test_chunk_scores_equal_seqeval(tags: list[str]) -> None:
     """To the last digit, for sentences with every kind of odd tag and without words."""
     seqeval = pytest.importorskip("seqeval.metrics.sequence_labeling")
-    for seed in range(-(-CASES // len(TAG_SETS))):
+    for seed in range(CASES // len(TAG_SETS)):
         gold, predicted = draw_corpora(tags, seed)
         if not any(gold):
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs = seqeval.precision_recall_fscore_support(gold, predicted, average="micro")
-        assert score(gold, predicted) == theirs[:3]
+        assert score_chunks(count_chunks(gold, predicted).sum(axis=0)) == theirs[:3]
 
 
 def test_chunks_are_counted_where_they_end() -> None:
@@ -68,12 +63,8 @@ def test_chunks_are_counted_where_they_end() -> None:
     gold = [["DET"], ["NOUN"], ["X", "NOUN"], ["DET"]]
     assert count_chunks(gold, gold).tolist() == [[1] * 3, [1] * 3, [2] * 3, [1] * 3]
     # The other side opens nothing in the second sentence, so that its X starts in the first.
-    assert count_chunks(gold, [["DET"], ["O"], ["X", "NOUN"], ["VERB"]]).tolist() == [
-        [1, 1, 1],
-        [0, 0, 1],
-        [1, 2, 2],
-        [0, 1, 1],
-    ]
+    counts = count_chunks(gold, [["DET"], ["O"], ["X", "NOUN"], ["VERB"]]).tolist()
+    assert counts == [[1, 1, 1], [0, 0, 1], [1, 2, 2], [0, 1, 1]]
     assert count_chunks([], []).shape == (0, 3)
 
 
@@ -112,25 +103,14 @@ def port_squad(text: str) -> list[str]:
 
 
 def port_mlqa(text: str, language: str) -> list[str]:
-    marks = {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"}
-    kept = ""
-    for char in text.lower():
-        if unicodedata.category(char) not in marks and char not in ASCII_MARKS:
-            kept += char
+    marks = {char for char in text.lower() if unicodedata.category(char)[0] == "P"} | {*ASCII_MARKS}
+    kept = "".join(char for char in text.lower() if char not in marks)
     if language == "ar":
         kept = " ".join(kept.split("ال"))
     kept = drop_articles(kept, ARTICLES.get(language, set()))
     if language != "zh":
         return kept.split()
-    words = [""]
-    for char in kept:
-        if "一" <= char <= "龥":
-            words += [char, ""]
-        elif char.isspace():
-            words.append("")
-        else:
-            words[-1] += char
-    return [word for word in words if word]
+    return "".join(f" {char} " if "一" <= char <= "龥" else char for char in kept).split()
 
 
 def port_score(
@@ -175,18 +155,12 @@ def test_answers_equal_an_independent_port(rules: str) -> None:
         normalize = partial(normalize_mlqa, language=rules)
         port = partial(port_mlqa, language=rules)
     scores = []
-    for _ in range(2_000):
+    for _ in range(400):
         prediction, answers = draw_case(draw)
         scores.append(score_answer(prediction, answers, normalize))
         assert scores[-1] == port_score(prediction, answers, port), (prediction, answers)
     f1, exact = np.array(scores).T
     assert 0.1 < exact.mean() < 0.9 and ((f1 > 0) & (f1 < 1)).mean() > 0.2, "cases of all kinds"
-
-
-def test_each_score_takes_its_best_answer() -> None:
-    # "x y" has F1 4/5 with the first and an exact match with none; the last is nothing but marks.
-    assert score_answer("x y", ["x y z", "x", "..."], normalize_squad) == (pytest.approx(0.8), 0)
-    assert score_answer("...", ["x y z", "?"], normalize_squad) == (0, 1)
 
 
 def test_mlqa_has_rules_for_its_languages_and_no_others() -> None:

@@ -31,9 +31,7 @@ from metaxlm.finetune.readers.texts import (
     read_rows,
 )
 from metaxlm.languages import task_languages
-from tests.finetune.readers.files import Published, refuse, write
-
-Messages = Callable[[], str]
+from tests.finetune.conftest import Messages, Published, refuse, write
 
 read_pairs = partial(read_labeled_pairs, labels=NLI_LABELS)
 read_tagged = partial(read_tagged_sentences, tags=UPOS)
@@ -69,8 +67,6 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_tagged, "a", "a\tX\n\nb\tX\nc\n", ":4: the word 'c' has no tag, but others in its"),
     (read_tagged, "a", "\n\n", ":1: the file has blank lines and nothing else; restore it"),
     (read_conll, "a", "a\tO\nb\n", ":2: found 1 columns, expected 2 as in the lines before"),
-    (read_conll, "a", "a\tO\n\tO\n", ":2: the word is empty"),
-    (read_conll, "a", "a\t_\nb\tO\n", ":1: the word 'a' has no tag, but others"),
     (read_conll, "a", "\n\n", ":1: no words in it"),
     (partial(read_conll, word=5), "a", "1 Ada x y\n", ":1: no column 5 for the word; found 4"),
     (read_reviews, "a", "great:1 book:2\n", ":1: no <item> in it; a Webis-CLS-10 file of reviews"),
@@ -80,7 +76,6 @@ BROKEN: list[tuple[Callable[[Path], Any], str, str | bytes, str]] = [
     (read_reviews, "a", "<items><item><text>a</text></item>\n<item>", ":2: 2 reviews begin and 1 "),
     (read_reviews, "a", "<item><text>a</text></item>\n", ":1: 1 reviews begin and 1 end, and the "),
     (read_reviews, "a", "<items><item><item></item></items>", ":1: item 1 has no </item>; restore"),
-    (read_table, "a.tsv", "body\tteam\na\tx\nb\n", ":3: found 1 columns, the header has 2; "),
     (read_table, "a.csv", 'body,team\none,x\n"two,y\n', ":3: not valid CSV"),
     (read_table, "a.tsv", "body\tbody\tteam\na\tb\tx\n", ":1: the header has 'body' twice; "),
     (read_table, "a.tsv", "body\tteam\n", ":1: a header and nothing else; "),
@@ -186,18 +181,15 @@ class TestReviews:
         assert read_reviews(path).items[0].first == f"Good {expected}"
 
     def test_published(self, published: Published) -> None:
-        """All 24 files; four of them equal an XML parser's result."""
-        paths = sorted((published("cls") / "cls").glob("*/*/*.review"))
-        assert len(paths) == 24
-        for path in paths:
-            found = read_reviews(path)
-            labels = Counter(item.label for item in found.items)
-            assert labels == {"negative": 1_000, "positive": 1_000}
-            if path.parts[-3:-1] in (("jp", "books"), ("en", "dvd")):
-                for item, ours in zip(ElementTree.parse(path).getroot(), found.items, strict=True):
-                    text = f"{item.findtext('summary') or ''} {item.findtext('text') or ''}"
-                    if "&" not in text:
-                        assert ours.first == " ".join(text.split())
+        """Of the 24 files, two equal an XML parser's result."""
+        folder = published("cls") / "cls"
+        assert len(list(folder.glob("*/*/*.review"))) == 24
+        for path in (folder / "jp/books/test.review", folder / "en/dvd/train.review"):
+            found = read_reviews(path).items
+            assert Counter(item.label for item in found) == {"negative": 1_000, "positive": 1_000}
+            for item, ours in zip(ElementTree.parse(path).getroot(), found, strict=True):
+                text = f"{item.findtext('summary') or ''} {item.findtext('text') or ''}"
+                assert "&" in text or ours.first == " ".join(text.split())
 
 
 class TestTables:
@@ -293,36 +285,28 @@ class TestConll:
 
 
 def convert(*tags: str) -> list[str]:
-    lines = tuple(range(1, len(tags) + 1))
-    return list(
-        convert_to_bio(TaggedSentence(("w",) * len(tags), tags, lines), Path("f")).tags or ()
-    )
+    sentence = TaggedSentence(("w",) * len(tags), tags, tuple(range(1, len(tags) + 1)))
+    return list(convert_to_bio(sentence, Path("f")).tags or ())
 
 
 def test_conversion_keeps_the_spans_of_seqeval() -> None:
     get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     draw = random.Random(0)
     choices = ["O", *(f"{letter}-{kind}" for letter in "BIES" for kind in ("X", "Y"))]
-    for _ in range(2000):
+    for _ in range(500):
         tags = draw.choices(choices, k=draw.randrange(1, 9))
         assert get_entities(convert(*tags)) == get_entities(tags)
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
+def test_schemes_become_bio() -> None:
+    for tags, expected in (
         ("B-A L-A U-A U-A O E-B", "B-A I-A B-A B-A O B-B"),
         ("B-A M-A E-A I-A O S-x-y", "B-A I-A I-A B-A O B-x-y"),
-    ],
-)
-def test_schemes_become_bio(tags: str, expected: str) -> None:
-    assert " ".join(convert(*tags.split())) == expected
-
-
-@pytest.mark.parametrize("tag", ["NOUN", "B-", "X-PER", "b-PER"])
-def test_unknown_scheme_is_rejected_with_its_line(tag: str) -> None:
-    with pytest.raises(MetaXLMError, match=f"^f:2: the tag '{tag}' is neither O nor"):
-        convert("O", tag)
+    ):
+        assert convert(*tags.split()) == expected.split()
+    for tag in ("NOUN", "B-", "X-PER", "b-PER"):
+        with pytest.raises(MetaXLMError, match=f"^f:2: the tag '{tag}' is neither O nor"):
+            convert("O", tag)
 
 
 RELEASE = """

@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.finetune.encoding import tokenize_words
 from metaxlm.finetune.readers.parallel import AlignedPair, AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe import alignment
@@ -30,7 +29,7 @@ from metaxlm.probe.alignment import (
 )
 from metaxlm.probe.pair_states import encode_pairs
 from metaxlm.probe.pool import LayerChoice
-from tests.finetune.conftest import CPU, TEXT, MakeEncoder
+from tests.finetune.conftest import CPU, TEXT, MakeEncoder, tokenize_words
 from tests.probe.conftest import MakeModel
 from tests.probe.test_aligners import align_step_by_step
 

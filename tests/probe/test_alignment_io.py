@@ -26,8 +26,7 @@ from metaxlm.probe.alignment_io import (
 )
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.randomness import generator
-from tests.finetune.conftest import CPU, TEXT
-from tests.finetune.readers.files import refuse, write
+from tests.finetune.conftest import CPU, TEXT, refuse, write
 from tests.probe.conftest import MakeModel
 
 LINES = [f"{a} ||| {b}" for a in TEXT[:3] for b in TEXT[3:6]]

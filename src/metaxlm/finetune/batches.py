@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from metaxlm.finetune.encoding import Ids
+from metaxlm.finetune.encoding import Ids, find_starts
 from metaxlm.finetune.task import IGNORED, Features, Logits
 from metaxlm.model import kernels
 from metaxlm.model.encoder import Encoder, EncoderConfig
@@ -135,33 +135,27 @@ class Packed:
     longest: int
 
 
-@dataclass(frozen=True)
 class _Column:
-    """The values of all sequences, one after another."""
+    """The values of all sequences, one after another, and a last sequence of `width` fillers."""
 
-    values_N: Tensor
-    starts_S: Tensor
-    lengths_S: Tensor
-    filler: int
-
-    @classmethod
-    def make(cls, rows: Sequence[np.ndarray], filler: int, device: torch.device) -> _Column:
+    def __init__(
+        self, rows: Sequence[Ids], filler: int, device: torch.device, width: int = 1
+    ) -> None:
+        rows = [*rows, np.full(width, filler, dtype=np.int32)]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        starts = np.concatenate([[0], lengths.cumsum()[:-1]])
-        arrays = (np.concatenate(rows), starts, lengths)
-        values_N, starts_S, lengths_S = (torch.from_numpy(array).to(device) for array in arrays)
-        return cls(values_N, starts_S, lengths_S, filler)
+        self._values_N = torch.from_numpy(np.concatenate(rows)).to(device)
+        self._starts_S = torch.from_numpy(find_starts(lengths)).to(device)
+        self.lengths_S = torch.from_numpy(lengths).to(device)
+        self._filler = filler
 
     def gather(self, rows_B: Tensor, width: int) -> Tensor:
         columns_W = torch.arange(width, device=rows_B.device)
-        places_BW = self.starts_S[rows_B][:, None] + columns_W
-        values_BW = self.values_N[places_BW.clamp_max(len(self.values_N) - 1)].long()
-        is_real_BW = columns_W < self.lengths_S[rows_B][:, None]
-        return torch.where(is_real_BW, values_BW, self.filler)
+        rows_B1 = rows_B[:, None]
+        return self.take(rows_B1, columns_W, columns_W < self.lengths_S[rows_B1])
 
-    def take(self, rows_N: Tensor, places_N: Tensor, is_real_N: Tensor) -> Tensor:
-        where_N = torch.where(is_real_N, self.starts_S[rows_N] + places_N, 0)
-        return torch.where(is_real_N, self.values_N[where_N].long(), self.filler)
+    def take(self, rows: Tensor, places: Tensor, is_real: Tensor) -> Tensor:
+        where = torch.where(is_real, self._starts_S[rows] + places, 0)
+        return torch.where(is_real, self._values_N[where].long(), self._filler)
 
 
 class FeatureTable:
@@ -176,17 +170,13 @@ class FeatureTable:
         self.longest = max(self.lengths)
         is_tagging = all(len(f.labels) == len(f.ids) for f in features)
         self._width = None if is_tagging else len(features[0].labels)
-
-        def make(rows: Sequence[Ids], filler: int, width: int = 1) -> _Column:
-            return _Column.make([*rows, np.full(width, filler, dtype=np.int32)], filler, device)
-
-        self._ids = make([f.ids for f in features], config.pad_id)
-        self._labels = make([f.labels for f in features], IGNORED, self._width or 1)
+        self._ids = _Column([f.ids for f in features], config.pad_id, device)
+        self._labels = _Column([f.labels for f in features], IGNORED, device, self._width or 1)
         self._types: _Column | None = None
         types = [f.token_types for f in features if f.token_types is not None]
         if config.num_token_types > 1 and types:
             assert len(types) == len(features), "either all sequences have token types, or none"
-            self._types = make(types, 0)
+            self._types = _Column(types, 0, device)
 
     def gather(self, rows_B: Tensor, length: int) -> Batch:
         """Return sequences by number, padded to `length`."""

@@ -209,8 +209,12 @@ def _check(data_set: DataSet, folder: Path, paths: Sequence[Path]) -> Finding:
         has_whole = (match.root, match.split, match.language) in whole
         if match.language in others or (match.variant == SUBSET and has_whole):
             continue
-        key = (match.layout.name, match.root)
-        place = places.setdefault(key, _make_place(match, folder))
+        layout, fix = match.layout, match.layout.fix
+        if layout.folder and match.folder != layout.folder:
+            fix = f"name the folder {layout.folder}/ instead of {match.folder}/ (a link will do)"
+        usage = fix or layout.usage.format(match.root, folder=folder)
+        place = Place(match.path.parent, layout, not fix, usage)
+        place = places.setdefault((layout.name, match.root), place)
         place.folder = Path(os.path.commonpath([place.folder, match.path.parent]))
         is_plain = match.variant in ("", SUBSET)
         name = match.split if is_plain else f"{match.split} ({match.variant})"
@@ -226,14 +230,6 @@ def _check(data_set: DataSet, folder: Path, paths: Sequence[Path]) -> Finding:
     if others:
         finding.notes.append(f"not read, not among the paper's languages: {' '.join(others)}")
     return finding
-
-
-def _make_place(match: Match, folder: Path) -> Place:
-    layout, fix = match.layout, match.layout.fix
-    if layout.folder and match.folder != layout.folder:
-        fix = f"name the folder {layout.folder}/ instead of {match.folder}/ (a link will do)"
-    usage = fix or layout.usage.format(match.root, folder=folder)
-    return Place(match.path.parent, layout, not fix, usage)
 
 
 def _count_file(

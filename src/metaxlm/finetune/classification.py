@@ -9,15 +9,16 @@ from __future__ import annotations
 # ruff: noqa: ARG002  # the interface has parameters that not every task needs
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from statistics import mode
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
-from metaxlm.finetune.encoding import encode_texts
-from metaxlm.finetune.metrics import Counts, find_majority
+from metaxlm.finetune.encoding import MAX_CHARACTERS
+from metaxlm.finetune.metrics import Counts
 from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
 from metaxlm.model.heads import HeadKind
@@ -37,19 +38,38 @@ class ClassificationTask(Task[LabeledText, str]):
         self, examples: Texts, tokenizer: Tokenizer, settings: FinetuneSettings
     ) -> FeatureSet:
         """Encode texts or pairs; truncate the longer side of a pair first."""
-        firsts = [text.first for text in examples]
-        seconds = [text.second for text in examples if text.second is not None]
-        assert len(seconds) in (0, len(firsts)), "either all are pairs, or none"
-        encoded = encode_texts(tokenizer, firsts, seconds or None, max_length=settings.length)
-        ids = {None: IGNORED} | {label: k for k, label in enumerate(self.labels)}
-        labels = np.array([ids[text.label] for text in examples], dtype=np.int32)
-        rows = zip(encoded.ids, labels[:, None], encoded.token_types, strict=True)
-        features = [Features(*row, example=number) for number, row in enumerate(rows)]
-        notice = (
-            f"{encoded.num_truncated:,} of {len(examples):,} {'pairs' if seconds else 'texts'} are "
-            f"longer than {settings.length} tokens; truncated"
-        )
-        return FeatureSet(features, notice if encoded.num_truncated else "")
+        length, is_pair = settings.length, examples[0].second is not None
+        assert all((text.second is not None) == is_pair for text in examples), "all pairs, or none"
+        sides = [[text.first[:MAX_CHARACTERS] for text in examples]]
+        if is_pair:
+            sides.append([(text.second or "")[:MAX_CHARACTERS] for text in examples])
+        options: dict[str, Any] = {
+            "return_token_type_ids": True,
+            "return_attention_mask": False,
+            "verbose": False,
+        }
+        encoded = tokenizer(*sides, **options)
+        ids, types = encoded["input_ids"], encoded["token_type_ids"]
+        long = [k for k, row in enumerate(ids) if len(row) > length]
+        for k in long:
+            texts = (side[k] for side in sides)
+            row = tokenizer(*texts, truncation=True, max_length=length, **options)
+            ids[k], types[k] = row["input_ids"], row["token_type_ids"]
+        notice = ""
+        if long:
+            # The tokenizer keeps the truncation, which would affect its next caller.
+            tokenizer.backend_tokenizer.no_truncation()
+            noun = "pairs" if is_pair else "texts"
+            notice = f"{len(long):,} of {len(examples):,} {noun} are longer than {length} tokens"
+            notice += "; truncated"
+        numbers = {None: IGNORED} | {label: k for k, label in enumerate(self.labels)}
+        labels = np.array([[numbers[text.label]] for text in examples], dtype=np.int32)
+        encoded_rows = zip(ids, labels, types, strict=True)
+        features = [
+            Features(np.array(row, np.int32), label, np.array(kinds, np.int32), example=number)
+            for number, (row, label, kinds) in enumerate(encoded_rows)
+        ]
+        return FeatureSet(features, notice)
 
     def compute_loss(self, logits: Tensor, labels: Tensor, lengths_B: Tensor) -> Tensor:
         """Return the mean cross entropy over the labeled examples."""
@@ -85,7 +105,7 @@ class ClassificationTask(Task[LabeledText, str]):
 
     def answer_majority(self, train: Texts, examples: Texts) -> list[str]:
         """Answer with the training set's most frequent class; the first among equals."""
-        return [find_majority(text.label for text in train if text.label)] * len(examples)
+        return [mode(text.label for text in train if text.label)] * len(examples)
 
     def answer_randomly(
         self, train: Texts, examples: Texts, random: np.random.Generator

@@ -8,7 +8,7 @@ the line of the YAML or of the data file.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.catalog import GROUPS, TASKS
 from metaxlm.finetune.classification import ClassificationTask
+from metaxlm.finetune.data_files import SPLITS
 from metaxlm.finetune.data_sets import read_squad
 from metaxlm.finetune.metrics import MLQA_LANGUAGES, normalize_mlqa, normalize_squad
 from metaxlm.finetune.qa import SpanTask
@@ -24,7 +25,7 @@ from metaxlm.finetune.readers.conll import PREFIXES, TaggedSentence, convert_to_
 from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.finetune.readers.texts import LabeledText, Row, read_rows
 from metaxlm.finetune.tagging import TaggingTask
-from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, SelectBy, Split
+from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, SelectBy
 from metaxlm.languages import explain_unknown
 from metaxlm.progress import say
 from metaxlm.recipe.evaluation_schema import OwnKind, OwnTaskRecipe
@@ -68,7 +69,13 @@ def load_custom_task(path: Path) -> AnyTask:
     """Make a task from a YAML file; reads its training files for their labels."""
     recipe, lines = load_section(path, OwnTaskRecipe)
     yaml = _Yaml(path, recipe, lines)
-    _check_keys(yaml)
+    if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment"):
+        problem = f"{recipe.name!r} is a built-in task; choose another name"
+        raise MetaXLMError(f"{yaml.at('name')}: {problem}")
+    for keys, problem in _find_mistakes(recipe):
+        raise yaml.reject(*keys, problem=problem)
+    if not recipe.dev and not recipe.test:
+        raise MetaXLMError(f"{path}: nothing to score; name a file under test or dev")
     for line in explain_unknown([*recipe.train, *recipe.dev, *recipe.test]):
         say(f"{path}: {line}")
     files = _list_files(yaml)
@@ -95,70 +102,61 @@ def _normalize(text: str, language: str) -> str:
     return normalize_mlqa(text, language) if is_known else normalize_squad(text)
 
 
-def _check_keys(yaml: _Yaml) -> None:
-    recipe, kind = yaml.recipe, yaml.recipe.kind
-    if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment"):
-        problem = f"{recipe.name!r} is a built-in task; choose another name"
-        raise MetaXLMError(f"{yaml.at('name')}: {problem}")
+def _find_mistakes(recipe: OwnTaskRecipe) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the keys that the kind of task does not allow, with the problem."""
+    kind = recipe.kind
     if recipe.metric and recipe.metric not in METRICS[kind]:
         known = " or ".join(METRICS[kind])
-        problem = f"{kind} is scored by {known}, found {recipe.metric!r}"
-        raise yaml.reject("metric", problem=problem)
+        yield ("metric",), f"{kind} is scored by {known}, found {recipe.metric!r}"
     for key in recipe.columns.model_fields_set - set(COLUMNS[kind]):
         known = ", ".join(COLUMNS[kind]) or "none; SQuAD's JSON has its own"
-        raise yaml.reject("columns", key, problem=f"{kind} does not read it; known: {known}")
+        yield ("columns", key), f"{kind} does not read it; known: {known}"
     for key, is_used in (("labels", kind != "questions"), ("stride", kind == "questions")):
         if getattr(recipe, key) is not None and not is_used:
-            raise yaml.reject(key, problem=f"{kind} has no use for it; delete it")
+            yield (key,), f"{kind} has no use for it; delete it"
     chosen = [value for _, value in recipe.columns if value is not None]
     if 0 in chosen:
-        raise yaml.reject("columns", problem="they count from 1, found 0")
+        yield ("columns",), "they count from 1, found 0"
     if kind == "classification" and len({type(value) for value in chosen}) > 1:
         problem = "give names for files with a header, or numbers for files without, not both"
-        raise yaml.reject("columns", problem=problem)
-    if not recipe.dev and not recipe.test:
-        raise MetaXLMError(f"{yaml.path}: nothing to score; name a file under test or dev")
+        yield ("columns",), problem
 
 
 def _list_files(yaml: _Yaml) -> tuple[DataFile, ...]:
-    recipe = yaml.recipe
-    train, dev, test = (_find_split(yaml, split) for split in ("train", "dev", "test"))
+    recipe, files = yaml.recipe, []
+    for split in SPLITS.values():
+        for language, name in getattr(recipe, split).items():
+            path = yaml.path.parent / name
+            if not path.is_file():
+                problem = f"{path}: no such file; paths start at the folder of the YAML"
+                raise yaml.reject(split, language, problem=problem)
+            files.append(DataFile(language, split, path, split))
+    train = tuple(file for file in files if file.split == "train")
     trained = {file.path.resolve() for file in train}
-    for file in (*dev, *test):
+    scored = files[len(train) :]
+    for file in scored:
         if file.path.resolve() in trained:
             say(
                 f"{yaml.at(file.split, file.language)}: {file.split}.{file.language}: a training "
                 f"file too, so its score does not measure generalization"
             )
     if not recipe.train_together or len(train) == 1:
-        return (*train, *dev, *test)
+        return tuple(files)
     language = "+".join(file.language for file in train)
     joined = [DataFile(language, "train", train[0].path, "train", train)]
-    selecting = tuple(file for file in dev if file.language in recipe.train)
-    if selecting:
-        joined.append(DataFile(language, "select", selecting[0].path, "dev", selecting))
-    return (*joined, *dev, *test)
-
-
-def _find_split(yaml: _Yaml, split: Split) -> tuple[DataFile, ...]:
-    files = []
-    for language, path in getattr(yaml.recipe, split).items():
-        whole = yaml.path.parent / path
-        if not whole.is_file():
-            problem = f"{whole}: no such file; paths start at the folder of the YAML"
-            raise yaml.reject(split, language, problem=problem)
-        files.append(DataFile(language, split, whole, split))
-    return tuple(files)
+    dev = tuple(f for f in scored if f.split == "dev" and f.language in recipe.train)
+    if dev:
+        joined.append(DataFile(language, "select", dev[0].path, "dev", dev))
+    return (*joined, *scored)
 
 
 def _choose_settings(
     yaml: _Yaml, files: Sequence[DataFile], sources: Sequence[str]
 ) -> FinetuneSettings:
-    recipe = yaml.recipe
-    values = {field.name: getattr(recipe, field.name) for field in fields(FinetuneSettings)}
-    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-    settings = replace(DEFAULTS[recipe.kind], **given)
-    if settings.stride >= settings.length and recipe.kind == "questions":
+    names = {field.name for field in fields(FinetuneSettings)}
+    given = yaml.recipe.model_dump(include=names, exclude_none=True)
+    settings = replace(DEFAULTS[yaml.recipe.kind], **given)
+    if settings.stride >= settings.length and yaml.recipe.kind == "questions":
         windows = f"windows of {settings.length} tokens that start every {settings.stride}"
         raise yaml.reject("stride", problem=f"{windows} do not overlap; choose less")
     return replace(settings, select_by=_choose_selection(yaml, files, sources))

@@ -13,17 +13,15 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from metaxlm.errors import MetaXLMError
 
-Label = TypeVar("Label", bound=Hashable)
 Counts = npt.NDArray[np.float64]
 """Counts of each example, [examples, counts], or their sums, [..., counts]."""
 
@@ -48,11 +46,6 @@ _ENGLISH_ARTICLES = _match_words("a an the")
 _CHINESE_CHARACTER = re.compile("[\u4e00-\u9fa5]")
 
 MLQA_LANGUAGES = tuple(_MLQA_ARTICLES)
-
-
-def find_majority(labels: Iterable[Label]) -> Label:
-    """Return the most frequent label; the first in the data among equals."""
-    return Counter(labels).most_common(1)[0][0]
 
 
 def count_chunks(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Counts:

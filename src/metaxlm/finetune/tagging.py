@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from statistics import mode
 from typing import ClassVar
 
 import numpy as np
@@ -19,8 +20,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.finetune.batches import compute_cross_entropy
-from metaxlm.finetune.encoding import WordPieces, tokenize_words
-from metaxlm.finetune.metrics import Counts, count_chunks, find_majority, score_chunks
+from metaxlm.finetune.encoding import tokenize_flat
+from metaxlm.finetune.metrics import Counts, count_chunks, score_chunks
 from metaxlm.finetune.readers.conll import TaggedSentence
 from metaxlm.finetune.task import IGNORED, Features, FeatureSet, FinetuneSettings, Logits, Task
 from metaxlm.model.heads import HeadKind
@@ -49,11 +50,17 @@ class TaggingTask(Task[TaggedSentence, Tags]):
         self, examples: Sentences, tokenizer: Tokenizer, settings: FinetuneSettings
     ) -> FeatureSet:
         """Encode sentences, long ones as several sequences."""
-        pieces = tokenize_words(tokenizer, [sentence.words for sentence in examples])
+        pieces = tokenize_flat(tokenizer, [sentence.words for sentence in examples])
+        tokens_of, words_of = (
+            np.split(values_N, pieces.starts_P[1:]) for values_N in (pieces.ids_N, pieces.words_N)
+        )
         features: list[Features] = []
         num_split, room = 0, settings.length - 2
-        for number, (sentence, found) in enumerate(zip(examples, pieces, strict=True)):
-            words = group_by_word(found, len(sentence.words), tokenizer.unk_token_id, room)
+        for number, sentence in enumerate(examples):
+            words: list[list[int]] = [[] for _ in sentence.words]
+            for token, word in zip(tokens_of[number], words_of[number], strict=True):
+                words[word].append(int(token))
+            words = [tokens[:room] or [tokenizer.unk_token_id] for tokens in words]
             sizes = [len(word) for word in words]
             ranges = list(split_words(sizes, room))
             num_split += len(ranges) > 1
@@ -113,7 +120,7 @@ class TaggingTask(Task[TaggedSentence, Tags]):
 
     def answer_majority(self, train: Sentences, examples: Sentences) -> list[Tags]:
         """Answer with the training set's most frequent tag."""
-        tag = find_majority(tag for sentence in train for tag in sentence.tags or ())
+        tag = mode(tag for sentence in train for tag in sentence.tags or ())
         return [(tag,) * len(sentence.words) for sentence in examples]
 
     def answer_randomly(
@@ -127,16 +134,6 @@ class TaggingTask(Task[TaggedSentence, Tags]):
     def format_predictions(self, examples: Sentences, predictions: Sequence[Tags]) -> str:
         """Return one tag per line and a blank line after each sentence."""
         return "".join("\n".join(tags) + "\n\n" for tags in predictions)
-
-
-def group_by_word(
-    pieces: WordPieces, num_words: int, unknown_id: int, longest: int
-) -> list[list[int]]:
-    """Return the tokens of each word: at least one (the unknown), at most `longest`."""
-    groups: list[list[int]] = [[] for _ in range(num_words)]
-    for piece, word in zip(pieces.ids, pieces.words, strict=True):
-        groups[word].append(piece)
-    return [group[:longest] or [unknown_id] for group in groups]
 
 
 def split_words(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:

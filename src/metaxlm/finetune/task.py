@@ -1,6 +1,6 @@
 """The task protocol: files, features, a head, a metric, languages, hyperparameters.
 
-`train.py` and `evaluate.py` use only this interface. Data flow: files -> examples -> features
+`trainer.py` uses only this interface. Data flow: files -> examples -> features
 (token ids and labels) -> logits -> one prediction per example -> one tally per example -> scores.
 `load_data` reads all files before training, so that a broken file raises at once.
 """
@@ -208,6 +208,8 @@ class Task(ABC, Generic[Example, Prediction]):
 
 
 AnyTask = Task[Any, Any]
+Baselines = tuple[dict[str, float], dict[str, float]]
+"""Scores by name of the training set's most frequent answer, and of a random one."""
 
 
 @dataclass(frozen=True)
@@ -218,14 +220,6 @@ class Dataset:
     examples: list[Any]
     features: list[Features]
     num_unlabeled: int
-
-
-@dataclass(frozen=True)
-class Baselines:
-    """Scores by name of answering without a model."""
-
-    majority: dict[str, float]
-    chance: dict[str, float]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
-"""The finetuning loop: train a task model on one language, choose the best epoch on dev data.
+"""Train a task model on one language, choose the best epoch on dev data, and score it.
 
 AdamW with a linear schedule and warm-up, clipped gradients, bfloat16 on CUDA. Order and dropout are
 functions of the seed and the step, so a run on a CPU is reproducible bit by bit. An encoder of ours
 takes a step's sequences packed; on a GPU the whole step is one CUDA graph per total of tokens.
 Another encoder takes them padded, on a CPU in groups of similar length.
+
+Two baselines without a model accompany each score: chance, and the training set's most frequent
+answer. Examples without a label are predicted and not scored.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Self
+from itertools import accumulate, compress
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,25 +25,40 @@ from metaxlm.finetune.batches import (
     FeatureTable,
     compute_logits,
     compute_packed,
+    evaluating,
+    plan_batches,
     round_total,
     shuffle_batches,
     split_batch,
+    split_logits,
     takes_packed,
 )
-from metaxlm.finetune.scoring import score_dataset
-from metaxlm.finetune.task import IGNORED, AnyTask, FinetuneSettings, TaskData
+from metaxlm.finetune.task import (
+    IGNORED,
+    AnyTask,
+    Baselines,
+    DataFile,
+    Dataset,
+    FinetuneSettings,
+    Logits,
+    Tally,
+    TaskData,
+)
 from metaxlm.model.any_encoder import AnyEncoder, make_task_model
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import TaskModel
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.optimizer import learning_rate, make_optimizer
 from metaxlm.pretrain.step import FusedUpdate, TrainStep, is_recording
 from metaxlm.progress import track
-from metaxlm.randomness import derive_seed
+from metaxlm.randomness import derive_seed, generator
 
 ADAM_BETAS = (0.9, 0.999)
 """The paper gives none for finetuning; these are XTREME's."""
 NOTE_EVERY = {"cpu": 20, "cuda": 200}
 """Steps between two reports of the loss; each one waits for the device."""
+EVALUATION_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+"""Tokens of one forward pass of evaluation, padding included."""
 _GROUP_COST = 16
 """Tokens that take a CPU as long as one more group, which adds all gradients once more."""
 
@@ -244,3 +262,85 @@ class FinetuneStep(TrainStep[StepRows]):
         update = FusedUpdate(self._model.encoder, self._optimizer, copies_words=False)
         self._copies = update.copies
         return update
+
+
+@dataclass(frozen=True)
+class FileScores:
+    """The scores and predictions of a model on one file."""
+
+    file: DataFile
+    num_examples: int
+    """Labeled ones, which are scored."""
+    num_unlabeled: int
+    values: dict[str, float]
+    """Scores by name; empty if no example has a label."""
+    majority: dict[str, float]
+    """The same scores for the training set's most frequent answer, and for a random one."""
+    chance: dict[str, float]
+    tally: Tally
+    submission: str
+    """All predictions as XTREME's submission file."""
+
+
+def evaluate(
+    task: AnyTask, model: nn.Module, data: TaskData, config: EncoderConfig, device: torch.device
+) -> tuple[FileScores, ...]:
+    """Score a model on every dev and test file."""
+    scores: list[FileScores] = []
+    with track(f"{task.name}: evaluate", len(data.scored), "files") as advance:
+        for scored in data.scored:
+            file = scored.file
+            predictions, gold, answers = _predict(task, model, scored, config, device)
+            tally = task.tally(gold, answers, file.language)
+            values: dict[str, float] = {}
+            baselines: Baselines = ({}, {})
+            if gold:
+                values = {name: float(v) for name, v in task.summarize(tally.sum(axis=0)).items()}
+                if file not in data.baselines:
+                    random = generator(0, f"{task.name} chance {file.name} {file.language}")
+                    train = data.train.examples
+                    majority = task.answer_majority(train, gold)
+                    chance = task.answer_randomly(train, gold, random)
+                    data.baselines[file] = (
+                        task.score(gold, majority, file.language),
+                        task.score(gold, chance, file.language),
+                    )
+                baselines = data.baselines[file]
+            submission = task.format_predictions(scored.examples, predictions)
+            counts = len(gold), scored.num_unlabeled
+            scores.append(FileScores(file, *counts, values, *baselines, tally, submission))
+            advance(note=f"{file.language} {values[task.metric]:.3f}" if values else None)
+    return tuple(scores)
+
+
+def score_dataset(
+    task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
+) -> dict[str, float]:
+    """Return the scores on the labeled examples of one set."""
+    _, gold, answers = _predict(task, model, data, config, device)
+    return task.score(gold, answers, data.file.language)
+
+
+def _predict(
+    task: AnyTask, model: nn.Module, data: Dataset, config: EncoderConfig, device: torch.device
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return all predictions, and the labeled examples with theirs; batch similar lengths."""
+    found: dict[int, Logits] = {}
+    is_packed = takes_packed(model, device)
+    table = FeatureTable(data.features, config, device)
+    lengths = table.lengths
+    with evaluating(model):
+        for batch in plan_batches(lengths, EVALUATION_TOKENS[device.type]):
+            rows_B, sizes = torch.tensor(batch).to(device), [lengths[k] for k in batch]
+            if is_packed:
+                packed = table.pack(rows_B, round_total(sum(sizes), device))
+                logits = compute_packed(model, packed)
+            else:
+                padded = table.gather(rows_B, sizes[0])
+                logits = compute_logits(model, padded, is_even=sizes[0] == sizes[-1])
+            found |= zip(batch, split_logits(logits, sizes), strict=True)
+    ordered = [found[k] for k in range(len(lengths))]
+    predictions = task.decode(data.examples, data.features, ordered)
+    is_labeled = [example.is_labeled for example in data.examples]
+    gold, answers = (list(compress(side, is_labeled)) for side in (data.examples, predictions))
+    return predictions, gold, answers

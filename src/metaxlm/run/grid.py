@@ -26,9 +26,8 @@ from metaxlm.analysis.results import has_learned
 from metaxlm.errors import Diverged, MetaXLMError
 from metaxlm.files import digest_value
 from metaxlm.finetune.catalog import TASKS
-from metaxlm.finetune.scoring import FileScores, evaluate
 from metaxlm.finetune.task import DataFile, Dataset, TaskData, load_data
-from metaxlm.finetune.trainer import Finetuned, train_model
+from metaxlm.finetune.trainer import FileScores, Finetuned, evaluate, train_model
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
 from metaxlm.pretrain.checkpoint import step_name

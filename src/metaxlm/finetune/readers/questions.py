@@ -8,7 +8,7 @@ one empty text: such questions have no answer here. A training file with one is 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,31 +65,25 @@ class _Place:
         return f"{self.path}{line}: {self.steps}" + (f" (id {self.id!r})" if self.id else "")
 
 
-class _Oddities:
-    """What was repaired or is odd: a count and the first place of each kind."""
+_Oddities = dict[str, list[tuple[_Place, str]]]
+"""What was repaired or is odd, by kind: the places, and what to add to them."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.first: dict[str, str] = {}
 
-    def add(self, kind: str, place: _Place, detail: str = "") -> None:
-        self.counts[kind] += 1
-        if kind not in self.first:
-            self.first[kind] = f"{place}{detail}"
-
-    def describe(self, total: int, *, is_training: bool) -> tuple[str, ...]:
-        """Return one notice per kind, with the first place and the count."""
-        fate = "left out of training" if is_training else "their texts are compared all the same"
-        count = self.counts
-        texts = {
-            "absent": f" is not in its context; {count['absent']:,} such answers, {fate}",
-            "moved": f" is not at its answer_start; {count['moved']:,} such answers, moved to the "
-            "nearest occurrence",
-            "silent": f" is empty, as are {count['silent']:,} of {total:,} questions",
-            "repeated": f" has an id that was there before, as have {count['repeated']:,} of "
-            f"{total:,}; no harm in training",
-        }
-        return tuple(f"{self.first[kind]}{text}" for kind, text in texts.items() if count[kind])
+def _describe(odd: _Oddities, total: int, *, is_training: bool) -> tuple[str, ...]:
+    """Return one notice per kind, with the first place and the count."""
+    fate = "left out of training" if is_training else "their texts are compared all the same"
+    texts = {
+        "absent": " is not in its context; {:,} such answers, " + fate,
+        "moved": " is not at its answer_start; {:,} such answers, moved to the nearest occurrence",
+        "silent": f" is empty, as are {{:,}} of {total:,} questions",
+        "repeated": f" has an id that was there before, as have {{:,}} of {total:,}; no harm in "
+        "training",
+    }
+    return tuple(
+        f"{odd[kind][0][0]}{odd[kind][0][1]}{text.format(len(odd[kind]))}"
+        for kind, text in texts.items()
+        if kind in odd
+    )
 
 
 def read_questions(path: Path, *, is_training: bool = False) -> Examples[Question]:
@@ -102,7 +96,7 @@ def read_questions(path: Path, *, is_training: bool = False) -> Examples[Questio
     text = decode_text(read_bytes(path), path)
     if not text.strip():
         raise MetaXLMError(f"{path}:1: the file is empty; restore it")
-    odd = _Oddities()
+    odd: _Oddities = defaultdict(list)
     seen: set[str] = set()
     questions: list[Question] = []
     total = 0
@@ -114,7 +108,7 @@ def read_questions(path: Path, *, is_training: bool = False) -> Examples[Questio
         if question.id in seen:
             if not is_training:
                 raise MetaXLMError(f"{place}: this id was there before; give each question its own")
-            odd.add("repeated", place)
+            odd["repeated"].append((place, ""))
         seen.add(question.id)
         questions.append(question)
     if not total:
@@ -123,7 +117,7 @@ def read_questions(path: Path, *, is_training: bool = False) -> Examples[Questio
         raise MetaXLMError(
             f"{path}: none of its {total:,} questions has its answer in its context; check the file"
         )
-    return Examples(questions, odd.describe(total, is_training=is_training))
+    return Examples(questions, _describe(odd, total, is_training=is_training))
 
 
 def _walk(content: Any, path: Path, text: str) -> Iterator[tuple[_Place, str, dict[str, Any]]]:
@@ -171,7 +165,7 @@ def _read_question(
             f"or delete the questions that have is_impossible"
         )
     if not question.strip():
-        odd.add("silent", place)
+        odd["silent"].append((place, ""))
     answers = _read_answers(entry, context, place, odd)
     if is_training and not answers:
         raise MetaXLMError(f"{place}: a training question without an answer; delete it or add one")
@@ -193,7 +187,8 @@ def _read_answers(
         stated = _get(given, "answer_start", int, place)
         start = _locate(text, context, stated)
         if start == NOWHERE or start != stated:
-            odd.add("absent" if start == NOWHERE else "moved", place, f": the answer {text!r}")
+            kind = "absent" if start == NOWHERE else "moved"
+            odd[kind].append((place, f": the answer {text!r}"))
         answers.append(Answer(text, start))
     return tuple(answers)
 
