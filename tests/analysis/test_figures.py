@@ -22,13 +22,7 @@ from metaxlm.analysis.learning_curves import find_curves
 from metaxlm.analysis.results import load_results
 from metaxlm.analysis.score_tables import list_transfer
 from metaxlm.analysis.scores import Results
-from metaxlm.analysis.style import (
-    GRID,
-    assign_looks,
-    embed_svg,
-    render_svg,
-    write_css_variables,
-)
+from metaxlm.analysis.style import GRID, assign_looks, embed_svg, render_svg, write_css_variables
 from tests.analysis.fake_run import aer_value, make_coverage, make_run
 from tests.analysis.paper_rows import (
     AMAZON,
