@@ -124,7 +124,7 @@ def sign_test(better: int, worse: int) -> float:
     """Return the two-sided p-value of a split, were both sides equally likely."""
     total = better + worse
     tail = sum(math.comb(total, k) for k in range(min(better, worse) + 1))
-    return min(1.0, 2 * tail / 2**total)
+    return min(1.0, float(2 * tail / 2**total))
 
 
 def share_test(hits: int, total: int, share: float) -> float:

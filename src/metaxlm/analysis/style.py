@@ -160,7 +160,7 @@ def render_pdf(figure: Figure) -> bytes:
 @contextmanager
 def _small_fonts() -> Iterator[None]:
     """Embed fonts without the tables for text layout: PDF does not use them, subsetting is slow."""
-    from fontTools.subset import Options
+    from fontTools.subset import Options  # type: ignore[import-untyped]
 
     before = Options._drop_tables_default
     Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
