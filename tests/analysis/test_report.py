@@ -152,7 +152,9 @@ def test_a_failure_leaves_the_older_report(
     small_run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = write_report(small_run_dir)
-    before = page.read_bytes()
+    (page.parent / "tables" / "mine.md").write_text("mine")
+    before = write_report(small_run_dir).read_bytes()
+    assert (page.parent / "tables" / "mine.md").read_text() == "mine"
     (small_run_dir / "results.jsonl").write_text("{broken\n")
     with pytest.raises(MetaXLMError, match=r"results\.jsonl:1"):
         write_report(small_run_dir)
