@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.analysis.paper import AVERAGED, MEAN, find_paper_scores, list_paper_languages
-from metaxlm.analysis.stats import Difference, PairComparison, TaskComparison
 from tests.analysis import rows
 from tests.analysis.fake_run import write_lines
 
@@ -100,21 +99,6 @@ def make_curve_rows() -> list[dict[str, Any]]:
                     for seed in SEEDS
                 ]  # fmt: skip
     return made
-
-
-def make_comparison(
-    task: str,
-    pairs: dict[tuple[str, str], tuple[float, float]],
-    units: Sequence[tuple[str, str]] = (("en", "de"), ("en", "fr")),
-) -> TaskComparison:
-    """Return tests of a task in some languages: a difference and a p-value for each pair."""
-    made = []
-    for (first, second), (value, p_value) in pairs.items():
-        difference = Difference(value, value - 0.02, value + 0.01, p_value)
-        made.append(PairComparison(first, second, (difference,) * len(units), difference))
-    return TaskComparison(
-        task, "transfer", "f1", tuple(units), (50,) * len(units), 3, tuple(made)
-    )  # fmt: skip
 
 
 def printed(task: str, variant: str, metric: str) -> float:

@@ -22,14 +22,7 @@ from metaxlm.analysis.learning_curves import find_curves
 from metaxlm.analysis.results import load_results
 from metaxlm.analysis.score_tables import list_transfer
 from metaxlm.analysis.scores import Results
-from metaxlm.analysis.style import (
-    GRID,
-    assign_looks,
-    embed_svg,
-    render_pdf,
-    render_svg,
-    write_css_variables,
-)
+from metaxlm.analysis.style import GRID, assign_looks, embed_svg, render_svg, write_css_variables
 from tests.analysis.fake_run import aer_value, make_coverage, make_run
 from tests.analysis.paper_rows import (
     AMAZON,
@@ -139,13 +132,10 @@ def test_looks_are_fixed_and_different() -> None:
     assert len(seen) == len(many)
 
 
-def test_files_are_the_same_bytes_and_pages_use_css_colors(results: Results) -> None:
-    def draw() -> Any:
-        return draw_layers(results, LOOKS, "tatoeba", "accuracy")
-
-    assert render_svg(draw()) == render_svg(draw())
-    assert render_pdf(draw()) == render_pdf(draw())
-    svg = render_svg(draw())
+def test_pages_use_css_colors(results: Results) -> None:
+    figure = draw_layers(results, LOOKS, "tatoeba", "accuracy")
+    assert figure is not None
+    svg = render_svg(figure)
     assert "<text" in svg and "accuracy" in svg and "DejaVu" not in svg
     element = embed_svg(svg, "a", "A & B")
     assert 'aria-label="A &amp; B"' in element and 'id="a-' in element

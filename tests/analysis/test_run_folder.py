@@ -26,6 +26,7 @@ def test_no_results_is_a_clear_error(tmp_path: Path, content: str | None) -> Non
     [
         ("{oops", "not valid JSON"),
         ("[1]", "JSON object"),
+        ('{"a": 1}, {"b": 2}', "not valid JSON"),
         (json.dumps(make_row("xlm", "tatoeba", "accuracy", "de", float("nan"))), "not a number"),
         (json.dumps({"task": "tatoeba", "value": 1.0}), "needs `task` and `metric`"),
     ],
@@ -33,8 +34,8 @@ def test_no_results_is_a_clear_error(tmp_path: Path, content: str | None) -> Non
 def test_broken_row_is_named(run_dir: Path, line: str, problem: str) -> None:
     path = run_dir / "results.jsonl"
     first = path.read_text().splitlines()[0]
-    path.write_text(f"{first}\n{line}\n")
-    with pytest.raises(MetaXLMError, match=rf"results\.jsonl:2.*{problem}"):
+    path.write_text(f"{first}\n" * 2000 + f"{line}\n")  # lines are parsed in batches
+    with pytest.raises(MetaXLMError, match=rf"results\.jsonl:2001: .*{problem}"):
         read_run(run_dir)
 
 

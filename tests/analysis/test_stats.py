@@ -10,7 +10,15 @@ import pytest
 from scipy import stats
 
 from metaxlm.analysis import stats as ours
-from metaxlm.analysis.stats import compare_pairs, correct_holm, deviation, find_interval
+from metaxlm.analysis.stats import (
+    compare_pairs,
+    correct_holm,
+    deviation,
+    find_interval,
+    share_test,
+    sign_test,
+    trend_test,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,6 +68,22 @@ def test_a_small_case_by_enumeration() -> None:
     assert 0.02 < exact < 0.5
     assert pair.mean.p_value == pytest.approx(exact, abs=0.012)
     assert pair.by_language == (pair.mean,)
+
+
+def test_exact_tests_are_scipys() -> None:
+    for better, worse in ((0, 0), (0, 6), (3, 3), (9, 2), (15, 25)):
+        exact = stats.binomtest(better, better + worse).pvalue if better + worse else 1.0
+        assert sign_test(better, worse) == pytest.approx(exact)
+    for hits, total, share in ((0, 4, 0.25), (3, 4, 0.25), (36, 36, 0.3)):
+        assert share_test(hits, total, share) == pytest.approx(
+            stats.binom.sf(hits - 1, total, share)
+        )
+    random = np.random.default_rng(3)
+    for size, has_ties in itertools.product((2, 5, 20, 33, 50), (False, True)):
+        values = random.normal(size=size).round(1 if has_ties else 9).tolist()
+        theirs = stats.kendalltau(range(size), values)
+        assert trend_test(values) == pytest.approx((theirs.statistic, theirs.pvalue))
+    assert trend_test([0.5, 0.5]) == (0.0, 1.0)
 
 
 def test_p_value_and_interval_are_scipys() -> None:

@@ -27,7 +27,7 @@ from metaxlm.analysis.claims import list_verdicts, make_claims_table
 from metaxlm.analysis.contrast import FEWEST_SEEDS, OUTCOMES, Outcome, name_basis
 from metaxlm.analysis.learning_curves import describe_curves, find_curves, make_curve_table
 from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS
-from metaxlm.analysis.results import FEATURES, SOURCE, TASKS, display_name
+from metaxlm.analysis.results import FEATURES, SOURCE, TASKS, display_name, paused_collection
 from metaxlm.analysis.run_folder import Run, collect_examples, read_run
 from metaxlm.analysis.score_tables import LAYER_AXES, describe_data, list_transfer, summarize
 from metaxlm.analysis.stats import SeedScores, average, deviation, mean
@@ -86,6 +86,7 @@ def write_report(run_dir: Path, run: Run | None = None) -> Path:
     return run_dir / "report" / "index.html"
 
 
+@paused_collection()
 def fill_report(run: Run, folder: Path) -> None:
     """Write page, Markdown, tables and figures into a new folder."""
     variants = dict.fromkeys([*MAIN_VARIANTS, *run.results.variants, *run.variants])

@@ -25,6 +25,7 @@ from metaxlm.analysis.results import (
     display_name,
     join_names,
     load_results,
+    paused_collection,
     read_rows,
     title_task,
 )
@@ -167,6 +168,7 @@ class Run:
         return notes
 
 
+@paused_collection()
 def read_run(run_dir: Path) -> Run:
     """Read a run folder; missing results are an error."""
     require_whole(run_dir)

@@ -150,11 +150,24 @@ def render_pdf(figure: Figure) -> bytes:
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
     buffer = io.BytesIO()
-    with drawing_style():
+    with drawing_style(), _small_fonts():
         metadata = dict.fromkeys(("CreationDate", "Creator", "Producer"))
         FigureCanvasPdf(figure).print_pdf(buffer, metadata=metadata)
     figure.set_layout_engine("none")  # the next file need not compute the layout again
     return buffer.getvalue()
+
+
+@contextmanager
+def _small_fonts() -> Iterator[None]:
+    """Embed fonts without the tables for text layout: PDF does not use them, subsetting is slow."""
+    from fontTools.subset import Options  # type: ignore[import-untyped]
+
+    before = Options._drop_tables_default
+    Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
+    try:
+        yield
+    finally:
+        Options._drop_tables_default = before
 
 
 def render_svg(figure: Figure) -> str:
