@@ -54,19 +54,13 @@ def test_other_filters_are_off_by_default() -> None:
 
 
 @pytest.mark.parametrize("corpus", TEXTS)
-@pytest.mark.parametrize("language", TEXTS)
-def test_only_its_own_language_is_kept(corpus: str, language: str) -> None:
-    verdict = check(corpus, TEXTS[language], LANGUAGE)
-    assert verdict == (None if corpus == language else "wrong_language")
-
-
-@pytest.mark.parametrize("corpus", TEXTS)
-@pytest.mark.parametrize("language", TEXTS)
-def test_only_its_own_scripts_are_kept(corpus: str, language: str) -> None:
-    shared = set(LANGUAGES[corpus].scripts) >= set(LANGUAGES[language].scripts) - {"Bopomofo"}
-    expected = None if shared else "wrong_script"
-    # Japanese is a good third Han, but not half.
-    assert check(corpus, TEXTS[language], SCRIPT) == expected
+def test_only_its_own_language_and_scripts_are_kept(corpus: str) -> None:
+    for language, text in TEXTS.items():
+        verdict = check(corpus, text, LANGUAGE)
+        assert verdict == (None if corpus == language else "wrong_language")
+        shared = set(LANGUAGES[corpus].scripts) >= set(LANGUAGES[language].scripts) - {"Bopomofo"}
+        # Japanese is a good third Han, but not half.
+        assert check(corpus, text, SCRIPT) == (None if shared else "wrong_script")
 
 
 def test_short_paragraphs_are_not_filtered_by_language() -> None:

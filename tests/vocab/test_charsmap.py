@@ -104,7 +104,7 @@ POOLS = [
 TEXTS = st.one_of(st.lists(pool | MARKS, max_size=12).map("".join) for pool in POOLS)
 
 
-@settings(max_examples=400, deadline=None, database=None)
+@settings(max_examples=200, deadline=None, database=None)
 @given(text=TEXTS)
 def test_ids_are_sentencepieces_for_any_text(pair: Pair, text: str) -> None:
     assert pair.found([text]) == pair.expected([text])

@@ -14,7 +14,7 @@ from hypothesis import settings
 from metaxlm.data.documents import Document, Reader, Record, Rejection, Split
 from metaxlm.data.readers import inputs, lines
 
-thorough = settings(max_examples=200, deadline=None, derandomize=True)
+thorough = settings(max_examples=100, deadline=None, derandomize=True)
 """For properties of files: no deadline, since a disk may be slow, and the same files every time."""
 
 
