@@ -27,7 +27,7 @@ class Pair:
     """A SentencePiece model and the fast tokenizer made of it."""
 
     def __init__(self, lines: Sequence[str], size: int) -> None:
-        self.model = train_model(lines, size, None, "test")
+        self.model = train_model(lines, size)
         self.oracle = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         self.tokenizer: PreTrainedTokenizerBase = fast_tokenizer(self.model)
 

@@ -34,7 +34,7 @@ XLMR_PIECES = Path(__file__).parents[3] / "shared" / "data" / "vocabulary" / "xl
 
 @pytest.fixture(scope="module")
 def model() -> bytes:
-    return train_model(LINES, 600, None, "test")
+    return train_model(LINES, 600)
 
 
 def train(lines: list[str], **options: Any) -> bytes:

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Iterator
 from itertools import cycle, islice
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import sentencepiece
 from tests.conftest import PARTS, sentences
+from tests.data.executor_tasks import is_alive, wait_until
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase, RobertaTokenizer
 
@@ -36,29 +36,14 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 def _children(parent: int) -> list[int]:
     """Return the ids of a process's children."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == parent and fields[0] != "Z":
-            found.append(int(status.parent.name))
-    return found
+    pids = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return list(filter(is_alive, pids))
 
 
 def _trainers() -> list[int]:
     """Return the training processes among our children."""
-    command = "/proc/{}/cmdline"
-    ours = _children(os.getpid())
-    return [p for p in ours if b"sentencepiece_child" in Path(command.format(p)).read_bytes()]
-
-
-def _wait_until_gone(pid: int) -> bool:
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not Path(f"/proc/{pid}").exists()
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in _children(os.getpid())}
+    return [pid for pid, command in commands.items() if b"sentencepiece_child" in command]
 
 
 def test_the_model_is_the_one_sentencepiece_trains_itself() -> None:
@@ -69,7 +54,7 @@ def test_the_model_is_the_one_sentencepiece_trains_itself() -> None:
         character_coverage=0.9995, num_threads=4, minloglevel=2,
     )  # fmt: skip
     expected = sentencepiece.SentencePieceProcessor(model_proto=round_scores(writer.getvalue()))
-    found = sentencepiece.SentencePieceProcessor(model_proto=train_model(lines, 80, None, "test"))
+    found = sentencepiece.SentencePieceProcessor(model_proto=train_model(lines, 80))
     assert _pieces(found) == _pieces(expected)
     # Scores add up exactly in 32 bits.
     scores = [score for _, score in _pieces(found)] * 30
@@ -114,7 +99,7 @@ from metaxlm.vocab.unigram import train_model
 words = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
 lines = (" ".join(words[i % 7919 : i % 7919 + 30]) for i in range(20_000))
 print("go", flush=True)
-train_model(lines, 2_000, 20_000, "test")
+train_model(lines, 2_000, 20_000)
 """
 
 
@@ -132,7 +117,7 @@ def test_the_process_ends_with_its_parent(end: signal.Signals) -> None:
         (trainer,) = _children(program.pid)
         program.send_signal(end)
         program.wait(timeout=10)
-        assert _wait_until_gone(trainer)
+        wait_until(lambda: not is_alive(trainer))
 
 
 def test_coverage_decides_which_characters_are_known() -> None:
@@ -163,11 +148,11 @@ def test_the_sample_is_rebalanced_and_repeats_nothing() -> None:
     assert sample_counts({"en": 50, "sw": 0}, 0.7, 20) == {"en": 20, "sw": 0}
 
 
-@pytest.mark.parametrize("wanted", [0, 1, 2, 70_000, 199_999, 200_000])
-def test_several_blocks_give_the_exact_number(wanted: int) -> None:
-    sample = _draw(200_000, wanted, seed=3)
-    assert len(sample) == wanted
-    assert sample == sorted(set(sample))
+def test_several_blocks_give_the_exact_number() -> None:
+    for wanted in (0, 1, 2, 70_000, 199_999, 200_000):
+        sample = _draw(200_000, wanted, seed=3)
+        assert len(sample) == wanted
+        assert sample == sorted(set(sample))
 
 
 def test_every_sentence_is_as_likely_as_any_other() -> None:
@@ -195,13 +180,9 @@ def test_memory_does_not_grow_with_the_corpus() -> None:
 
 
 LINES = [
-    "the cat sees a house.",
-    "  der  alte Mann ",
-    "кошка видит дом.",
-    "ﬁne ½ Ｗｉｄｅ …",
-    "unseen Wörter: ψ 你好, don't!",
-    "tab\there",
-]
+    "the cat sees a house.", "  der  alte Mann ", "кошка видит дом.", "ﬁne ½ Ｗｉｄｅ …",
+    "unseen Wörter: ψ 你好, don't!", "tab\there",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["multilingual_tokenizer", "monolingual_tokenizer"])

@@ -13,7 +13,7 @@ until the end, so that a run that was stopped or failed continues.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -231,14 +231,12 @@ def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
 
 
 def _merge_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    examples: dict[str, str] = {}
-    for tally in tallies:
-        examples = tally["examples"] | examples
-    reasons = {
-        key: merge_reasons(tally[key] for tally in tallies) for key in ("rejected", "dropped")
+    return {
+        "records": sum(tally["records"] for tally in tallies),
+        "rejected": merge_reasons(tally["rejected"] for tally in tallies),
+        "dropped": merge_reasons(tally["dropped"] for tally in tallies),
+        "examples": dict(ChainMap(*(tally["examples"] for tally in tallies))),  # the first ones
     }
-    records = sum(tally["records"] for tally in tallies)
-    return {"records": records, **reasons, "examples": examples}
 
 
 def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> None:
