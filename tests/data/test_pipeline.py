@@ -13,12 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data import pipeline
 from metaxlm.data.pipeline import prepare_text, tokenize_text
@@ -34,6 +33,9 @@ from metaxlm.data.text import (
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
 from metaxlm.recipe import CleaningRecipe, CorpusRecipe, EngineRecipe
+
+if TYPE_CHECKING:  # a process of a test imports this module
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 ENGLISH = [
     "The cat sees a house. It is small.\nThe dog likes the river at night.",
@@ -82,10 +84,14 @@ def make_dump(documents: list[str]) -> str:
 
 
 def prepare(
-    folder: Path, output: Path, source: str = "text", workers: int = 1, **keys: Any
+    folder: Path,
+    output: Path,
+    source: str = "text",
+    workers: int = 1,
+    languages: Sequence[str] = ("en", "de"),
+    **keys: Any,
 ) -> dict[str, list[str]]:
     recipe = CorpusRecipe.model_validate({"source": source, "path": folder, **keys})
-    languages = ["en", "de"]
     engine = EngineRecipe(workers=workers)
     prepare_text(recipe, languages, engine, output / "text", output / "work")
     return {name: list(read_sentences(output / "text" / name)) for name in languages}
@@ -143,18 +149,23 @@ def test_drops_and_rejections_are_counted_by_reason(tmp_path: Path) -> None:
 def big(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
     """A corpus of several tasks: `raw`, `tokenizer`, and the result in `whole`."""
     root = tmp_path_factory.mktemp("big")
-    folder = root / "raw"
-    folder.mkdir()
+    (root / "raw").mkdir()
     chooser = random.Random(5)
     words = [f"{chooser.choice('bcdfgklm')}{chooser.choice('aeiou')}n{n}" for n in range(300)]
-    for language in ("en", "de"):
-        paragraphs = [" ".join(chooser.choices(words, k=60)) + "." for _ in range(6_400)]
-        documents = [chooser.choices(paragraphs, k=8) for _ in range(800)]
-        (folder / f"{language}.txt").write_text("\n\n".join("\n".join(d) for d in documents))
+    paragraphs = [" ".join(chooser.choices(words, k=60)) + "." for _ in range(4_000)]
+    documents = ["\n".join(chooser.choices(paragraphs, k=8)) for _ in range(500)]
+    (root / "raw/en.txt").write_text("\n\n".join(documents))
     tokenizer.save_pretrained(root / "tokenizer")
-    prepare(folder, root / "whole", workers=3, task_mb=1)
-    tokenize(root / "whole", root / "tokenizer", 3)
+    make_shards(root, root / "whole", 2, 1)
     return root
+
+
+def make_shards(big: Path, output: Path, workers: int, task_mb: int) -> None:
+    if not (output / "tokens").exists():  # else the text is complete
+        prepare(big / "raw", output, "text", workers, ["en"], task_mb=task_mb)
+    shards = {"en": (big / "tokenizer/tokenizer.json", output / "text/en")}
+    engine = EngineRecipe(workers=workers)
+    tokenize_text(shards, engine, output / "shards", output / "tokens")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -162,35 +173,24 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def tokenize(output: Path, tokenizer: Path, workers: int) -> None:
-    shards = {name: (tokenizer / "tokenizer.json", output / "text" / name) for name in ("en", "de")}
-    engine = EngineRecipe(workers=workers)
-    tokenize_text(shards, engine, output / "shards", output / "tokens")
-
-
 def test_workers_and_task_sizes_do_not_change_a_byte(big: Path, tmp_path: Path) -> None:
-    sentences = prepare(big / "raw", tmp_path, workers=1, task_mb=64)
-    tokenize(tmp_path, big / "tokenizer", 1)
-    assert len(sentences["en"]) == len(set(sentences["en"])) > 3000
-    for language, lines in sentences.items():
-        assert list(read_sentences(big / "whole/text" / language)) == lines
-        assert len(list((big / "whole/text" / language).glob("*.txt"))) > 1
+    make_shards(big, tmp_path, 1, 64)
+    sentences = list(read_sentences(tmp_path / "text/en"))
+    assert len(sentences) == len(set(sentences)) > 2000
+    assert list(read_sentences(big / "whole/text/en")) == sentences
+    assert len(list((big / "whole/text/en").glob("*.txt"))) > 1
     found = contents(tmp_path / "shards")
-    names = ("tokens.bin", "offsets.bin", "manifest.json")
-    assert found.keys() == {f"{x}/{n}" for x in ("en", "de") for n in names}
+    assert list(found) == [f"en/{name}" for name in ("manifest.json", "offsets.bin", "tokens.bin")]
     assert found == contents(big / "whole/shards")
-    assert open_shard(tmp_path / "shards/en").counts.sentences == len(sentences["en"])
+    assert open_shard(tmp_path / "shards/en").counts.sentences == len(sentences)
 
 
 KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from tests.data.test_pipeline import prepare, tokenize
-big, output = Path(sys.argv[1]), Path(sys.argv[2])
-if not (output / "tokens").exists():  # else the text is complete
-    prepare(big / "raw", output, workers=2, task_mb=1)
-tokenize(output, big / "tokenizer", 2)
+from tests.data.test_pipeline import make_shards
+make_shards(Path(sys.argv[1]), Path(sys.argv[2]), 2, 1)
 """
 
 
