@@ -52,7 +52,8 @@ def _misbehave(folder: Path, rank: int, fault: str) -> None:
     if fault == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "noise":
-        print("printed by a library", flush=True)
+        known = "with" if "datatrove" in sys.modules else "without"
+        print(f"printed by a library, {known} datatrove", flush=True)
         print("and to stderr", file=sys.stderr, flush=True)
     if fault == "wait":
         write_text(folder / f"pid-{rank}", str(os.getpid()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from itertools import accumulate, pairwise
 
 import pytest
@@ -16,8 +15,6 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerBase as TokenizerBase
 
 from metaxlm.data.encode import Encoded, SentenceEncoder, word_mode
-from metaxlm.vocab.bpe import train_byte_bpe
-from metaxlm.vocab.unigram import train_unigram
 
 HARD = [
     "the cat sees a house.",
@@ -50,15 +47,14 @@ def make_spaced() -> Tokenizer:
     return tokenizer
 
 
-@cache
-def make(kind: str) -> Tokenizer:
-    """Kept here, not in a fixture: hypothesis prints the arguments of a test."""
-    if kind == "roberta":
-        return make_spaced()
-    if kind == "byte_bpe":
-        return train_byte_bpe(iter(sentences("en")), 320).backend_tokenizer
-    lines = [line for language in PARTS for line in sentences(language)]
-    return train_unigram(iter(lines), 110).backend_tokenizer
+BACKENDS: dict[str, Tokenizer] = {"roberta": make_spaced()}
+"""Not an argument of the tests: hypothesis would print it."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def backends(multilingual_tokenizer: TokenizerBase, monolingual_tokenizer: TokenizerBase) -> None:
+    BACKENDS["unigram"] = multilingual_tokenizer.backend_tokenizer
+    BACKENDS["byte_bpe"] = monolingual_tokenizer.backend_tokenizer
 
 
 MODES = {"unigram": "alone", "byte_bpe": "alone", "roberta": "spaced"}
@@ -66,22 +62,22 @@ MODES = {"unigram": "alone", "byte_bpe": "alone", "roberta": "spaced"}
 
 @pytest.mark.parametrize("kind", MODES)
 def test_words_give_the_ids_of_sentences(kind: str) -> None:
-    encoder = SentenceEncoder(make(kind))
+    encoder = SentenceEncoder(BACKENDS[kind])
     lines = HARD + [line for language in PARTS for line in sentences(language)]
     assert encoder.mode == MODES[kind]
     encoded = encoder.encode(lines)
-    assert rows(encoded) == plain(make(kind), lines)
+    assert rows(encoded) == plain(BACKENDS[kind], lines)
     assert encoded.num_words == sum(len(line.split(" ")) for line in lines)
 
 
 @pytest.mark.parametrize("kind", MODES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(texts=st.lists(st.text(max_size=40), max_size=6))
 def test_any_text(kind: str, texts: list[str]) -> None:
     lines = [line for text in texts if (line := " ".join(text.split()))]
     lines = [line for line in lines if not any(token in line for token in SPECIALS)]
-    encoder = SentenceEncoder(make(kind))
-    assert rows(encoder.encode(lines)) == plain(make(kind), lines)
+    encoder = SentenceEncoder(BACKENDS[kind])
+    assert rows(encoder.encode(lines)) == plain(BACKENDS[kind], lines)
 
 
 def test_text_is_never_special(
@@ -126,7 +122,7 @@ def test_word_modes(pre_tokenizer: pre_tokenizers.PreTokenizer, mode: str) -> No
 
 
 def test_cutting_and_padding_of_a_tokenizer_file_are_left_out() -> None:
-    tokenizer = make("roberta")
+    tokenizer = BACKENDS["roberta"]
     plain = SentenceEncoder(tokenizer).encode(["one two three four", "five"])
     padded = Tokenizer.from_str(tokenizer.to_str())
     padded.enable_truncation(2)

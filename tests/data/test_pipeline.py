@@ -11,14 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from metaxlm.data import pipeline
 from metaxlm.data.pipeline import prepare_text, tokenize_text
 from metaxlm.data.shards import open_shard
 from metaxlm.data.text import (
@@ -32,6 +33,9 @@ from metaxlm.data.text import (
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
 from metaxlm.recipe import CleaningRecipe, CorpusRecipe, EngineRecipe
+
+if TYPE_CHECKING:  # a process of a test imports this module
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 ENGLISH = [
     "The cat sees a house. It is small.\nThe dog likes the river at night.",
@@ -65,7 +69,8 @@ def write_source(folder: Path, source: str) -> None:
         else:
             folder.mkdir(exist_ok=True)
             name = f"{language}wiki-20240101-pages-articles.xml.bz2"
-            (folder / name).write_bytes(bz2.compress(make_dump(documents).encode()))
+            pages = make_dump([*documents, "#REDIRECT [[Haus]]"])
+            (folder / name).write_bytes(bz2.compress(pages.encode()))
 
 
 def make_dump(documents: list[str]) -> str:
@@ -79,15 +84,31 @@ def make_dump(documents: list[str]) -> str:
 
 
 def prepare(
-    folder: Path, output: Path, source: str = "text", workers: int = 1, **keys: Any
+    folder: Path,
+    output: Path,
+    source: str = "text",
+    workers: int = 1,
+    languages: Sequence[str] = ("en", "de"),
+    **keys: Any,
 ) -> dict[str, list[str]]:
     recipe = CorpusRecipe.model_validate({"source": source, "path": folder, **keys})
-    languages = ["en", "de"]
     engine = EngineRecipe(workers=workers)
     prepare_text(recipe, languages, engine, output / "text", output / "work")
     return {name: list(read_sentences(output / "text" / name)) for name in languages}
 
 
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the tasks in this process: starting workers takes most of the time of a small corpus."""
+
+    def run_tasks(function: Callable[[Any], None], items: Sequence[Any], *_: object) -> None:
+        for item in items:
+            function(item)
+
+    monkeypatch.setattr(pipeline, "run_tasks", run_tasks)
+
+
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("source", ["text", "jsonl", "parquet", "dump"])
 def test_every_source_gives_the_same_sentences(tmp_path: Path, source: str) -> None:
     write_source(tmp_path / "raw", source)
@@ -95,89 +116,87 @@ def test_every_source_gives_the_same_sentences(tmp_path: Path, source: str) -> N
     counts = read_counts(tmp_path / "text" / "en")
     assert counts.dropped == {"duplicate": 1}
     assert counts.text.documents == 2
-    assert counts.records == (5 if source == "text" else 2)
+    # Records that are left out on purpose are not damage.
+    assert counts.rejected == ({"redirect": 1} if source == "dump" else {})
+    assert counts.records == {"text": 5, "dump": 3}.get(source, 2)
     assert find_damage(tmp_path / "text" / "en") == []
 
 
-def test_drops_are_counted_by_reason(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_process")
+def test_drops_and_rejections_are_counted_by_reason(tmp_path: Path) -> None:
     write_source(tmp_path / "raw", "text")
-    with (tmp_path / "raw" / "en.txt").open("a") as file:
-        file.write(f"Это русский абзац, которому здесь не место.\nOk.\n{'word ' * 20}\n")
+    path = tmp_path / "raw" / "en.txt"
+    path.write_text(
+        path.read_text() + f"Это русский абзац, которому здесь не место.\nOk.\n{'word ' * 20}\n"
+    )
+    place = f"en.txt, byte {path.stat().st_size}: invalid_utf8, the first of 1 among 9 records"
+    path.write_bytes(path.read_bytes() + "Grüße aus München.\n".encode("latin-1"))
+    with pytest.raises(MetaXLMError, match=place):
+        prepare(tmp_path / "raw", tmp_path)
+    assert not (tmp_path / "text").exists()
     cleaning = CleaningRecipe(script=True, min_characters=4, max_characters=60)
-    sentences = prepare(tmp_path / "raw", tmp_path, cleaning=cleaning, split_sentences=False)
+    options = {"cleaning": cleaning, "split_sentences": False, "max_rejected": 0.2}
+    sentences = prepare(tmp_path / "raw", tmp_path, **options)
     assert sentences["en"] == [" ".join(EXPECTED["en"][:2]), *EXPECTED["en"][2:]]
     counts = read_counts(tmp_path / "text" / "en")
     assert counts.dropped == {"wrong_script": 1, "too_short": 1, "too_long": 1, "duplicate": 1}
-    assert counts.records == 8
+    assert (counts.records, counts.rejected) == (9, {"invalid_utf8": 1})
     assert counts.examples is not None
     assert "Это русский" in counts.examples["wrong_script"]
 
 
-def big_corpus(folder: Path, num_documents: int = 400) -> None:
-    """Write text with repeated paragraphs, large enough to be split into several tasks."""
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    """A corpus of several tasks: `raw`, `tokenizer`, and the result in `whole`."""
+    root = tmp_path_factory.mktemp("big")
+    (root / "raw").mkdir()
     chooser = random.Random(5)
     words = [f"{chooser.choice('bcdfgklm')}{chooser.choice('aeiou')}n{n}" for n in range(300)]
-    for language in ("en", "de"):
-        paragraphs = [
-            " ".join(chooser.choices(words, k=60)) + "." for _ in range(8 * num_documents)
-        ]
-        documents = [chooser.choices(paragraphs, k=8) for _ in range(num_documents)]
-        (folder / f"{language}.txt").write_text("\n\n".join("\n".join(d) for d in documents))
+    paragraphs = [" ".join(chooser.choices(words, k=60)) + "." for _ in range(4_000)]
+    documents = ["\n".join(chooser.choices(paragraphs, k=8)) for _ in range(500)]
+    (root / "raw/en.txt").write_text("\n\n".join(documents))
+    tokenizer.save_pretrained(root / "tokenizer")
+    make_shards(root, root / "whole", 2, 1)
+    return root
 
 
-def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for pattern in patterns
-        for path in sorted(folder.rglob(pattern))
-        if path.is_file()
-    }
-
-
-def tokenize(output: Path, tokenizer: Path, workers: int) -> None:
-    shards = {name: (tokenizer / "tokenizer.json", output / "text" / name) for name in ("en", "de")}
+def make_shards(big: Path, output: Path, workers: int, task_mb: int) -> None:
+    if not (output / "tokens").exists():  # else the text is complete
+        prepare(big / "raw", output, "text", workers, ["en"], task_mb=task_mb)
+    shards = {"en": (big / "tokenizer/tokenizer.json", output / "text/en")}
     engine = EngineRecipe(workers=workers)
     tokenize_text(shards, engine, output / "shards", output / "tokens")
 
 
-def test_workers_and_task_sizes_do_not_change_a_byte(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    big_corpus(tmp_path / "raw", 800)
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    found = []
-    for workers, task_mb in ((1, 64), (3, 1)):
-        output = tmp_path / f"{workers}-{task_mb}"
-        sentences = prepare(tmp_path / "raw", output, workers=workers, task_mb=task_mb)
-        assert len(sentences["en"]) == len(set(sentences["en"])) > 3000
-        assert (len(list((output / "text" / "en").glob("*.txt"))) > 1) == (task_mb == 1)
-        tokenize(output, tmp_path / "tokenizer", workers)
-        found.append((contents(output / "shards", "*"), sentences))
-    names = ("tokens.bin", "offsets.bin", "manifest.json")
-    assert found[1][0].keys() == {f"{x}/{n}" for x in ("en", "de") for n in names}
-    assert found[0] == found[1]
-    assert open_shard(tmp_path / "3-1" / "shards" / "en").counts.sentences == len(found[0][1]["en"])
+def contents(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def test_workers_and_task_sizes_do_not_change_a_byte(big: Path, tmp_path: Path) -> None:
+    make_shards(big, tmp_path, 1, 64)
+    sentences = list(read_sentences(tmp_path / "text/en"))
+    assert len(sentences) == len(set(sentences)) > 2000
+    assert list(read_sentences(big / "whole/text/en")) == sentences
+    assert len(list((big / "whole/text/en").glob("*.txt"))) > 1
+    found = contents(tmp_path / "shards")
+    assert list(found) == [f"en/{name}" for name in ("manifest.json", "offsets.bin", "tokens.bin")]
+    assert found == contents(big / "whole/shards")
+    assert open_shard(tmp_path / "shards/en").counts.sentences == len(sentences)
 
 
 KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from tests.data.test_pipeline import prepare, tokenize
-output = Path(sys.argv[2])
-if not (output / "tokens").exists():  # else the text is complete
-    prepare(Path(sys.argv[1]), output, workers=2, task_mb=1)
-tokenize(output, output.parent / "tokenizer", 2)
+from tests.data.test_pipeline import make_shards
+make_shards(Path(sys.argv[1]), Path(sys.argv[2]), 2, 1)
 """
 
 
-def test_the_next_run_finishes_a_killed_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    big_corpus(tmp_path / "raw", 1200)
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    prepare(tmp_path / "raw", tmp_path / "whole", workers=2, task_mb=1)
-    tokenize(tmp_path / "whole", tmp_path / "tokenizer", 2)
-    root = str(Path(__file__).parents[2])
-    output = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "raw"), str(output), root]
+def test_the_next_run_finishes_a_killed_one(big: Path, tmp_path: Path) -> None:
+    root, output = str(Path(__file__).parents[2]), tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED, str(big), str(output), root]
     for reached in ("work/paragraphs/0*", "tokens/*/*"):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         while not list(output.glob(reached)):
@@ -190,34 +209,13 @@ def test_the_next_run_finishes_a_killed_one(tmp_path: Path, tokenizer: Tokenizer
     remaining = subprocess.run(command, check=False, capture_output=True, text=True)
     assert remaining.returncode == 0, remaining.stderr
     for part in ("text", "shards"):
-        assert contents(output / part, "*") == contents(tmp_path / "whole" / part, "*")
+        assert contents(output / part) == contents(big / "whole" / part)
 
 
-def test_too_much_damage_stops_and_names_the_place(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_process")
+def test_an_empty_language_is_named(tmp_path: Path) -> None:
     write_source(tmp_path / "raw", "text")
-    path = tmp_path / "raw" / "de.txt"
-    path.write_bytes(path.read_bytes() + "Grüße aus München.\n".encode("latin-1"))
-    with pytest.raises(MetaXLMError, match=r"de\.txt, byte 75: invalid_utf8.*among 3 records"):
-        prepare(tmp_path / "raw", tmp_path)
-    assert not (tmp_path / "text").exists()
-    assert prepare(tmp_path / "raw", tmp_path / "again", max_rejected=0.5)["de"] == EXPECTED["de"]
-    rejected = read_counts(tmp_path / "again" / "text" / "de").rejected
-    assert rejected == {"invalid_utf8": 1}
-
-
-def test_records_left_out_on_purpose_are_not_damage(tmp_path: Path) -> None:
-    write_source(tmp_path / "raw", "dump")
-    path = tmp_path / "raw" / "dewiki-20240101-pages-articles.xml.bz2"
-    path.write_bytes(bz2.compress(make_dump([*GERMAN, "#REDIRECT [[Haus]]"]).encode()))
-    assert prepare(tmp_path / "raw", tmp_path, "dump")["de"] == EXPECTED["de"]
-    counts = read_counts(tmp_path / "text" / "de")
-    assert (counts.records, counts.rejected) == (3, {"redirect": 1})
-
-
-@pytest.mark.parametrize("content", ["", "\n\n \n"])
-def test_an_empty_language_is_named(tmp_path: Path, content: str) -> None:
-    write_source(tmp_path / "raw", "text")
-    (tmp_path / "raw" / "de.txt").write_text(content)
+    (tmp_path / "raw" / "de.txt").write_text("\n\n \n")
     with pytest.raises(MetaXLMError, match="language 'de': no text is left of 0 records"):
         prepare(tmp_path / "raw", tmp_path)
 

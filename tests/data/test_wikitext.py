@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaxlm.data.wikitext import clean_page
-from metaxlm.data.wikitext.inline import MAX_LENGTH, MAX_OPEN, render, render_with_parser
-from metaxlm.data.wikitext.paragraphs import MIN_SENTENCE_WORDS, MIN_WORDS, is_prose
+from metaxlm.data.wikitext.plain_text import (
+    MAX_LENGTH,
+    MAX_OPEN,
+    MIN_SENTENCE_WORDS,
+    MIN_WORDS,
+    is_prose,
+    render,
+    render_with_parser,
+)
+from metaxlm.data.wikitext.removal import show_template
 from metaxlm.data.wikitext.site import Site, Target, is_disambiguation, is_redirect, read_site
-from metaxlm.data.wikitext.templates import show_template
 
 HEAD = """<!DOCTYPE x [<!ENTITY a "b">]>
 <mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="de">

@@ -27,7 +27,7 @@ class Pair:
     """A SentencePiece model and the fast tokenizer made of it."""
 
     def __init__(self, lines: Sequence[str], size: int) -> None:
-        self.model = train_model(lines, size, None, "test")
+        self.model = train_model(lines, size)
         self.oracle = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         self.tokenizer: PreTrainedTokenizerBase = fast_tokenizer(self.model)
 
@@ -104,7 +104,7 @@ POOLS = [
 TEXTS = st.one_of(st.lists(pool | MARKS, max_size=12).map("".join) for pool in POOLS)
 
 
-@settings(max_examples=400, deadline=None, database=None)
+@settings(max_examples=200, deadline=None, database=None)
 @given(text=TEXTS)
 def test_ids_are_sentencepieces_for_any_text(pair: Pair, text: str) -> None:
     assert pair.found([text]) == pair.expected([text])

@@ -34,7 +34,7 @@ XLMR_PIECES = Path(__file__).parents[3] / "shared" / "data" / "vocabulary" / "xl
 
 @pytest.fixture(scope="module")
 def model() -> bytes:
-    return train_model(LINES, 600, None, "test")
+    return train_model(LINES, 600)
 
 
 def train(lines: list[str], **options: Any) -> bytes:
@@ -147,7 +147,7 @@ def test_folders_without_a_tokenizer_are_rejected(tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["unknown/such-tokenizer", "./missing-folder", "a b c", ""])
+@pytest.mark.parametrize("name", ["unknown/such-tokenizer", ""])
 def test_unknown_names_are_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(MetaXLMError, match=f"^{name}: no such folder"):

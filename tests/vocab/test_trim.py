@@ -59,7 +59,7 @@ def _is_writable(text: str) -> bool:
 
 
 @every_kind
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(counted=st.lists(texts, min_size=1, max_size=4), others=st.lists(texts, max_size=8))
 def test_a_text_with_kept_tokens_only_is_tokenized_as_before(
     kind: str, counted: list[str], others: list[str]
@@ -92,9 +92,15 @@ def test_nothing_known_becomes_unknown(kind: str) -> None:
 
 
 @every_kind
-def test_order_and_special_tokens_are_kept(kind: str) -> None:
+def test_order_and_special_tokens_are_kept_also_when_it_is_saved(kind: str, tmp_path: Path) -> None:
     tokenizer = make_tokenizer(kind)
     rows, trimmed = _trim(tokenizer, sentences("de"))
+    trimmed.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.get_vocab() == trimmed.get_vocab()
+    for sample in LINES[::7]:
+        assert loaded(sample, sample).data == trimmed(sample, sample).data
+    assert loaded.special_tokens_map == trimmed.special_tokens_map
     assert len(rows) == len(trimmed) < len(tokenizer) * 0.7
     new = trimmed.convert_ids_to_tokens(list(range(len(rows))))
     assert new == tokenizer.convert_ids_to_tokens(rows.tolist())
@@ -125,17 +131,6 @@ def test_with_all_rows_nothing_changes(kind: str) -> None:
     before, after = (json.loads(t.backend_tokenizer.to_str()) for t in (tokenizer, same))
     before |= {"padding": None, "truncation": None}
     assert after == before
-
-
-@every_kind
-def test_it_can_be_saved_and_loaded(kind: str, tmp_path: Path) -> None:
-    _, trimmed = _trim(make_tokenizer(kind), sentences("de"))
-    trimmed.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert loaded.get_vocab() == trimmed.get_vocab()
-    for line in LINES[::7]:
-        assert loaded(line, line).data == trimmed(line, line).data
-    assert loaded.special_tokens_map == trimmed.special_tokens_map
 
 
 def test_added_tokens_are_kept_if_they_are_used_or_special() -> None:
@@ -172,7 +167,7 @@ def test_a_size_is_a_limit_with_all_parents_of_merges(kind: str) -> None:
     tokenizer = make_tokenizer(kind)
     counts = count_pieces(tokenizer, LINES)
     fewest = len(choose_pieces(counts, tokenizer, min_count=int(counts.max())))
-    for size in range(fewest, fewest + 40):
+    for size in range(fewest, fewest + 40, 4):
         rows = choose_pieces(counts, tokenizer, size=size)
         assert size - 3 <= len(rows) <= size
         before, after = (
@@ -214,10 +209,9 @@ def test_special_tokens_of_a_template_are_kept_without_a_role() -> None:
 def test_shards_of_a_trimmed_vocabulary_have_its_own_ids() -> None:
     """The fast encoder uses SentencePiece for words."""
     lines = [" ".join(line.split()) for lines in SENTENCES.values() for line in lines]
-    for counted in (sentences("de"), lines[::2], list(LINES)):
-        _, trimmed = _trim(make_tokenizer("unigram"), counted, min_count=2)
-        encoded = SentenceEncoder(trimmed.backend_tokenizer).encode(lines)
-        assert encoded.ids.tolist() == [i for line in lines for i in _cut(trimmed, line)]
+    _, trimmed = _trim(make_tokenizer("unigram"), lines[::2], min_count=2)
+    encoded = SentenceEncoder(trimmed.backend_tokenizer).encode(lines)
+    assert encoded.ids.tolist() == [i for line in lines for i in _cut(trimmed, line)]
 
 
 @every_kind
@@ -234,30 +228,20 @@ def test_the_loss_is_counted_by_tokenizing_with_both(kind: str) -> None:
             sum(t(line)["input_ids"].count(t.unk_token_id) for line in lines)
             for t in (before, after)
         ]
-        assert found[language] == TrimLoss(
-            rows_before=len(before),
-            rows_after=len(rows),
-            sentences=len(lines),
-            same=sum(a == b for a, b in zip(old, new, strict=True)),
-            tokens_before=sum(map(len, old)),
-            tokens_after=sum(map(len, new)),
-            unknown_before=unknown[0],
-            unknown_after=unknown[1],
-        )
+        same = sum(a == b for a, b in zip(old, new, strict=True))
+        tokens = [sum(map(len, rows)) for rows in (old, new)]
+        expected = TrimLoss(len(before), len(after), len(lines), same, *tokens, *unknown)
+        assert found[language] == expected
     assert found["de"].same_share > found["all"].same_share > found["ru"].same_share == 0
     assert found["ru"].growth == found["ru"].tokens_after / found["ru"].tokens_before - 1
 
 
 def test_settings_are_kept_and_truncation_is_not() -> None:
     kept = {
-        "model_max_length": 77,
-        "padding_side": "left",
-        "truncation_side": "left",
-        "model_input_names": ["input_ids"],
-        "chat_template": "{{ messages }}",
-        "add_prefix_space": True,
-        "extra_special_tokens": ["<de>", "<sw>"],
-    }
+        "model_max_length": 77, "padding_side": "left", "truncation_side": "left",
+        "model_input_names": ["input_ids"], "chat_template": "{{ messages }}",
+        "add_prefix_space": True, "extra_special_tokens": ["<de>", "<sw>"],
+    }  # fmt: skip
     source = make_tokenizer("byte_bpe")
     tokenizer = _wrap(source.backend_tokenizer, **source.special_tokens_map, **kept)
     line = sentences("en")[0]

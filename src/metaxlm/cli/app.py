@@ -219,16 +219,15 @@ def corpus_stats(
     output: Annotated[Path | None, Option(help="Folder for the table and the figure.")] = None,
 ) -> None:
     """Print size, documents, sentences, tokens and sampling probability of each language."""
-    from metaxlm.data import statistics_report
-    from metaxlm.data.statistics import collect_losses, collect_statistics
+    from metaxlm.data import statistics
 
-    rows = collect_statistics(folder, alpha, unit)
-    losses = collect_losses(folder)
-    print_table(statistics_report.statistics_table(rows, alpha))
-    for line in statistics_report.describe_losses(losses) if losses else ():
+    rows = statistics.collect_statistics(folder, alpha, unit)
+    losses = statistics.describe_losses(folder)
+    print_table(statistics.statistics_table(rows, alpha))
+    for line in losses:
         say(line)
     if output is not None:
-        statistics_report.write_statistics(output, rows, alpha, losses)
+        statistics.write_statistics(output, rows, alpha, losses)
         say(f"table and figure: {output}")
 
 

@@ -8,12 +8,10 @@ normalization is left to the tokenizer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from metaxlm.streams import Advance
 
 NAME_KEYS = ("title", "id", "url")  # the first one that a record has names its document
 
@@ -67,10 +65,6 @@ class Split:
     start: int = 0
     stop: int | None = None
     size: int = 0  # bytes of the file that the split covers
-
-
-Reader = Callable[[Split, Advance], Iterator[Record]]
-"""Reads a split; the calls of `advance` add up to its `size`."""
 
 
 def make_record(text: object, fields: Mapping[str, Any], where: str) -> Record:

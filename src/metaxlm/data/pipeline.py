@@ -13,7 +13,7 @@ until the end, so that a run that was stopped or failed continues.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -21,11 +21,11 @@ from functools import lru_cache, partial
 from importlib import import_module
 from itertools import compress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaxlm.data.documents import Reader, Rejection, Split
+from metaxlm.data.documents import Rejection, Split
 from metaxlm.data.executors import advance, run_tasks
 from metaxlm.data.text import (
     CorpusCounts,
@@ -47,8 +47,17 @@ if TYPE_CHECKING:
     from metaxlm.data.shards import ShardWriter
 
 Seconds = dict[str, float]  # of each round
+Outputs = dict[str, list[Path]]  # by language, or by shard
+_ROUNDS = {  # title, folder of the outputs, unit of the progress
+    "extract": ("corpus: read and clean", "paragraphs", "MB"),
+    "deduplicate": ("corpus: find duplicates", "duplicates", "paragraphs"),
+    "split": ("corpus: split sentences", "sentences", "MB"),
+    "tokenize": ("tokenize", "parts", "MB"),
+    "join": ("join shards", "joined", "shards"),
+}
 # Records that are left out on purpose; all other rejections are damage.
 _INTENDED_REJECTIONS = {"redirect", "namespace", "disambiguation", "empty", "not_wikitext"}
+_READERS = {"text": "lines", "jsonl": "lines"}  # modules of other names than their source
 _HASHES, _TALLY, _SENTENCES, _COUNTS = ".hashes", "tally.json", "text.txt", "counts.json"
 
 
@@ -61,18 +70,21 @@ class _Rounds:
     def run(
         self,
         name: str,
-        title: str,
         function: Callable[[Any], None],
-        items: Sequence[Any],
+        items: Sequence[tuple[Any, ...]],
         weights: Sequence[int],
-        unit: str = "MB",
-    ) -> None:
+    ) -> Outputs:
+        """Call a function with each `(*item, output)`; return the outputs by first field."""
         start = time.monotonic()
-        run_tasks(function, items, weights, self.work_dir / name, self.engine, title, unit)
+        title, folder, unit = _ROUNDS[name]
+        outputs = [self.work_dir / folder / f"{rank:05d}" for rank in range(len(items))]
+        tasks = [(*item, output) for item, output in zip(items, outputs, strict=True)]
+        run_tasks(function, tasks, weights, self.work_dir / name, self.engine, title, unit)
         self.seconds[name] = time.monotonic() - start
-
-    def outputs(self, name: str, count: int) -> list[Path]:
-        return [self.work_dir / name / f"{rank:05d}" for rank in range(count)]
+        done: Outputs = defaultdict(list)
+        for (key, *_), output in zip(items, outputs, strict=True):
+            done[key].append(output)
+        return done
 
 
 def prepare_text(
@@ -102,21 +114,15 @@ def tokenize_text(
         require_whole(tokenizer_file)
         require_whole(text)
     rounds = _Rounds(engine, work_dir.absolute())
-    texts = [
+    items = [
         (name, tokenizer_file.absolute(), part)
         for name, (tokenizer_file, text) in shards.items()
         for part in list_parts(text.absolute())
     ]
-    outputs = rounds.outputs("parts", len(texts))
-    items = [(*text[1:], output) for text, output in zip(texts, outputs, strict=True)]
-    sizes = [part.stat().st_size for _, _, part in texts]
-    rounds.run("tokenize", "tokenize", _tokenize_part, items, sizes)
-    joins: dict[str, list[Path]] = {name: [] for name in shards}
-    for (name, _, _), output in zip(texts, outputs, strict=True):
-        joins[name].append(output)
-    targets = [(rounds.work_dir / "shards" / name, found) for name, found in joins.items()]
-    rounds.run("join", "join shards", _join_parts, targets, [1] * len(targets), "shards")
-    link_tree(rounds.work_dir / "shards", folder)
+    parts = rounds.run("tokenize", _tokenize_part, items, [i[-1].stat().st_size for i in items])
+    joined = rounds.run("join", _join_parts, list(parts.items()), [1] * len(parts))
+    for name, (shard,) in joined.items():
+        link_tree(shard, folder / name)
     return rounds.seconds
 
 
@@ -135,15 +141,9 @@ class _Tally:
         self.examples.setdefault(reason, where)
 
 
-class _Input(NamedTuple):
-    language: str
-    split: Split
-    output: Path
-
-
 def _extract(
     recipe: CorpusRecipe, languages: Sequence[str], rounds: _Rounds
-) -> tuple[dict[str, dict[str, Any]], dict[str, list[Path]]]:
+) -> tuple[dict[str, dict[str, Any]], Outputs]:
     from metaxlm.data.readers.inputs import find_inputs, split_input
 
     assert recipe.path is not None and recipe.source != "phrasebook", "the recipe checks it"
@@ -156,30 +156,29 @@ def _extract(
         for path in paths
         for split in split_input(path, recipe.source, part_bytes)
     ]
-    outputs = rounds.outputs("paragraphs", len(splits))
-    inputs = [_Input(*split, output) for split, output in zip(splits, outputs, strict=True)]
-    sizes = [item.split.size for item in inputs]
-    rounds.run("extract", "corpus: read and clean", partial(_extract_split, recipe), inputs, sizes)
+    sizes = [split.size for _, split in splits]
+    done = rounds.run("extract", partial(_extract_split, recipe), splits, sizes)
     tallies, parts = {}, {}
     for language in languages:
-        done = [item.output for item in inputs if item.language == language]
-        tallies[language] = _merge_tallies([read_json(output / _TALLY) for output in done])
-        parts[language] = [path for output in done for path in sorted(output.glob("*.txt"))]
+        outputs = done[language]
+        tallies[language] = _merge_tallies([read_json(output / _TALLY) for output in outputs])
+        parts[language] = [path for output in outputs for path in sorted(output.glob("*.txt"))]
     return tallies, parts
 
 
-def _extract_split(recipe: CorpusRecipe, task: _Input) -> None:
+def _extract_split(recipe: CorpusRecipe, task: tuple[str, Split, Path]) -> None:
     from metaxlm.data.clean import hash_paragraph
 
+    language, split, folder = task
     tally = _Tally()
     # Only files that cannot be split are longer than a part, which has room for a whole split.
     part_bytes = 2 * recipe.task_mb * 1_000_000
-    with atomic_folder(task.output, internal=True) as temporary:
+    with atomic_folder(folder, internal=True) as temporary:
         with ExitStack() as files:
             text: IO[str] | None = None
             hashes: IO[bytes] | None = None
             number = written = 0
-            for paragraphs in _read_paragraphs(recipe, task, tally):
+            for paragraphs in _read_paragraphs(recipe, language, split, tally):
                 if text is None or hashes is None or written >= part_bytes:
                     files.close()
                     path = temporary / f"{number:03d}.txt"
@@ -193,18 +192,22 @@ def _extract_split(recipe: CorpusRecipe, task: _Input) -> None:
         write_json(temporary / _TALLY, vars(tally))
 
 
-def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Iterator[list[str]]:
+def _read_paragraphs(
+    recipe: CorpusRecipe, language: str, split: Split, tally: _Tally
+) -> Iterator[list[str]]:
     from metaxlm.data.clean import ParagraphFilter
 
-    find_fault = ParagraphFilter(task.language, recipe.cleaning).find_fault
-    counts_lines = recipe.source == "text"
-    for record in _choose_reader(recipe)(task.split, advance):
+    find_fault = ParagraphFilter(language, recipe.cleaning).find_fault
+    source = recipe.source
+    module = import_module(f"metaxlm.data.readers.{_READERS.get(source, source)}")
+    options = {"text_key": recipe.text_key} if source == "jsonl" else {}
+    for record in getattr(module, f"read_{source}")(split, advance, **options):
         if isinstance(record, Rejection):
             tally.records += 1
             tally.add(tally.rejected, record.reason, record.where)
             continue
         paragraphs = record.text.split("\n")
-        tally.records += len(paragraphs) if counts_lines else 1
+        tally.records += len(paragraphs) if source == "text" else 1
         kept = []
         for paragraph in paragraphs:
             reason = find_fault(paragraph)
@@ -214,13 +217,6 @@ def _read_paragraphs(recipe: CorpusRecipe, task: _Input, tally: _Tally) -> Itera
                 tally.add(tally.dropped, reason, f"{record.name}: {paragraph[:60]}")
         if kept:
             yield kept
-
-
-def _choose_reader(recipe: CorpusRecipe) -> Reader:
-    module = "lines" if recipe.source in ("text", "jsonl") else recipe.source
-    read = getattr(import_module(f"metaxlm.data.readers.{module}"), f"read_{recipe.source}")
-    chosen: Reader = partial(read, text_key=recipe.text_key) if recipe.source == "jsonl" else read
-    return chosen
 
 
 def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
@@ -235,14 +231,12 @@ def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
 
 
 def _merge_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    examples: dict[str, str] = {}
-    for tally in tallies:
-        examples = tally["examples"] | examples
-    reasons = {
-        key: merge_reasons(tally[key] for tally in tallies) for key in ("rejected", "dropped")
+    return {
+        "records": sum(tally["records"] for tally in tallies),
+        "rejected": merge_reasons(tally["rejected"] for tally in tallies),
+        "dropped": merge_reasons(tally["dropped"] for tally in tallies),
+        "examples": dict(ChainMap(*(tally["examples"] for tally in tallies))),  # the first ones
     }
-    records = sum(tally["records"] for tally in tallies)
-    return {"records": records, **reasons, "examples": examples}
 
 
 def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> None:
@@ -260,24 +254,21 @@ def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> 
 # Deduplication and sentences
 
 
-def _deduplicate(parts: Mapping[str, Sequence[Path]], rounds: _Rounds) -> dict[Path, Path]:
-    found = [paths for paths in parts.values() if paths]
-    outputs = rounds.outputs("duplicates", len(found))
-    sizes = [sum(path.with_suffix(_HASHES).stat().st_size // 8 for path in part) for part in found]
-    items = list(zip(found, outputs, strict=True))
-    title = "corpus: find duplicates"
-    rounds.run("deduplicate", title, _mark_duplicates, items, sizes, "paragraphs")
+def _deduplicate(parts: Outputs, rounds: _Rounds) -> dict[Path, Path]:
+    found = [(language, paths) for language, paths in parts.items() if paths]
+    sizes = [sum(p.with_suffix(_HASHES).stat().st_size // 8 for p in paths) for _, paths in found]
+    done = rounds.run("deduplicate", _mark_duplicates, found, sizes)
     return {
-        path: output / _bits_name(number)
-        for paths, output in items
+        path: done[language][0] / _bits_name(number)
+        for language, paths in found
         for number, path in enumerate(paths)
     }
 
 
-def _mark_duplicates(task: tuple[Sequence[Path], Path]) -> None:
+def _mark_duplicates(task: tuple[str, Sequence[Path], Path]) -> None:
     from metaxlm.data.clean import find_duplicates
 
-    parts, output = task
+    _, parts, output = task
     hashes = [np.memmap(path.with_suffix(_HASHES), "<u8", mode="r") for path in parts]
     with atomic_folder(output, internal=True) as temporary:
         for number, repeated in enumerate(find_duplicates(hashes)):
@@ -289,52 +280,37 @@ def _bits_name(number: int) -> str:
     return f"{number:05d}.duplicates"
 
 
-class _Part(NamedTuple):
-    language: str
-    path: Path
-    duplicates: Path | None  # the bits of the repeated paragraphs
-    output: Path
-
-
 def _split(
-    recipe: CorpusRecipe,
-    parts: Mapping[str, Sequence[Path]],
-    marks: Mapping[Path, Path],
-    rounds: _Rounds,
-) -> dict[str, list[Path]]:
-    paths = [(language, path, marks.get(path)) for language in parts for path in parts[language]]
-    outputs = rounds.outputs("sentences", len(paths))
-    items = [_Part(*path, output) for path, output in zip(paths, outputs, strict=True)]
+    recipe: CorpusRecipe, parts: Outputs, marks: Mapping[Path, Path], rounds: _Rounds
+) -> Outputs:
+    items = [(language, path, marks.get(path)) for language in parts for path in parts[language]]
     split = partial(_split_part, recipe.split_sentences)
-    sizes = [item.path.stat().st_size for item in items]
-    rounds.run("split", "corpus: split sentences", split, items, sizes)
-    return {
-        language: [item.output for item in items if item.language == language] for language in parts
-    }
+    return rounds.run("split", split, items, [path.stat().st_size for _, path, _ in items])
 
 
-def _split_part(split_sentences: bool, part: _Part) -> None:
+def _split_part(split_sentences: bool, task: tuple[str, Path, Path | None, Path]) -> None:
+    language, path, marks, output = task
     dropped: Counter[str] = Counter()
-    documents: Iterator[list[str]] = _read_part(part, dropped)
+    documents = _read_part(path, marks, dropped)
     if split_sentences:
         from metaxlm.data.sentences import split_sentences as split
 
         split_documents = (
-            [line for text in paragraphs for line in split(text, part.language)]
+            [line for text in paragraphs for line in split(text, language)]
             for paragraphs in documents
         )
         documents = filter(None, split_documents)
-    with atomic_folder(part.output, internal=True) as temporary:
+    with atomic_folder(output, internal=True) as temporary:
         counts = write_lines(temporary / _SENTENCES, documents)
         write_json(temporary / _COUNTS, {"text": asdict(counts), "dropped": dropped})
 
 
-def _read_part(part: _Part, dropped: Counter[str]) -> Iterator[list[str]]:
+def _read_part(path: Path, marks: Path | None, dropped: Counter[str]) -> Iterator[list[str]]:
     keep: np.ndarray[Any, np.dtype[np.bool_]] | None = None
-    if part.duplicates is not None:
-        keep = ~np.unpackbits(np.fromfile(part.duplicates, np.uint8)).astype(bool)
+    if marks is not None:
+        keep = ~np.unpackbits(np.fromfile(marks, np.uint8)).astype(bool)
     position = 0
-    for lines in read_lines(part.path):
+    for lines in read_lines(path):
         kept = lines
         if keep is not None:
             kept = list(compress(lines, keep[position : position + len(lines)]))
@@ -367,17 +343,17 @@ def _assemble(folder: Path, language: str, tally: Mapping[str, Any], tasks: Sequ
 # Tokens
 
 
-def _tokenize_part(task: tuple[Path, Path, Path]) -> None:
-    tokenizer_file, text, output = task
+def _tokenize_part(task: tuple[str, Path, Path, Path]) -> None:
+    _, tokenizer_file, text, output = task
     writer = _open_writer(tokenizer_file)
     with text.open(encoding="utf-8", newline="\n") as file:
         writer.write_part(output, (line.removesuffix("\n") for line in file), advance)
 
 
-def _join_parts(task: tuple[Path, Sequence[Path]]) -> None:
+def _join_parts(task: tuple[str, Sequence[Path], Path]) -> None:
     from metaxlm.data.shards import ShardWriter
 
-    shard, parts = task
+    _, parts, shard = task
     if not shard.is_dir():
         ShardWriter.join(shard, parts)
     for part in parts:

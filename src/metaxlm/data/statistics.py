@@ -1,17 +1,17 @@
 """Sizes, sampling probabilities and token counts of a corpus, by language.
 
 The table of `metaxlm corpus stats` is the paper's appendix table of Wikipedia sizes, with more
-columns. All functions take a run folder, or a folder of shards or of
-prepared text; token counts also take a folder with files such as `de.txt.xz`.
+columns. All functions take a run folder, or a folder of shards or of prepared text; token counts
+also take a folder with files such as `de.txt.xz`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from metaxlm.analysis.tables import Table, render_markdown, text_table
 from metaxlm.data.documents import Document
 from metaxlm.data.shards import open_shard
 from metaxlm.data.text import merge_reasons, read_sentences
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import digest_value
-from metaxlm.languages import LANGUAGES, rebalance
+from metaxlm.files import digest_value, write_text
+from metaxlm.languages import LANGUAGES, language_name, rebalance
 from metaxlm.manifest import MANIFEST, read_manifest
 from metaxlm.progress import say
 from metaxlm.scripts import UNSPACED
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
 SizeUnit = Literal["bytes", "characters", "tokens"]
@@ -40,6 +42,11 @@ _PLACES = {
     "text": ("corpus/text", "text", "."),
 }
 _BATCH_SENTENCES, _WHOLE_FILE = 5_000, 1 << 62
+_COUNTS = ("bytes", "documents", "sentences", "words", "characters", "tokens", "unknown")
+_HEADINGS = (
+    "language", "MB", "documents", "sentences", "tokens", "tokens/word", "unknown", "sampled",
+)  # fmt: skip
+_SIZE_COLOR, _DRAWN_COLOR = "#0b6fad", "#c8500a"
 
 
 @dataclass(frozen=True)
@@ -70,15 +77,6 @@ class LanguageStatistics:
         return None if self.unknown is None else self.unknown / max(1, self.tokens or 0)
 
 
-@dataclass(frozen=True)
-class Losses:
-    """The raw text that was left out, over all languages."""
-
-    records: int
-    rejected: Mapping[str, int]
-    dropped: Mapping[str, int]
-
-
 def _find(folder: Path, key: Literal["tokens", "text"]) -> Manifests:
     """Return the shards or the prepared text of a run, or of a folder in it."""
     for place in _PLACES[key]:
@@ -103,24 +101,97 @@ def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[Langu
     if unit not in next(iter(counts.values())):
         raise MetaXLMError(f"--unit {unit}: the text in {folder} is not tokenized yet")
     shares = rebalance({language: facts[unit] for language, facts in counts.items()}, alpha)
-    keys = ("bytes", "documents", "sentences", "words", "characters", "tokens", "unknown")
     rows = [
-        LanguageStatistics(name, **{key: facts.get(key) for key in keys}, probability=shares[name])
+        LanguageStatistics(name, **{k: facts.get(k) for k in _COUNTS}, probability=shares[name])
         for name, facts in counts.items()
     ]
     return sorted(rows, key=lambda row: (-row.bytes, row.language))
 
 
-def collect_losses(folder: Path) -> Losses | None:
-    """Return what corpus preparation left out, or None without prepared text."""
+def describe_losses(folder: Path) -> list[str]:
+    """Describe what corpus preparation left out: one line for records, one for paragraphs."""
     counts = [facts["counts"] for facts in _find(folder, "text").values()]
-    if not counts:
-        return None
-    return Losses(
-        sum(facts["records"] for facts in counts),
-        merge_reasons(facts["rejected"] or {} for facts in counts),
-        merge_reasons(facts["dropped"] or {} for facts in counts),
-    )
+    records = sum(facts["records"] for facts in counts)
+    titles = {"rejected": f"rejected of {records:,} records", "dropped": "dropped paragraphs"}
+    lines = []
+    for key, title in titles.items() if counts else ():
+        reasons = merge_reasons(facts[key] or {} for facts in counts)
+        shown = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        lines.append(f"{title}: {shown or 'none'}")
+    return lines
+
+
+def statistics_table(rows: Sequence[LanguageStatistics], alpha: float) -> Table:
+    """Return one row per language and their sum."""
+    title = f"Corpus, sampled at alpha = {alpha:g}"
+    return text_table("corpus", title, _HEADINGS, map(_cells, rows), totals=[_total(rows)])
+
+
+def _cells(row: LanguageStatistics) -> list[str]:
+    per_word, unknown = row.tokens_per_word, row.unknown_rate
+    return [
+        f"{row.language} {language_name(row.language)}",
+        f"{row.bytes / 1e6:,.1f}",
+        f"{row.documents:,}",
+        f"{row.sentences:,}",
+        "–" if row.tokens is None else f"{row.tokens:,}",
+        "–" if per_word is None else f"{per_word:.2f}",
+        "–" if unknown is None else f"{100 * unknown:.3f} %",
+        f"{100 * row.probability:.2f} %",
+    ]
+
+
+def _total(rows: Sequence[LanguageStatistics]) -> list[str]:
+    sums: Any = {key: sum(getattr(row, key) or 0 for row in rows) for key in _COUNTS}
+    if rows[0].tokens is None:
+        sums |= {"tokens": None, "unknown": None}
+    cells = _cells(LanguageStatistics("", **sums, probability=1.0))
+    cells[0], cells[5], cells[7] = f"{len(rows)} languages", "", "100 %"
+    return cells
+
+
+def draw_statistics(rows: Sequence[LanguageStatistics], alpha: float) -> Figure:
+    """Draw each language's share of the text beside its share of the training."""
+    # Imported here: only this needs matplotlib, which takes a while.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    from metaxlm.analysis.style import GRID, INK, drawing_style
+
+    with drawing_style():
+        figure = Figure(figsize=(5.7, 0.7 + 0.2 * len(rows)))
+        axis = figure.add_subplot()
+        total = sum(row.bytes for row in rows)
+        places = range(len(rows))
+        natural = [100 * row.bytes / total for row in rows]
+        drawn = [100 * row.probability for row in rows]
+        axis.hlines(places, natural, drawn, color=GRID.light, linewidth=3, zorder=1)
+        axis.scatter(natural, places, 22, _SIZE_COLOR, label="share of the text", zorder=2)
+        axis.scatter(
+            drawn, places, 22, _DRAWN_COLOR, marker="D", label=f"sampled at alpha = {alpha:g}",
+            zorder=3,
+        )  # fmt: skip
+        axis.set_yticks(places, [language_name(row.language) for row in rows])
+        axis.set_ylim(len(rows) - 0.4, -0.6)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.tick_params(colors=INK.light)
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+    return figure
+
+
+def write_statistics(
+    folder: Path, rows: Sequence[LanguageStatistics], alpha: float, losses: Sequence[str]
+) -> None:
+    """Write the table as Markdown and the figure as SVG and PDF."""
+    from metaxlm.analysis.style import write_figure
+
+    notes = tuple(f"{line[0].upper()}{line[1:]}." for line in losses)
+    table = replace(statistics_table(rows, alpha), notes=notes)
+    write_text(folder / "corpus.md", render_markdown(table))
+    write_figure(folder, "corpus", draw_statistics(rows, alpha))
 
 
 def count_corpus(

@@ -7,8 +7,6 @@ ids, so that XLM-R's file gives XLM-R's ids.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.digests import require_whole
@@ -36,13 +34,19 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     require_whole(folder)
     models = sorted(folder.glob("*.model"))
     if not models or (folder / "tokenizer.json").is_file():
-        tokenizer = _load(name, folder)
+        tokenizer = read_tokenizer(folder, name)
+        if not getattr(tokenizer, "is_fast", False):
+            kind = type(tokenizer).__name__
+            raise MetaXLMError(f"{name}: {kind} is not a fast tokenizer; give a tokenizer.json")
     elif len(models) > 1:
         names = ", ".join(model.name for model in models)
         raise MetaXLMError(f"{folder}: several SentencePiece models ({names}); leave only one")
     else:
         tokenizer = fast_tokenizer(read_bytes(models[0]), str(models[0]))
     vocabulary = tokenizer.get_vocab()
+    # Without its files transformers gives some tokenizers an almost empty vocabulary.
+    if len(vocabulary.keys() - set(tokenizer.all_special_tokens)) < 2:
+        raise MetaXLMError(f"{name}: no tokenizer; there is neither a tokenizer.json nor a model")
     missing = [
         f"{role} ({' or '.join(attributes)})"
         for role, attributes in _ROLES.items()
@@ -53,15 +57,4 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
             f"{name}: the tokenizer has no token for {', '.join(missing)}; pretraining needs it, "
             "so choose another or add it"
         )
-    return tokenizer
-
-
-def _load(name: str, folder: Path) -> PreTrainedTokenizerBase:
-    tokenizer = read_tokenizer(folder, name)
-    if not getattr(tokenizer, "is_fast", False):
-        kind = type(tokenizer).__name__
-        raise MetaXLMError(f"{name}: {kind} is not a fast tokenizer; give a tokenizer.json")
-    # Without its files transformers gives some tokenizers an almost empty vocabulary.
-    if len(tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)) < 2:
-        raise MetaXLMError(f"{name}: no tokenizer; there is neither a tokenizer.json nor a model")
     return tokenizer

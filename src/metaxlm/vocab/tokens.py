@@ -14,6 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.hub import walk_json
@@ -27,13 +28,7 @@ Form = tuple[str, bool]  # a surface form: the text of a token, and whether it s
 SENTENCEPIECE_SPACE = "▁"
 WORDPIECE_PREFIX = "##"
 _BYTE_FALLBACK = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-# Printable Latin-1 characters are their own letters; the other bytes have letters from 256 on, so
-# that a space is `Ġ`.
-_PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-BYTE_OF_LETTER = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(256 + place): byte for place, byte in enumerate(_OTHERS)
-}
+BYTE_OF_LETTER = {letter: byte for byte, letter in bytes_to_unicode().items()}
 """The byte of each letter of a byte-level BPE token."""
 
 

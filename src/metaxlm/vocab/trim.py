@@ -40,27 +40,35 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class _TokenizerFile:
     """The content of a tokenizer.json, and the tokens that must be kept together.
 
     A token needs its letters, and a merged token of BPE the two tokens it is merged from.
     """
 
-    content: dict[str, Any]
-    row_of: Mapping[str, int]  # the id of every token, added ones included
-    specials: frozenset[int]
-    """Tokens with a role, tokens of the template around a sentence, and the unknown token."""
-
-    @property
-    def model(self) -> dict[str, Any]:
-        model: dict[str, Any] = self.content["model"]
-        return model
-
-    @cached_property
-    def tokens(self) -> dict[int, str]:
-        """The token of every id; some vocabularies have ids without one."""
-        return {row: token for token, row in self.row_of.items()}
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise MetaXLMError(f"{name}: not a fast tokenizer; save one with a tokenizer.json")
+        self.content: dict[str, Any] = json.loads(backend.to_str())
+        self.model: dict[str, Any] = self.content["model"]
+        if self.model["type"] not in _MODELS:
+            raise MetaXLMError(
+                f"{name}: a vocabulary of kind {self.model['type']} cannot be trimmed; only "
+                f"{', '.join(_MODELS)} can"
+            )
+        self.row_of: dict[str, int] = tokenizer.get_vocab()  # added tokens included
+        self.tokens = {row: token for token, row in self.row_of.items()}
+        # Marks of a token inside a word (`##`) and at its end (`</w>`).
+        self.prefix: str = self.model.get("continuing_subword_prefix") or ""
+        self.suffix: str = self.model.get("end_of_word_suffix") or ""
+        # Tokens with a role, tokens of the template around a sentence, and the unknown token.
+        self.specials: set[int] = set(tokenizer.all_special_ids)
+        self.specials |= {token["id"] for token in self.content["added_tokens"] if token["special"]}
+        self.specials |= {ids[place] for ids, places in _list_ids(self.content) for place in places}
+        unknown = self.model.get("unk_id", self.row_of.get(self.model.get("unk_token", "")))
+        self.specials |= set() if unknown is None else {unknown}
 
     def find_alphabet(self) -> set[int]:
         """Return the single bytes of a vocabulary that can spell any text with them."""
@@ -74,7 +82,7 @@ class _TokenizerFile:
 
     def find_letters(self, rows: Iterable[int]) -> set[int]:
         """Return letters of tokens in all positions of a word, and tokens with other letters."""
-        prefix, suffix = self._affixes
+        prefix, suffix = self.prefix, self.suffix
         has_bytes = bool(self.model.get("byte_fallback"))
         found, letters = set[int](), set[str]()
         for row in rows:
@@ -105,9 +113,8 @@ class _TokenizerFile:
 
     def list_merges(self) -> Iterator[tuple[str, str, str]]:
         """Yield BPE's merges: left, right, and the result."""
-        prefix, _ = self._affixes
         for left, right in self.model.get("merges", ()):
-            yield left, right, left + right.removeprefix(prefix)
+            yield left, right, left + right.removeprefix(self.prefix)
 
     @cached_property
     def _parents(self) -> dict[int, set[int]]:
@@ -117,45 +124,17 @@ class _TokenizerFile:
             parents[self.row_of[merged]] |= {self.row_of[left], self.row_of[right]}
         return parents
 
-    @property
-    def _affixes(self) -> tuple[str, str]:
-        """Marks of a token inside a word (`##`) and at its end (`</w>`)."""
-        prefix = self.model.get("continuing_subword_prefix")
-        return prefix or "", self.model.get("end_of_word_suffix") or ""
-
     def _spell(self, token: str) -> list[str]:
         """Return the letters of a token as separate tokens in the same position."""
-        prefix, suffix = self._affixes
-        body = token.removeprefix(prefix)
+        body = token.removeprefix(self.prefix)
         first = token[: len(token) - len(body)]
-        body, last = body.removesuffix(suffix), suffix if body.endswith(suffix) else ""
-        forms = [prefix + letter for letter in body]
+        last = self.suffix if body.endswith(self.suffix) else ""
+        body = body.removesuffix(self.suffix)
+        forms = [self.prefix + letter for letter in body]
         if forms:
             forms[0] = first + body[0]
             forms[-1] += last
         return forms
-
-
-def _read_tokenizer(tokenizer: PreTrainedTokenizerBase) -> _TokenizerFile:
-    name = tokenizer.name_or_path or type(tokenizer).__name__
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise MetaXLMError(f"{name}: not a fast tokenizer; save one with a tokenizer.json")
-    content = json.loads(backend.to_str())
-    model = content["model"]
-    if model["type"] not in _MODELS:
-        raise MetaXLMError(
-            f"{name}: a vocabulary of kind {model['type']} cannot be trimmed; only "
-            f"{', '.join(_MODELS)} can"
-        )
-    row_of: dict[str, int] = tokenizer.get_vocab()
-    specials = set(tokenizer.all_special_ids)
-    specials.update(token["id"] for token in content["added_tokens"] if token["special"])
-    for ids, places in _list_ids(content):
-        specials.update(ids[place] for place in places)
-    unknown = model.get("unk_id", row_of.get(model.get("unk_token")))
-    specials |= set() if unknown is None else {unknown}
-    return _TokenizerFile(content, row_of, frozenset(specials))
 
 
 def _list_ids(content: dict[str, Any]) -> Iterator[tuple[list[Any], Iterable[int]]]:
@@ -179,7 +158,7 @@ def choose_pieces(
 
     Special tokens, bytes, letters of the text, and the parts of merged tokens are always kept.
     """
-    file = _read_tokenizer(tokenizer)
+    file = _TokenizerFile(tokenizer)
     used = [row for row in np.flatnonzero(counts).tolist() if row not in file.specials]
     ordered = sorted((row for row in used if counts[row] >= min_count), key=lambda r: -counts[r])
     if not ordered:
@@ -188,7 +167,7 @@ def choose_pieces(
             f"trimming: min_count {min_count} leaves special tokens only, the most frequent piece "
             f"occurs {most} times; lower it or give more text"
         )
-    always = set(file.specials) | file.find_alphabet() | file.find_lowest()
+    always = file.specials | file.find_alphabet() | file.find_lowest()
     kept = file.find_ancestors(always | file.find_letters(used))
     if size is not None and size < len(kept):
         raise MetaXLMError(
@@ -210,7 +189,7 @@ def trim_tokenizer(
 
     Roles, normalization, templates and settings are kept; truncation and padding are not.
     """
-    file = _read_tokenizer(tokenizer)
+    file = _TokenizerFile(tokenizer)
     new_row = {file.tokens[old]: row for row, old in enumerate(rows.tolist())}
     content = {
         **file.content,
@@ -288,7 +267,7 @@ def measure_loss(
     old_row = {row: row_of.get(token, -1) for token, row in after.get_vocab().items()}
     backends = []
     for tokenizer in (before, after):
-        content = {**_read_tokenizer(tokenizer).content, "truncation": None, "padding": None}
+        content = {**_TokenizerFile(tokenizer).content, "truncation": None, "padding": None}
         backends.append(Tokenizer.from_str(json.dumps(content)))
         backends[-1].encode_special_tokens = True  # `<s>` in a text is plain text
     losses = {}

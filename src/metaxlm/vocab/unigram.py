@@ -51,29 +51,18 @@ _KEPT, _SPARE = 0.75, 1.1  # share of the pieces that a round keeps; pieces left
 _ROUND = re.compile(r"EM sub_iter=1 size=(\d+)")
 _NOTES = {"Normalizing sentences": "normalizing", "Making suffix array": "collecting substrings"}
 _SEEDS = re.compile(r"Initialized (\d+) seed")
-
-
-class TrainingRejected(Exception):
-    """An error message of SentencePiece's trainer."""
+_TITLE = "shared vocabulary"
 
 
 def train_unigram(
-    sentences: Iterable[str],
-    size: int,
-    total: int | None = None,
-    title: str = "shared vocabulary",
-    coverage: float = 0.9995,
+    sentences: Iterable[str], size: int, total: int | None = None, coverage: float = 0.9995
 ) -> PreTrainedTokenizerBase:
     """Train a SentencePiece unigram vocabulary of `size` tokens, special tokens included.
 
-    `coverage` is the share of the text whose characters become pieces; `total` sentences and
-    `title` are for the progress bar.
+    `coverage` is the share of the text whose characters become pieces; `total` sentences show
+    progress.
     """
-    try:
-        model = train_model(sentences, size - _MORE_SPECIALS, total, title, coverage)
-    except TrainingRejected as error:
-        raise MetaXLMError(f"vocabulary.size {size}: {_explain(str(error))}") from error
-    return fast_tokenizer(model)
+    return fast_tokenizer(train_model(sentences, size - _MORE_SPECIALS, total, coverage))
 
 
 def fast_tokenizer(model_bytes: bytes, name: str = "model") -> PreTrainedTokenizerBase:
@@ -171,11 +160,7 @@ def sample_sentences(
 
 
 def train_model(
-    sentences: Iterable[str],
-    num_pieces: int,
-    total: int | None,
-    title: str,
-    coverage: float = 0.9995,
+    sentences: Iterable[str], num_pieces: int, total: int | None = None, coverage: float = 0.9995
 ) -> bytes:
     """Train a unigram model in another process; the same sentences give the same bytes.
 
@@ -185,13 +170,13 @@ def train_model(
     # A file without a name: it disappears if this process is killed.
     with tempfile.TemporaryFile() as model:
         with _start_process(model.fileno(), num_pieces, coverage) as (process, log):
-            reading = nullcontext(_ignore) if total is None else track(title, total, "sentences")
+            reading = nullcontext(_ignore) if total is None else track(_TITLE, total, "sentences")
             with reading as advance:
                 _feed(process, sentences, advance)
                 seeds = _wait_for_seeds(log, advance)
             if seeds is not None:
-                _show_rounds(log, seeds, num_pieces, title)
-            _check_end(process, deque(log, maxlen=5))
+                _show_rounds(log, seeds, num_pieces)
+            _check_end(process, deque(log, maxlen=5), num_pieces)
         model.seek(0)
         return round_scores(model.read())
 
@@ -287,10 +272,10 @@ def _wait_for_seeds(log: Iterator[str], advance: Advance) -> int | None:
     return None
 
 
-def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int, title: str) -> None:
+def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int) -> None:
     total = 1 + math.ceil(math.log(max(1.0, seeds / (_SPARE * num_pieces))) / -math.log(_KEPT))
     done = 0
-    with track(f"{title}: pieces", total, "rounds") as advance:
+    with track(f"{_TITLE}: pieces", total, "rounds") as advance:
         for line in log:
             if match := _ROUND.search(line):
                 step = int(done < total - 1)
@@ -299,11 +284,12 @@ def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int, title: str) ->
         advance(total - done)
 
 
-def _check_end(process: subprocess.Popen[bytes], tail: Iterable[str]) -> None:
+def _check_end(process: subprocess.Popen[bytes], tail: Iterable[str], num_pieces: int) -> None:
     assert process.stdout is not None
     reason = process.stdout.read().decode(errors="replace")
     if (code := process.wait()) == REJECTED:
-        raise TrainingRejected(reason)
+        size = num_pieces + _MORE_SPECIALS
+        raise MetaXLMError(f"vocabulary.size {size}: {_explain(reason)}")
     if code < 0:
         raise MetaXLMError(
             f"vocabulary: SentencePiece was ended by signal {-code}, most likely for lack of "

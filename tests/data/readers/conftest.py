@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 
-from metaxlm.data.documents import Document, Reader, Record, Rejection, Split
+from metaxlm.data.documents import Document, Record, Rejection, Split
 from metaxlm.data.readers import inputs, lines
 
-thorough = settings(max_examples=200, deadline=None, derandomize=True)
+thorough = settings(max_examples=100, deadline=None, derandomize=True)
 """For properties of files: no deadline, since a disk may be slow, and the same files every time."""
 
 
-def read_all(reader: Reader, split: Split) -> list[Record]:
+def read_all(reader: Callable[..., Iterator[Record]], split: Split) -> list[Record]:
     """Read a split to its end; the reported progress must add up to the split's size."""
     told: list[int] = []
     records = list(reader(split, told.append))

@@ -187,18 +187,16 @@ def test_a_book_on_few_lines_is_cut_at_a_megabyte(path: Path) -> None:
     assert max(len(record.text) for record in records if isinstance(record, Document)) < 1.2e6
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
-def test_memory_is_flat(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"en.txt{ending}"
+def test_memory_is_flat(tmp_path: Path) -> None:
+    path = tmp_path / "en.txt.gz"
     block = "".join(
         f"A línes with some words, number {n}.\n{'' if n % 200 else chr(10)}" for n in range(26_000)
     )
-    compress = {"": bytes, ".gz": lambda data: gzip.compress(data, 1), ".zst": zstd}[ending]
-    path.write_bytes(compress(block.encode()) * 64)
+    path.write_bytes(gzip.compress(block.encode(), 1) * 24)
     with limited_memory(16e6):
         records = read_text(whole(path), lambda _: None)
         num_lines = sum(len(lines_of([record])) for record in records)
-    assert num_lines == 64 * 26_000
+    assert num_lines == 24 * 26_000
 
 
 def read_line(path: Path, line: bytes) -> Record:
@@ -229,14 +227,6 @@ def test_reasons_of_rejections(jsonl: Path, line: bytes, reason: str) -> None:
     assert read_line(jsonl, line) == Rejection(reason, "en.jsonl, byte 0")
 
 
-def test_rejections_say_where(jsonl: Path) -> None:
-    jsonl.write_bytes('{"text": "ä"}\n\n{\n[]\n'.encode())
-    assert rejections_of(read_all(read_jsonl, whole(jsonl))) == [
-        Rejection("invalid_json", "en.jsonl, byte 16"),
-        Rejection("no_text", "en.jsonl, byte 18"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -252,23 +242,21 @@ def test_documents_have_a_name(jsonl: Path, fields: dict[str, object], name: str
     assert read_line(jsonl, dump({"text": "x", **fields})) == Document(name, "x")
 
 
-def test_byte_order_marks_and_raw_tabs(jsonl: Path) -> None:
-    jsonl.write_bytes(b'\xef\xbb\xbf{"text": "a\tb"}\r\n\r\n\xef\xbb\xbf{"text": "c"}\r\n')
-    records = read_all(read_jsonl, whole(jsonl))
-    assert [record.text for record in records if isinstance(record, Document)] == ["a b", "c"]
-
-
-def test_the_text_may_have_another_key(jsonl: Path) -> None:
-    jsonl.write_bytes(b'{"content": "a", "text": "b"}')
-    (record,) = read_all(partial(read_jsonl, text_key="content"), whole(jsonl))
-    assert isinstance(record, Document) and record.text == "a"
+def test_marks_tabs_places_and_another_key(jsonl: Path) -> None:
+    lines = ['\ufeff{"content": "ä\tb", "text": "x"}\r', "", "{", '\ufeff{"content": "c"}']
+    jsonl.write_bytes("\n".join(lines).encode())
+    assert read_all(partial(read_jsonl, text_key="content"), whole(jsonl)) == [
+        Document("en.jsonl, byte 0", "ä b"),
+        Rejection("invalid_json", "en.jsonl, byte 38"),
+        Document("en.jsonl, byte 40", "c"),
+    ]
 
 
 def test_memory_is_flat_also_with_a_line_of_100_mb(tmp_path: Path) -> None:
     path = tmp_path / "en.jsonl.zst"
     block = b"".join(dump({"id": n, "text": "some wörds " * 450}) + b"\n" for n in range(200))
     path.write_bytes(
-        zstd(block) * 40 + zstd(b'{"text": "' + b"x" * 100_000_000 + b'"}\n') + zstd(block)
+        zstd(block) * 10 + zstd(b'{"text": "' + b"x" * 100_000_000 + b'"}\n') + zstd(block)
     )
     num_documents, rejections = 0, []
     with limited_memory(80e6):
@@ -277,5 +265,5 @@ def test_memory_is_flat_also_with_a_line_of_100_mb(tmp_path: Path) -> None:
                 rejections.append(record)
             else:
                 num_documents += 1
-    assert num_documents == 8_200
-    assert rejections == [Rejection("line_too_long", f"en.jsonl.zst, byte {40 * len(block)}")]
+    assert num_documents == 2_200
+    assert rejections == [Rejection("line_too_long", f"en.jsonl.zst, byte {10 * len(block)}")]

@@ -106,14 +106,9 @@ def test_damaged_and_missing_files_are_errors(path: Path) -> None:
                 call(path, "parquet", 1)
     with pytest.raises(MetaXLMError, match=r"none\.parquet: no such file"):
         split_input(path.with_name("none.parquet"), "parquet", 1)
-
-
-def test_a_damaged_page_is_an_error(path: Path) -> None:
-    text = [f"words {n}" for n in range(1000)]
-    write(path, {"text": text}, compression=None, use_dictionary=False, write_page_checksum=True)
-    data = bytearray(path.read_bytes())
-    data[data.index(b"words 500")] ^= 1
-    path.write_bytes(data)
+    options = {"compression": None, "use_dictionary": False, "write_page_checksum": True}
+    data = write(path, {"text": [f"words {n}" for n in range(1000)]}, **options).read_bytes()
+    path.write_bytes(data.replace(b"words 500", b"words 501"))
     with pytest.raises(MetaXLMError, match="damaged or cut short"):
         list(read_parquet(whole(path), lambda _: None))
 
@@ -128,7 +123,7 @@ def test_an_error_of_the_caller_is_not_taken_for_damage(path: Path) -> None:
 
 def test_memory_is_flat_within_a_row_group(tmp_path: Path) -> None:
     rows = [f"{n} " + "some wörds " * 250 for n in range(1_000)]
-    table = pa.table({"text": rows * 24})  # 66 MB
+    table = pa.table({"text": rows * 10})  # 28 MB
     path = tmp_path / "en.parquet"
     pq.write_table(table, path, row_group_size=len(table), compression=None, use_dictionary=False)
     del table
@@ -137,4 +132,4 @@ def test_memory_is_flat_within_a_row_group(tmp_path: Path) -> None:
         for num_rows, _ in enumerate(read_parquet(whole(path), lambda _: None), 1):
             if num_rows % 100 == 0:
                 peak = max(peak, pa.total_allocated_bytes() - base)
-    assert num_rows == 24_000 and peak < 10e6
+    assert num_rows == 10_000 and peak < 10e6

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
@@ -120,16 +121,23 @@ def _read_head(path: Path) -> Site:
     return read_site(head)
 
 
+def _read_chunks(split: Split, advance: Advance, is_last: bool) -> Iterator[bytes]:
+    """Yield the data of a split, and if it is not the last one an empty chunk and what follows."""
+    with open_stream(split.path, advance, split.start, split.stop) as stream:
+        yield from iter(partial(stream.read, _CHUNK_BYTES), b"")
+    if not is_last:
+        yield b""
+        with open_stream(split.path, None, split.stop or 0) as stream:
+            yield from iter(partial(stream.read, _CHUNK_BYTES), b"")
+
+
 class _Window:
     def __init__(self, split: Split, advance: Advance, is_last: bool) -> None:
-        self._path = split.path
-        self._start, self._stop = split.start, split.stop
-        self._stream = open_stream(split.path, advance, split.start, split.stop)
-        self._is_last = is_last
+        self._split = split
+        self._chunks = _read_chunks(split, advance, is_last)
         self._data = bytearray()
         self._offset = 0  # of the first byte in memory
         self._limit: int | None = None  # end of the split, once it is known
-        self._open = True
 
     def seek_page(self) -> bool:
         """Move to the next page that starts in the split; return whether there is one."""
@@ -144,7 +152,7 @@ class _Window:
 
     def is_whole(self) -> bool:
         tail = bytes(self._data).rstrip()  # a split may start within the end tag
-        return tail.endswith(_END) or (self._start > 0 and _END.endswith(tail))
+        return tail.endswith(_END) or (self._split.start > 0 and _END.endswith(tail))
 
     def take_page(self) -> tuple[bytes, bool]:
         """Return the page at the start of the window; of one above the limit, only its head."""
@@ -160,9 +168,8 @@ class _Window:
                 self._keep_last(_TAG_BYTES)
             position = max(1 if not head else 0, len(self._data) - _TAG_BYTES + 1)
             if not self._read_more():
-                raise MetaXLMError(
-                    f"{self._path}: cut short in {_describe(head or self._data)}; fetch it again"
-                )
+                where = f"{self._split.path}: cut short in {_describe(head or self._data)}"
+                raise MetaXLMError(f"{where}; fetch it again")
 
     def _keep_last(self, num_bytes: int) -> None:
         self._drop(max(0, len(self._data) - num_bytes))
@@ -172,18 +179,12 @@ class _Window:
         self._offset += num_bytes
 
     def _read_more(self) -> bool:
-        """Read more data, also past the end of the split; return whether there was any."""
-        while self._open:
-            if chunk := self._stream.read(_CHUNK_BYTES):
-                self._data += chunk
-                return True
-            self._stream.close()
-            if self._limit is None and not self._is_last:
-                self._limit = self._offset + len(self._data)
-                self._stream = open_stream(self._path, None, self._stop or 0)
-            else:
-                self._open = False
-        return False
+        """Read a chunk, also past the end of the split; return whether there was one."""
+        chunk = next(self._chunks, None)
+        if chunk == b"":
+            self._limit = self._offset + len(self._data)
+        self._data += chunk or b""
+        return chunk is not None
 
 
 def _describe(data: bytes | bytearray) -> str:

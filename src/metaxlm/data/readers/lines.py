@@ -11,6 +11,7 @@ alone whether it ends inside a document, so a split starts with the window befor
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
@@ -130,28 +131,24 @@ class _Section:
 def read_text(split: Split, advance: Advance) -> Iterator[Record]:
     """Yield the documents that start in a split of a text file, and the rejected lines."""
     name = split.path.name
+    stop = math.inf if split.stop is None else split.stop
     carried: _Section | None = None
-    windows = read_windows(split, Meter(advance, split.size), lead_bytes=WINDOW_BYTES)
-    for window in windows:
-        is_past = split.stop is not None and window.offset >= split.stop
-        if is_past and carried is None:
-            break
+    for window in read_windows(split, Meter(advance, split.size), lead_bytes=WINDOW_BYTES):
+        if window.offset >= stop and carried is None:
+            return
         (first, *others), rejections = _parse_window(window, name)
         if carried is not None:
             first = _Section(carried.offset, carried.text + first.text)
-        carried = others.pop() if others else None
-        carried = carried if carried and carried.text else None
-        if first.offset >= split.start:
-            yield from first.documents(name)
-        if is_past:
-            break
+        carried = others.pop() if others and others[-1].text else None
+        for section in (first, *others):
+            if split.start <= section.offset < stop:
+                yield from section.documents(name)
+        if window.offset >= stop:
+            return
         if window.offset >= split.start:
             yield from rejections
-            for section in others:
-                yield from section.documents(name)
-    else:
-        if carried is not None and carried.offset >= split.start:
-            yield from carried.documents(name)
+    if carried is not None and carried.offset >= split.start:
+        yield from carried.documents(name)
 
 
 def _parse_window(window: Window, file_name: str) -> tuple[list[_Section], list[Rejection]]:
