@@ -111,7 +111,7 @@ RECIPES = st.builds(
 
 
 @given(VOCABULARIES, VOCABULARIES, RECIPES, LEXICONS, st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_token_has_one_origin_whatever_the_order_of_languages(
     target: NormalizedVocab,
     source: NormalizedVocab,
@@ -140,7 +140,7 @@ def test_every_token_has_one_origin_whatever_the_order_of_languages(
 
 
 @given(VOCABULARIES, VOCABULARIES, RECIPES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_vocabulary_matches_itself_and_more_rules_match_more(
     target: NormalizedVocab, source: NormalizedVocab, recipe: MatchingRecipe
 ) -> None:

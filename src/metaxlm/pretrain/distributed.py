@@ -269,12 +269,7 @@ class DistributedContext:
         if self.size == 1 or not any(map(_is_sharded, model.parameters())):
             return model
         tensors = self.gather(model.state_dict())
-        if not self.is_main:
-            return model
-        with torch.device("meta"):
-            copy = MaskedLM(model.config)
-        copy.load_state_dict(tensors, assign=True)
-        return copy
+        return MaskedLM.from_state(model.config, tensors) if self.is_main else model
 
 
 def local_place() -> tuple[int, int]:
