@@ -185,18 +185,6 @@ def test_embeddings_beyond_the_tokenizer_are_kept(write_checkpoint: Write) -> No
     assert_parity(folder)
 
 
-def test_padding_may_have_any_id(write_checkpoint: Write, tokenizer: Tokenizer) -> None:
-    tokenizer.pad_token = "p"
-    pad_id = tokenizer.pad_token_id
-    assert pad_id > 30
-    folder = write_checkpoint(
-        "RobertaForMaskedLM", pad_token_id=pad_id, max_position_embeddings=pad_id + 21
-    )
-    tokenizer.save_pretrained(folder)
-    assert load_pretrained(folder).model.config.max_positions == 20
-    assert_parity(folder)
-
-
 def test_untied_embeddings_are_read_if_they_are_equal(write_checkpoint: Write) -> None:
     folder = write_checkpoint("RobertaForMaskedLM", tie_word_embeddings=False)
     path = folder / "model.safetensors"

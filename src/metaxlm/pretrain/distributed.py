@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
 from metaxlm.model.encoder import Layer, MaskedLM
-from metaxlm.pretrain.optimizer import MOMENTS, import_moments
+from metaxlm.pretrain.optimizer import MOMENTS
 from metaxlm.recipe import ExecutionRecipe
 
 _POLL_S = 0.1
@@ -243,13 +243,12 @@ class DistributedContext:
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 tensor.copy_(self._scatter(model_tensors, name, tensor))
-        scattered = {
-            key: self._scatter(moments, key, parameter)
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-            for key in (f"{moment}.{name}" for moment in MOMENTS)
-        }
-        import_moments(optimizer, model, scattered, step)
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                found = {key: self._scatter(moments, f"{key}.{name}", parameter) for key in MOMENTS}
+                state = {key: moment.to(parameter.device) for key, moment in found.items()}
+                state["step"] = torch.tensor(float(step), device=parameter.device)
+                optimizer.state[parameter] = state
 
     def _scatter(self, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
         if self.size == 1:
