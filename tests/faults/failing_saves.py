@@ -27,7 +27,6 @@ from metaxlm.pretrain.checkpoint import (
     TrainingState,
     list_checkpoints,
     load_newest,
-    rebuild_model,
 )
 from metaxlm.progress import set_quiet
 from metaxlm.vocab.unigram import train_unigram
@@ -59,7 +58,7 @@ class Saves:
         """Save a checkpoint; the new one is permanent and is also exported."""
 
         def publish(checkpoint: Checkpoint) -> None:
-            model = rebuild_model(self.config, checkpoint)
+            model = MaskedLM.from_state(self.config, checkpoint.model)
             save_pretrained(model, self.tokenizer, self.root / "steps" / str(step), "a step")
 
         checkpoint = self.checkpoints[step]

@@ -11,7 +11,6 @@ import pytest
 from metaxlm.analysis.tables import Table
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.ledger import (
-    Story,
     coverage,
     coverage_tables,
     draw_coverage,
@@ -28,33 +27,18 @@ from metaxlm.vocab.tokens import Kind
 from tests.init.conftest import DICTIONARIES, MakePlan
 
 
-@pytest.mark.parametrize(
-    ("texts", "recipe"),
-    [
-        (DICTIONARIES, {}),
-        (None, {"filler": "normal"}),
-        (DICTIONARIES, {"dictionaries": "/secret/muse", "one_to_many": "first"}),
-    ],
-)
-def test_round_trip_is_exact(
-    make: MakePlan, tmp_path: Path, texts: dict[str, str] | None, recipe: dict[str, Any]
-) -> None:
+def test_round_trip_is_exact(make: MakePlan, tmp_path: Path) -> None:
     path = tmp_path / "ledger.parquet"
-    plan = make(texts, **recipe)
-    save_ledger(plan, path)
-    loaded = load_ledger(path)
-    assert loaded == plan
-    for name in ("offsets", "sources", "weights"):
-        assert getattr(loaded, name).dtype == getattr(plan, name).dtype
-    # The path of the dictionaries is not stored.
-    recipe.pop("dictionaries", None)
-    assert loaded.recipe == MatchingRecipe(**recipe)
-    assert b"secret" not in path.read_bytes()
-
-
-def test_ledger_reads_as_a_table(plan: Plan, tmp_path: Path) -> None:
-    path = tmp_path / "ledger.parquet"
-    save_ledger(plan, path)
+    for texts in (None, DICTIONARIES):
+        plan = make(texts, dictionaries="/secret/muse", filler="normal")
+        save_ledger(plan, path)
+        loaded = load_ledger(path)
+        assert loaded == plan
+        for name in ("offsets", "sources", "weights"):
+            assert getattr(loaded, name).dtype == getattr(plan, name).dtype
+        # The path of the dictionaries is not stored.
+        assert loaded.recipe == MatchingRecipe(filler="normal")
+        assert b"secret" not in path.read_bytes()
     rows = {row["token"]: row for row in pq.read_table(path).to_pylist()}
     row = plan.tokens.index("▁любит")
     assert rows["▁любит"] == {
@@ -128,9 +112,7 @@ def test_tables_count_tokens_and_text(found: dict[str, Any]) -> None:
         ["German", "2", "50.0 %", "8", "75.0 %"],
         ["Russian", "3", "33.3 %", "10", "10.0 %"],
     ]
-    without = {**found, "by_language": {}}
-    assert len(coverage_tables(without)) == 2
-    assert len(draw_coverage(without).axes) == 1
+    assert len(coverage_tables({**found, "by_language": {}})) == 2
 
 
 def test_files_and_figure(found: dict[str, Any], tmp_path: Path) -> None:
@@ -145,18 +127,12 @@ def test_files_and_figure(found: dict[str, Any], tmp_path: Path) -> None:
     assert "| filler | 2 | 40.0 % |" in markdown
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["coverage.md", "coverage.pdf", "coverage.svg"]
-    first = (tmp_path / "coverage.svg").read_bytes()
-    write_coverage(tmp_path, found)
-    assert (tmp_path / "coverage.svg").read_bytes() == first
-
-
-def _explain(plan: Plan, token: str) -> Story:
-    [row] = find_rows(plan, token)
-    return explain(plan, row)
 
 
 def test_explanation_of_a_dictionary_word(plan: Plan) -> None:
-    story = _explain(plan, "▁Haus")
+    [row] = find_rows(plan, "▁Haus")
+    assert find_rows(plan, f"#{row}") == [row]
+    story = explain(plan, row)
     assert story.description == '"Haus", Latin script, starts a word'
     assert story.steps == (
         ("direct", '"Haus" at a word start: not in the source'),
@@ -168,6 +144,6 @@ def test_explanation_of_a_dictionary_word(plan: Plan) -> None:
         ("dictionary", '"haus" is German house'),
     )
     assert story.outcome == "a copy of Ġhouse"
-    several = _explain(plan, "▁любит")
+    several = explain(plan, plan.tokens.index("▁любит"))
     assert several.steps[-1] == ("dictionary", '"любит" is Russian loves, love')
     assert several.outcome == "0.50 Ġloves + 0.50 Ġlove"

@@ -41,7 +41,8 @@ def test_examples_by_hand(
     plan: Plan, token: str, rule: str, weights: dict[str, float], languages: tuple[str, ...]
 ) -> None:
     assert describe(plan, token) == (rule, weights)
-    assert plan.origin(plan.tokens.index(token)).languages == languages
+    entries = plan.origin(plan.tokens.index(token)).entries
+    assert tuple(dict.fromkeys(language for language, _ in entries)) == languages
 
 
 def test_rows_are_the_ids_of_both_tokenizers(
@@ -68,10 +69,6 @@ def test_settings_of_the_recipe(make: MakePlan) -> None:
     assert describe(bare, "▁Katze")[0] == "filler"
     assert not bare.languages
     assert bare.recipe.filler == "random"
-    phrase = {"de": "red house\tHaus\n"}
-    weights = {"Ġred": 0.5, "Ġhouse": 0.5}
-    assert describe(make(phrase), "▁Haus") == ("dictionary_tokens", weights)
-    assert describe(make(phrase, multi_token=False), "▁Haus")[0] == "filler"
 
 
 # Properties of every plan. Few letters, so that vocabularies overlap; accents, cases and a ligature
@@ -111,7 +108,7 @@ RECIPES = st.builds(
 
 
 @given(VOCABULARIES, VOCABULARIES, RECIPES, LEXICONS, st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_token_has_one_origin_whatever_the_order_of_languages(
     target: NormalizedVocab,
     source: NormalizedVocab,
@@ -140,7 +137,7 @@ def test_every_token_has_one_origin_whatever_the_order_of_languages(
 
 
 @given(VOCABULARIES, VOCABULARIES, RECIPES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_vocabulary_matches_itself_and_more_rules_match_more(
     target: NormalizedVocab, source: NormalizedVocab, recipe: MatchingRecipe
 ) -> None:

@@ -73,6 +73,7 @@ def test_counts_of_the_rules(xlmr: NormalizedVocab, roberta: NormalizedVocab) ->
 
 @needs_vocabularies
 @needs_muse
+@pytest.mark.slow
 def test_counts_with_44_dictionaries(
     xlmr: NormalizedVocab, roberta: NormalizedVocab, tmp_path: Path
 ) -> None:

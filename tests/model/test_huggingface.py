@@ -22,7 +22,6 @@ FAMILIES = [
     ("RobertaForMaskedLM", {"layer_norm_eps": 1e-5, "type_vocab_size": 1}),
     ("XLMRobertaForMaskedLM", {"layer_norm_eps": 1e-3, "hidden_size": 96, "num_hidden_layers": 3}),
     ("CamembertForMaskedLM", {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}),
-    ("BertForMaskedLM", {"type_vocab_size": 2}),
     ("BertForMaskedLM", {"type_vocab_size": 1, "layer_norm_eps": 1e-3}),
     ("DistilBertForMaskedLM", {"dropout": 0.2, "attention_dropout": 0.3, "n_layers": 3}),
 ]
@@ -66,13 +65,10 @@ def test_import_then_export_keeps_every_logit(
     assert again.model.config.max_positions == loaded.model.config.max_positions
 
 
-@pytest.mark.parametrize(
-    "class_name", ["RobertaForMaskedLM", "BertForMaskedLM", "DistilBertForMaskedLM"]
-)
 def test_transformers_loads_an_export_completely(
-    class_name: str, write_checkpoint: Callable[..., Path], tmp_path: Path
+    write_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
-    loaded = load_pretrained(write_checkpoint(class_name))
+    loaded = load_pretrained(write_checkpoint("BertForMaskedLM"))
     save_pretrained(loaded.model, loaded.tokenizer, tmp_path / "model", "")
     _, info = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "model", output_loading_info=True

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from huggingface_hub import ModelCard
 
 from metaxlm.model.card import model_card
@@ -49,15 +48,12 @@ def table_row(card: str, *starts: str) -> list[str]:
 
 def test_the_front_matter_is_what_the_hub_reads(recipe: dict[str, Any]) -> None:
     card = ModelCard(model_card(recipe, "metaxlm"))
+    # Norwegian's code is YAML's word for false unless it is quoted.
     assert card.data.language == ["en", "de", "no", "zh"]
     assert card.data.license == "apache-2.0"
     assert card.data.library_name == "transformers"
     assert card.data.pipeline_tag == "fill-mask"
     assert "metaxlm" in card.data.tags
-    # Norwegian's code is YAML's word for false unless it is quoted.
-    text = model_card(recipe, "metaxlm")
-    assert yaml.safe_load(text.split("---\n")[1])["language"][2] == "no"
-    assert ModelCard(text).data.license == "apache-2.0"
 
 
 def test_initialization_of_the_variant(recipe: dict[str, Any]) -> None:

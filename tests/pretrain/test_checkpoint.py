@@ -141,20 +141,13 @@ def test_a_failed_save_raises_at_the_next_save(tmp_path: Path) -> None:
     assert names(tmp_path) == [1, 3]
 
 
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_failed_save_raises_at_the_end_or_at_once(tmp_path: Path, wait: bool) -> None:
-    with (
-        pytest.raises(MetaXLMError, match=FAILED),
-        CheckpointWriter(tmp_path, keep=3) as writer,
-    ):
-        fail_second(tmp_path, writer, wait=wait)
-        assert not wait
-
-
-def test_a_failed_save_does_not_hide_what_ended_the_training(tmp_path: Path) -> None:
-    with (
-        pytest.raises(RuntimeError, match="something else"),
-        CheckpointWriter(tmp_path, keep=3) as writer,
-    ):
-        fail_second(tmp_path, writer)
-        raise RuntimeError("something else")
+@pytest.mark.parametrize("ending", ["wait", "leave", "raise"])
+def test_a_failed_save_raises_at_the_end_but_hides_no_other_error(
+    tmp_path: Path, ending: str
+) -> None:
+    error, message = (KeyError, "other") if ending == "raise" else (MetaXLMError, FAILED)
+    with pytest.raises(error, match=message), CheckpointWriter(tmp_path, keep=3) as writer:
+        fail_second(tmp_path, writer, wait=ending == "wait")
+        assert ending != "wait"
+        if ending == "raise":
+            raise KeyError("other")

@@ -34,8 +34,7 @@ def loss_of(model: MaskedLM, batch_size: int, length: int, num_predictions: int)
     return model.loss_sum(model.encoder(ids_BL), rows_M, ids_BL.flatten()[rows_M])
 
 
-@pytest.mark.parametrize("config", [SMALL, BERT])
-@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(("config", "frozen"), [(SMALL, True), (BERT, False)])
 def test_parameters_are_those_of_the_model(config: EncoderConfig, frozen: bool) -> None:
     model = make(config, frozen)
     parts = cost.count_parts(config)

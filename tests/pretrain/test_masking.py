@@ -45,9 +45,15 @@ def make_rows(tokenizer: Tokenizer, rows: int = ROWS) -> tuple[Tensor, ...]:
     return ids, lengths, torch.arange(rows)
 
 
-def make_masking(tokenizer: Tokenizer, **settings: object) -> Masking:
+def make_masking(tokenizer: Tokenizer, device: torch.device = CPU, **settings: object) -> Masking:
     recipe = TrainingRecipe(length=LENGTH, **settings)  # type: ignore[arg-type]
-    return Masking(tokenizer, recipe, CPU)
+    return Masking(tokenizer, recipe, device)
+
+
+def mark_specials(tokenizer: Tokenizer) -> Tensor:
+    is_special = torch.zeros(len(tokenizer), dtype=torch.bool)
+    is_special[tokenizer.all_special_ids] = True
+    return is_special
 
 
 def find_chosen(masked: Masked) -> Tensor:
@@ -96,11 +102,8 @@ def test_shapes_are_fixed_and_unused_slots_are_harmless(tokenizer: Tokenizer) ->
         for probability in (0.0, 0.15, 0.3):
             masked = masking(ids, lengths, rows, 7, probability)
             assert masked.positions_M.shape == masked.labels_M.shape == (50 * 13,)
-            assert (
-                masked.positions_M.view(50, 13)
-                .div(LENGTH, rounding_mode="floor")
-                .equal(torch.arange(50)[:, None].expand(50, 13))
-            )
+            rows_M = masked.positions_M.div(LENGTH, rounding_mode="floor")
+            assert torch.equal(rows_M, torch.arange(50).repeat_interleave(13))
             share = (masked.labels_M != IGNORED).sum() / lengths.sum()
             assert share == pytest.approx(probability, abs=0.02)
             restored = masked.ids_BL.flatten().clone()
@@ -140,7 +143,7 @@ def test_special_tokens_can_be_left_out(tokenizer: Tokenizer, whole_words: bool)
         assert tokenizer.pad_token_id not in labels
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**20), st.integers(0, 2**16), st.integers(1, 62))
 def test_random_numbers_are_those_of_splitmix64(key: int, row: int, column: int, bits: int) -> None:
     def mix(x: int) -> int:
@@ -161,10 +164,8 @@ def test_random_numbers_are_those_of_splitmix64(key: int, row: int, column: int,
 def list_words(tokenizer: Tokenizer, text: str) -> list[list[str]]:
     """Cut a text into tokens, and these into words as masking sees them."""
     ids = torch.tensor([tokenizer(text)["input_ids"]])
-    is_special = torch.zeros(len(tokenizer), dtype=torch.bool)
-    is_special[tokenizer.all_special_ids] = True
     starts = torch.from_numpy(starts_words(tokenizer))
-    first = find_words(ids, starts, is_special)[0].tolist()
+    first = find_words(ids, starts, mark_specials(tokenizer))[0].tolist()
     words: dict[int, list[str]] = {}
     for token, begin in zip(tokenizer.convert_ids_to_tokens(ids[0]), first, strict=True):
         words.setdefault(begin, []).append(token)
@@ -186,6 +187,12 @@ def test_words_of_each_kind_of_tokenizer(
             "zebras", "like", "the", "river",
         ]  # fmt: skip
         assert max(map(len, words)) > 2
+    # Scripts without spaces: every token is a word.
+    texts = ["我们喜欢红色的书", "เราชอบหนังสือสีแดง", "we like books"]
+    unspaced = train_unigram(iter(texts * 9), 37)
+    for text in ("我们喜欢书", "เราชอบหนังสือ"):
+        words = [word for word in list_words(unspaced, text) if word != ["▁"]]
+        assert len(words) > 4 and all(len(word) <= 2 for word in words)
 
 
 def test_a_word_begins_after_a_special_token_without_a_mark_of_its_own() -> None:
@@ -198,21 +205,12 @@ def test_a_word_begins_after_a_special_token_without_a_mark_of_its_own() -> None
     ]
 
 
-def test_words_of_scripts_without_spaces_are_short() -> None:
-    texts = ["我们喜欢红色的书", "เราชอบหนังสือสีแดง", "we like books"]
-    tokenizer = train_unigram(iter(texts * 9), 37)
-    for text in ("我们喜欢书", "เราชอบหนังสือ"):
-        pieces = [word for word in list_words(tokenizer, text) if word != ["▁"]]
-        assert len(pieces) > 4 and all(len(word) <= 2 for word in pieces)
-
-
 def test_whole_words_are_never_split(tokenizer: Tokenizer) -> None:
     ids, lengths, rows = make_rows(tokenizer, 2_000)
     masking = make_masking(tokenizer, whole_words=True)
     chosen = find_chosen(masking(ids, lengths, rows, 7, 0.15))
-    is_special = torch.zeros(len(tokenizer), dtype=torch.bool)
-    is_special[tokenizer.all_special_ids] = True
-    first = find_words(ids.long(), torch.from_numpy(starts_words(tokenizer)), is_special)
+    starts = torch.from_numpy(starts_words(tokenizer))
+    first = find_words(ids.long(), starts, mark_specials(tokenizer))
     assert (first != torch.arange(LENGTH)).any()
     assert torch.equal(chosen, chosen.gather(1, first))
     counts = chosen.sum(1)
@@ -223,7 +221,7 @@ def test_whole_words_are_never_split(tokenizer: Tokenizer) -> None:
     assert counts.sum() / lengths.sum() == pytest.approx(0.15, abs=0.005)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=12),
     st.integers(0, 12),
@@ -269,10 +267,8 @@ def test_shapes_do_not_depend_on_values(tokenizer: Tokenizer, whole_words: bool)
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_a_gpu_gives_the_same_masks(tokenizer: Tokenizer, whole_words: bool) -> None:
     ids, lengths, rows = make_rows(tokenizer, 256)
-    recipe = TrainingRecipe(length=LENGTH, whole_words=whole_words)
-    on_cpu = Masking(tokenizer, recipe, CPU)
     cuda = torch.device("cuda")
-    on_gpu = Masking(tokenizer, recipe, cuda)
+    on_cpu, on_gpu = (make_masking(tokenizer, d, whole_words=whole_words) for d in (CPU, cuda))
     moved = [tensor.to(cuda) for tensor in (ids, lengths, rows)]
     assert_same(on_gpu(*moved, 7, 0.15), on_cpu(ids, lengths, rows, 7, 0.15))
 

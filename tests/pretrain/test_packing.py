@@ -24,7 +24,7 @@ def list_blocks(packing: Packing) -> list[list[int]]:
     return [packing.sentences(block) for block in range(len(packing))]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(CAPACITY_AND_LENGTHS)
 def test_every_sentence_is_in_one_block_and_blocks_are_full(case: tuple[int, list[int]]) -> None:
     capacity, lengths = case
@@ -43,7 +43,7 @@ def test_every_sentence_is_in_one_block_and_blocks_are_full(case: tuple[int, lis
 
 @pytest.mark.parametrize(
     ("median", "spread", "length", "most"),
-    [(18, 0.6, 128, 0.005), (18, 0.6, 512, 0.003), (25, 0.75, 128, 0.007), (25, 0.75, 512, 0.0035)],
+    [(18, 0.6, 512, 0.003), (25, 0.75, 128, 0.007)],
 )
 def test_there_is_little_padding(median: float, spread: float, length: int, most: float) -> None:
     random = np.random.default_rng(0)

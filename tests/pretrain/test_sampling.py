@@ -83,7 +83,7 @@ def test_held_out_blocks_are_never_drawn_and_all_others_are() -> None:
     assert sorted(seen[0][:47]) == sorted(set(range(50)) - {0, 7, 49})
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 5_000), st.integers(0, 100))
 def test_held_out_blocks_are_few_and_evenly_spread(num_blocks: int, wanted: int) -> None:
     held = spread_held_out(num_blocks, wanted)

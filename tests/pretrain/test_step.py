@@ -61,19 +61,16 @@ class Case:
         return losses
 
 
-@pytest.mark.parametrize("num_batches", [2, 4])
-def test_micro_batches_make_one_step(
-    shards: Shards, tokenizer: Tokenizer, num_batches: int
-) -> None:
+def test_micro_batches_make_one_step(shards: Shards, tokenizer: Tokenizer) -> None:
     whole, cut = (Case(shards, tokenizer) for _ in range(2))
-    assert cut.train(num_batches) == pytest.approx(whole.train(1), rel=1e-6)
+    assert cut.train(4) == pytest.approx(whole.train(1), rel=1e-6)
     for name, parameter in whole.model.named_parameters():
         found = cut.model.get_parameter(name)
         torch.testing.assert_close(found, parameter, atol=1e-5, rtol=0, msg=name)
 
 
-@pytest.mark.parametrize("clip", [0.0, 0.05])
-def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, clip: float) -> None:
+def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer) -> None:
+    clip = 0.05
     case = Case(shards, tokenizer, clip)
     losses = case.train(1)
     model = case.start
@@ -96,8 +93,8 @@ def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, clip: fl
         assert found == pytest.approx(loss.item(), rel=1e-6)
         optimizer.zero_grad()
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf"))
-        assert clip == 0 or norm > clip, "the case must clip"
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        assert norm > clip, "the case must clip"
         optimizer.step()
     assert float(case.step.totals.norm) == pytest.approx(norm.item(), rel=1e-4)
     for name, parameter in model.named_parameters():

@@ -67,11 +67,6 @@ class Origin(NamedTuple):
     weights: tuple[float, ...]
     entries: tuple[tuple[str, str], ...]  # dictionary entries: language and translation
 
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Languages of the dictionary entries."""
-        return tuple(dict.fromkeys(language for language, _ in self.entries))
-
 
 @dataclass(frozen=True, eq=False)
 class Plan:

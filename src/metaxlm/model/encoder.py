@@ -13,7 +13,7 @@ with the fused kernels of a GPU.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -347,6 +347,14 @@ class MaskedLM(nn.Module):
         self.config = config
         self.encoder = Encoder(config)
         self.head = MaskedLMHead(config)
+
+    @classmethod
+    def from_state(cls, config: EncoderConfig, state: Mapping[str, Tensor]) -> MaskedLM:
+        """Return a model in evaluation mode that uses the tensors of a state dict as they are."""
+        with torch.device("meta"):
+            model = cls(config)
+        model.load_state_dict(state, assign=True)
+        return model.eval()
 
     def forward(self, ids_BL: Tensor, mask_BL: Tensor | None, positions_M: Tensor) -> Tensor:
         """Return logits, [M, V], at the flat positions `positions_M` of the B x L tokens."""

@@ -31,21 +31,25 @@ _BERT_KEYS = {
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
 }
-_BERT_LAYER = {
-    "attention.qkv": "attention.self.query attention.self.key attention.self.value",
-    "attention.output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "ffn_in": "intermediate.dense",
-    "ffn_out": "output.dense",
-    "ffn_norm": "output.LayerNorm",
-}
-_HEAD = ("head.dense", "head.norm", "head")
-_CLS = "cls.predictions"
 _EMBEDDINGS = {
-    "words": "word_embeddings",
-    "positions": "position_embeddings",
-    "token_types": "token_type_embeddings",
-    "norm": "LayerNorm",
+    "encoder.embeddings.words": "embeddings.word_embeddings",
+    "encoder.embeddings.positions": "embeddings.position_embeddings",
+    "encoder.embeddings.token_types": "embeddings.token_type_embeddings",
+    "encoder.embeddings.norm": "embeddings.LayerNorm",
+}
+_BERT_BODY = _EMBEDDINGS | {
+    "encoder.layers.N.attention.qkv": "encoder.layer.N.attention.self.query "
+    "encoder.layer.N.attention.self.key encoder.layer.N.attention.self.value",
+    "encoder.layers.N.attention.output": "encoder.layer.N.attention.output.dense",
+    "encoder.layers.N.attention_norm": "encoder.layer.N.attention.output.LayerNorm",
+    "encoder.layers.N.ffn_in": "encoder.layer.N.intermediate.dense",
+    "encoder.layers.N.ffn_out": "encoder.layer.N.output.dense",
+    "encoder.layers.N.ffn_norm": "encoder.layer.N.output.LayerNorm",
+}
+_ROBERTA_MODULES = _BERT_BODY | {
+    "head.dense": "lm_head.dense",
+    "head.norm": "lm_head.layer_norm",
+    "head": "lm_head",  # has the output bias
 }
 
 
@@ -56,11 +60,10 @@ class Family:
     class_prefix: str  # prefix of the classes in transformers: `Bert` for `BertModel`
     keys: Mapping[str, str] = field(default_factory=lambda: _BERT_KEYS)  # ours to config.json's
     base: str = "roberta"  # attribute of the encoder in transformers' models with a head
-    stack: str = "encoder.layer"
-    layer: Mapping[str, str] = field(default_factory=lambda: _BERT_LAYER)  # our modules to theirs
-    head_prefix: str = "lm_head."
-    # Dense layer and LayerNorm of the MLM head, and the module with the output bias.
-    head: tuple[str, str, str] = ("lm_head.dense", "lm_head.layer_norm", "lm_head")
+    # Our modules to theirs, without the base prefix. N is the number of a layer; one of our
+    # modules may join several of theirs.
+    modules: Mapping[str, str] = field(default_factory=lambda: _ROBERTA_MODULES)
+    head_prefix: str = "lm_head."  # of the tensors of the MLM head
     decoder: str = "lm_head.decoder"  # the output projection, which repeats the token embeddings
     classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")  # dense and output
     offsets_positions: bool = True  # whether the first position is the padding id + 1, not 0
@@ -69,22 +72,25 @@ class Family:
     def find_names(self, parameter: str) -> list[str]:
         """Return the tensors, without the base prefix, that one of our parameters joins."""
         module, kind = parameter.rsplit(".", 1)
-        if match := re.fullmatch(r"encoder\.layers\.(\d+)\.(.+)", module):
-            names = [f"{self.stack}.{match[1]}.{name}" for name in self.layer[match[2]].split()]
-        elif module in _HEAD:
-            names = [self.head[_HEAD.index(module)]]
-        else:
-            names = [f"embeddings.{_EMBEDDINGS[module.removeprefix('encoder.embeddings.')]}"]
-        return [f"{name}.{kind}" for name in names]
+        number = re.search(r"\.(\d+)\.", module)
+        names = self.modules[re.sub(r"\.\d+\.", ".N.", module)]
+        if number is not None:
+            names = names.replace(".N.", f".{number[1]}.")
+        return [f"{name}.{kind}" for name in names.split()]
 
 
 FAMILIES = {
     "bert": Family(
         "Bert",
         base="bert",
-        head_prefix=f"{_CLS}.",
-        head=(f"{_CLS}.transform.dense", f"{_CLS}.transform.LayerNorm", _CLS),
-        decoder=f"{_CLS}.decoder",
+        modules=_BERT_BODY
+        | {
+            "head.dense": "cls.predictions.transform.dense",
+            "head.norm": "cls.predictions.transform.LayerNorm",
+            "head": "cls.predictions",
+        },
+        head_prefix="cls.predictions.",
+        decoder="cls.predictions.decoder",
         # BERT's pooler is the dense layer and tanh of our head.
         classifier=("bert.pooler.dense", "classifier"),
         offsets_positions=False,
@@ -104,17 +110,20 @@ FAMILIES = {
             "attention_dropout": "attention_dropout",
         },
         base="distilbert",
-        stack="transformer.layer",
-        layer={
-            "attention.qkv": "attention.q_lin attention.k_lin attention.v_lin",
-            "attention.output": "attention.out_lin",
-            "attention_norm": "sa_layer_norm",
-            "ffn_in": "ffn.lin1",
-            "ffn_out": "ffn.lin2",
-            "ffn_norm": "output_layer_norm",
+        modules=_EMBEDDINGS
+        | {
+            "encoder.layers.N.attention.qkv": "transformer.layer.N.attention.q_lin "
+            "transformer.layer.N.attention.k_lin transformer.layer.N.attention.v_lin",
+            "encoder.layers.N.attention.output": "transformer.layer.N.attention.out_lin",
+            "encoder.layers.N.attention_norm": "transformer.layer.N.sa_layer_norm",
+            "encoder.layers.N.ffn_in": "transformer.layer.N.ffn.lin1",
+            "encoder.layers.N.ffn_out": "transformer.layer.N.ffn.lin2",
+            "encoder.layers.N.ffn_norm": "transformer.layer.N.output_layer_norm",
+            "head.dense": "vocab_transform",
+            "head.norm": "vocab_layer_norm",
+            "head": "vocab_projector",
         },
         head_prefix="vocab_",
-        head=("vocab_transform", "vocab_layer_norm", "vocab_projector"),
         decoder="vocab_projector",
         offsets_positions=False,
         has_token_types=False,
@@ -280,7 +289,7 @@ def _drop_tied_decoder(found: dict[str, Tensor], family: Family) -> None:
             "embedding), but metaxlm ties the two; use a checkpoint trained with "
             "tie_word_embeddings"
         )
-    bias, name = found.pop(f"{family.decoder}.bias", None), f"{family.head[2]}.bias"
+    bias, name = found.pop(f"{family.decoder}.bias", None), f"{family.modules['head']}.bias"
     if bias is not None and not torch.equal(found.setdefault(name, bias), bias):
         raise MetaXLMError(
             f"{family.decoder}.bias differs from {name}, but the two are one parameter; "
@@ -292,7 +301,7 @@ def _reject_unknown(
     found: Mapping[str, Tensor], parts: Mapping[str, list[str]], family: Family
 ) -> None:
     known = _BUFFERS.union(*parts.values())
-    ours = ("embeddings.", f"{family.stack.split('.')[0]}.", family.head_prefix)
+    ours = ("embeddings.", "encoder.", "transformer.", family.head_prefix)
     if unknown := [name for name in found if name.startswith(ours) and name not in known]:
         raise MetaXLMError(
             f"the checkpoint has {len(unknown)} tensors that config.json does not announce, "

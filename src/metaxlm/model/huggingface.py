@@ -67,11 +67,9 @@ def load_pretrained(source: str | Path) -> Pretrained:
         state, missing = import_tensors(tensors, config, family)
     except MetaXLMError as error:
         raise MetaXLMError(f"{folder}: {error}") from error
-    with torch.device("meta"):
-        model = MaskedLM(config)
-    model.load_state_dict(state, assign=True)
+    model = MaskedLM.from_state(config, state)
     tokenizer = load_tokenizer(folder, config.vocab_size, config.pad_id)
-    return Pretrained(model.eval(), tokenizer, values["architectures"][0], missing)
+    return Pretrained(model, tokenizer, values["architectures"][0], missing)
 
 
 def save_pretrained(

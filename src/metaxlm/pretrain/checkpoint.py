@@ -22,7 +22,7 @@ from torch import Tensor
 from metaxlm.errors import MetaXLMError, describe_failure
 from metaxlm.files import TEMPORARY_PREFIX, read_json, remove, write_json
 from metaxlm.manifest import atomic_folder, find_damage, write_manifest
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import MaskedLM
 from metaxlm.model.model_folder import save_file
 from metaxlm.pretrain.optimizer import MOMENTS
 from metaxlm.progress import say
@@ -115,14 +115,6 @@ def check_fit(checkpoint: Checkpoint, model: MaskedLM, folder: Path) -> None:
             f"{_describe(found.get(name))} there and {_describe(wanted.get(name))} here; "
             "choose another folder"
         )
-
-
-def rebuild_model(config: EncoderConfig, checkpoint: Checkpoint) -> MaskedLM:
-    """Return the model of a checkpoint in evaluation mode; it shares the checkpoint's memory."""
-    with torch.device("meta"):
-        model = MaskedLM(config)
-    model.load_state_dict(checkpoint.model, assign=True)
-    return model.eval()
 
 
 def require_space(needed_bytes: int, folder: Path, *others: Path) -> None:

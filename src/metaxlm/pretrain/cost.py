@@ -158,24 +158,11 @@ def estimate_disk(
     return model + newest * checkpoint + permanent * (checkpoint + model)
 
 
+@cache
 def measure_peak(device: torch.device, bfloat16: bool | None = None) -> float:
     """Measure the FLOP/s of a large matrix product, by default in the type of `precision: auto`."""
     if bfloat16 is None:
         bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return _measure_peak(str(device), bfloat16, torch.get_num_threads())
-
-
-def peak_flops(device: torch.device, bfloat16: bool | None = None) -> float | None:
-    """Return the measured FLOP/s, or None if there is too little memory to measure them."""
-    try:
-        return measure_peak(device, bfloat16)
-    except torch.OutOfMemoryError:
-        return None
-
-
-@cache
-def _measure_peak(name: str, bfloat16: bool, _threads: int) -> float:
-    device = torch.device(name)
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if bfloat16 else torch.float32
     generator = torch.Generator(device).manual_seed(0)

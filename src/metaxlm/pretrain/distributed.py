@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
 from metaxlm.model.encoder import Layer, MaskedLM
-from metaxlm.pretrain.optimizer import MOMENTS, import_moments
+from metaxlm.pretrain.optimizer import MOMENTS
 from metaxlm.recipe import ExecutionRecipe
 
 _POLL_S = 0.1
@@ -243,13 +243,12 @@ class DistributedContext:
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 tensor.copy_(self._scatter(model_tensors, name, tensor))
-        scattered = {
-            key: self._scatter(moments, key, parameter)
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-            for key in (f"{moment}.{name}" for moment in MOMENTS)
-        }
-        import_moments(optimizer, model, scattered, step)
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                found = {key: self._scatter(moments, f"{key}.{name}", parameter) for key in MOMENTS}
+                state = {key: moment.to(parameter.device) for key, moment in found.items()}
+                state["step"] = torch.tensor(float(step), device=parameter.device)
+                optimizer.state[parameter] = state
 
     def _scatter(self, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
         if self.size == 1:
@@ -269,12 +268,7 @@ class DistributedContext:
         if self.size == 1 or not any(map(_is_sharded, model.parameters())):
             return model
         tensors = self.gather(model.state_dict())
-        if not self.is_main:
-            return model
-        with torch.device("meta"):
-            copy = MaskedLM(model.config)
-        copy.load_state_dict(tensors, assign=True)
-        return copy
+        return MaskedLM.from_state(model.config, tensors) if self.is_main else model
 
 
 def local_place() -> tuple[int, int]:

@@ -17,7 +17,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,12 +120,12 @@ class TrainingLog:
         state.recent_losses = [*state.recent_losses, loss][-_NUM_RECENT:]
         if spike is None:
             return
-        self._write(state.step, {"spike": asdict(spike)}, {"spike": loss})
+        self._write(state.step, {"spike": spike}, {"spike": loss})
         if not self._reported_spike:
             self._reported_spike = True
             say(
-                f"{self._title}: the loss jumped to {spike.loss:.3f} at step {state.step:,}, from "
-                f"about {spike.mean:.3f}; later jumps are reported in {LOG_NAME} only"
+                f"{self._title}: the loss jumped to {loss:.3f} at step {state.step:,}, from "
+                f"about {spike['mean']:.3f}; later jumps are reported in {LOG_NAME} only"
             )
 
     def _write(self, step: int, row: Mapping[str, Any], tracked: Mapping[str, Any]) -> None:
@@ -179,23 +178,16 @@ def describe_losses(losses: Mapping[str, float]) -> str:
     return f"{mean:.3f} ({', '.join(shown)})"
 
 
-@dataclass(frozen=True)
-class Spike:
-    """A loss far above the previous ones."""
-
-    loss: float
-    mean: float
-    deviation: float
-
-
-def find_spike(loss: float, recent: Sequence[float]) -> Spike | None:
-    """Return a spike if the loss exceeds the mean of recent losses by six standard deviations."""
+def find_spike(loss: float, recent: Sequence[float]) -> dict[str, float] | None:
+    """Return loss, mean and deviation if the loss is six deviations above recent losses."""
     if len(recent) < _FEWEST_RECENT:
         return None
     mean = statistics.fmean(recent)
     # Late in training, losses differ so little that noise would look like a spike.
     deviation = max(statistics.stdev(recent), _SMALLEST_DEVIATION * abs(mean))
-    return Spike(loss, mean, deviation) if loss > mean + _SPIKE_DEVIATIONS * deviation else None
+    if loss <= mean + _SPIKE_DEVIATIONS * deviation:
+        return None
+    return {"loss": loss, "mean": mean, "deviation": deviation}
 
 
 class _Tracker(Protocol):

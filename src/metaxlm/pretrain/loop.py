@@ -8,7 +8,7 @@ masks and dropout are functions of (seed, step), and everything else is in the c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -26,11 +26,10 @@ from metaxlm.pretrain.checkpoint import (
     check_fit,
     load_checkpoint,
     load_newest,
-    rebuild_model,
     require_space,
     step_name,
 )
-from metaxlm.pretrain.cost import count_step_flops, estimate_disk, peak_flops
+from metaxlm.pretrain.cost import count_step_flops, estimate_disk, measure_peak
 from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
 from metaxlm.pretrain.log import LOG_NAME, Trackers, TrainingLog
 from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
@@ -75,8 +74,8 @@ def train(
             frozen = not all(parameter.requires_grad for parameter in model.parameters())
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
             require_space(needed, folder, folder.parent / STEPS)
-            if peak := peak_flops(world.device, step.bfloat16):
-                peak *= world.size
+            with suppress(torch.OutOfMemoryError):
+                peak = measure_peak(world.device, step.bfloat16) * world.size
             log_path = folder / LOG_NAME
         log = TrainingLog(log_path, state, title, trackers=trackers, peak_flops=peak)
 
@@ -217,7 +216,7 @@ def _open_writer(
     def publish(checkpoint: Checkpoint) -> None:
         if export is not None:
             place = folder.parent / STEPS / step_name(checkpoint.state.step)
-            export(rebuild_model(model.config, checkpoint), place)
+            export(MaskedLM.from_state(model.config, checkpoint.model), place)
 
     for step in recipe.keep_steps:  # export again if a model is missing or damaged
         source, place = (parent / step_name(step) for parent in (folder, folder.parent / STEPS))

@@ -70,15 +70,3 @@ def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, 
         if parameter in optimizer.state
         for moment in MOMENTS
     }
-
-
-def import_moments(
-    optimizer: torch.optim.AdamW, model: nn.Module, moments: dict[str, Tensor], step: int
-) -> None:
-    """Load saved moments into an optimizer that has taken `step` steps."""
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            device = parameter.device
-            state = {moment: moments[f"{moment}.{name}"].to(device) for moment in MOMENTS}
-            state["step"] = torch.tensor(float(step), device=device)
-            optimizer.state[parameter] = state

@@ -22,11 +22,11 @@ from metaxlm.files import LONGEST_NAME, digest_value
 from metaxlm.hub import CONFIG, HUB, TOKENIZER_CONFIG, find_local
 from metaxlm.manifest import MARKER, find_damage, read_manifest, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, check_encoder, load_encoder
-from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.encoder import EncoderConfig, MaskedLM
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.huggingface import load_tokenizer
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
-from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, list_checkpoints, rebuild_model
+from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.recipe.recipe_file import load_recipe
@@ -118,8 +118,7 @@ def open_model(model: NamedModel) -> AnyEncoder:
     config, tokenizer = _describe_training(folder.parent.parent)
     try:
         # Leave out the optimizer's moments, which are twice as large.
-        checkpoint = Checkpoint(load_file(folder / "model.safetensors"), {}, TrainingState())
-        masked = rebuild_model(config, checkpoint)
+        masked = MaskedLM.from_state(config, load_file(folder / "model.safetensors"))
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
         what = f"does not fit the sizes of its run ({reason}); was the run started again?"

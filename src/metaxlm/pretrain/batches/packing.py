@@ -51,8 +51,8 @@ def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
     places = [(i, first) for i, s in enumerate(streams) for first in range(0, len(s), size)]
     for start in range(0, len(places), _LANES_AT_ONCE):
         group = places[start : start + _LANES_AT_ONCE]
-        lanes = _Lanes([streams[index][first : first + size] for index, first in group], capacity)
-        block_of, order = lanes.pack()
+        stretches = [streams[index][first : first + size] for index, first in group]
+        block_of, order = _pack_lanes(stretches, capacity)
         for (index, first), blocks, sorted_places in zip(group, block_of, order, strict=True):
             length = min(size, len(streams[index]) - first)
             orders[index][first : first + length] = sorted_places[:length]
@@ -63,43 +63,39 @@ def pack(streams: Sequence[Lengths], capacity: int) -> list[Packing]:
     ]
 
 
-class _Lanes:
-    def __init__(self, stretches: Sequence[Lengths], capacity: int) -> None:
-        self._capacity = capacity
-        self._size = max(map(len, stretches))
-        shape = (len(stretches), self._size + _LOOK_AHEAD)
-        # Sentences that are already packed and the padding after the last one have length 0.
-        self._lengths = np.zeros(shape, np.int16 if capacity < 1 << 14 else np.int32)
-        self._block_of = np.full(shape, 0xFFFF, np.uint16)
-        for row, stretch in zip(self._lengths, stretches, strict=True):
-            assert stretch.min() > 0, "an empty sentence would never be placed"
-            assert stretch.max() <= capacity, "a sentence longer than a block would never be placed"
-            row[: len(stretch)] = stretch
-
-    def pack(self) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return the block of every sentence of each lane, and the sentences in block order."""
-        num_lanes, width = self._lengths.shape
-        lengths, block_of = self._lengths.reshape(-1), self._block_of.reshape(-1)
-        windows = np.lib.stride_tricks.sliding_window_view(lengths, _LOOK_AHEAD)
-        # Per unfinished lane: first unpacked sentence, end, current block, free space in the block.
-        at = np.arange(num_lanes) * width
-        end = at + self._size
-        block = np.zeros(num_lanes, np.uint16)
-        room = np.full(num_lanes, self._capacity, lengths.dtype)
-        while len(at):
-            taken, left, room, is_full = _fill(windows[at], room)
-            lane, column = np.nonzero(taken)
-            sentence = at[lane] + column
-            lengths[sentence] = 0
-            block_of[sentence] = block[lane]
-            at = at + np.where(left.any(axis=1), left.argmax(axis=1), _LOOK_AHEAD)
-            block = block + is_full.astype(np.uint16)
-            room[is_full] = self._capacity
-            going = at < end
-            if not going.all():
-                at, end, block, room = at[going], end[going], block[going], room[going]
-        blocks = self._block_of[:, : self._size]
-        return blocks, np.argsort(blocks, axis=1, kind="stable").astype(np.uint16)
+def _pack_lanes(
+    stretches: Sequence[Lengths], capacity: int
+) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """Return the block of every sentence of each lane, and the sentences in block order."""
+    num_lanes, size = len(stretches), max(map(len, stretches))
+    width = size + _LOOK_AHEAD
+    # Sentences that are already packed and the padding after the last one have length 0.
+    lengths = np.zeros(num_lanes * width, np.int16 if capacity < 1 << 14 else np.int32)
+    block_of = np.full(num_lanes * width, 0xFFFF, np.uint16)
+    for row, stretch in zip(lengths.reshape(num_lanes, width), stretches, strict=True):
+        assert stretch.min() > 0, "an empty sentence would never be placed"
+        assert stretch.max() <= capacity, "a sentence longer than a block would never be placed"
+        row[: len(stretch)] = stretch
+    windows = np.lib.stride_tricks.sliding_window_view(lengths, _LOOK_AHEAD)
+    # Per unfinished lane: first unpacked sentence, end, current block, free space in the block.
+    at = np.arange(num_lanes) * width
+    end = at + size
+    block = np.zeros(num_lanes, np.uint16)
+    room = np.full(num_lanes, capacity, lengths.dtype)
+    while len(at):
+        taken, left, room, is_full = _fill(windows[at], room)
+        lane, column = np.nonzero(taken)
+        sentence = at[lane] + column
+        lengths[sentence] = 0
+        block_of[sentence] = block[lane]
+        at = at + np.where(left.any(axis=1), left.argmax(axis=1), _LOOK_AHEAD)
+        block = block + is_full.astype(np.uint16)
+        room[is_full] = capacity
+        going = at < end
+        if not going.all():
+            at, end, block, room = at[going], end[going], block[going], room[going]
+    blocks = block_of.reshape(num_lanes, width)[:, :size]
+    return blocks, np.argsort(blocks, axis=1, kind="stable").astype(np.uint16)
 
 
 def _fill(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -164,43 +164,32 @@ class Prefetcher:
         workers: int,
         depth: int = 4,
     ) -> None:
-        self._source = source
-        self._indices = tuple(indices)
-        self._count = count
-        self._workers = workers
+        self._source, self._indices, self._count = source, tuple(indices), count
         self._depth = max(depth, workers)
-        self._next = first_step
-        self._end = last_step
+        self._steps = iter(range(first_step, last_step))
         self._ready: dict[int, Future[list[MicroBatch]]] = {}
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(workers, "prefetch") if workers else None
 
     def __enter__(self) -> Prefetcher:
-        if self._workers:
-            self._pool = ThreadPoolExecutor(self._workers, "prefetch")
-            self._read_ahead()
+        self._read_ahead(self._depth)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        self._ready.clear()
 
     def get(self, step: int) -> list[MicroBatch]:
         """Return the micro-batches of a step; call once per step, in order."""
         if self._pool is None:
-            assert not self._workers, "a prefetcher with workers needs a `with` statement"
             return self._make(step)
-        assert step in self._ready, f"step {step} was returned already, or is not the next one"
         batches = self._ready.pop(step).result()
-        self._read_ahead()
+        self._read_ahead(1)
         return batches
 
-    def _read_ahead(self) -> None:
-        assert self._pool is not None
-        while self._next < self._end and len(self._ready) < self._depth:
-            self._ready[self._next] = self._pool.submit(self._make, self._next)
-            self._next += 1
+    def _read_ahead(self, count: int) -> None:
+        if self._pool is not None:
+            for step in islice(self._steps, count):
+                self._ready[step] = self._pool.submit(self._make, step)
 
     def _make(self, step: int) -> list[MicroBatch]:
         return [self._source.micro_batch(step, index, self._count) for index in self._indices]
