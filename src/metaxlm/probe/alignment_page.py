@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from markupsafe import Markup
-from torch import Tensor
 
 from metaxlm.analysis.style import (
     TEMPLATES,
@@ -55,12 +54,8 @@ class Neighbor:
     is_right: bool  # whether it is the translation in the file, or reads the same
 
 
-@dataclass(frozen=True)
-class LayerNeighbors:
-    """The nearest sentences of a pair in one layer, nearest first."""
-
-    of_source: tuple[Neighbor, ...]  # target sentences near the source sentence
-    of_target: tuple[Neighbor, ...]  # source sentences near the target sentence
+Neighbors = dict[str, list[Neighbor]]
+"""Target sentences near the source sentence (`of_source`), and `of_target`, nearest first."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class PairView:
     number: int  # its line in the user's file
     pair: SentencePair
     layers: tuple[PairScores, ...]
-    neighbors: tuple[LayerNeighbors, ...]  # one per layer; empty without a search
+    neighbors: tuple[Neighbors, ...]  # one per layer; empty without a search
     gold: AlignedPair | None = None
 
 
@@ -167,26 +162,28 @@ def _find_neighbors(
     count: int,
     device: torch.device,
     layers: Sequence[LayerChoice],
-) -> list[list[LayerNeighbors]]:
+) -> list[list[Neighbors]]:
+    """Return the neighbors of the first pairs: `[layer][pair]`."""
     if len(pairs) < 2:
         return []
     sources, targets = [pair.source_text for pair in pairs], [pair.target_text for pair in pairs]
-
-    def search(queries_QD: Tensor, keys_KD: Tensor, texts: list[str]) -> list[tuple[Neighbor, ...]]:
-        nearest = find_nearest(queries_QD, keys_KD, k=NUM_NEIGHBORS)
-        found = zip(nearest.indices_Qk.tolist(), nearest.similarities_Qk.tolist(), strict=True)
-        return [
-            tuple(Neighbor(k, texts[k], s, texts[k] == texts[q]) for k, s in zip(*row, strict=True))
-            for q, row in enumerate(found)
-        ]
-
     result = []
     texts = [*sources, *targets]
     for vectors_ND in embed_texts(model, texts, device, layers=layers, title="neighbors"):
         source_ND, target_ND = vectors_ND.split(len(pairs))
-        forward = search(source_ND[:count], target_ND, targets)
-        backward = search(target_ND[:count], source_ND, sources)
-        result.append([LayerNeighbors(*both) for both in zip(forward, backward, strict=True)])
+        near: list[Neighbors] = [{} for _ in range(count)]
+        for side, queries_ND, keys_ND, texts_N in (
+            ("of_source", source_ND, target_ND, targets),
+            ("of_target", target_ND, source_ND, sources),
+        ):
+            nearest = find_nearest(queries_ND[:count], keys_ND, k=NUM_NEIGHBORS)
+            found = zip(nearest.indices_Qk.tolist(), nearest.similarities_Qk.tolist(), strict=True)
+            for q, row in enumerate(found):
+                near[q][side] = [
+                    Neighbor(k, texts_N[k], cosine, texts_N[k] == texts_N[q])
+                    for k, cosine in zip(*row, strict=True)
+                ]
+        result.append(near)
     return result
 
 
@@ -209,6 +206,7 @@ def render_alignment_page(page: AlignmentPage) -> str:
 
 
 def _prepare_pair(view: PairView, shown: int) -> dict[str, Any]:
+    """Return the content of a pair in the shown layer, for the template."""
     scores = view.layers[shown]
     source, target = view.pair.source, view.pair.target
     low, high, shades = _shade(scores)
@@ -219,13 +217,11 @@ def _prepare_pair(view: PairView, shown: int) -> dict[str, Any]:
     ]
     directions = find_direction(source), find_direction(target)
     groups = group_words(scores.links, len(source), len(target))
+    words = [list(zip(*both, strict=True)) for both in zip((source, target), groups, strict=True)]
     return {
         "number": view.number,
         "pair": view.pair,
-        "sides": [
-            {"direction": direction, "words": list(zip(words, numbers, strict=True))}
-            for direction, words, numbers in zip(directions, (source, target), groups, strict=True)
-        ],
+        "sides": list(zip(directions, words, strict=True)),
         "heads": [(word, find_stance(word)) for word in target],
         "rows": list(zip(source, rows, strict=True)),
         "directions": directions,
@@ -256,19 +252,16 @@ def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:
 def _write_data(page: AlignmentPage) -> str:
     """Return the script's data of all layers, as JSON that cannot end its element."""
     texts: dict[str, dict[int, tuple[str, str]]] = {"of_source": {}, "of_target": {}}
-    for layer in (layer for view in page.views for layer in view.neighbors):
-        for side, found in texts.items():
-            for near in getattr(layer, side):
-                found[near.place] = near.text, find_direction([near.text])
 
-    def list_near(found: tuple[Neighbor, ...]) -> list[tuple[int, float, bool]]:
-        return [(near.place, round(near.similarity, 3), near.is_right) for near in found]
+    def list_near(side: str, found: list[Neighbor]) -> list[tuple[int, float, bool]]:
+        texts[side] |= {one.place: (one.text, find_direction([one.text])) for one in found}
+        return [(one.place, round(one.similarity, 3), one.is_right) for one in found]
 
     pairs = [
         {
             "layers": [_write_layer(scores, view) for scores in view.layers],
             "near": [
-                {side: list_near(getattr(layer, side)) for side in texts}
+                {side: list_near(side, found) for side, found in layer.items()}
                 for layer in view.neighbors
             ],
         }
