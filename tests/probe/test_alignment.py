@@ -230,7 +230,8 @@ def test_words_and_sentences_without_pieces(
 @pytest.mark.parametrize(("encoding", "positions"), [("joint", 40), ("separate", 30)])
 def test_truncation(make_model: MakeModel, encoding: Encoding, positions: int) -> None:
     whole, cut = (
-        encode_pairs(make_model(max_positions=most), PAIRS, encoding) for most in (512, positions)
+        encode_pairs(make_model(max_positions=most), PAIRS, AlignSettings(encoding=encoding))
+        for most in (512, positions)
     )
     assert cut.lengths_Q.max() == positions
     room = positions - (3 if encoding == "joint" else 2)
