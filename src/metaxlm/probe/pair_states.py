@@ -106,7 +106,7 @@ def encode_pairs(
     whole = [tokenize_flat(model.tokenizer, [pair[side] for pair in pairs]) for side in (0, 1)]
     lengths = [side.lengths_P for side in whole]
     if is_joint:
-        rooms = _share_room(*lengths, config.max_positions - 3)
+        rooms = _share_room(lengths[0], lengths[1], config.max_positions - 3)
     else:
         rooms = (np.full(len(pairs), config.max_positions - 2),) * 2
     source, target = (_cut_pieces(side, room) for side, room in zip(whole, rooms, strict=True))
