@@ -264,10 +264,10 @@ def read_texts(folder: Path) -> None:
 
 
 def _read_sentence_pairs(folder: Path) -> None:
-    for names in (("bars",), ("tabs.tsv",), ("de", "en")):
-        paths = [str(folder / name) for name in names]
-        PairFiles(*paths, split="spaces").count()
-        PairFiles(*paths, split="characters").count()
+    targets = {"bars": None, "tabs.tsv": None, "de": str(folder / "en")}
+    for name, target in targets.items():
+        PairFiles(str(folder / name), target, "spaces").count()
+        PairFiles(str(folder / name), target, "characters").count()
 
 
 def _read_links(folder: Path) -> None:
@@ -417,13 +417,13 @@ def _read_shards(folder: Path) -> None:
     collect_statistics(folder, 0.7, "tokens")
 
 
-_TEXTS = {
+_TEXTS: Files = {
     "de.txt": _TEXT, "fr.txt.xz": lzma.compress(_TEXT.encode()),
     "ru.txt.gz": gzip.compress(_TEXT.encode()), "es.txt.bz2": bz2.compress(_TEXT.encode()),
     "zh.txt.zst": _zstd(_TEXT.encode()),
 }  # fmt: skip
-_RECORDS = {"de.jsonl": _JSONL, "fr.jsonl.xz": lzma.compress(_JSONL.encode())}
-_DICTIONARIES = {"en-de.txt": _PAIRS, "ru-en.txt.xz": lzma.compress(_PAIRS.encode())}
+_RECORDS: Files = {"de.jsonl": _JSONL, "fr.jsonl.xz": lzma.compress(_JSONL.encode())}
+_DICTIONARIES: Files = {"en-de.txt": _PAIRS, "ru-en.txt.xz": lzma.compress(_PAIRS.encode())}
 READERS = {
     "corpus text": Reader(_TEXTS, _corpus("text", lines.read_text), 2),
     "corpus jsonl": Reader(_RECORDS, _corpus("jsonl", lines.read_jsonl)),

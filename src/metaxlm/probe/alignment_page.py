@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from markupsafe import Markup
 
@@ -193,96 +192,92 @@ def render_alignment_page(page: AlignmentPage) -> str:
     environment.filters["direction"] = lambda text: find_direction([text])
     parts = ("page.css", "alignment.css", "alignment.js")
     css, own_css, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in parts)
+    layers = [[_describe_layer(scores, view) for scores in view.layers] for view in page.views]
+    both = list(zip(page.views, layers, strict=True))
     return environment.get_template("alignment.html.jinja").render(
         page=page,
         css=Markup(css + write_css_variables() + own_css),
         script=Markup(script),
-        data=Markup(_write_data(page)),
-        pairs=[_prepare_pair(view, page.shown) for view in page.views],
+        data=Markup(_write_data(page, layers)),
+        pairs=[_prepare_pair(view, found[page.shown], page.shown) for view, found in both],
         layers=[str(scores.layer) for scores in page.views[0].layers],
         has_gold=any(view.gold is not None for view in page.views),
         num_colors=NUM_COLORS,
     )
 
 
-def _prepare_pair(view: PairView, shown: int) -> dict[str, Any]:
+def _describe_layer(scores: PairScores, view: PairView) -> dict[str, Any]:
+    """Return the weights as integers over their range, and the class of each linked cell."""
+    low, high = float(scores.weights.min()), float(scores.weights.max())
+    shades = np.rint((scores.weights - low) / (high - low or 1.0) * _SHADES).astype(np.uint8)
+    kinds = dict.fromkeys(scores.links, "linked")
+    verdict = f"{len(scores.links)} links"
+    if view.gold is not None:
+        found = classify_links(scores.links, view.gold.sure, view.gold.possible)
+        kinds = {link: kind for kind, links in found.items() for link in links}
+        kinds |= dict.fromkeys(view.gold.possible - scores.links - view.gold.sure, "unused")
+        verdict = describe_links(found)
+    groups = group_words(scores.links, *scores.weights.shape)
+    ranged = {"low": low, "high": high, "shades": shades}
+    return {**ranged, "kinds": kinds, "groups": groups, "verdict": verdict}
+
+
+def _prepare_pair(view: PairView, layer: dict[str, Any], shown: int) -> dict[str, Any]:
     """Return the content of a pair in the shown layer, for the template."""
-    scores = view.layers[shown]
-    source, target = view.pair.source, view.pair.target
-    low, high, shades = _shade(scores)
-    kinds, verdict = _compare_gold(scores, view)
+    sides = view.pair.source, view.pair.target
     rows = [
-        [{"shade": shade / _SHADES, "kind": kinds.get((i, j), "")} for j, shade in enumerate(row)]
-        for i, row in enumerate(shades)
+        [
+            {"shade": shade / _SHADES, "kind": layer["kinds"].get((i, j), "")}
+            for j, shade in enumerate(row)
+        ]
+        for i, row in enumerate(layer["shades"])
     ]
-    directions = find_direction(source), find_direction(target)
-    groups = group_words(scores.links, len(source), len(target))
-    words = [list(zip(*both, strict=True)) for both in zip((source, target), groups, strict=True)]
+    directions = [find_direction(words) for words in sides]
+    words = [list(zip(*both, strict=True)) for both in zip(sides, layer["groups"], strict=True)]
     return {
+        **layer,
         "number": view.number,
         "pair": view.pair,
         "sides": list(zip(directions, words, strict=True)),
-        "heads": [(word, find_stance(word)) for word in target],
-        "rows": list(zip(source, rows, strict=True)),
+        "heads": [(word, find_stance(word)) for word in view.pair.target],
+        "rows": list(zip(view.pair.source, rows, strict=True)),
         "directions": directions,
-        "verdict": verdict,
-        "low": low,
-        "high": high,
         "neighbors": view.neighbors[shown] if view.neighbors else None,
     }
 
 
-def _compare_gold(scores: PairScores, view: PairView) -> tuple[dict[tuple[int, int], str], str]:
-    """Return the class of each linked cell, of the aligner or of the gold set, and a summary."""
-    if view.gold is None:
-        return dict.fromkeys(scores.links, "linked"), f"{len(scores.links)} links"
-    found = classify_links(scores.links, view.gold.sure, view.gold.possible)
-    kinds = {link: kind for kind, links in found.items() for link in links}
-    unused = view.gold.possible - scores.links - view.gold.sure
-    return kinds | dict.fromkeys(unused, "unused"), describe_links(found)
-
-
-def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:
-    """Return the range of the weights of a pair, and the weights as integers over this range."""
-    low, high = float(scores.weights.min()), float(scores.weights.max())
-    room = high - low or 1.0
-    return low, high, np.rint((scores.weights - low) / room * _SHADES).astype(np.uint8)
-
-
-def _write_data(page: AlignmentPage) -> str:
+def _write_data(page: AlignmentPage, layers: list[list[dict[str, Any]]]) -> str:
     """Return the script's data of all layers, as JSON that cannot end its element."""
     texts: dict[str, dict[int, tuple[str, str]]] = {"of_source": {}, "of_target": {}}
 
-    def list_near(side: str, found: list[Neighbor]) -> list[tuple[int, float, bool]]:
-        texts[side] |= {one.place: (one.text, find_direction([one.text])) for one in found}
-        return [(one.place, round(one.similarity, 3), one.is_right) for one in found]
+    def list_near(side: str, nearest: list[Neighbor]) -> list[tuple[int, float, bool]]:
+        texts[side] |= {one.place: (one.text, find_direction([one.text])) for one in nearest}
+        return [(one.place, round(one.similarity, 3), one.is_right) for one in nearest]
 
     pairs = [
         {
-            "layers": [_write_layer(scores, view) for scores in view.layers],
+            "layers": [_write_layer(layer) for layer in found],
             "near": [
-                {side: list_near(side, found) for side, found in layer.items()}
+                {side: list_near(side, nearest) for side, nearest in layer.items()}
                 for layer in view.neighbors
             ],
         }
-        for view in page.views
+        for view, found in zip(page.views, layers, strict=True)
     ]
     data = {"notes": page.layer_notes, "texts": texts, "pairs": pairs}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
 
-def _write_layer(scores: PairScores, view: PairView) -> dict[str, Any]:
-    low, high, shades = _shade(scores)
-    kinds, verdict = _compare_gold(scores, view)
+def _write_layer(layer: dict[str, Any]) -> dict[str, Any]:
     by_kind: dict[str, list[tuple[int, int]]] = {}
-    for link, kind in sorted(kinds.items()):
+    for link, kind in sorted(layer["kinds"].items()):
         by_kind.setdefault(kind, []).append(link)
     return {
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "shades": base64.b64encode(shades.tobytes()).decode(),
+        "low": round(layer["low"], 4),
+        "high": round(layer["high"], 4),
+        "shades": base64.b64encode(layer["shades"].tobytes()).decode(),
         "kinds": by_kind,
-        "groups": group_words(scores.links, *scores.weights.shape),
-        "verdict": verdict,
+        "groups": layer["groups"],
+        "verdict": layer["verdict"],
     }
