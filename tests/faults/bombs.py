@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.faults.fuzzed_readers import consume, limit_memory, measure_memory, read_texts
+from tests.faults.programs import fork, wait
 
 from metaxlm.analysis.results import read_scores
 from metaxlm.analysis.stats import read_comparisons
@@ -167,27 +167,25 @@ def run(folder: Path, name: str, limit: int) -> dict[str, Any]:
     folder.mkdir(parents=True)
     write(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    source, sink = os.pipe()
-    if not (child := os.fork()):
+    result = folder.with_suffix(".json")
+
+    def attempt() -> None:
         signal.alarm(_MOST_SECONDS)
         limit_memory(limit)
         Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
         before = measure_memory("VmRSS")
         try:
             read(folder)
-            told = "read"
+            outcome = "read"
         except MetaXLMError as error:
-            told = f"rejected: {error}"
+            outcome = f"rejected: {error}"
         except BaseException as error:
-            told = f"{type(error).__name__}: {str(error)[:200]}"
-        found = {"outcome": told, "peak": measure_memory("VmHWM") - before}
-        os.write(sink, json.dumps(found).encode())
-        os._exit(0)
-    os.close(sink)
-    with os.fdopen(source, "rb") as file:
-        found = file.read()
-    _, status = os.waitpid(child, 0)
-    ended = json.loads(found) if found else {"outcome": f"killed, status {status}"}
+            outcome = f"{type(error).__name__}: {str(error)[:200]}"
+        found = {"outcome": outcome, "peak": measure_memory("VmHWM") - before}
+        result.write_text(json.dumps(found))
+
+    code = wait(fork(attempt))
+    ended = json.loads(result.read_text()) if result.exists() else {"outcome": f"killed, {code}"}
     return {"bytes": size, **ended}
 
 
