@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -19,48 +18,44 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.faults.fuzzed_readers import limit_memory, use
+from tests.faults.fuzzed_readers import consume, limit_memory, measure_memory, read_texts
+from tests.faults.programs import fork, wait
 
+from metaxlm.analysis.results import read_scores
+from metaxlm.analysis.stats import read_comparisons
+from metaxlm.data.documents import Rejection, Split
+from metaxlm.data.readers.lines import read_jsonl
+from metaxlm.data.readers.parquet import read_parquet
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.readers.input_lines import read_lines
+from metaxlm.init.dictionaries import load_dictionaries
+from metaxlm.init.ledger import _SCHEMA, load_ledger
+from metaxlm.probe.retrieval_io import read_vectors
+from metaxlm.progress import set_quiet
+from metaxlm.recipe.recipe_file import load_recipe
 
 MOST_BYTES = 320_000_000
 Step = Callable[[Path], Any]
 _PIECE = 16_000_000
 _MOST_SECONDS = 60
+_ROW = {"task": "xnli", "metric": "accuracy", "value": 0.5, "variant": "x" * 100}
 
 
-def _repeat(path: Path, piece: bytes, times: int = 64) -> None:
+def _repeat(name: str, piece: bytes, times: int = 64) -> Step:
     """Write a compressed file of many equal streams, about a gigabyte in all."""
-    content = piece * (_PIECE // len(piece))
-    path.write_bytes(lzma.compress(content, preset=0) * times)
+
+    def write(folder: Path) -> None:
+        content = piece * (_PIECE // len(piece))
+        (folder / name).write_bytes(lzma.compress(content, preset=0) * times)
+
+    return write
 
 
-def _write_dictionary(folder: Path) -> None:
-    _repeat(folder / "en-de.txt.xz", b"h" * 500 + b" " + b"h" * 500 + b"\n")
-
-
-def _write_long_row(folder: Path) -> None:
-    _repeat(folder / "results.jsonl.xz", b" " * 1000)
-
-
-def _write_many_rows(folder: Path) -> None:
-    row = {
-        "task": "xnli",
-        "metric": "accuracy",
-        "value": 0.5,
-        "variant": "x" * 100,
-        "note": "x" * 8_000,
-    }
-    _repeat(folder / "results.jsonl.xz", json.dumps(row).encode() + b"\n", 12)
-
-
-def _write_comparisons(folder: Path) -> None:
-    _repeat(folder / "comparisons.json.xz", b"[],")
-
-
-def _write_values(folder: Path) -> None:
-    text = b"[" + b"[]," * 8_000_000 + b"[]]"
-    (folder / "comparisons.json.xz").write_bytes(lzma.compress(text, preset=0))
+def _compress(name: str, start: bytes, end: bytes, times: int) -> Step:
+    """Write many small JSON values."""
+    return lambda folder: (folder / name).write_bytes(
+        lzma.compress(start + b"[]," * times + end, preset=0)
+    )
 
 
 def _write_line(folder: Path) -> None:
@@ -68,80 +63,50 @@ def _write_line(folder: Path) -> None:
         file.truncate(1 << 30)
 
 
-def _read_sentences(folder: Path) -> None:
-    with use("probe.retrieval_io:open_sentences")(str(folder / "texts")) as sentences:
-        list(sentences)
-
-
-def _write_jsonl(folder: Path) -> None:
-    line = b'{"text": "x", "more": [' + b"[]," * 10_000_000 + b"[]]}\n"
-    (folder / "de.jsonl.xz").write_bytes(lzma.compress(line, preset=0))
-
-
 def _read_jsonl(folder: Path) -> None:
-    from metaxlm.data.documents import Rejection, Split
-    from metaxlm.data.readers.lines import read_jsonl
-
     for record in read_jsonl(Split(folder / "de.jsonl.xz"), lambda _: None):
         if isinstance(record, Rejection):
             raise MetaXLMError(f"{record.where}: {record.reason}")
 
 
-def _write_shared_value(folder: Path) -> None:
+def _write_shared(num_rows: int, text: str, times: int) -> Step:
     """Write one long value that a dictionary gives to many rows."""
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * 5_000, pa.int32()), ["a" * 46_000_000])
-    _write_rows(folder, {"text": column}, dictionary_pagesize_limit=1 << 30)
 
+    def write(folder: Path) -> None:
+        rows = pa.array([0] * num_rows, pa.int32())
+        column = pa.DictionaryArray.from_arrays(rows, [text * times])
+        _write_rows(folder, column, dictionary_pagesize_limit=1 << 30)
 
-def _write_shared_text(folder: Path) -> None:
-    """Write such a value below the limit of a row, so that all rows are documents."""
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int32()), ["ab cd " * 1_500_000])
-    _write_rows(folder, {"text": column}, dictionary_pagesize_limit=1 << 30)
+    return write
 
 
 def _write_page(folder: Path) -> None:
-    _write_rows(folder, {"text": pa.array(["a" * 350_000_000])}, use_dictionary=False)
+    _write_rows(folder, pa.array(["a" * 350_000_000]), use_dictionary=False)
 
 
-def _write_rows(folder: Path, columns: dict[str, Any], **options: Any) -> None:
-    path = folder / "de.parquet"
-    pq.write_table(
-        pa.table(columns), path, compression="zstd", write_statistics=False, store_schema=False,
-        **options,
-    )  # fmt: skip
-
-
-def _read_parquet(folder: Path) -> None:
-    from metaxlm.data.documents import Split
-    from metaxlm.data.readers.parquet import read_parquet
-
-    for _ in read_parquet(Split(folder / "de.parquet", 0, None, 1), lambda _: None):
-        pass
+def _write_rows(folder: Path, column: pa.Array, **options: Any) -> None:
+    options |= {"compression": "zstd", "write_statistics": False, "store_schema": False}
+    pq.write_table(pa.table({"text": column}), folder / "de.parquet", **options)
 
 
 def _write_vectors(folder: Path) -> None:
     width = 1_000
     numbers = pa.array(np.zeros(width * 1_000, np.float32))
-    column = pa.FixedSizeListArray.from_arrays(numbers, width)
-    table = pa.table({"layer_8": column})
+    table = pa.table({"layer_8": pa.FixedSizeListArray.from_arrays(numbers, width)})
     with pq.ParquetWriter(folder / "vectors.parquet", table.schema) as writer:
         for _ in range(60):
             writer.write_table(table)
 
 
 def _write_ledger(folder: Path) -> None:
-    from metaxlm.init.ledger import _SCHEMA
-
-    num_rows = 400
     columns = [
-        pa.array(["a" * 1_000_000 if field.name == "token" else None] * num_rows, field.type)
+        pa.array(["a" * 1_000_000 if field.name == "token" else None] * 400, field.type)
         for field in _SCHEMA
     ]
     facts = {"source_size": "1", "kind": "SentencePiece", "matching": "{}"}
     table = pa.table(columns, schema=_SCHEMA.with_metadata(facts))
-    pq.write_table(
-        table, folder / "ledger.parquet", compression="zstd", dictionary_pagesize_limit=1 << 30
-    )
+    options = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
+    pq.write_table(table, folder / "ledger.parquet", **options)
 
 
 def _write_recipe(folder: Path) -> None:
@@ -152,34 +117,47 @@ def _write_recipe(folder: Path) -> None:
     (folder / "recipe.yaml").write_text("\n".join(lines))
 
 
-def _call(name: str, file: str = "") -> Step:
-    """Return a function that reads a file, or a folder, by a function of metaxlm."""
-    return lambda folder: use(name)(folder / file)
+def _read(function: Callable[[Path], Any], file: str) -> Step:
+    return lambda folder: function(folder / file)
 
 
-_READ_DICTIONARY = _call("init.dictionaries:load_dictionaries")
-_READ_RESULTS = _call("analysis.results:read_scores", "results.jsonl")
-_READ_COMPARISONS = _call("analysis.stats:read_comparisons", "comparisons.json")
-_READ_LINES = _call("finetune.readers.input_lines:read_lines", "texts")
-_READ_VECTORS = _call("probe.retrieval_io:read_vectors", "vectors.parquet")
-_READ_LEDGER = _call("init.ledger:load_ledger", "ledger.parquet")
-_READ_RECIPE = _call("recipe.recipe_file:load_recipe", "recipe.yaml")
+def _read_parquet(folder: Path) -> None:
+    consume(read_parquet(Split(folder / "de.parquet", 0, None, 1), lambda _: None))
+
+
+_WORDS = b"h" * 500 + b" " + b"h" * 500 + b"\n"
+_ROWS = json.dumps({**_ROW, "note": "x" * 8_000}).encode() + b"\n"
+_RESULTS = _read(read_scores, "results.jsonl")
+_COMPARISONS = _read(read_comparisons, "comparisons.json")
+_TOO_LONG = "the line has more than"
 BOMBS: dict[str, tuple[Step, Step, str]] = {
-    "dictionary .xz": (_write_dictionary, _READ_DICTIONARY, "bytes of text"),
-    "results.jsonl.xz, one line": (_write_long_row, _READ_RESULTS, "the line has more than"),
-    "results.jsonl.xz, equal rows": (_write_many_rows, _READ_RESULTS, ""),
-    "comparisons.json.xz": (_write_comparisons, _READ_COMPARISONS, "unpacks to more than"),
-    "comparisons.json.xz, small values": (_write_values, _READ_COMPARISONS, "values"),
-    "sentences, one line": (_write_line, _read_sentences, "the line has more than"),
-    "task data, one line": (_write_line, _READ_LINES, "the line has more than"),
-    "corpus JSONL, small values": (_write_jsonl, _read_jsonl, "invalid_json"),
-    "corpus parquet, shared value": (_write_shared_value, _read_parquet, "unpacks from"),
-    "corpus parquet, shared text": (_write_shared_text, _read_parquet, ""),
+    "dictionary .xz": (_repeat("en-de.txt.xz", _WORDS), load_dictionaries, "bytes of text"),
+    "results.jsonl.xz, one line": (_repeat("results.jsonl.xz", b" " * 1000), _RESULTS, _TOO_LONG),
+    "results.jsonl.xz, equal rows": (_repeat("results.jsonl.xz", _ROWS, 12), _RESULTS, ""),
+    "comparisons.json.xz": (
+        _repeat("comparisons.json.xz", b"[],"), _COMPARISONS, "unpacks to more than",
+    ),
+    "comparisons.json.xz, small values": (
+        _compress("comparisons.json.xz", b"[", b"[]]", 8_000_000), _COMPARISONS, "values",
+    ),
+    "sentences, one line": (_write_line, read_texts, _TOO_LONG),
+    "task data, one line": (_write_line, _read(read_lines, "texts"), _TOO_LONG),
+    "corpus JSONL, small values": (
+        _compress("de.jsonl.xz", b'{"text": "x", "more": [', b"[]]}\n", 10_000_000),
+        _read_jsonl, "invalid_json",
+    ),
+    "corpus parquet, shared value": (
+        _write_shared(5_000, "a", 46_000_000), _read_parquet, "unpacks from",
+    ),
+    # Below the limit of a row, so that all rows are documents.
+    "corpus parquet, shared text": (_write_shared(40, "ab cd ", 1_500_000), _read_parquet, ""),
     "corpus parquet, one page": (_write_page, _read_parquet, "unpacks from"),
-    "vectors parquet, equal numbers": (_write_vectors, _READ_VECTORS, "unpack to"),
-    "ledger, shared token": (_write_ledger, _READ_LEDGER, "unpack"),
-    "recipe, aliases": (_write_recipe, _READ_RECIPE, "aliases"),
-}
+    "vectors parquet, equal numbers": (
+        _write_vectors, _read(read_vectors, "vectors.parquet"), "unpack to",
+    ),
+    "ledger, shared token": (_write_ledger, _read(load_ledger, "ledger.parquet"), "unpack"),
+    "recipe, aliases": (_write_recipe, _read(load_recipe, "recipe.yaml"), "aliases"),
+}  # fmt: skip
 """Functions that write and read a file, and a part of the error; empty if it can be read."""
 
 
@@ -189,39 +167,30 @@ def run(folder: Path, name: str, limit: int) -> dict[str, Any]:
     folder.mkdir(parents=True)
     write(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    source, sink = os.pipe()
-    if not (child := os.fork()):
+    result = folder.with_suffix(".json")
+
+    def attempt() -> None:
         signal.alarm(_MOST_SECONDS)
         limit_memory(limit)
         Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-        before = _measure("VmRSS")
+        before = measure_memory("VmRSS")
         try:
             read(folder)
-            told = "read"
+            outcome = "read"
         except MetaXLMError as error:
-            told = f"rejected: {error}"
+            outcome = f"rejected: {error}"
         except BaseException as error:
-            told = f"{type(error).__name__}: {str(error)[:200]}"
-        found = {"outcome": told, "peak": _measure("VmHWM") - before}
-        os.write(sink, json.dumps(found).encode())
-        os._exit(0)
-    os.close(sink)
-    with os.fdopen(source, "rb") as file:
-        found = file.read()
-    _, status = os.waitpid(child, 0)
-    ended = json.loads(found) if found else {"outcome": f"killed, status {status}"}
+            outcome = f"{type(error).__name__}: {str(error)[:200]}"
+        found = {"outcome": outcome, "peak": measure_memory("VmHWM") - before}
+        result.write_text(json.dumps(found))
+
+    code = wait(fork(attempt))
+    ended = json.loads(result.read_text()) if result.exists() else {"outcome": f"killed, {code}"}
     return {"bytes": size, **ended}
-
-
-def _measure(name: str) -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return next(int(row.split()[1]) for row in status.splitlines() if row.startswith(name)) * 1024
 
 
 def main(folder: Path, limit: int = MOST_BYTES) -> None:
     """Run all bombs."""
-    from metaxlm.progress import set_quiet
-
     set_quiet(True)
     for _, read, _ in BOMBS.values():  # import what they need, which is not what is measured
         with suppress(MetaXLMError, OSError):

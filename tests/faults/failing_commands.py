@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 import torch
 import yaml
-from safetensors import safe_open
+from safetensors.torch import load_file
 from tests.conftest import make_encoder, sentences
 from tests.faults.programs import fork, import_modules, wait
 from tests.toy_runs import make_toy
@@ -51,16 +51,11 @@ RECIPE = make_toy(
     variants={"metaxlm": {"initialize": "both"}},
     evaluation={"finetune": {"xnli": {"epochs": 1, "length": 32, "seeds": 1}}},
 )
-TIMED = (
-    "provenance.json", "cell.json", "manifest.json", "digests.json", ".stage.json",
-    "metaxlm_task.json", "README.md",
-)  # fmt: skip
-"""Files that may contain durations, or a list of the files that are complete."""
-STAGES = (
-    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report",
-)  # fmt: skip
-SLOW = 8
-"""Failing calls of commands that draw figures or start worker processes."""
+# Files that may contain durations, or a list of the files that are complete.
+TIMED = ("provenance.json", "cell.json", "manifest.json", "digests.json", ".stage.json",
+         "metaxlm_task.json", "README.md")  # fmt: skip
+STAGES = ["corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report"]
+SLOW = 8  # failing calls of commands that draw figures or start worker processes
 ENDINGS = {".html": b"</html>", ".svg": b"</svg>", ".pdf": b"%%EOF"}
 
 
@@ -71,12 +66,10 @@ class Case:
     name: str
     arguments: Sequence[str]
     before: Path
-    calls: int = 13
-    """Number of failing calls to try."""
+    calls: int = 13  # number of failing calls to try
 
 
-@dataclass
-class Ended:
+class Ended(NamedTuple):
     """The result of a command."""
 
     code: int
@@ -131,32 +124,31 @@ def is_log(name: str) -> bool:
     return name.endswith("/log.jsonl") or "tfevents" in name or "/logs/" in name
 
 
+def _read_lines(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    assert data.endswith(b"\n")
+    return data.splitlines()
+
+
+LOADERS: dict[str, Callable[[Path], Any]] = {
+    ".json": lambda path: json.loads(path.read_bytes()),
+    ".yaml": lambda path: yaml.safe_load(path.read_bytes()),
+    ".jsonl": lambda path: [json.loads(line) for line in _read_lines(path)],
+    ".md": _read_lines,
+    ".safetensors": load_file,
+    ".npz": lambda path: dict(np.load(path)),
+    ".npy": np.load,
+    ".parquet": pq.read_table,
+}
+
+
 def load(path: Path) -> None:
     """Read a file whose bytes differ from run to run; raise an exception if it is incomplete."""
-    data = path.read_bytes()
-    match path.suffix:
-        case ".json" | ".yaml":
-            yaml.safe_load(data) if path.suffix == ".yaml" else json.loads(data)
-        case ".jsonl":
-            assert data.endswith(b"\n")
-            for line in data.splitlines():
-                json.loads(line)
-        case ".safetensors":
-            with safe_open(path, "pt") as file:
-                for name in file.keys():  # noqa: SIM118  (it is not a mapping)
-                    file.get_tensor(name)
-        case ".npz" | ".npy":
-            found = np.load(path)
-            for name in found if path.suffix == ".npz" else ():
-                found[name]
-        case ".parquet":
-            pq.read_table(path)
-        case ".md":
-            assert data.endswith(b"\n")
-        case ".html" | ".svg" | ".pdf":
-            assert data.rstrip().endswith(ENDINGS[path.suffix])
-        case _:
-            raise AssertionError("it is neither the old nor the new file")
+    if path.suffix in ENDINGS:
+        assert path.read_bytes().rstrip().endswith(ENDINGS[path.suffix])
+    else:
+        assert path.suffix in LOADERS, "it is neither the old nor the new file"
+        LOADERS[path.suffix](path)
 
 
 @dataclass
@@ -166,12 +158,9 @@ class Trial:
     case: Case
     folder: Path
     calls: str
-    old: dict[str, str]
-    """Digests of the files before the run."""
-    new: dict[str, str]
-    """Digests of the files after the run."""
-    varying: list[str]
-    """Files that differ from run to run."""
+    old: dict[str, str]  # digests of the files before the run
+    new: dict[str, str]  # digests of the files after the run
+    varying: list[str]  # files that differ from run to run
     modules: list[str]
 
     @classmethod
@@ -248,11 +237,10 @@ def run_jobs(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
         return [future.result() for future in [pool.submit(job) for job in jobs]]
 
 
-def must(arguments: Sequence[str], slot: Path) -> None:
+def must(command: str, slot: Path) -> None:
     """Run a command that has to succeed."""
-    (slot / "out").mkdir(parents=True, exist_ok=True)
-    ended = start(arguments, slot)
-    assert ended.code == 0, f"{arguments}: {ended.errors[-2000:]}"
+    ended = start(command.split(" "), slot)
+    assert ended.code == 0, f"{command}: {ended.errors[-2000:]}"
     import_modules((slot / "modules").read_text("utf-8").split())
 
 
@@ -307,33 +295,11 @@ def make_stages(root: Path) -> list[Case]:
     for stage in STAGES:
         before = root / "before" / stage
         shutil.copytree(base / "out", before)
-        arguments = ["run", str(root / "toy.yaml"), "--stage", stage]
-        arguments += ["--output", "{out}", "--device", "cpu"]
-        must(arguments, base)
+        command = f"run {root}/toy.yaml --stage {stage} --output {{out}} --device cpu"
+        must(command, base)
         calls = SLOW if stage in ("shards", "report") else 13
-        cases.append(Case(f"run --stage {stage}", arguments, before, calls))
+        cases.append(Case(f"run --stage {stage}", command.split(" "), before, calls))
     return cases
-
-
-def make_text_case(root: Path, text: Path) -> Case:
-    """Return a run on the user's text, which worker processes read and write."""
-    values = yaml.safe_load(RECIPE)
-    values |= {"name": "text", "corpus": {"source": "text", "path": str(text)}}
-    values |= {"engine": {"workers": 1}, "evaluation": {"retrieval": None, "alignment": None}}
-    (root / "text.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    arguments = ["run", str(root / "text.yaml"), "--stage", "corpus", "--output", "{out}"]
-    return Case("run --stage corpus, text files", arguments, root / "empty", SLOW)
-
-
-def make_published(root: Path) -> Path:
-    """Make a run that has one evaluation job more than its publication."""
-    folder = root / "published"
-    shutil.copytree(root / "base/out", folder / "out")
-    must(["publish", "{out}/toy", "{out}/p"], folder)
-    more = root / "more.yaml"
-    more.write_text(f"{RECIPE}  grid: [{{tasks: [xnli], seeds: 2}}]\n", encoding="utf-8")
-    must(["run", str(more), "--output", "{out}", "--device", "cpu"], folder)
-    return folder / "out"
 
 
 def make_all(root: Path) -> list[Case]:
@@ -346,20 +312,34 @@ def make_all(root: Path) -> list[Case]:
     lines = (text / "de.txt").read_text("utf-8").splitlines()
     write_inputs(root, [line for line in lines if line.strip()])
     model, target = run / "variants/metaxlm/model", run / "vocabulary/multilingual"
-    evaluate = f"evaluate --model {model} --device cpu --task xnli,tatoeba --keep-models --limit 8"
-    evaluate += f" --data {run}/corpus/tasks --set epochs=1 --set length=32 --output {{out}}/e"
+    # A run on the user's text, which worker processes read and write.
+    values = yaml.safe_load(RECIPE)
+    values |= {"name": "text", "corpus": {"source": "text", "path": str(text)}}
+    values |= {"engine": {"workers": 1}, "evaluation": {"retrieval": None, "alignment": None}}
+    (root / "text.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
     whole, empty = root / "whole", root / "empty"
     shutil.copytree(root / "base/out", whole)
-    add, published = ["publish", "--add", "{out}/toy", "{out}/p"], make_published(root)
+    # A run that has one evaluation job more than its publication.
+    folder, more = root / "published", root / "more.yaml"
+    shutil.copytree(whole, folder / "out")
+    must("publish {out}/toy {out}/p", folder)
+    more.write_text(f"{RECIPE}  grid: [{{tasks: [xnli], seeds: 2}}]\n", encoding="utf-8")
+    must(f"run {more} --output {{out}} --device cpu", folder)
+    evaluate = f"evaluate --model {model} --device cpu --task xnli,tatoeba --keep-models --limit 8"
+    evaluate += f" --data {run}/corpus/tasks --set epochs=1 --set length=32 --output {{out}}/e"
+    corpus = f"run {root}/text.yaml --stage corpus --output {{out}}"
+    others: dict[str, Any] = {
+        "evaluate": (evaluate, empty, 13),
+        "report": ("report {out}/toy", whole, SLOW),
+        "publish": ("publish {out}/toy {out}/p", whole, SLOW),
+        "publish --add": ("publish --add {out}/toy {out}/p", folder / "out", SLOW),
+        "corpus stats": (f"corpus stats {run} --output {{out}}", empty, 13),
+    }
     return [
         *stages,
-        make_text_case(root, text),
+        Case("run --stage corpus, text files", corpus.split(" "), empty, SLOW),
         *list_model_cases(root, model, run / "meta/model", target, run),
-        Case("evaluate", evaluate.split(" "), empty),
-        Case("report", ["report", "{out}/toy"], whole, SLOW),
-        Case("publish", ["publish", "{out}/toy", "{out}/p"], whole, SLOW),
-        Case("publish --add", add, published, SLOW),
-        Case("corpus stats", ["corpus", "stats", str(run), "--output", "{out}"], empty),
+        *(Case(name, command.split(" "), *rest) for name, (command, *rest) in others.items()),
     ]
 
 

@@ -89,99 +89,52 @@ static int fails(char kind) {
 
 #define IS_WRITING(flags) ((flags) & (O_WRONLY | O_RDWR | O_CREAT))
 
-#define OPEN(name)                                                    \
-    int name(const char *path, int flags, ...) {                      \
-        va_list more;                                                 \
-        va_start(more, flags);                                        \
-        mode_t mode = va_arg(more, mode_t);                           \
-        va_end(more);                                                 \
-        if (IS_WRITING(flags) && is_below(path) && fails('o')) return -1; \
-        return REAL(name)(path, flags, mode);                         \
+/* The mode is an argument of calls that create a file. */
+#define OPEN(name, is_ours, parameters, ...)                                   \
+    int name(parameters const char *path, int flags, ...) {                    \
+        va_list more;                                                          \
+        va_start(more, flags);                                                 \
+        mode_t mode = va_arg(more, mode_t);                                    \
+        va_end(more);                                                          \
+        if (IS_WRITING(flags) && is_ours && fails('o')) return -1;             \
+        return REAL(name)(__VA_ARGS__, flags, mode);                           \
     }
+#define COMMA ,
 
-#define OPENAT(name)                                                  \
-    int name(int folder, const char *path, int flags, ...) {          \
-        va_list more;                                                 \
-        va_start(more, flags);                                        \
-        mode_t mode = va_arg(more, mode_t);                           \
-        va_end(more);                                                 \
-        if (IS_WRITING(flags) && is_entry_below(folder, path) && fails('o')) return -1; \
-        return REAL(name)(folder, path, flags, mode);                 \
-    }
+OPEN(open, is_below(path), , path)
+OPEN(open64, is_below(path), , path)
+OPEN(openat, is_entry_below(folder, path), int folder COMMA, folder, path)
+OPEN(openat64, is_entry_below(folder, path), int folder COMMA, folder, path)
 
-OPEN(open)
-OPEN(open64)
-OPENAT(openat)
-OPENAT(openat64)
-
-int mkdir(const char *path, mode_t mode) {
+static int is_new_below(const char *path) {
     struct stat found;
-    if (is_below(path) && stat(path, &found) && fails('o')) return -1;
-    return REAL(mkdir)(path, mode);
+    return is_below(path) && stat(path, &found);
 }
 
-ssize_t write(int descriptor, const void *data, size_t size) {
-    if (is_file_below(descriptor) && fails('w')) return -1;
-    return REAL(write)(descriptor, data, size);
-}
+#define WRAP(kind, is_ours, type, name, parameters, arguments) \
+    type name parameters { return is_ours && fails(kind) ? -1 : REAL(name) arguments; }
 
-ssize_t writev(int descriptor, const struct iovec *parts, int count) {
-    if (is_file_below(descriptor) && fails('w')) return -1;
-    return REAL(writev)(descriptor, parts, count);
-}
-
-ssize_t pwrite64(int descriptor, const void *data, size_t size, off_t offset) {
-    if (is_file_below(descriptor) && fails('w')) return -1;
-    return REAL(pwrite64)(descriptor, data, size, offset);
-}
-
-ssize_t sendfile64(int target, int source, off_t *offset, size_t size) {
-    if (is_file_below(target) && fails('w')) return -1;
-    return REAL(sendfile64)(target, source, offset, size);
-}
-
-ssize_t copy_file_range(int source, off64_t *from, int target, off64_t *to, size_t size,
-                        unsigned flags) {
-    if (is_file_below(target) && fails('w')) return -1;
-    return REAL(copy_file_range)(source, from, target, to, size, flags);
-}
-
-int fsync(int descriptor) {
-    if (is_file_below(descriptor) && fails('f')) return -1;
-    return REAL(fsync)(descriptor);
-}
-
-int fdatasync(int descriptor) {
-    if (is_file_below(descriptor) && fails('f')) return -1;
-    return REAL(fdatasync)(descriptor);
-}
-
-int rename(const char *from, const char *to) {
-    if (is_below(from) && fails('r')) return -1;
-    return REAL(rename)(from, to);
-}
-
-int renameat(int from_folder, const char *from, int to_folder, const char *to) {
-    if (is_below(from) && fails('r')) return -1;
-    return REAL(renameat)(from_folder, from, to_folder, to);
-}
-
-int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags) {
-    if (is_below(from) && fails('r')) return -1;
-    return REAL(renameat2)(from_folder, from, to_folder, to, flags);
-}
-
-int unlinkat(int descriptor, const char *path, int flags) {
-    if (is_entry_below(descriptor, path) && fails('u')) return -1;
-    return REAL(unlinkat)(descriptor, path, flags);
-}
-
-int unlink(const char *path) {
-    if (is_below(path) && fails('u')) return -1;
-    return REAL(unlink)(path);
-}
-
-int rmdir(const char *path) {
-    if (is_below(path) && fails('u')) return -1;
-    return REAL(rmdir)(path);
-}
+WRAP('o', is_new_below(path), int, mkdir, (const char *path, mode_t mode), (path, mode))
+WRAP('w', is_file_below(to), ssize_t, write, (int to, const void *data, size_t size),
+     (to, data, size))
+WRAP('w', is_file_below(to), ssize_t, writev, (int to, const struct iovec *parts, int count),
+     (to, parts, count))
+WRAP('w', is_file_below(to), ssize_t, pwrite64,
+     (int to, const void *data, size_t size, off_t offset), (to, data, size, offset))
+WRAP('w', is_file_below(to), ssize_t, sendfile64,
+     (int to, int source, off_t *offset, size_t size), (to, source, offset, size))
+WRAP('w', is_file_below(to), ssize_t, copy_file_range,
+     (int source, off64_t *start, int to, off64_t *place, size_t size, unsigned flags),
+     (source, start, to, place, size, flags))
+WRAP('f', is_file_below(file), int, fsync, (int file), (file))
+WRAP('f', is_file_below(file), int, fdatasync, (int file), (file))
+WRAP('r', is_below(old), int, rename, (const char *old, const char *new), (old, new))
+WRAP('r', is_below(old), int, renameat, (int from, const char *old, int to, const char *new),
+     (from, old, to, new))
+WRAP('r', is_below(old), int, renameat2,
+     (int from, const char *old, int to, const char *new, unsigned flags),
+     (from, old, to, new, flags))
+WRAP('u', is_entry_below(folder, path), int, unlinkat, (int folder, const char *path, int flags),
+     (folder, path, flags))
+WRAP('u', is_below(path), int, unlink, (const char *path), (path))
+WRAP('u', is_below(path), int, rmdir, (const char *path), (path))

@@ -22,12 +22,10 @@ Mutation = Callable[[bytes, random.Random], bytes]
 
 _PIECES = (
     b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r\n", b"\r", b"\xc3", b"\xed\xa0\x80",
-    b"\xf4\x90\x80\x80",
-    b"\\ud800", b'"\\ud83d"', b"\xe2\x80\xa8", b"\xc2\x85", b"\x1a", b"\x1b[31m", b"\t",
-    b"\t\t\t", b"\n\n",
-    b" ||| ", b"0-0 1-1", b"<page>", b"</page>", b"<!DOCTYPE a>", b"{{{{", b"[[[[", b"<item>",
-    b"<text>",
-    b"NaN", b"-Infinity", b"1e999", b"&a [*a]", b"*a", b"!!python/object:os.system", b"!!int x",
+    b"\xf4\x90\x80\x80", b"\\ud800", b'"\\ud83d"', b"\xe2\x80\xa8", b"\xc2\x85", b"\x1a",
+    b"\x1b[31m", b"\t", b"\t\t\t", b"\n\n", b" ||| ", b"0-0 1-1", b"<page>", b"</page>",
+    b"<!DOCTYPE a>", b"{{{{", b"[[[[", b"<item>", b"<text>", b"NaN",
+    b"-Infinity", b"1e999", b"&a [*a]", b"*a", b"!!python/object:os.system", b"!!int x",
     b"!!timestamp x", b"!!bool x", b"? [a]", b"<<: *a", b": ", b"- ", b"#", b"\"", b"'", b",",
     b"{}", b"[]",
 )  # fmt: skip
@@ -37,8 +35,7 @@ _NUMBERS = (
 )  # fmt: skip
 _VALUES: tuple[Any, ...] = (
     None, True, "", "x", "\0", "\ud800", [], {}, [[]], {"": None}, -1, 0, 10**18, 10**40,
-    10**400, 1.5,
-    float("nan"), float("inf"), "9" * 5_000, "../../etc", ["x"] * 3, {"x": 1},
+    10**400, 1.5, float("nan"), float("inf"), "9" * 5_000, "../../etc", ["x"] * 3, {"x": 1},
 )  # fmt: skip
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 
@@ -165,10 +162,9 @@ def repack(data: bytes, draw: random.Random) -> bytes:
     return draw.choice(
         (
             bz2.compress(data), gzip.compress(data), lzma.compress(data), archive.getvalue(),
-            data + b"junk",
-            data + data, data + bytes(16), lzma.compress(data)[:-9], gzip.compress(data)[:-5],
-            b"\x80\x04\x95", b"\x93NUMPY\x01\x00", b"PAR1" + data[:40] + b"PAR1",
-            b"\x28\xb5\x2f\xfd",
+            data + b"junk", data + data, data + bytes(16), lzma.compress(data)[:-9],
+            gzip.compress(data)[:-5], b"\x80\x04\x95", b"\x93NUMPY\x01\x00",
+            b"PAR1" + data[:40] + b"PAR1", b"\x28\xb5\x2f\xfd",
         )
     )  # fmt: skip
 
@@ -189,9 +185,8 @@ def empty(data: bytes, draw: random.Random) -> bytes:
 
 
 _TEXT: tuple[Mutation, ...] = (
-    change_json, change_json, change_json, change_json, grow_number, grow_number, insert,
-    replace, duplicate,
-    shuffle_lines, swap_columns, nest, encode, flip_bits,
+    change_json, change_json, change_json, change_json, grow_number, grow_number, insert, replace,
+    duplicate, shuffle_lines, swap_columns, nest, encode, flip_bits,
 )  # fmt: skip
 _ALL: tuple[Mutation, ...] = (
     *_TEXT, damage_stream, damage_stream, flip_bits, flip_bits, set_bytes, truncate, delete,

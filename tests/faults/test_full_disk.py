@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import PARTS, sentences
-from tests.faults.killed_trainings import make_training
+from tests.faults.programs import ROOT, SETTINGS
+from tests.faults.test_kills import make_training
 from tests.trainings import RECIPE as TRAINING
 from tests.trainings import ending
 
@@ -40,32 +42,52 @@ code=$?
 find {disk} -path '*/text/*' -o -path '*/shards/*' -o -path '*/paragraphs/*' -o -name '.tmp-*'
 exit $code
 """
+needs_unshare = pytest.mark.skipif(
+    shutil.which("unshare") is None, reason="needs unshare (util-linux)"
+)
 
 
-def run_on_small_disk(tmp_path: Path, size: int, stage: str) -> subprocess.CompletedProcess[str]:
-    disk, text = tmp_path / "disk", tmp_path / "text"
+def run_on_small_disk(
+    disk: Path, size: int, *arguments: object
+) -> subprocess.CompletedProcess[str]:
+    """Run `python ARGUMENTS` where a file system of `size` kilobytes is mounted."""
     disk.mkdir()
+    script = SCRIPT.format(disk=disk, size=size)
+    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", sys.executable]
+    done = subprocess.run(
+        [*command, *map(str, arguments)],
+        check=False,
+        cwd=ROOT,
+        env=os.environ | SETTINGS,
+        capture_output=True,
+        text=True,
+    )
+    is_started = "metaxlm" in done.stderr or "Traceback" in done.stderr
+    if done.returncode in (1, 99) and not is_started:
+        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
+    return done
+
+
+@needs_unshare
+@pytest.mark.parametrize(
+    "size", [700, *(pytest.param(size, marks=pytest.mark.faults) for size in (200, 20_000))]
+)
+def test_a_full_disk_is_one_line_and_nothing_half(tmp_path: Path, size: int) -> None:
+    text, recipe = tmp_path / "text", tmp_path / "full.yaml"
     text.mkdir()
     for language in PARTS:
         words = [word for line in sentences(language) for word in line.strip(".").split()]
         draw = random.Random(1)
         lines = [" ".join(draw.choices(words, k=8)) + "." for _ in range(9_000)]
         (text / f"{language}.txt").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "full.yaml").write_text(RECIPE.format(text=text), encoding="utf-8")
-    script = SCRIPT.format(disk=disk, size=size)
-    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh"]
-    command += [sys.executable, "-m", "metaxlm", "run", str(tmp_path / "full.yaml")]
-    command += ["--stage", stage, "--output", str(disk), "--quiet"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode in (1, 99) and "metaxlm" not in done.stderr:
-        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
-    return done
-
-
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare (util-linux)")
-@pytest.mark.parametrize("size", [pytest.param(200, marks=pytest.mark.faults), 700])
-def test_a_full_disk_is_one_line_and_nothing_half(tmp_path: Path, size: int) -> None:
-    done = run_on_small_disk(tmp_path, size, "shards")
+    recipe.write_text(RECIPE.format(text=text), encoding="utf-8")
+    disk = tmp_path / "disk"
+    stage = ("--stage", "shards", "--output", disk, "--quiet")
+    done = run_on_small_disk(disk, size, "-m", "metaxlm", "run", recipe, *stage)
+    if size == 20_000:  # large enough
+        assert done.returncode == 0, done.stderr
+        assert "full/shards/multilingual/en/tokens.bin" in done.stdout
+        return
     assert done.returncode == 2, done.stderr
     assert "No space left on device" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -75,33 +97,12 @@ def test_a_full_disk_is_one_line_and_nothing_half(tmp_path: Path, size: int) -> 
     assert not [name for name in left if name.startswith(("full/corpus/text", "full/shards"))]
 
 
-@pytest.mark.faults
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare (util-linux)")
-def test_a_disk_that_is_large_enough_serves(tmp_path: Path) -> None:
-    done = run_on_small_disk(tmp_path, 20_000, "shards")
-    assert done.returncode == 0, done.stderr
-    assert "full/shards/multilingual/en/tokens.bin" in done.stdout
-
-
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare (util-linux)")
+@needs_unshare
 def test_a_training_survives_a_disk_that_fills_up(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    script = f'mount -t tmpfs -o size=4m tmpfs {tmp_path / "disk"} || exit 99; "$@"'
-    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh"]
-    command += [sys.executable, "-m", "tests.faults.test_full_disk", str(tmp_path / "disk")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        command,
-        check=False,
-        cwd=Path(__file__).parents[2],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode in (1, 99) and "Traceback" not in done.stderr:
-        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
+    disk = tmp_path / "disk"
+    done = run_on_small_disk(disk, 4_096, "-m", "tests.faults.test_full_disk", disk)
     assert done.returncode == 0, done.stderr[-3000:]
-    rejected, failed, left, same = done.stdout.splitlines()[-4:]
+    rejected, failed, left, same = re.findall("^RESULT (.*)", done.stdout, re.MULTILINE)
     assert "checkpoints need" in rejected
     assert "No space left on device" in failed
     assert "step-00000020" in failed
@@ -138,7 +139,8 @@ def train_on(disk: Path) -> None:
     filler.unlink()
     training.run(disk / "run")
     same = ending(disk / "run") == ending(disk.parent / "whole")
-    print(rejected, failed, *left, same, sep="\n")
+    for result in (rejected, failed, *left, same):
+        print("RESULT", result)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.faults.bombs import BOMBS, MOST_BYTES
 from tests.faults.fuzzed_readers import READERS, fuzz, share_out, write_seeds
+from tests.faults.programs import run_program
 
 from metaxlm.progress import set_quiet
 
 SOME = share_out(300)
 MANY = 5_200
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.filterwarnings("default")  # libraries warn about what they read
@@ -29,18 +27,13 @@ def test_some_damaged_inputs_are_read_or_rejected(name: str, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def bombs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("bombs")
-    command = [sys.executable, "-m", "tests.faults.bombs", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def bombs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return run_program("bombs", tmp_path_factory.mktemp("bombs"))
 
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_small_files_do_not_fill_the_memory(name: str, bombs: dict[str, Any]) -> None:
-    wanted = BOMBS[name][2]
-    found = bombs[name]
+    wanted, found = BOMBS[name][2], bombs[name]
     if wanted:
         assert found["outcome"].startswith("rejected: ")
         assert wanted in found["outcome"]
@@ -51,22 +44,13 @@ def test_small_files_do_not_fill_the_memory(name: str, bombs: dict[str, Any]) ->
 
 @pytest.mark.faults
 def test_five_thousand_damaged_inputs(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.faults.fuzzed_readers"]
-    workers = [
-        subprocess.Popen(
-            [*command, str(tmp_path / str(part)), str(MANY), str(part), "2"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for part in range(2)
-    ]
-    outcomes: dict[str, Any] = {}
-    for worker in workers:
-        out, told = worker.communicate()
-        assert worker.returncode == 0, told[-2_000:]
-        outcomes |= json.loads(out.splitlines()[-1])
+    def fuzz_part(part: int) -> dict[str, Any]:
+        found: dict[str, Any] = run_program("fuzzed_readers", tmp_path / str(part), MANY, part, 2)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(fuzz_part, range(2))
+    outcomes = first | second
     for name, found in outcomes.items():
         print(f"{name}: {found['mutations']} damaged, {found['read']} read, ", end="")
         print(f"{found['rejected']} rejected, {len(found['failures'])} otherwise")

@@ -5,8 +5,9 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from metaxlm.probe.alignment_io import SentencePair
 from metaxlm.probe.alignment_page import (
     AlignmentPage,
     Direction,
-    LayerNeighbors,
     Neighbor,
     PairView,
     collect_views,
@@ -52,13 +52,13 @@ def make_view(place: int, with_gold: bool = False) -> PairView:
         links = {(0, 0), (1, 2)} if layer == 0 else {(0, layer), (0, 0), (2, 2)}
         layers.append(PairScores(LayerChoice((layer,)), weights, frozenset(links)))
         order = (0, 1) if layer == 0 else (1, 0)
-        both = (
-            tuple(
-                Neighbor(k, TEXTS[k][side], 0.9 - 0.25 * n, k == place) for n, k in enumerate(order)
-            )
-            for side in (1, 0)
+        similar = list(zip(order, (0.9, 0.65), strict=True))
+        neighbors.append(
+            {
+                name: [Neighbor(k, TEXTS[k][side], cosine, k == place) for k, cosine in similar]
+                for name, side in (("of_source", 1), ("of_target", 0))
+            }
         )
-        neighbors.append(LayerNeighbors(*both))
     sure, possible = frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (0, 1), (1, 3)})
     gold = AlignedPair(pair.source, pair.target, sure, possible) if with_gold else None
     return PairView(place + 1, pair, tuple(layers), tuple(neighbors), gold)
@@ -71,58 +71,39 @@ def make_page(with_gold: bool = False) -> AlignmentPage:
     return AlignmentPage("pairs.txt", facts, views, SHOWN, 2, 9, 2, notes)
 
 
-class Matrices(HTMLParser):
+class Matrices:
     """The content of the matrices and lists of a page."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tables: list[dict[str, Any]] = []
-        self.sentences: list[tuple[str, list[tuple[str, str]]]] = []
-        self.near: list[list[tuple[str, str]]] = []
-        self.data = ""
-        self.place: list[tuple[str, dict[str, str]]] = []
-        self.feed(text)
+        self.tables = [
+            {
+                "dir": table[:3],
+                "heads": find_all(r'col" class="(\w+)"><span dir="auto">(.*?)<', table),
+                "cells": find_all(r'<td(?: class="(\w+)")? style="--shade:(.*?)">(.*?)<', table),
+                "names": [name for (name,) in find_all(r'<bdi dir="auto">(.*?)<', table)],
+            }
+            for table in text.split('<table class="matrix" dir="')[1:]
+        ]
+        sentences = find_all(r'<p class="sentence" data-side="\d" dir="(\w+)">(.*?)</p>', text, str)
+        self.sentences = [
+            (direction, find_all(r'<span class="(.*?)">(.*?)<', words))
+            for direction, words in sentences
+        ]
+        lists = find_all(r'<ol data-near="(\w+)">(.*?)</ol>', text, str)
+        near = r'<li class="(\w+)">.*?class="found".*?>(.*?)<'
+        self.near = [find_all(near, content) for _, content in lists]
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        if tag not in ("meta", "input"):
-            self.place.append((tag, values))
-        if tag == "table":
-            self.tables.append({"dir": values["dir"], "heads": [], "cells": [], "names": []})
-        elif tag == "td" and "style" in values:
-            shade = float(values["style"].removeprefix("--shade:"))
-            self.tables[-1]["cells"].append((shade, values.get("class", ""), ""))
-        elif tag == "p" and values.get("class") == "sentence":
-            self.sentences.append((values["dir"], []))
-        elif tag == "ol" and "data-near" in values:
-            self.near.append([])
 
-    def handle_endtag(self, tag: str) -> None:
-        assert self.place.pop()[0] == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.place or not data.strip():
-            return
-        tag, values = self.place[-1]
-        parents = [(name, found.get("class", "")) for name, found in self.place]
-        if values.get("id") == "data":
-            self.data = data
-        elif tag == "td":
-            shade, kind, _ = self.tables[-1]["cells"][-1]
-            self.tables[-1]["cells"][-1] = (shade, kind, data)
-        elif parents[-2][0] == "th" and tag == "span":
-            self.tables[-1]["heads"].append((parents[-2][1], data))
-        elif tag == "bdi":
-            self.tables[-1]["names"].append(data)
-        elif ("p", "sentence") in parents:
-            self.sentences[-1][1].append((data, values.get("class", "")))
-        elif values.get("class") == "found":
-            self.near[-1].append((data, self.place[-2][1]["class"]))
+def find_all(pattern: str, text: str, change: Callable[[str], str] = unescape) -> list[Any]:
+    """Return the groups of all matches."""
+    found = re.finditer(pattern, text, re.DOTALL)
+    return [tuple(change(group or "") for group in match.groups()) for match in found]
 
 
 def parse(page: AlignmentPage) -> tuple[Matrices, dict[str, Any]]:
-    found = Matrices(render_alignment_page(page))
-    return found, json.loads(found.data)
+    text = render_alignment_page(page)
+    ((data,),) = find_all(r'id="data">(.*?)</script>', text, str)
+    return Matrices(text), json.loads(data)
 
 
 def test_the_page_is_complete_and_self_contained() -> None:
@@ -146,15 +127,12 @@ def test_the_shown_layer_is_rendered_without_the_script() -> None:
         assert [word for _, word in table["heads"]] == list(view.pair.target)
         weights = scores.weights.ravel()
         wanted = (weights - weights.min()) / (weights.max() - weights.min())
-        shades = np.array([shade for shade, _, _ in table["cells"]])
-        assert np.abs(shades - wanted).max() < 0.01
-        marked = {
-            divmod(k, scores.weights.shape[1])
-            for k, (_, kind, mark) in enumerate(table["cells"])
-            if (kind, mark) == ("linked", "●")
-        }
+        assert np.abs([float(shade) for _, shade, _ in table["cells"]] - wanted).max() < 0.01
+        width = scores.weights.shape[1]
+        marks = {divmod(k, width): (kind, mark) for k, (kind, _, mark) in enumerate(table["cells"])}
+        marked = {link for link, found in marks.items() if found != ("", "")}
         assert marked == scores.links
-        assert sum(bool(kind or mark) for _, kind, mark in table["cells"]) == len(scores.links)
+        assert {marks[link] for link in marked} == {("linked", "●")}
 
 
 def test_the_data_of_the_script_has_every_layer() -> None:
@@ -169,22 +147,16 @@ def test_the_data_of_the_script_has_every_layer() -> None:
             groups = group_words(scores.links, *scores.weights.shape)
             assert layer["groups"] == list(map(list, groups))
         for neighbors, near in zip(view.neighbors, pair["near"], strict=True):
-            for side in ("of_source", "of_target"):
-                listed = [
-                    (data["texts"][side][str(place)][0], similarity, is_right)
-                    for place, similarity, is_right in near[side]
-                ]
-                assert listed == [
-                    (one.text, one.similarity, one.is_right) for one in getattr(neighbors, side)
-                ]
+            for side, found in neighbors.items():
+                listed = [(data["texts"][side][str(k)][0], *more) for k, *more in near[side]]
+                assert listed == [(one.text, one.similarity, one.is_right) for one in found]
 
 
 def test_gold_links_have_classes() -> None:
     page = make_page(with_gold=True)
     found, data = parse(page)
-    cells = found.tables[0]["cells"]
-    width = len(page.views[0].pair.target)
-    kinds = {divmod(k, width): cell[1:] for k, cell in enumerate(cells) if cell[1]}
+    cells, width = found.tables[0]["cells"], len(page.views[0].pair.target)
+    kinds = {divmod(k, width): (kind, mark) for k, (kind, _, mark) in enumerate(cells) if kind}
     assert kinds == {
         (0, 0): ("sure", "●"),
         (0, 1): ("possible", "●"),
@@ -211,7 +183,7 @@ def test_directions_and_colors() -> None:
     assert data["texts"]["of_source"]["0"] == [TEXTS[0][1], "rtl"]
     assert data["texts"]["of_target"]["0"] == [TEXTS[0][0], "ltr"]
     # The words of the links (0, 0), (0, 1) and (2, 2) share a color.
-    source, target = ([kind for _, kind in words] for _, words in found.sentences[:2])
+    source, target = ([kind for kind, _ in words] for _, words in found.sentences[:2])
     assert source == ["word c0 s0", "alone", "word c1 s0", "alone", "alone"]
     assert target == ["word c0 s0", "word c0 s0", "word c1 s0", "alone", "alone"]
 
@@ -220,8 +192,8 @@ def test_neighbors_of_the_shown_layer() -> None:
     found, _ = parse(make_page())
     # In layer 1 the other pair is the nearest in both directions.
     assert found.near[:2] == [
-        [(TEXTS[1][1], "wrong"), (TEXTS[0][1], "right")],
-        [(TEXTS[1][0], "wrong"), (TEXTS[0][0], "right")],
+        [("wrong", TEXTS[1][1]), ("right", TEXTS[0][1])],
+        [("wrong", TEXTS[1][0]), ("right", TEXTS[0][0])],
     ]
     views = tuple(replace(view, neighbors=()) for view in make_page().views)
     assert "nearest to the" not in render_alignment_page(replace(make_page(), views=views))
@@ -277,11 +249,11 @@ def test_views_equal_the_probes(make_model: MakeModel) -> None:
         for layer, neighbors in enumerate(view.neighbors):
             cosines = torch.cosine_similarity(sources[layer, place], targets[layer], dim=-1)
             back = torch.cosine_similarity(targets[layer, place], sources[layer], dim=-1)
-            for found, wanted_row in ((neighbors.of_source, cosines), (neighbors.of_target, back)):
+            for found, wanted_row in zip(neighbors.values(), (cosines, back), strict=True):
                 values = [near.similarity for near in found]
                 assert np.allclose(values, wanted_row.sort(descending=True).values[:3], atol=1e-5)
                 assert np.allclose(values, [wanted_row[near.place] for near in found], atol=1e-5)
-        for near in (near for layer in view.neighbors for near in layer.of_source):
+        for near in (near for layer in view.neighbors for near in layer["of_source"]):
             assert near.text == pairs[near.place].target_text
             # The targets of pairs 1 and 4 are equal.
             assert near.is_right == (near.place == place or {near.place, place} == {0, 3})
@@ -298,7 +270,7 @@ def test_neighbors_are_among_the_searched_pairs(
     views = collect_views(make_model(), make_pairs(), CPU, num_searched=num_searched, **options)
     assert len(views) == count
     layers = [layer for view in views for layer in view.neighbors]
-    found = {near.place for layer in layers for near in (*layer.of_source, *layer.of_target)}
+    found = {near.place for layer in layers for side in layer.values() for near in side}
     assert found == places
 
 
@@ -354,22 +326,11 @@ def test_the_script_in_a_browser(tmp_path: Path) -> None:
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()]
     dumped = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout.decode()
-    seen = {}
-
-    class Body(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            if tag == "body":
-                seen.update({name[5:]: json.loads(value or "") for name, value in attrs})
-
-    Body().feed(dumped)
+    seen = {name: json.loads(value) for name, value in find_all(r'data-(\w+)="(\{.*?)"', dumped)}
     wanted = {
-        "first": (0, 1),
-        "slid": (0, 2),
-        "pressed": (0, 0),
-        "next": (1, 0),
-        "previous": (0, 0),
+        "first": (0, 1), "slid": (0, 2), "pressed": (0, 0), "next": (1, 0), "previous": (0, 0),
         "clicked": (1, 0),
-    }
+    }  # fmt: skip
     for step, (place, layer) in wanted.items():
         # The script draws what a page that starts with that layer contains.
         still, _ = parse(replace(page, shown=layer))
@@ -377,13 +338,13 @@ def test_the_script_in_a_browser(tmp_path: Path) -> None:
         assert state["visible"] == [f"pair-{place + 1}"], step
         assert state["current"] == [f"#pair-{place + 1}"], step
         assert state["label"] == f"{layer} of 2 · {page.layer_notes[layer]}"
-        cells = [(kind, mark, float(shade)) for kind, mark, shade in state["cells"]]
-        assert [cell[:2] for cell in cells] == [cell[1:] for cell in still.tables[place]["cells"]]
-        shades = [shade for shade, _, _ in still.tables[place]["cells"]]
-        assert np.allclose([cell[2] for cell in cells], shades, atol=0.011)
-        words = [kind for _, side in still.sentences[2 * place : 2 * place + 2] for _, kind in side]
+        cells, drawn = state["cells"], still.tables[place]["cells"]
+        assert [cell[:2] for cell in cells] == [[kind, mark] for kind, _, mark in drawn]
+        shades = [float(shade) for *_, shade in cells]
+        assert np.allclose(shades, [float(shade) for _, shade, _ in drawn], atol=0.011)
+        words = [kind for _, side in still.sentences[2 * place : 2 * place + 2] for kind, _ in side]
         assert state["words"] == words
-        near = [text for found in still.near[2 * place : 2 * place + 2] for text, _ in found]
+        near = [text for found in still.near[2 * place : 2 * place + 2] for _, text in found]
         assert [text for text, _ in state["near"]] == near
         low = page.views[place].layers[layer].weights.min()
         assert float(state["low"]) == pytest.approx(low, abs=0.006)

@@ -1,4 +1,4 @@
-"""The same vectors, neighbors and links on a CUDA device as on the CPU."""
+"""The same vectors and links on a CUDA device as on the CPU; `test_nearest.py` has neighbors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
 from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.nearest import find_both, find_nearest
 from metaxlm.probe.retrieval import measure_retrieval
 from tests.finetune.conftest import CPU, TEXT
 from tests.probe.conftest import MakeModel
@@ -57,17 +56,3 @@ def test_links(model: AnyEncoder, method: str, encoding: str) -> None:
     # Two pieces may be equally good up to the last bits, which differ between devices.
     pairs = [pair for rows in zip(expected, found, strict=True) for pair in zip(*rows, strict=True)]
     assert sum(a == b for a, b in pairs) >= 0.98 * len(pairs)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_neighbors_are_exact_on_both_devices(k: int) -> None:
-    random = torch.Generator().manual_seed(0)
-    common = torch.randn(48, generator=random)
-    queries, keys = (torch.randn(n, 48, generator=random) + 2 * common for n in (3_001, 9_007))
-    expected = find_nearest(queries, keys, k=k, device=CPU)
-    found = find_nearest(queries, keys, k=k, device=CUDA)
-    assert torch.equal(found.indices_Qk, expected.indices_Qk)
-    assert torch.equal(found.similarities_Qk, expected.similarities_Qk)
-    forward, backward = find_both(queries, keys, k=k, device=CUDA)
-    assert torch.equal(forward.indices_Qk, expected.indices_Qk)
-    assert torch.equal(backward.indices_Qk, find_nearest(keys, queries, k=k, device=CPU).indices_Qk)

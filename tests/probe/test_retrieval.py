@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -108,8 +106,11 @@ def mine_slowly(
 
 @pytest.mark.parametrize(
     ("margin", "mode"),
-    [*product(("ratio", "distance", "absolute"), ("mutual", "forward", "backward", "max"))],
-)
+    [
+        ("ratio", "mutual"), ("distance", "mutual"), ("absolute", "mutual"), ("ratio", "forward"),
+        ("distance", "backward"), ("ratio", "max"),
+    ],
+)  # fmt: skip
 def test_mined_pairs_equal_the_definition(margin: Margin, mode: Mode) -> None:
     source, target = make_texts()
     found = mine_pairs(source, target, margin=margin, k=3, mode=mode)

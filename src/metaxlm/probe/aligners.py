@@ -100,23 +100,11 @@ def link_units(
     source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
 ) -> Decision:
     """Link the units of both sides with the aligner of the settings."""
-    links = {"transport": _link_transport, "sinkhorn": _link_sinkhorn, "softmax": _link_softmax}
-    if settings.method in links:
-        return links[settings.method](source_BSD, target_BTD, masks, settings)
-    similarity_BST = _compare_units(source_BSD, target_BTD, masks, settings.distortion)
-    if settings.method == "argmax":
-        linked_BST = _keep_mutual(similarity_BST, similarity_BST)
-    elif settings.method == "itermax":
-        linked_BST = _link_itermax(similarity_BST, masks, settings.alpha, settings.passes)
-    else:
-        linked_BST = _link_match(similarity_BST, masks)
-    return Decision(linked_BST, similarity_BST, similarity_BST)
-
-
-def _multiply(source_BSD: Tensor, target_BTD: Tensor, *, normalize: bool) -> Tensor:
-    if normalize:
+    links = {"transport": _link_transport, "softmax": _link_softmax, "sinkhorn": _link_sinkhorn}
+    if settings.method not in ("transport", "softmax"):  # they compare dot products, not cosines
         source_BSD, target_BTD = F.normalize(source_BSD, dim=-1), F.normalize(target_BTD, dim=-1)
-    return torch.bmm(source_BSD, target_BTD.transpose(1, 2))
+    products_BST = torch.bmm(source_BSD, target_BTD.transpose(1, 2))
+    return links.get(settings.method, _link_similar)(products_BST, masks, settings)
 
 
 def _keep_mutual(by_row_BST: Tensor, by_column_BST: Tensor) -> Tensor:
@@ -128,35 +116,24 @@ def _keep_mutual(by_row_BST: Tensor, by_column_BST: Tensor) -> Tensor:
     return linked_BST.scatter_(2, best_target_BS[:, :, None], mutual_BS[:, :, None])
 
 
-def _link_transport(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
-) -> Decision:
+def _link_transport(products_BST: Tensor, masks: Masks, settings: AlignSettings) -> Decision:
     """Align as XLM-Align does: mutual argmax after Sinkhorn iterations on the dot products."""
     # In float64: a row whose products are all the smallest mass has 1 - 1e-7 in its columns, which
     # float32 would round to ties that depend on the batch.
-    mass_BST = _multiply(source_BSD, target_BTD, normalize=False).double()
+    mass_BST = products_BST.double()
     mass_BST = mass_BST.masked_fill(mass_BST <= 0, SMALLEST_MASS)
-    by_column_BST, by_row_BST = balance(mass_BST * masks.cross(), settings.iterations)
+    by_column_BST = by_row_BST = mass_BST * masks.cross()
+    tiny = torch.finfo(mass_BST.dtype).tiny
+    for _ in range(settings.iterations):
+        by_column_BST = by_row_BST / by_row_BST.sum(dim=1, keepdim=True).clamp_min(tiny)
+        by_row_BST = by_column_BST / by_column_BST.sum(dim=2, keepdim=True).clamp_min(tiny)
     return Decision(_keep_mutual(by_row_BST, by_column_BST), by_row_BST, by_column_BST)
 
 
-def balance(mass_BST: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Normalize columns, then rows, repeatedly; return the last plan of each kind."""
-    by_column_BST = by_row_BST = mass_BST
-    tiny = torch.finfo(mass_BST.dtype).tiny
-    for _ in range(iterations):
-        by_column_BST = by_row_BST / by_row_BST.sum(dim=1, keepdim=True).clamp_min(tiny)
-        by_row_BST = by_column_BST / by_column_BST.sum(dim=2, keepdim=True).clamp_min(tiny)
-    return by_column_BST, by_row_BST
-
-
-def _link_sinkhorn(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
-) -> Decision:
-    cost_BST = 1.0 - _multiply(source_BSD, target_BTD, normalize=True).double()
-    plan_BST = solve_plan(
-        cost_BST, masks, settings.temperature, settings.tolerance, settings.max_iterations
-    )
+def _link_sinkhorn(cosines_BST: Tensor, masks: Masks, settings: AlignSettings) -> Decision:
+    cost_BST = 1.0 - cosines_BST.double()
+    limits = settings.temperature, settings.tolerance, settings.max_iterations
+    plan_BST = solve_plan(cost_BST, masks, *limits)
     # Two units exchange at most the mass of the lighter one, 1 / max(S, T).
     num_B = torch.maximum(masks.source_BS.sum(dim=1), masks.target_BT.sum(dim=1))
     share_BST = plan_BST * num_B[:, None, None]
@@ -202,33 +179,38 @@ def solve_plan(
     return (kernel_BST + rows_BS[:, :, None] + columns_BT[:, None, :]).exp()
 
 
-def _compare_units(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, distortion: float
-) -> Tensor:
-    """Return SimAlign's similarities: cosines mapped to [0, 1], and -1 at padding, [B, S, T]."""
-    similarity_BST = (_multiply(source_BSD, target_BTD, normalize=True) + 1) / 2
-    if distortion:
+def _link_similar(cosines_BST: Tensor, masks: Masks, settings: AlignSettings) -> Decision:
+    """Link by SimAlign's similarities: cosines mapped to [0, 1], and -1 at padding."""
+    similarity_BST = (cosines_BST + 1) / 2
+    if settings.distortion:
         places_BS, places_BT = (
             torch.arange(mask.shape[1], device=mask.device, dtype=torch.float64)
             / (mask.sum(dim=1, keepdim=True) - 1).clamp_min(1)
             for mask in (masks.source_BS, masks.target_BT)
         )
-        kept_BST = 1 - (places_BS[:, :, None] - places_BT[:, None, :]) ** 2 * distortion
+        kept_BST = 1 - (places_BS[:, :, None] - places_BT[:, None, :]) ** 2 * settings.distortion
         single_B = (masks.source_BS.sum(dim=1) < 2) | (masks.target_BT.sum(dim=1) < 2)
         similarity_BST = similarity_BST * kept_BST.masked_fill(single_B[:, None, None], 1.0)
-    return similarity_BST.masked_fill(~masks.cross(), -1.0)
+    similarity_BST = similarity_BST.masked_fill(~masks.cross(), -1.0)
+    if settings.method == "match":
+        linked_BST = _link_match(similarity_BST, masks)
+    elif settings.method == "itermax":
+        linked_BST = _link_itermax(similarity_BST, masks, settings)
+    else:
+        linked_BST = _keep_mutual(similarity_BST, similarity_BST)
+    return Decision(linked_BST, similarity_BST, similarity_BST)
 
 
-def _link_itermax(similarity_BST: Tensor, masks: Masks, alpha: float, passes: int) -> Tensor:
+def _link_itermax(similarity_BST: Tensor, masks: Masks, settings: AlignSettings) -> Tensor:
     """Repeat the mutual argmax, with a factor of alpha per free unit, at most 1 (SimAlign)."""
     exact_BST = similarity_BST.double()  # in float32 the factor alpha would create ties
     linked_BST = _keep_mutual(exact_BST, exact_BST)
     num_B = torch.minimum(masks.source_BS.sum(dim=1), masks.target_BT.sum(dim=1))
-    for _ in range(passes - 1):
+    for _ in range(settings.passes - 1):
         free_BS = masks.source_BS & ~linked_BST.any(dim=2)
         free_BT = masks.target_BT & ~linked_BST.any(dim=1)
         num_free_BST = free_BS[:, :, None].double() + free_BT[:, None, :]
-        damped_BST = exact_BST * (alpha * num_free_BST).clamp_max(1.0)
+        damped_BST = exact_BST * (settings.alpha * num_free_BST).clamp_max(1.0)
         damped_BST = damped_BST.masked_fill(~masks.cross(), -1.0)
         goes_on_B = (num_B >= FEWEST_UNITS) & free_BS.any(dim=1) & free_BT.any(dim=1)
         new_BST = _keep_mutual(damped_BST, damped_BST) & (num_free_BST > 0)
@@ -248,10 +230,7 @@ def _link_match(similarity_BST: Tensor, masks: Masks) -> Tensor:
     return torch.from_numpy(linked).to(similarity_BST.device)
 
 
-def _link_softmax(
-    source_BSD: Tensor, target_BTD: Tensor, masks: Masks, settings: AlignSettings
-) -> Decision:
-    products_BST = _multiply(source_BSD, target_BTD, normalize=False)
+def _link_softmax(products_BST: Tensor, masks: Masks, settings: AlignSettings) -> Decision:
     padding_BST = ~masks.cross()
     products_BST = products_BST.masked_fill(padding_BST, torch.finfo(products_BST.dtype).min)
     forward_BST, backward_BST = (

@@ -20,8 +20,9 @@ from metaxlm.finetune.readers.parallel import AlignmentSet
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.aligners import PAPER, AlignSettings
-from metaxlm.probe.pair_states import Links, Words, encode_pairs, link_spans, make_units, read_spans
-from metaxlm.probe.pool import LayerChoice, every_layer
+from metaxlm.probe.embedding import choose_layers
+from metaxlm.probe.pair_states import Links, Words, encode_pairs, link_spans, read_spans
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say, track
 
 CHUNK_PAIRS = 16_384  # pairs that are tokenized and sorted by length together
@@ -120,7 +121,7 @@ def measure_alignment(
     batch_tokens: int = 8_192,
 ) -> AlignmentOutcome:
     """Align a gold set with each layer (default: all) and score the links."""
-    choices = layers or every_layer(model.encoder.config.num_layers)
+    choices = choose_layers(model, layers)
     pairs, title = [(pair.source, pair.target) for pair in gold.pairs], f"alignment {gold.language}"
     links_by_layer = align_words(
         model, pairs, device, settings=settings, layers=choices, batch_tokens=batch_tokens,
@@ -150,20 +151,17 @@ def align_words(
     Pairs too long for the encoder are truncated, with a message that numbers pairs from
     `first_number`. A word without pieces, or a truncated one, has no links.
     """
-    device = choose_device("auto") if device is None else device
-    choices = layers or every_layer(model.encoder.config.num_layers)
-    check_tokenizer(model.tokenizer, model.encoder.config)
+    device, choices = _open(model, device, layers)
     result: list[list[Links]] = [[frozenset()] * len(pairs) for _ in choices]
     cut, bare = np.zeros((2, len(pairs)), dtype=np.int64)
-    model.encoder.to(device)
     with evaluating(model.encoder), track(title, len(pairs), "pairs") as advance:
         for start in range(0, len(pairs), CHUNK_PAIRS):
             chunk = pairs[start : start + CHUNK_PAIRS]
-            encoding = encode_pairs(model, chunk, settings.encoding)
+            encoding = encode_pairs(model, chunk, settings)
             cut[start : start + len(chunk)] = encoding.num_cut_P
             bare[start : start + len(chunk)] = encoding.num_bare_P
             spans = link_spans(model, encoding, choices, device, settings, batch_tokens)
-            for numbers, links_by_choice in read_spans(spans, encoding, settings):
+            for numbers, links_by_choice in read_spans(spans, encoding):
                 for found, links in zip(result, links_by_choice, strict=True):
                     for k, words in zip(numbers, links, strict=True):
                         found[start + k] = words
@@ -184,6 +182,16 @@ def align_words(
     return result
 
 
+def _open(
+    model: AnyEncoder, device: torch.device | None, layers: Sequence[LayerChoice] | None
+) -> tuple[torch.device, tuple[LayerChoice, ...]]:
+    """Check the model and the choices, and move the encoder to the device."""
+    check_tokenizer(model.tokenizer, model.encoder.config)
+    device = device or choose_device("auto")
+    model.encoder.to(device)
+    return device, choose_layers(model, layers)
+
+
 def _name_pairs(counts: npt.NDArray[np.int64], first_number: int) -> str:
     numbers = (np.flatnonzero(counts) + first_number).tolist()
     named = ", ".join(map(str, numbers[:NAMED_PAIRS]))
@@ -200,20 +208,17 @@ def score_words(
     layers: Sequence[LayerChoice] | None = None,
 ) -> list[PairScores]:
     """Return the links of `align_words` for one pair, with the aligner's weights, by layers."""
-    device = choose_device("auto") if device is None else device
-    choices = layers or every_layer(model.encoder.config.num_layers)
-    check_tokenizer(model.tokenizer, model.encoder.config)
-    model.encoder.to(device)
-    encoding = encode_pairs(model, [pair], settings.encoding)
+    device, choices = _open(model, device, layers)
+    encoding = encode_pairs(model, [pair], settings)
     shape = len(pair[0]), len(pair[1])
     if not len(encoding.usable):
         return [PairScores(choice, np.zeros(shape), frozenset()) for choice in choices]
     with evaluating(model.encoder):
         spans = list(link_spans(model, encoding, choices, device, settings, batch_tokens=1))
-        ((_, links_by_choice),) = read_spans(spans, encoding, settings)
-    cells = np.ix_(*(make_units(side, settings.words).words_N for side in encoding.sides))
+        ((_, links_by_choice),) = read_spans(spans, encoding)
+    cells = np.ix_(*(units.words_N for units in encoding.units))
     scores = []
-    decisions = spans[0][0].decisions
+    ((_, decisions),) = spans[0]
     for choice, decision, (links,) in zip(choices, decisions, links_by_choice, strict=True):
         weights = np.zeros(shape)
         np.maximum.at(weights, cells, decision.weigh()[0].double().cpu().numpy())

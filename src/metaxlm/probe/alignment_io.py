@@ -102,15 +102,13 @@ class PairFiles:
         separator = ""
         with open_input(self.source) as lines:
             for number, line in lines:
-                where = f"{lines.name}:{number}"
                 if not separator:  # of the first line; if it has both, the file's name decides
                     has_bars = _BARS.search(line) and not self.source.lower().endswith(".tsv")
                     separator = "tab" if "\t" in line and not has_bars else "|||"
-                if not line.strip():
-                    raise MetaXLMError(f"{where}: the line is empty; every line is a pair")
                 sides = _BARS.split(line) if separator == "|||" else line.split("\t")
-                fault = ""
-                if len(sides) == 1:
+                if not line.strip():
+                    fault = "the line is empty; every line is a pair"
+                elif len(sides) == 1:
                     fault = f"no {separator} between two sentences; write `source ||| target` on "
                     fault += "every line, or put a tab there on every line"
                 elif len(sides) > 2:
@@ -118,9 +116,10 @@ class PairFiles:
                 elif not all(map(str.strip, sides)):
                     name = "target" if sides[0].strip() else "source"
                     fault = f"the {name} side is empty; drop such pairs"
-                if fault:
-                    raise MetaXLMError(f"{where}: {fault}")
-                yield sides[0], sides[1]
+                else:
+                    yield sides[0], sides[1]
+                    continue
+                raise MetaXLMError(f"{lines.name}:{number}: {fault}")
 
     def _read_parallel(self, target: str) -> Iterator[tuple[str, str]]:
         with open_input(self.source) as lines, open_input(target) as others:
@@ -135,11 +134,12 @@ class PairFiles:
                         f"{short}:{number}: has {number} lines, {long} has {total}; parallel files "
                         "need equally many"
                     )
-                for name, (number, text) in zip(names, (line, other), strict=True):
+                pair = line[1], other[1]
+                for name, text in zip(names, pair, strict=True):
                     if not text.strip():
-                        where = f"{name}:{number}"
-                        raise MetaXLMError(f"{where}: the line is empty; every line is a sentence")
-                yield line[1], other[1]
+                        fault = "the line is empty; every line is a sentence"
+                        raise MetaXLMError(f"{name}:{line[0]}: {fault}")
+                yield pair
 
 
 def split_words(text: str, split: Split) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def read_gold(
         gold = []
         reader = read_links(path, layout)
         for pair, links in zip(pairs, reader, strict=False):
-            gold.append(AlignedPair(pair.source, pair.target, links.sure, links.possible))
+            gold.append(AlignedPair(pair.source, pair.target, *links))
             _check_range(gold[-1], layout, f"{path}:{len(gold)}")
         num_lines = len(gold) + sum(1 for _ in reader)
         if num_lines != len(pairs):

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from markupsafe import Markup
-from torch import Tensor
 
 from metaxlm.analysis.style import (
     TEMPLATES,
@@ -55,12 +53,8 @@ class Neighbor:
     is_right: bool  # whether it is the translation in the file, or reads the same
 
 
-@dataclass(frozen=True)
-class LayerNeighbors:
-    """The nearest sentences of a pair in one layer, nearest first."""
-
-    of_source: tuple[Neighbor, ...]  # target sentences near the source sentence
-    of_target: tuple[Neighbor, ...]  # source sentences near the target sentence
+Neighbors = dict[str, list[Neighbor]]
+"""Target sentences near the source sentence (`of_source`), and `of_target`, nearest first."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ class PairView:
     number: int  # its line in the user's file
     pair: SentencePair
     layers: tuple[PairScores, ...]
-    neighbors: tuple[LayerNeighbors, ...]  # one per layer; empty without a search
+    neighbors: tuple[Neighbors, ...]  # one per layer; empty without a search
     gold: AlignedPair | None = None
 
 
@@ -167,26 +161,28 @@ def _find_neighbors(
     count: int,
     device: torch.device,
     layers: Sequence[LayerChoice],
-) -> list[list[LayerNeighbors]]:
+) -> list[list[Neighbors]]:
+    """Return the neighbors of the first pairs: `[layer][pair]`."""
     if len(pairs) < 2:
         return []
     sources, targets = [pair.source_text for pair in pairs], [pair.target_text for pair in pairs]
-
-    def search(queries_QD: Tensor, keys_KD: Tensor, texts: list[str]) -> list[tuple[Neighbor, ...]]:
-        nearest = find_nearest(queries_QD, keys_KD, k=NUM_NEIGHBORS)
-        found = zip(nearest.indices_Qk.tolist(), nearest.similarities_Qk.tolist(), strict=True)
-        return [
-            tuple(Neighbor(k, texts[k], s, texts[k] == texts[q]) for k, s in zip(*row, strict=True))
-            for q, row in enumerate(found)
-        ]
-
     result = []
     texts = [*sources, *targets]
     for vectors_ND in embed_texts(model, texts, device, layers=layers, title="neighbors"):
         source_ND, target_ND = vectors_ND.split(len(pairs))
-        forward = search(source_ND[:count], target_ND, targets)
-        backward = search(target_ND[:count], source_ND, sources)
-        result.append([LayerNeighbors(*both) for both in zip(forward, backward, strict=True)])
+        near: list[Neighbors] = [{} for _ in range(count)]
+        for side, queries_ND, keys_ND, texts_N in (
+            ("of_source", source_ND, target_ND, targets),
+            ("of_target", target_ND, source_ND, sources),
+        ):
+            nearest = find_nearest(queries_ND[:count], keys_ND, k=NUM_NEIGHBORS)
+            found = zip(nearest.indices_Qk.tolist(), nearest.similarities_Qk.tolist(), strict=True)
+            for q, row in enumerate(found):
+                near[q][side] = [
+                    Neighbor(k, texts_N[k], cosine, texts_N[k] == texts_N[q])
+                    for k, cosine in zip(*row, strict=True)
+                ]
+        result.append(near)
     return result
 
 
@@ -196,100 +192,92 @@ def render_alignment_page(page: AlignmentPage) -> str:
     environment.filters["direction"] = lambda text: find_direction([text])
     parts = ("page.css", "alignment.css", "alignment.js")
     css, own_css, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in parts)
+    layers = [[_describe_layer(scores, view) for scores in view.layers] for view in page.views]
+    both = list(zip(page.views, layers, strict=True))
     return environment.get_template("alignment.html.jinja").render(
         page=page,
         css=Markup(css + write_css_variables() + own_css),
         script=Markup(script),
-        data=Markup(_write_data(page)),
-        pairs=[_prepare_pair(view, page.shown) for view in page.views],
+        data=Markup(_write_data(page, layers)),
+        pairs=[_prepare_pair(view, found[page.shown], page.shown) for view, found in both],
         layers=[str(scores.layer) for scores in page.views[0].layers],
         has_gold=any(view.gold is not None for view in page.views),
         num_colors=NUM_COLORS,
     )
 
 
-def _prepare_pair(view: PairView, shown: int) -> dict[str, Any]:
-    scores = view.layers[shown]
-    source, target = view.pair.source, view.pair.target
-    low, high, shades = _shade(scores)
-    kinds, verdict = _compare_gold(scores, view)
+def _describe_layer(scores: PairScores, view: PairView) -> dict[str, Any]:
+    """Return the weights as integers over their range, and the class of each linked cell."""
+    low, high = float(scores.weights.min()), float(scores.weights.max())
+    shades = np.rint((scores.weights - low) / (high - low or 1.0) * _SHADES).astype(np.uint8)
+    kinds = dict.fromkeys(scores.links, "linked")
+    verdict = f"{len(scores.links)} links"
+    if view.gold is not None:
+        found = classify_links(scores.links, view.gold.sure, view.gold.possible)
+        kinds = {link: kind for kind, links in found.items() for link in links}
+        kinds |= dict.fromkeys(view.gold.possible - scores.links - view.gold.sure, "unused")
+        verdict = describe_links(found)
+    groups = group_words(scores.links, *scores.weights.shape)
+    ranged = {"low": low, "high": high, "shades": shades}
+    return {**ranged, "kinds": kinds, "groups": groups, "verdict": verdict}
+
+
+def _prepare_pair(view: PairView, layer: dict[str, Any], shown: int) -> dict[str, Any]:
+    """Return the content of a pair in the shown layer, for the template."""
+    sides = view.pair.source, view.pair.target
     rows = [
-        [{"shade": shade / _SHADES, "kind": kinds.get((i, j), "")} for j, shade in enumerate(row)]
-        for i, row in enumerate(shades)
+        [
+            {"shade": shade / _SHADES, "kind": layer["kinds"].get((i, j), "")}
+            for j, shade in enumerate(row)
+        ]
+        for i, row in enumerate(layer["shades"])
     ]
-    directions = find_direction(source), find_direction(target)
-    groups = group_words(scores.links, len(source), len(target))
+    directions = [find_direction(words) for words in sides]
+    words = [list(zip(*both, strict=True)) for both in zip(sides, layer["groups"], strict=True)]
     return {
+        **layer,
         "number": view.number,
         "pair": view.pair,
-        "sides": [
-            {"direction": direction, "words": list(zip(words, numbers, strict=True))}
-            for direction, words, numbers in zip(directions, (source, target), groups, strict=True)
-        ],
-        "heads": [(word, find_stance(word)) for word in target],
-        "rows": list(zip(source, rows, strict=True)),
+        "sides": list(zip(directions, words, strict=True)),
+        "heads": [(word, find_stance(word)) for word in view.pair.target],
+        "rows": list(zip(view.pair.source, rows, strict=True)),
         "directions": directions,
-        "verdict": verdict,
-        "low": low,
-        "high": high,
         "neighbors": view.neighbors[shown] if view.neighbors else None,
     }
 
 
-def _compare_gold(scores: PairScores, view: PairView) -> tuple[dict[tuple[int, int], str], str]:
-    """Return the class of each linked cell, of the aligner or of the gold set, and a summary."""
-    if view.gold is None:
-        return dict.fromkeys(scores.links, "linked"), f"{len(scores.links)} links"
-    found = classify_links(scores.links, view.gold.sure, view.gold.possible)
-    kinds = {link: kind for kind, links in found.items() for link in links}
-    unused = view.gold.possible - scores.links - view.gold.sure
-    return kinds | dict.fromkeys(unused, "unused"), describe_links(found)
-
-
-def _shade(scores: PairScores) -> tuple[float, float, npt.NDArray[np.uint8]]:
-    """Return the range of the weights of a pair, and the weights as integers over this range."""
-    low, high = float(scores.weights.min()), float(scores.weights.max())
-    room = high - low or 1.0
-    return low, high, np.rint((scores.weights - low) / room * _SHADES).astype(np.uint8)
-
-
-def _write_data(page: AlignmentPage) -> str:
+def _write_data(page: AlignmentPage, layers: list[list[dict[str, Any]]]) -> str:
     """Return the script's data of all layers, as JSON that cannot end its element."""
     texts: dict[str, dict[int, tuple[str, str]]] = {"of_source": {}, "of_target": {}}
-    for layer in (layer for view in page.views for layer in view.neighbors):
-        for side, found in texts.items():
-            for near in getattr(layer, side):
-                found[near.place] = near.text, find_direction([near.text])
 
-    def list_near(found: tuple[Neighbor, ...]) -> list[tuple[int, float, bool]]:
-        return [(near.place, round(near.similarity, 3), near.is_right) for near in found]
+    def list_near(side: str, nearest: list[Neighbor]) -> list[tuple[int, float, bool]]:
+        texts[side] |= {one.place: (one.text, find_direction([one.text])) for one in nearest}
+        return [(one.place, round(one.similarity, 3), one.is_right) for one in nearest]
 
     pairs = [
         {
-            "layers": [_write_layer(scores, view) for scores in view.layers],
+            "layers": [_write_layer(layer) for layer in found],
             "near": [
-                {side: list_near(getattr(layer, side)) for side in texts}
+                {side: list_near(side, nearest) for side, nearest in layer.items()}
                 for layer in view.neighbors
             ],
         }
-        for view in page.views
+        for view, found in zip(page.views, layers, strict=True)
     ]
     data = {"notes": page.layer_notes, "texts": texts, "pairs": pairs}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
 
-def _write_layer(scores: PairScores, view: PairView) -> dict[str, Any]:
-    low, high, shades = _shade(scores)
-    kinds, verdict = _compare_gold(scores, view)
+def _write_layer(layer: dict[str, Any]) -> dict[str, Any]:
     by_kind: dict[str, list[tuple[int, int]]] = {}
-    for link, kind in sorted(kinds.items()):
+    for link, kind in sorted(layer["kinds"].items()):
         by_kind.setdefault(kind, []).append(link)
     return {
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "shades": base64.b64encode(shades.tobytes()).decode(),
+        "low": round(layer["low"], 4),
+        "high": round(layer["high"], 4),
+        "shades": base64.b64encode(layer["shades"].tobytes()).decode(),
         "kinds": by_kind,
-        "groups": group_words(scores.links, *scores.weights.shape),
-        "verdict": verdict,
+        "groups": layer["groups"],
+        "verdict": layer["verdict"],
     }

@@ -12,7 +12,7 @@ Shapes: B batch, D hidden, N texts, C texts of a chunk, Y choices of layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypedDict, Unpack
@@ -34,6 +34,7 @@ from metaxlm.probe.pool import (
     find_frame,
     plan_sentences,
     pool_mean,
+    run_ahead,
     take_texts,
     tokenize_texts,
 )
@@ -103,14 +104,10 @@ def embed_stream(
     model.encoder.to(device)
     # A thread tokenizes the next chunk while this one is computed.
     with ThreadPoolExecutor(max_workers=1) as pool:
-        before: tuple[list[str], Future[list[Ids]]] | None = None
-        for chunk in take_texts(texts, work.chunk_size, 16 * MAX_CHARACTERS):
-            begun = pool.submit(work.tokenize, chunk)
-            if before is not None:
-                yield Embedded(before[0], work.embed(before[1].result(), advance))
-            before = chunk, begun
-        if before is not None:
-            yield Embedded(before[0], work.embed(before[1].result(), advance))
+        chunks = take_texts(texts, work.chunk_size, 16 * MAX_CHARACTERS)
+        begun = ((chunk, pool.submit(work.tokenize, chunk)) for chunk in chunks)
+        for chunk, ids in run_ahead(begun):
+            yield Embedded(chunk, work.embed(ids.result(), advance))
     if work.num_cut:
         named = ", ".join(work.named_cuts) + (", ..." if work.num_cut > _NAMED else "")
         say(

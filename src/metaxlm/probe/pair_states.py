@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from metaxlm.finetune.batches import plan_batches
 from metaxlm.finetune.encoding import IntArray, Pieces, find_starts, tokenize_flat
 from metaxlm.finetune.readers import Link
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.probe.aligners import AlignSettings, Decision, Encoding, Masks, WordRule, link_units
-from metaxlm.probe.pool import LayerChoice, find_deepest
+from metaxlm.probe.aligners import AlignSettings, Decision, Masks, WordRule, link_units
+from metaxlm.probe.pool import LayerChoice, find_deepest, run_ahead
 
 CPU_BATCH_TOKENS = 2_048  # larger activations leave the caches of a CPU: a quarter slower
 SPAN_BYTES = 2**28  # hidden states of a span of separate encodings
@@ -53,6 +54,7 @@ class PairEncoding:
     lengths_Q: IntArray
     starts_Q: IntArray
     sides: tuple[Pieces, Pieces]
+    units: tuple[Units, Units]  # of both sides
     sequences: tuple[IntArray, IntArray]  # of the source and the target of each pair
     places: tuple[IntArray, IntArray]  # the position of the first piece in these
     num_cut_P: IntArray  # truncated pieces of each pair
@@ -65,12 +67,8 @@ class PairEncoding:
         return np.flatnonzero((source.lengths_P > 0) & (target.lengths_P > 0))
 
 
-@dataclass(frozen=True)
-class LinkBatch:
-    """Pairs that are linked together, with a decision for each choice of layers."""
-
-    pairs: IntArray
-    decisions: list[Decision]
+LinkBatch = tuple[IntArray, list[Decision]]
+"""Pairs that are linked together, and a decision for each choice of layers."""
 
 
 def _spread_ranges(starts: IntArray, lengths: IntArray) -> IntArray:
@@ -94,28 +92,27 @@ def make_units(pieces: Pieces, rule: WordRule) -> Units:
     first_N = np.flatnonzero(begins_N)
     sentences_N = sentences_N[first_N]
     lengths_P = np.bincount(sentences_N, minlength=len(pieces.lengths_P))
-    firsts_N, sizes_N = (
-        first_N - pieces.starts_P[sentences_N],
-        np.diff(first_N, append=len(begins_N)),
-    )
+    firsts_N = first_N - pieces.starts_P[sentences_N]
+    sizes_N = np.diff(first_N, append=len(begins_N))
     return Units(firsts_N, sizes_N, pieces.words_N[first_N], lengths_P, find_starts(lengths_P))
 
 
 def encode_pairs(
-    model: AnyEncoder, pairs: Sequence[tuple[Words, Words]], encoding: Encoding
+    model: AnyEncoder, pairs: Sequence[tuple[Words, Words]], settings: AlignSettings
 ) -> PairEncoding:
     """Tokenize pairs, truncate long ones (the longer side first), and add special tokens."""
     config = model.encoder.config
-    whole = tuple(tokenize_flat(model.tokenizer, [pair[side] for pair in pairs]) for side in (0, 1))
-    lengths = whole[0].lengths_P, whole[1].lengths_P
-    if encoding == "joint":
-        rooms = _share_room(*lengths, config.max_positions - 3)
+    is_joint = settings.encoding == "joint"
+    whole = [tokenize_flat(model.tokenizer, [pair[side] for pair in pairs]) for side in (0, 1)]
+    lengths = [side.lengths_P for side in whole]
+    if is_joint:
+        rooms = _share_room(lengths[0], lengths[1], config.max_positions - 3)
     else:
         rooms = (np.full(len(pairs), config.max_positions - 2),) * 2
     source, target = (_cut_pieces(side, room) for side, room in zip(whole, rooms, strict=True))
     pairs_P = np.arange(len(pairs))
     ones_P = np.ones_like(pairs_P)
-    if encoding == "joint":
+    if is_joint:
         lengths_Q = source.lengths_P + target.lengths_P + 3
         sequences, places = (pairs_P, pairs_P), (ones_P, source.lengths_P + 2)
     else:
@@ -127,15 +124,21 @@ def encode_pairs(
     for side, numbers, place_P in zip((source, target), sequences, places, strict=True):
         ids_N[_spread_ranges(starts_Q[numbers] + place_P, side.lengths_P)] = side.ids_N
     types_N = None
-    if encoding == "joint" and config.num_token_types > 1:
+    if is_joint and config.num_token_types > 1:
         types_N = np.zeros_like(ids_N)
         types_N[_spread_ranges(starts_Q + places[1], target.lengths_P + 1)] = 1
     num_words_P = np.array([len(a) + len(b) for a, b in pairs], dtype=np.int64)
-    num_cut_P = sum(lengths) - source.lengths_P - target.lengths_P
-    num_bare_P = num_words_P - sum(make_units(side, "first").lengths_P for side in whole)
-    sides = source, target
     return PairEncoding(
-        ids_N, types_N, lengths_Q, starts_Q, sides, sequences, places, num_cut_P, num_bare_P
+        ids_N,
+        types_N,
+        lengths_Q,
+        starts_Q,
+        (source, target),
+        (make_units(source, settings.words), make_units(target, settings.words)),
+        sequences,
+        places,
+        num_cut_P=sum(lengths) - source.lengths_P - target.lengths_P,
+        num_bare_P=num_words_P - sum(make_units(side, "first").lengths_P for side in whole),
     )
 
 
@@ -225,7 +228,6 @@ def link_spans(
     batch_tokens: int,
 ) -> Iterator[list[LinkBatch]]:
     """Encode and link all pairs that have pieces on both sides, longest first."""
-    units = [make_units(side, settings.words) for side in encoding.sides]
     span_tokens = batch_tokens
     if settings.encoding == "separate":
         # Each side has its own lengths: more of them need less padding.
@@ -237,16 +239,16 @@ def link_spans(
         pairs = usable[places]
         sequences = np.unique(np.concatenate([numbers[pairs] for numbers in encoding.sequences]))
         span, bases_Q = compute_states(model, encoding, sequences, choices, device, batch_tokens)
-        sides = list(zip(units, encoding.sequences, encoding.places, strict=True))
+        sides = list(zip(encoding.units, encoding.sequences, encoding.places, strict=True))
         batches = []
-        for batch in _plan_links(units[0], units[1], pairs, LINKED_CELLS[device.type]):
+        for batch in _plan_links(*encoding.units, pairs, LINKED_CELLS[device.type]):
             (source_mask, source), (target_mask, target) = (
                 index_units(side, batch, bases_Q[rows[batch]] + at[batch], settings.words, device)
                 for side, rows, at in sides
             )
             masks = Masks(source_mask, target_mask)
             decisions = [link_units(source(h), target(h), masks, settings) for h in span]
-            batches.append(LinkBatch(batch, decisions))
+            batches.append((batch, decisions))
         yield batches
 
 
@@ -266,45 +268,36 @@ def _plan_links(
 
 
 def read_spans(
-    spans: Iterable[list[LinkBatch]], encoding: PairEncoding, settings: AlignSettings
+    spans: Iterable[list[LinkBatch]], encoding: PairEncoding
 ) -> Iterator[tuple[list[int], list[list[Links]]]]:
     """Yield the pairs of each span and their links `[choice][pair]`, one span late."""
-    units = [make_units(side, settings.words) for side in encoding.sides]
-    before: tuple[list[LinkBatch], Tensor, torch.cuda.Event | None] | None = None
-    for batches in spans:
-        flat = [decision.linked_BST.flatten() for b in batches for decision in b.decisions]
-        linked_N, arrived = torch.cat(flat), None
-        if linked_N.device.type == "cuda":
-            device = linked_N.device
-            linked_N = linked_N.to("cpu", non_blocking=True)
-            arrived = torch.cuda.current_stream(device).record_event()
-        if before is not None:
-            yield _read_span(*before, *units)
-        before = batches, linked_N, arrived
-    if before is not None:
-        yield _read_span(*before, *units)
+    source, target = encoding.units
+    for batches, linked_N, arrived in run_ahead(map(_fetch_links, spans)):
+        if arrived is not None:
+            arrived.synchronize()
+        links: list[list[Links]] = [[] for _ in batches[0][1]]
+        start = 0
+        for pairs, decisions in batches:
+            shape = decisions[0].linked_BST.shape
+            for found in links:
+                linked_BST = linked_N[start : start + shape.numel()].view(shape)
+                start += shape.numel()
+                rows_K, source_K, target_K = linked_BST.numpy().nonzero()
+                source_K = source.words_N[source.starts_P[pairs][rows_K] + source_K]
+                target_K = target.words_N[target.starts_P[pairs][rows_K] + target_K]
+                words = list(zip(source_K.tolist(), target_K.tolist(), strict=True))
+                ends = np.searchsorted(rows_K, np.arange(len(pairs)), side="right").tolist()
+                found += [frozenset(words[a:b]) for a, b in pairwise([0, *ends])]
+        yield np.concatenate([pairs for pairs, _ in batches]).tolist(), links
 
 
-def _read_span(
+def _fetch_links(
     batches: list[LinkBatch],
-    linked_N: Tensor,
-    arrived: torch.cuda.Event | None,
-    source: Units,
-    target: Units,
-) -> tuple[list[int], list[list[Links]]]:
-    if arrived is not None:
-        arrived.synchronize()
-    links: list[list[Links]] = [[] for _ in batches[0].decisions]
-    start = 0
-    for batch in batches:
-        shape, pairs = batch.decisions[0].linked_BST.shape, batch.pairs
-        for found in links:
-            linked_BST = linked_N[start : start + shape.numel()].view(shape)
-            start += shape.numel()
-            rows_K, source_K, target_K = linked_BST.numpy().nonzero()
-            source_K = source.words_N[source.starts_P[pairs][rows_K] + source_K]
-            target_K = target.words_N[target.starts_P[pairs][rows_K] + target_K]
-            words = list(zip(source_K.tolist(), target_K.tolist(), strict=True))
-            ends = np.searchsorted(rows_K, np.arange(len(pairs)), side="right").tolist()
-            found += [frozenset(words[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-    return np.concatenate([batch.pairs for batch in batches]).tolist(), links
+) -> tuple[list[LinkBatch], Tensor, torch.cuda.Event | None]:
+    """Start the transfer of the links of a span; the event marks its end."""
+    linked_N = torch.cat([one.linked_BST.flatten() for _, all_ in batches for one in all_])
+    if linked_N.device.type != "cuda":
+        return batches, linked_N, None
+    stream = torch.cuda.current_stream(linked_N.device)
+    linked_N = linked_N.to("cpu", non_blocking=True)
+    return batches, linked_N, stream.record_event()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.batches import split_batch
 from metaxlm.finetune.encoding import MAX_CHARACTERS, Ids
 from metaxlm.progress import say
+
+Item = TypeVar("Item")
 
 _HINT = "write 8, -1 (the last), 6..8 (their mean), 1+12 (their mean), all, or several with commas"
 _TOKENIZED_AT_ONCE = 2_048  # the tokenizer's records of one text take some kB
@@ -122,6 +125,15 @@ def take_texts(texts: Iterable[str], most: int, most_characters: int) -> Iterato
             group, num_characters = [], 0
     if group:
         yield group
+
+
+def run_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield each item after the next one was made, so that the work on both overlaps."""
+    last: list[Item] = []
+    for item in items:
+        yield from last
+        last = [item]
+    yield from last
 
 
 def tokenize_texts(

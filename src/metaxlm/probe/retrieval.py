@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -99,11 +100,11 @@ def measure_retrieval(
     outcomes: list[LayerRetrieval] = []
     for choice, vectors_ND in zip(choose_layers(model, layers), vectors_YND, strict=True):
         hits_N2, found = measure_pairs(vectors_ND[:num_pairs], vectors_ND[num_pairs:], device)
-        examples = []
-        for k in shown:
-            best = sentences.english[int(found.indices_Qk[k, 0])]
-            pair, cosine = (sentences.foreign[k], sentences.english[k]), found.similarities_Qk[k, 0]
-            examples.append(RetrievalExample(*pair, best, float(cosine)))
+        best, cosines = found.indices_Qk[:, 0].tolist(), found.similarities_Qk[:, 0].tolist()
+        foreign, english = sentences.foreign, sentences.english
+        examples = (
+            RetrievalExample(foreign[k], english[k], english[best[k]], cosines[k]) for k in shown
+        )
         outcomes.append(LayerRetrieval(choice, hits_N2, tuple(examples)))
     return RetrievalOutcome(sentences.language, num_pairs, tuple(outcomes))
 
@@ -252,10 +253,8 @@ def _pick_best(
 
 
 def _sort_pairs(pairs: MinedPairs) -> MinedPairs:
-    for name, descending in (("target_P", False), ("source_P", False), ("score_P", True)):
-        values = getattr(pairs, name)
-        pairs = pairs.take(values.sort(stable=True, descending=descending).indices)
-    return pairs
+    order = np.lexsort((pairs.target_P, pairs.source_P, -pairs.score_P))
+    return pairs.take(torch.from_numpy(order))
 
 
 def _take_each_once(pairs: MinedPairs) -> MinedPairs:

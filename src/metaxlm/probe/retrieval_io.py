@@ -43,63 +43,59 @@ _PREFIX = "layer_"
 _ROWS_CHECKED = 65_536
 
 
-@dataclass(frozen=True)
+@dataclass
 class SentenceFile:
     """Checked lines that can be read repeatedly."""
 
     name: str  # the name in messages
     path: Path
-    num_texts: int
+
+    def __post_init__(self) -> None:
+        number, empty = 0, []
+        for number, text in self._read():
+            if not text.strip():
+                empty.append(number)
+        if number == 0:
+            raise MetaXLMError(f"{self.name}:1: no text in it")
+        self.num_texts = number
+        if empty:
+            others = f" (as are {len(empty) - 1:,} more)" if len(empty) > 1 else ""
+            fault = f"the line is empty{others}; a vector needs a text, remove it"
+            raise MetaXLMError(f"{self.place(empty[0])}: {fault}")
 
     def __len__(self) -> int:
         return self.num_texts
 
     def __iter__(self) -> Iterator[str]:
         count = 0
-        for count, text in _read_lines(self.name, self.path):
+        for count, text in self._read():
             if count > self.num_texts:
                 break
             yield text
         if count != self.num_texts:
             raise MetaXLMError(f"{self.name}: changed while it was read; start again")
 
+    def _read(self) -> Iterator[tuple[int, str]]:
+        with open_input(str(self.path)) as lines:
+            lines.name = self.name
+            yield from lines
+
     def place(self, number: int) -> str:
         """Return the file and line of a text, counted from 1."""
         return f"{self.name}:{number}"
-
-
-def _read_lines(name: str, path: Path) -> Iterator[tuple[int, str]]:
-    with open_input(str(path)) as lines:
-        lines.name = name
-        yield from lines
 
 
 @contextmanager
 def open_sentences(source: str) -> Iterator[SentenceFile]:
     """Check a file, or the standard input for `-`, which is copied to a temporary file."""
     if source != STANDARD:
-        yield _check_sentences(source, Path(source))
+        yield SentenceFile(source, Path(source))
         return
     with tempfile.NamedTemporaryFile(prefix="metaxlm-") as kept:
         with naming(kept.name), reading("standard input"):
             shutil.copyfileobj(get_standard_input(), kept)
             kept.flush()
-        yield _check_sentences("standard input", Path(kept.name))
-
-
-def _check_sentences(name: str, path: Path) -> SentenceFile:
-    number, empty = 0, []
-    for number, text in _read_lines(name, path):
-        if not text.strip():
-            empty.append(number)
-    if number == 0:
-        raise MetaXLMError(f"{name}:1: no text in it")
-    if empty:
-        others = f" (as are {len(empty) - 1:,} more)" if len(empty) > 1 else ""
-        raise MetaXLMError(
-            f"{name}:{empty[0]}: the line is empty{others}; a vector needs a text, remove it"
-        )
-    return SentenceFile(name, path, number)
+        yield SentenceFile("standard input", Path(kept.name))
 
 
 def check_ending(path: Path) -> None:
@@ -130,20 +126,24 @@ def write_vectors(
                 f"{free_bytes / 1e6:,.1f} MB are free; choose fewer layers, float16 or another "
                 "--output"
             )
+        converted = _convert(chunks, num_texts, dtype)
         with atomic_file(path) as temporary:
             if path.suffix == ".npy":
                 shape = (len(layers), num_texts, width)[len(layers) == 1 :]
-                done = _write_npy(temporary, _convert(chunks, dtype), shape, dtype)
+                _write_npy(temporary, converted, shape, dtype)
             else:
-                done = _write_parquet(temporary, _convert(chunks, dtype), width, layers, dtype)
-            assert done == num_texts, f"{done} vectors of {num_texts} texts"
+                _write_parquet(temporary, converted, width, layers, dtype)
     except OSError as error:
         raise MetaXLMError(
             f"{path}: cannot be written ({error.strerror or error}); choose another --output"
         ) from error
 
 
-def _convert(chunks: Iterable[Embedded], dtype: VectorType) -> Iterator[tuple[list[str], Array]]:
+Converted = Iterator[tuple[int, list[str], Array]]
+"""The number of earlier texts, and the texts and vectors of a chunk."""
+
+
+def _convert(chunks: Iterable[Embedded], num_texts: int, dtype: VectorType) -> Converted:
     done = 0
     for texts, vectors_YCD in chunks:
         with np.errstate(over="ignore"):  # reported below with the line
@@ -155,49 +155,38 @@ def _convert(chunks: Iterable[Embedded], dtype: VectorType) -> Iterator[tuple[li
             if vectors_YCD[:, row].isfinite().all():
                 reason = f"beyond {dtype}'s range; write float32 instead"
             raise MetaXLMError(f"vector {done + row + 1:,} has a value {reason}")
-        yield texts, array_YCD
+        yield done, texts, array_YCD
         done += len(texts)
+    assert done == num_texts, f"{done} vectors of {num_texts} texts"
 
 
-def _write_npy(
-    path: Path, chunks: Iterable[tuple[list[str], Array]], shape: tuple[int, ...], dtype: VectorType
-) -> int:
+def _write_npy(path: Path, chunks: Converted, shape: tuple[int, ...], dtype: VectorType) -> None:
     num_texts, width = shape[-2:]
     vector_bytes = width * np.dtype(dtype).itemsize
-    done = 0
     with path.open("wb") as file:
         header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         first = file.tell()
-        for texts, array_YCD in chunks:
+        for done, _, array_YCD in chunks:
             for index, array_CD in enumerate(array_YCD):
                 file.seek(first + (index * num_texts + done) * vector_bytes)
                 file.write(array_CD.tobytes())
-            done += len(texts)
-    return done
 
 
 def _write_parquet(
-    path: Path,
-    chunks: Iterable[tuple[list[str], Array]],
-    width: int,
-    layers: Sequence[LayerChoice],
-    dtype: VectorType,
-) -> int:
+    path: Path, chunks: Converted, width: int, layers: Sequence[LayerChoice], dtype: VectorType
+) -> None:
     vector = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), width)
     columns = {f"{_PREFIX}{choice}": vector for choice in layers}
     schema = pa.schema({"line": pa.int64(), "text": pa.string(), **columns})
-    done = 0
     # Vectors hardly compress; texts do.
     options = {"compression": {"text": "zstd"}, "use_dictionary": False}
     with pq.ParquetWriter(path, schema, **options) as writer:
-        for texts, array_YCD in chunks:
+        for done, texts, array_YCD in chunks:
             lines = pa.array(range(done + 1, done + len(texts) + 1), pa.int64())
             flat = [pa.array(rows.ravel()) for rows in array_YCD]
             lists = [pa.FixedSizeListArray.from_arrays(numbers, width) for numbers in flat]
             writer.write_table(pa.table([lines, pa.array(texts), *lists], schema))
-            done += len(texts)
-    return done
 
 
 def read_vectors(path: Path, layer: str | None = None) -> Array:
@@ -418,11 +407,10 @@ def _find_row(text: str, side: EmbeddingIndex, rows: dict[str, int], where: str)
         if text not in rows:
             raise MetaXLMError(f"{where}: {side.name} has no id {text!r}")
         return rows[text]
-    fault = ""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         fault = f"{text!r} is not a line number; if the lines begin with ids, add --ids"
     elif not 1 <= int(text) <= len(side):
         fault = f"line {text} is out of range, {side.name} has {len(side):,} lines"
-    if fault:
-        raise MetaXLMError(f"{where}: {fault}")
-    return int(text) - 1
+    else:
+        return int(text) - 1
+    raise MetaXLMError(f"{where}: {fault}")
