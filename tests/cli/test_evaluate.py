@@ -221,18 +221,28 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def check_continuation(arguments: Sequence[str | Path], folder: Path) -> None:
+RESUMED = [*QUICK, "--limit", "8", "--task", "udpos", "--set", "epochs=3"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(models: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An evaluation of two seeds that nothing stops."""
+    output = tmp_path_factory.mktemp("undisturbed")
+    options = [*model_options(models, ["one"]), "--data", data, "--output", output, *RESUMED]
+    assert run(*options, "--seeds", "2") == 0
+    return output
+
+
+def check_continuation(arguments: Sequence[str | Path], output: Path, undisturbed: Path) -> None:
     """Check that no job runs twice, and that scores equal those of an undisturbed evaluation."""
-    output, undisturbed = folder / "out", folder / "undisturbed"
     before = job_times(output)
     assert run(*arguments, "--seeds", str(len(before) + 1)) == 0
     after = job_times(output)
     assert len(after) == len(before) + 1
     assert {place: after[place] for place in before} == before
-    assert run(*arguments, "--seeds", "2", "--output", undisturbed) == 0
     for seed in (0, 1):
         mine, other = (
-            json.loads((root / f"cells/one/udpos/en-{seed}/cell.json").read_text("utf-8"))
+            read_json(root / f"cells/one/udpos/en-{seed}/cell.json")
             for root in (output, undisturbed)
         )
         assert mine["files"] == other["files"]
@@ -245,28 +255,29 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
-def test_a_killed_evaluation_resumes(small: list[str | Path], tmp_path: Path) -> None:
-    arguments = [*small, "--task", "udpos", "--set", "epochs=3"]
+def test_a_killed_evaluation_resumes(
+    small: list[str | Path], tmp_path: Path, undisturbed: Path
+) -> None:
+    arguments = [*small, *RESUMED]
     process = start(*arguments, "--seeds", "2000")
     wait_for(tmp_path / "out/cells/one/udpos/en-1/manifest.json")
     assert process.poll() is None
     process.kill()
     process.communicate()
-    check_continuation(arguments, tmp_path)
+    check_continuation(arguments, tmp_path / "out", undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_evaluation_resumes(
     small: list[str | Path],
     tmp_path: Path,
-    number: signal.Signals,
+    undisturbed: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = [*small, "--task", "udpos", "--set", "epochs=3"]
+    arguments = [*small, *RESUMED]
 
     def stop() -> None:
         wait_for(tmp_path / "out/cells/one/udpos/en-1/manifest.json")
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=stop)
     before = signal.getsignal(signal.SIGTERM)
@@ -276,7 +287,7 @@ def test_a_stopped_evaluation_resumes(
     assert signal.getsignal(signal.SIGTERM) is before
     assert capsys.readouterr().err == "metaxlm: stopped; the same command continues\n"
     assert not list((tmp_path / "out").rglob(".tmp-*"))
-    check_continuation(arguments, tmp_path)
+    check_continuation(arguments, tmp_path / "out", undisturbed)
 
 
 def test_two_processes_share_a_folder(

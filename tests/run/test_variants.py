@@ -100,8 +100,6 @@ def test_a_frozen_body_and_kept_models(metaxlm: Command, place: Path) -> None:
 
 
 def test_switching_that_cannot_work_is_rejected(metaxlm: Command, place: Path) -> None:
-    error = metaxlm.complaint(*COMMAND, "--set", "variants.switched.distill={pooled: 1.0}")
-    assert "variants.switched: switch and distill exclude each other" in error
     (metaxlm.folder / "muse" / "en-de.txt").write_text("unheard nie\n")
     error = metaxlm.complaint(*COMMAND, "--variant", "switched")
     assert "no dictionary entry has a word and a translation that are single tokens" in error
@@ -169,11 +167,3 @@ def test_initializations_are_evaluated_without_training(
     assert small < 700
     config = load_pretrained(root / "variants/use/model").model.config
     assert config.vocab_size == small
-
-
-def test_trimming_needs_an_existing_vocabulary(
-    metaxlm: Command, tmp_path: Path, encoder: Path
-) -> None:
-    write_starts(tmp_path, encoder, {"size": 700})
-    error = metaxlm.complaint("run", "starts.yaml", "--set", "vocabulary.min_count=2")
-    assert "min_count trims an existing vocabulary; name one with `model`" in error

@@ -218,11 +218,21 @@ class Evaluation:
             record = about | _describe_result(plan, key.source, trained, scores)
             places = [(f"{found.file.split}-{found.file.language}", found) for found in scores]
             suffix = plan.task.submission_suffix
+            save = partial(
+                save_finetuned,
+                trained.model,
+                encoder,
+                kind=plan.task.kind,
+                labels=plan.task.labels,
+                length=plan.settings.length,
+                stride=plan.settings.stride,
+                facts={"task": plan.name, **about},
+            )
             job.write(
                 record,
                 {place: found.tally for place, found in places if found.num_examples},
                 {f"{place}{suffix}": found.submission for place, found in places},
-                partial(_save_model, plan, trained, encoder, about) if self.keeps_models else None,
+                save if self.keeps_models else None,
             )
             _log_scores(job, record)
 
@@ -264,21 +274,6 @@ def raise_failures(evaluations: Iterable[Evaluation]) -> None:
         first, why = next(iter(failures.items()))
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise MetaXLMError(f"{first}: failed{more}: {why}; all other jobs are complete")
-
-
-def _save_model(
-    plan: TaskPlan, trained: Finetuned, encoder: AnyEncoder, about: dict[str, Any], folder: Path
-) -> None:
-    save_finetuned(
-        trained.model,
-        encoder,
-        folder,
-        kind=plan.task.kind,
-        labels=plan.task.labels,
-        length=plan.settings.length,
-        stride=plan.settings.stride,
-        facts={"task": plan.name, **about},
-    )
 
 
 def _describe_result(

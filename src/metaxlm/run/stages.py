@@ -5,7 +5,7 @@ own files changed. The folder has a `.stage.json` with the fingerprint of all in
 of all files, and it is renamed to its final name when it is complete. Stages that keep checkpoints
 or other work resume from `work_dir`, which is cleared only when the fingerprint changes.
 Each stage lists exactly the parts of the recipe that decide its output, so that changing one key
-runs only the stages that depend on it. `evaluate.py` evaluates the models.
+runs only the stages that depend on it. `grid.py` evaluates the models.
 """
 
 from __future__ import annotations
