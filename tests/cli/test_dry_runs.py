@@ -117,6 +117,10 @@ def test_missing_seeds_and_checkpoints_are_named(dry: Dry, toy_run: Path) -> Non
 def test_only_requested_stages_are_listed(dry: Dry, tmp_path: Path) -> None:
     work, _ = dry(tmp_path / "new", "--stage", "initialize", "--variant", "xlm")
     assert list(work)[-4:] == ["corpus", "vocabulary", "shards", "initialize xlm"]
+    work, _ = dry(tmp_path / "new", "--stage", "pretrain", "--variant", "metaxlm+dict")
+    needed = ["meta", "initialize metaxlm+dict", "pretrain metaxlm+dict"]
+    assert list(work)[-6:] == ["corpus", "vocabulary", "shards", *needed]
+    assert list(dry(tmp_path / "new", "--stage", "corpus")[0])[-1] == "corpus"
     assert dry(tmp_path / "new", "--quiet") == ({}, "")
 
 
@@ -132,22 +136,27 @@ def test_an_interrupted_training_shows_its_checkpoint(
     assert dry(copied.parent) == ({}, "")
 
 
+TEXT = "corpus={source: text, path: nowhere}"
+DATA, DICTIONARIES = "evaluation.data=.", "matching.dictionaries=."
+
+
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("changes", "expected"),
     [
-        ("evaluation.finetune={poetry: {}}", "unknown task"),
-        ("evaluation.grid=[{tasks: [poetry]}]", "unknown task"),
-        ("corpus={source: text, path: nowhere}", "nowhere: no such folder"),
-        ("matching.dictionaries=nowhere", "nowhere: no such folder"),
+        (["evaluation.finetune={poetry: {}}"], "unknown task"),
+        (["evaluation.grid=[{tasks: [poetry]}]"], "unknown task"),
+        ([TEXT], "evaluation.data is not set"),
+        ([TEXT, DATA], "matching.dictionaries names no folder"),
+        ([TEXT, DATA, DICTIONARIES], "nowhere: no such folder"),
+        (["matching.dictionaries=nowhere"], "nowhere: no such folder"),
     ],
 )
 def test_a_dry_run_rejects_what_a_run_rejects(
-    metaxlm: Command, tmp_path: Path, change: str, expected: str
+    metaxlm: Command, tmp_path: Path, changes: list[str], expected: str
 ) -> None:
     write_toy(tmp_path, variants={"xlm": {"dictionaries": True}})
-    arguments: list[str | Path] = ["run", tmp_path / "toy.yaml", "--device", "cpu", "--set", change]
-    if change.startswith("corpus"):
-        arguments += ["--set", "evaluation.data=.", "--set", "matching.dictionaries=."]
+    settings = [word for change in changes for word in ("--set", change)]
+    arguments = ["run", tmp_path / "toy.yaml", "--device", "cpu", *settings]
     complaint = metaxlm.complaint(*arguments, "--dry")
     assert expected in complaint
     assert list(tmp_path.iterdir()) == [tmp_path / "toy.yaml"]

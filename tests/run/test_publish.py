@@ -95,7 +95,9 @@ def list_seeds(folder: Path, model: str, task: str) -> dict[int, float]:
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("first")
-    publish(make_run(folder / "run", JOBS), folder / "published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metaxlm.run.publish.write_report", lambda folder: None)
+        publish(make_run(folder / "run", JOBS), folder / "published")
     (folder / "published" / "data_notes.txt").write_text("By hand.\n")
     return folder / "published"
 

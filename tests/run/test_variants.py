@@ -15,6 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from metaxlm.init.ledger import load_ledger
 from metaxlm.model.huggingface import load_pretrained
+from metaxlm.run.models import find_models, open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -87,6 +88,8 @@ def test_a_frozen_body_and_kept_models(metaxlm: Command, place: Path) -> None:
     words = [model.get_input_embeddings().weight for model in models]
     assert not torch.equal(words[0], words[1])
     assert len(AutoTokenizer.from_pretrained(steps / "step-00000002")) == len(words[0])
+    checkpoint = find_models(str(folders["frozen"] / "checkpoints"))[-1]
+    assert open_model(checkpoint).encoder.config.norm_eps == 1e-12  # BERT's, not RoBERTa's
 
     # Freezing affects training, not the initialization.
     before = load(folders["metaxlm"] / "initialization/model")
