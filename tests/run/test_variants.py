@@ -139,7 +139,8 @@ def test_initializations_are_evaluated_without_training(
     metaxlm: Command, tmp_path: Path, encoder: Path
 ) -> None:
     write_starts(tmp_path, encoder, {"size": 700})
-    assert metaxlm("run", "starts.yaml", "--device", "cpu")[0] == 0
+    command = ("run", "starts.yaml", "--device", "cpu", "--stage")
+    assert metaxlm(*command, "evaluate")[0] == 0
     root = tmp_path / "runs" / "starts"
     rows = [json.loads(line) for line in (root / "results.jsonl").read_text().splitlines()]
     assert {row["variant"] for row in rows} == {"none", "dict", "use"}
@@ -163,7 +164,7 @@ def test_initializations_are_evaluated_without_training(
     vocabulary = root / "vocabulary" / "multilingual"
     AutoTokenizer.from_pretrained(vocabulary).save_pretrained(tmp_path / "big")
     write_starts(tmp_path, encoder, {"model": str(tmp_path / "big"), "min_count": 40})
-    code, printed, _ = metaxlm("run", "starts.yaml", "--device", "cpu")
+    code, printed, _ = metaxlm(*command, "pretrain")
     assert code == 0
     assert "of 700 tokens" in printed
     small = len(AutoTokenizer.from_pretrained(vocabulary))

@@ -490,7 +490,7 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
         task_plans.choose_tasks(block.tasks)
     if recipe.corpus.source == "phrasebook":
         return
-    if recipe.evaluation.data is None and recipe.measures_anything:
+    if recipe.evaluation.data is None and list_blocks(recipe):
         raise MetaXLMError(
             "evaluation.data is not set; name the folder with tatoeba/, wordalign/, xnli/ and so "
             "on, or set retrieval and alignment to null"
