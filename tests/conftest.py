@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from metaxlm.progress import set_quiet
 from metaxlm.vocab.bpe import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 from tests.commands import Command
+from tests.damage import make_run
 
 # Started in the background, as by a scheduler, a process ignores Ctrl-C, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,6 +121,19 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("encoder") / "bert"
     make_encoder(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, `runs/toy` in the folder of its recipe; only for tests that read it."""
+    return make_run(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture
+def copied(toy_run: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run and its recipe that a test may change."""
+    shutil.copytree(toy_run.parents[1], tmp_path, dirs_exist_ok=True)
+    return tmp_path / "runs" / "toy"
 
 
 @pytest.fixture

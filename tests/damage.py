@@ -12,9 +12,9 @@ from tests.toy_runs import run, write_toy
 def make_run(folder: Path) -> Path:
     """Run the toy recipe in a folder; return the run's folder."""
     variants = {"xlm": {"initialize": "none"}, "metaxlm+dict": {"dictionaries": True}}
-    kept = {"keep_steps": [2]}
     training = {"steps": 4, "batch_size": 4, "checkpoint_every": 2, "log_every": 1}
-    write_toy(folder, training, variants=variants, pretraining=training | kept)
+    pretraining, model = training | {"keep_steps": [2]}, {"max_positions": 128}
+    write_toy(folder, training, variants=variants, pretraining=pretraining, model=model)
     assert run(folder) == 0
     return folder / "runs" / "toy"
 

@@ -180,20 +180,6 @@ def test_outputs_have_the_modes_of_the_umask(tmp_path: Path) -> None:
     assert private.stat().st_mode == usual.stat().st_mode
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("broken.json", r"broken.json:2: not valid JSON"),
-        ("absent", "no such file"),
-        ("", "a folder; give a file"),
-    ],
-)
-def test_broken_and_missing_files_are_named(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "broken.json").write_text('{"a": 1,\n oops}', encoding="utf-8")
-    with pytest.raises(MetaXLMError, match=message):
-        read_json(tmp_path / name)
-
-
 def _hold(folder: Path, ready: object, done: object) -> None:
     with exclusive_folder(folder):
         ready.set()  # type: ignore[attr-defined]

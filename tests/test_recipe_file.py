@@ -91,6 +91,8 @@ def test_errors_name_file_line_and_key(tmp_path: Path, text: str, expected: str)
         ("name=a/b", "name: String should match pattern"),
         ("variants.a/b.initialize=both", "variant 'a/b': cannot be a file name"),
         ("name.x=1", "'name' is a value and has no keys"),
+        ("vocabulary.min_count=2", "min_count trims an existing vocabulary; name one with `model`"),
+        ("variants.xlm={switch: {}, distill: {}}", "xlm: switch and distill exclude each other"),
     ],
 )
 def test_errors_in_overrides(tmp_path: Path, override: str, expected: str) -> None:

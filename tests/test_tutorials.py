@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.toy_runs import run_main, write_toy
+from tests.toy_runs import run_main
 
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIALS = ("match", "own_text", "compare", "reproduce")
 SMALLER = {
     "size: 64000": "size: 400",
     "layers: 12, hidden: 768, heads: 12, ffn: 3072, max_positions: 512":
-        "layers: 2, hidden: 16, heads: 2, ffn: 32, max_positions: 128",
+        "layers: 1, hidden: 16, heads: 2, ffn: 32, max_positions: 128",
     "steps: 40000, warmup_steps: 2000": "steps: 4, warmup_steps: 1, batch_size: 4, length: 32",
     "train: {en: tickets": "epochs: 1\nlength: 32\ntrain: {en: tickets",
 }  # fmt: skip
@@ -25,26 +25,22 @@ BLOCK = re.compile(r'^```(\w+)(?: title="(.+)")?\n(.*?)^```$', re.MULTILINE | re
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def desk(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an English encoder, a tokenizer, text, dictionaries and data sets."""
     folder = tmp_path_factory.mktemp("tutorials")
-    write_toy(folder, model={"layers": 2, "max_positions": 128})
-    call("run", folder / "toy.yaml", "--output", folder / "runs", "--device", "cpu")
-    toy = folder / "runs" / "toy"
-    shutil.copytree(toy / "meta" / "model", folder / "english")
-    shutil.copytree(toy / "vocabulary" / "multilingual", folder / "multilingual")
-    shutil.copytree(toy / "corpus" / "tasks" / "muse", folder / "muse")
-    shutil.copytree(toy / "corpus" / "tasks", folder / "data")
+    places = {"english": "meta/model", "multilingual": "vocabulary/multilingual"}
+    for name, place in (places | {"muse": "corpus/tasks/muse", "data": "corpus/tasks"}).items():
+        shutil.copytree(toy_run / place, folder / name)
     (folder / "text").mkdir()
     for language in ("en", "de"):
-        sentences = sorted((toy / "corpus" / "text" / language).glob("*.txt"))
+        sentences = sorted((toy_run / "corpus" / "text" / language).glob("*.txt"))
         text = "".join(path.read_text("utf-8") for path in sentences)
         (folder / "text" / f"{language}.txt").write_text(text, encoding="utf-8")
     (folder / "tickets").mkdir()
     rows = ["text\tlabel", "My bill is wrong.\tbilling", "It does not start.\ttechnical"]
     for name in ("train", "dev", "test.en", "test.de"):
         (folder / "tickets" / f"{name}.tsv").write_text("\n".join([*rows, *rows[1:]]) + "\n")
-    call("publish", toy, folder / "published")
+    call("publish", toy_run, folder / "published")
     return folder
 
 

@@ -75,19 +75,6 @@ def test_errors_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Pa
     assert re.search(r"--device cuda:99: found \d+ CUDA devices", message)
 
 
-def test_errors_in_the_recipe_are_reported_before_any_work(
-    metaxlm: Command, tmp_path: Path, recipe: Path
-) -> None:
-    text = ["--set", "corpus.source=text", "--set", "corpus.path=."]
-    assert "evaluation.data is not set" in metaxlm.complaint("run", recipe, *text)
-    text += ["--set", f"evaluation.data={tmp_path}", "--set", "variants.d.dictionaries=true"]
-    assert "matching.dictionaries names no folder" in metaxlm.complaint("run", recipe, *text)
-    message = metaxlm.complaint("run", recipe, "--set", f"meta.model={tmp_path}")
-    assert f"{tmp_path}: " in message
-    assert "config.json" in message
-    assert not list(tmp_path.glob("runs/*/corpus"))
-
-
 def test_help_does_not_import_heavy_libraries() -> None:
     code = (
         "import sys; sys.argv = ['metaxlm', '--help']\n"

@@ -11,6 +11,7 @@ import pytest
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.cli import doctor
 from metaxlm.cli.doctor import LEAST_VERSIONS
 from metaxlm.data.shards import write_shard
 from metaxlm.model.encoder import MaskedLM
@@ -62,6 +63,7 @@ def test_a_recipe_before_anything_exists(metaxlm: Command, recipe: Path, tmp_pat
     assert list(tmp_path.iterdir()) == [recipe]
 
 
+@pytest.mark.usefixtures("without_steps")
 def test_shards_are_verified(
     metaxlm: Command, recipe: Path, tmp_path: Path, multilingual_tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -84,6 +86,7 @@ def test_shards_are_verified(
     assert "tokens.bin: changed" in checks["shards"]
 
 
+@pytest.mark.usefixtures("without_steps")
 def test_a_full_disk(metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = shutil.disk_usage
     monkeypatch.setattr(shutil, "disk_usage", lambda path: real(path)._replace(free=100_000))
@@ -91,6 +94,19 @@ def test_a_full_disk(metaxlm: Command, recipe: Path, monkeypatch: pytest.MonkeyP
     assert code == 1
     assert checks["disk space"].startswith("FAILED checkpoints and models need 0.0 GB")
     assert "smaller than the recipe's" in checks["save and load"]
+
+
+@pytest.fixture
+def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "STEP_LIMIT_S", 1e-9)
+
+
+@pytest.mark.usefixtures("without_steps")
+def test_a_step_that_takes_too_long_is_skipped(metaxlm: Command, recipe: Path) -> None:
+    code, checks = examine(metaxlm, recipe)
+    assert code == 0
+    long = "8 x 32 tokens take more than 0 s on this device; about 0 rows would fit that time"
+    assert checks["step of xlm"] == f"skipped {long}"
 
 
 def test_an_output_that_is_a_file(metaxlm: Command, tmp_path: Path) -> None:

@@ -108,8 +108,12 @@ def test_a_run_keeps_raw_text_and_a_recipe_in_its_own_folder(
 
 @pytest.mark.parametrize("command", ["report run", "publish run out"])
 def test_user_files_survive_report_and_publish(
-    metaxlm: Command, tmp_path: Path, command: str
+    metaxlm: Command, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fill_report(run: object, folder: Path) -> None:  # drawing takes long
+        (folder / "index.html").write_text("page", encoding="utf-8")
+
+    monkeypatch.setattr("metaxlm.analysis.report.fill_report", fill_report)
     make_run(tmp_path / "run", seeds=1)
     written = tmp_path / ("out" if "publish" in command else "run/report")
     assert metaxlm(*command.split())[0] == 0

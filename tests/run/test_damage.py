@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.commands import Command
-from tests.damage import flip, flipped, list_files, make_run
+from tests.damage import flip, flipped, list_files
 
+from metaxlm.digests import DIGESTS
 from metaxlm.files import digest_file
-from metaxlm.manifest import find_damage
+from metaxlm.manifest import MANIFEST, MARKER, find_damage
 
 XLM, DICT = "variants/xlm", "variants/metaxlm+dict"
 START = f"{DICT}/initialization"
@@ -40,31 +42,24 @@ KINDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("damage"))
+def test_all_files_of_a_run_are_listed(toy_run: Path) -> None:
+    found = {path for kind in KINDS for path in toy_run.glob(kind) if path.is_file()}
+    assert found == set(list_files(toy_run))
 
 
-@pytest.fixture
-def copied(root: Path, tmp_path: Path) -> Path:
-    """A copy of the run in the folder of its recipe."""
-    shutil.copytree(root.parent.parent, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "runs" / "toy"
-
-
-def test_all_files_of_a_run_are_listed(root: Path) -> None:
-    found = {path for kind in KINDS for path in root.glob(kind) if path.is_file()}
-    assert found == set(list_files(root))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_is_named(kind: str, root: Path, metaxlm: Command) -> None:
-    path = next(path for path in sorted(root.glob(kind)) if path.is_file())
-    with flipped(path):
-        code, _, errors = metaxlm("verify", root)
-    assert code == 1
-    assert [line for line in errors.splitlines() if f"{path}:" in line or f"{path} " in line]
-    assert f"{root}: 1 damaged or missing of" in errors
+def test_every_flipped_bit_is_named(toy_run: Path, metaxlm: Command) -> None:
+    paths = [next(p for p in sorted(toy_run.glob(kind)) if p.is_file()) for kind in KINDS]
+    lists = [path for path in paths if path.name in (MANIFEST, MARKER, DIGESTS)]
+    others = [path for path in paths if path not in lists]
+    for damaged in (others, *([path] for path in lists)):  # a damaged list lists nothing
+        with ExitStack() as stack:
+            for path in damaged:
+                stack.enter_context(flipped(path))
+            code, _, errors = metaxlm("verify", toy_run)
+        assert code == 1
+        assert len(errors.splitlines()) == len(damaged) + 1
+        assert all(f" {path}: " in errors for path in damaged)
+        assert f"{toy_run}: {len(damaged)} damaged or missing of" in errors
 
 
 def test_an_undamaged_run_passes_and_other_files_are_named(copied: Path, metaxlm: Command) -> None:
@@ -108,15 +103,15 @@ READERS = [
 
 @pytest.mark.parametrize(("name", "arguments"), READERS)
 def test_commands_reject_a_damaged_file(
-    name: str, arguments: list[str], root: Path, tmp_path: Path, metaxlm: Command
+    name: str, arguments: list[str], toy_run: Path, tmp_path: Path, metaxlm: Command
 ) -> None:
     (tmp_path / "sentences.txt").write_text("the cat\n", encoding="utf-8")
-    shutil.copy(root.parent.parent / "toy.yaml", tmp_path)
-    more = ["--output", str(root.parent)] if arguments == RUN else []
+    shutil.copy(toy_run.parent.parent / "toy.yaml", tmp_path)
+    more = ["--output", str(toy_run.parent)] if arguments == RUN else []
     before = sorted(tmp_path.iterdir())
-    with flipped(root / name):
-        error = metaxlm.complaint(*(word.replace("RUN", str(root)) for word in arguments), *more)
-    assert f"{root / name}" in error
+    with flipped(toy_run / name):
+        error = metaxlm.complaint(*(word.replace("RUN", str(toy_run)) for word in arguments), *more)
+    assert f"{toy_run / name}" in error
     assert "run again" in error
     assert sorted(tmp_path.iterdir()) == before
 

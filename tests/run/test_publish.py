@@ -12,13 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.analysis.fake_run import make_coverage
-from tests.analysis.paper_rows import (
-    make_comparison,
-    make_folder,
-    make_layer_rows,
-    make_paper_rows,
-    make_row,
-)
+from tests.analysis.paper_rows import make_comparison, make_row
 
 from metaxlm.analysis.report import write_report
 from metaxlm.analysis.results import read_rows
@@ -38,6 +32,7 @@ RECIPE: dict[str, Any] = {
 LOG = "variants/xlm/log.jsonl"
 JobPlace = tuple[str, str, int]
 """Model, task, seed."""
+JOBS: list[JobPlace] = [("xlm", "xnli", 0), ("metaxlm", "xnli", 0), ("xlm-step-6", "xnli", 0)]
 
 
 def make_run(
@@ -99,9 +94,10 @@ def list_seeds(folder: Path, model: str, task: str) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    jobs = [("xlm", "xnli", 0), ("metaxlm", "xnli", 0), ("xlm-step-6", "xnli", 0)]
     folder = tmp_path_factory.mktemp("first")
-    publish(make_run(folder / "run", jobs), folder / "published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metaxlm.run.publish.write_report", lambda folder: None)
+        publish(make_run(folder / "run", JOBS), folder / "published")
     (folder / "published" / "data_notes.txt").write_text("By hand.\n")
     return folder / "published"
 
@@ -242,29 +238,22 @@ def test_a_run_that_is_not_comparable_is_rejected(
 
 def test_other_weights_are_rejected(published: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path / "second", [("xlm", "xnli", 1)], mark="b")
-    publish_more(run, published)
-    facts = read_json(run / "provenance.json")
-    facts["stages"][0]["weights"] = "other"
-    write_json(run / "provenance.json", facts)
+    facts = read_json(published / "provenance.json")
+    facts["stages"] = [stage | {"weights": "other"} for stage in facts["stages"]]
+    write_json(published / "provenance.json", facts)
     with pytest.raises(MetaXLMError, match="pretrain xlm has other weights than the published"):
         add_run(published, run)
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    # Few tasks, because drawing takes time.
-    run_dir = make_folder(tmp_path / "run", make_paper_rows(tasks=["xnli"]) + make_layer_rows())
+    """The run of `drawn`, with files that are not published."""
+    run_dir = make_run(tmp_path / "run", JOBS)
     (run_dir / "variants/xlm/model").mkdir()
     (run_dir / "variants/xlm/log.jsonl").rename(run_dir / "variants/xlm/model/training_log.jsonl")
     (run_dir / "variants/xlm/model/model.safetensors").write_bytes(bytes(1000))
     (run_dir / "cells").mkdir()
-    tests = [make_comparison("xnli", {("xlm", "metaxlm"): (-0.05, 0.001)})]
-    stored = {str(number): asdict(one) for number, one in enumerate(tests)}
-    write_json(run_dir / "comparisons.json", stored)
     write_json(run_dir / "variants/metaxlm/initialization/coverage.json", make_coverage(False))
-    recipe = yaml.safe_load((run_dir / "recipe.yaml").read_text("utf-8"))
-    recipe["evaluation"] = {"grid": [{"tasks": ["xnli"]}]}
-    (run_dir / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     return run_dir
 
 
@@ -272,39 +261,32 @@ def list_files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_publication_has_the_report_of_its_run(run_dir: Path, tmp_path: Path) -> None:
-    published = tmp_path / "docs" / "results"
+def test_a_publication_is_replaced_and_has_the_report_of_its_run(
+    run_dir: Path, published: Path
+) -> None:
+    first = (published / "results.jsonl.xz").read_bytes()
     publish(run_dir, published)
+    assert (published / "results.jsonl.xz").read_bytes() == first
     small = {name for name in list_files(published) if not name.startswith("report/")}
     assert small == {
         "results.jsonl.xz", "comparisons.json.xz", "recipe.yaml", "provenance.json",
         "data_notes.txt", "manifest.json", "meta/log.jsonl", "variants/xlm/log.jsonl",
-        "variants/metaxlm/initialization/coverage.json",
+        "variants/metaxlm/log.jsonl", "variants/metaxlm/initialization/coverage.json",
     }  # fmt: skip
+    shutil.copyfile(published / "data_notes.txt", run_dir / "data_notes.txt")
     write_report(run_dir)
     before = {
         name: (run_dir / "report" / name).read_bytes() for name in list_files(run_dir / "report")
     }
     assert "claims.json" in before
-
     names = list_files(published / "report")
     assert {name: (published / "report" / name).read_bytes() for name in names} == before
 
 
-def test_only_a_publication_is_replaced(run_dir: Path, tmp_path: Path) -> None:
-    recipe = run_dir / "recipe.yaml"
-    recipe.write_text(recipe.read_text("utf-8").replace("grid:", "nothing:"), encoding="utf-8")
-    published = tmp_path / "published"
-    published.mkdir()
-    publish(run_dir, published)
-    assert not (published / "report" / "claims.json").exists()
-    first = (published / "results.jsonl.xz").read_bytes()
-    publish(run_dir, published)
-    assert (published / "results.jsonl.xz").read_bytes() == first
+def test_only_a_publication_is_replaced(run_dir: Path, published: Path) -> None:
     with pytest.raises(MetaXLMError, match="inside the run"):
         publish(run_dir, run_dir / "report")
-    other = shutil.copytree(published, tmp_path / "other")
-    (other / "recipe.yaml").write_text("name: mine")
+    (published / "recipe.yaml").write_text("name: mine")
     with pytest.raises(MetaXLMError, match=r"is not a publication of|should be"):
-        publish(run_dir, other)
-    assert (other / "recipe.yaml").read_text() == "name: mine"
+        publish(run_dir, published)
+    assert (published / "recipe.yaml").read_text() == "name: mine"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from metaxlm.run.stages import Stage, select_stages
+from metaxlm.run.stages import Stage
 
 
 class Counter:
@@ -95,20 +95,3 @@ def test_unfinished_work_is_kept_for_the_same_inputs_only(tmp_path: Path) -> Non
         with pytest.raises(RuntimeError):
             stage(value).run()
     assert seen == [False, True, False, True, False]
-
-
-def test_selection_includes_needed_stages_in_order(tmp_path: Path) -> None:
-    counter = Counter()
-    corpus = make(tmp_path, counter, {}, (), "corpus")
-    meta = make(tmp_path, counter, {}, (corpus,), "meta")
-
-    def variant(name: str, upstream: tuple[Stage, ...]) -> Stage:
-        return Stage("pretrain", tmp_path / name, {}, upstream, counter.fill, name)
-
-    xlm, metaxlm = variant("xlm", (corpus,)), variant("metaxlm", (corpus, meta))
-    stages = [corpus, meta, xlm, metaxlm]
-    assert select_stages(stages, None, []) == stages
-    assert select_stages(stages, "pretrain", ["xlm"]) == [corpus, xlm]
-    assert select_stages(stages, "pretrain", ["metaxlm"]) == [corpus, meta, metaxlm]
-    assert select_stages(stages, "corpus", []) == [corpus]
-    assert select_stages(stages, "report", ["xlm"]) == [corpus, meta, xlm]

@@ -10,10 +10,9 @@ import pytest
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.catalog import GROUPS, TASKS
-from metaxlm.finetune.task import DataFile, Split
+from metaxlm.finetune.task import AnyTask, DataFile, Split
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.task_plans import (
-    AnyTask,
     TaskOverrides,
     TaskPlan,
     choose_tasks,

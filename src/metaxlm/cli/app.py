@@ -237,15 +237,14 @@ def data_check(
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the data sets in a folder, what is missing or broken, and where to get it."""
-    import json
-
     from metaxlm.cli.options import keep_output_clean
+    from metaxlm.files import dump_json
     from metaxlm.finetune.check import check_data, render
 
     with keep_output_clean("-" if as_json else None):
         found = check_data(folder)
     if as_json:
-        typer.echo(json.dumps(found.describe(), indent=2, ensure_ascii=False))
+        typer.echo(dump_json(found.describe()), nl=False)
     else:
         console.print(render(found))
 

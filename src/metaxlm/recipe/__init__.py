@@ -1,8 +1,8 @@
 """Recipes: one YAML file describes one experiment.
 
 The docstring below each key is its documentation; `docs/recipe.md` is generated from it.
-Validation is strict: unknown keys and values of another type are errors. `load.py` reads the YAML
-and reports errors with file and line.
+Validation is strict: unknown keys and values of another type are errors. `recipe_file.py` reads the
+YAML and reports errors with file and line.
 """
 
 # isort: off

@@ -57,12 +57,6 @@ class Recipe(Section):
         folder = variant.matching.dictionaries or self.matching.dictionaries
         return variant.matching.model_copy(update={"dictionaries": folder})
 
-    @property
-    def measures_anything(self) -> bool:
-        """Whether any task data is needed."""
-        parts = self.evaluation
-        return bool(parts.grid or parts.retrieval or parts.alignment or parts.finetune)
-
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Recipe:
         if self.source_language not in self.languages:

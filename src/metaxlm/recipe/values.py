@@ -56,7 +56,7 @@ LanguageCode = Annotated[
 VariantName = Annotated[str, AfterValidator(lambda v: _check(v, "variant"))]
 Real = Annotated[float, BeforeValidator(_parse_exponent), Field(ge=0)]
 
-# The tags limit an error to the form that was written; `load.py` removes them from messages.
+# The tags limit an error to the form that was written; `recipe_file.py` removes them from messages.
 Scheduled = Annotated[
     Annotated[Fraction, Tag("<number>")]
     | Annotated[dict[Count, Fraction], Field(min_length=1), Tag("<steps>")],

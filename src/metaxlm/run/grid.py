@@ -217,11 +217,21 @@ class Evaluation:
             record = about | _describe_result(plan, key.source, trained, scores)
             places = [(f"{found.file.split}-{found.file.language}", found) for found in scores]
             suffix = plan.task.submission_suffix
+            save = partial(
+                save_finetuned,
+                trained.model,
+                encoder,
+                kind=plan.task.kind,
+                labels=plan.task.labels,
+                length=plan.settings.length,
+                stride=plan.settings.stride,
+                facts={"task": plan.name, **about},
+            )
             job.write(
                 record,
                 {place: found.tally for place, found in places if found.num_examples},
                 {f"{place}{suffix}": found.submission for place, found in places},
-                partial(_save_model, plan, trained, encoder, about) if self.keeps_models else None,
+                save if self.keeps_models else None,
             )
             _log_scores(job, record)
 
@@ -263,21 +273,6 @@ def raise_failures(evaluations: Iterable[Evaluation]) -> None:
         first, why = next(iter(failures.items()))
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise MetaXLMError(f"{first}: failed{more}: {why}; all other jobs are complete")
-
-
-def _save_model(
-    plan: TaskPlan, trained: Finetuned, encoder: AnyEncoder, about: dict[str, Any], folder: Path
-) -> None:
-    save_finetuned(
-        trained.model,
-        encoder,
-        folder,
-        kind=plan.task.kind,
-        labels=plan.task.labels,
-        length=plan.settings.length,
-        stride=plan.settings.stride,
-        facts={"task": plan.name, **about},
-    )
 
 
 def _describe_result(
@@ -494,7 +489,7 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
         task_plans.choose_tasks(block.tasks)
     if recipe.corpus.source == "phrasebook":
         return
-    if recipe.evaluation.data is None and recipe.measures_anything:
+    if recipe.evaluation.data is None and list_blocks(recipe):
         raise MetaXLMError(
             "evaluation.data is not set; name the folder with tatoeba/, wordalign/, xnli/ and so "
             "on, or set retrieval and alignment to null"

@@ -5,7 +5,7 @@ own files changed. The folder has a `.stage.json` with the fingerprint of all in
 of all files, and it is renamed to its final name when it is complete. Stages that keep checkpoints
 or other work resume from `work_dir`, which is cleared only when the fingerprint changes.
 Each stage lists exactly the parts of the recipe that decide its output, so that changing one key
-runs only the stages that depend on it. `evaluate.py` evaluates the models.
+runs only the stages that depend on it. `grid.py` evaluates the models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from metaxlm import __version__, manifest
 from metaxlm.digests import CARD, find_damaged, read_list, write_listed
@@ -25,7 +25,8 @@ from metaxlm.manifest import MARKER
 from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
-from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE
+from metaxlm.recipe.corpus_schema import VocabularyRecipe
+from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE, MetaRecipe
 from metaxlm.recipe.recipe_file import save_recipe
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.layout import RunLayout
@@ -204,7 +205,7 @@ def build_stages(
     values = recipe.model_dump(mode="json")
     is_imported = recipe.meta.model is not None
     text = {key: values[key] for key in ("seed", "languages", "source_language")}
-    text["corpus"] = _without(values["corpus"], "path")
+    text["corpus"] = recipe.corpus.model_dump(mode="json", exclude={"path"})
     corpus = Stage(
         "corpus",
         layout.corpus,
@@ -219,7 +220,7 @@ def build_stages(
         "vocabulary",
         layout.vocabulary,
         {"seed": recipe.seed, "imports_encoder": is_imported}
-        | _describe_model("vocabulary", values, files),
+        | _describe_model("vocabulary", recipe, files),
         (corpus,),
         partial(prepare_vocabularies, recipe, layout),
     )
@@ -237,7 +238,7 @@ def build_stages(
     meta = Stage(
         "meta",
         layout.meta / "model",
-        {"seed": recipe.seed, "model": values["model"]} | _describe_model("meta", values, files),
+        {"seed": recipe.seed, "model": values["model"]} | _describe_model("meta", recipe, files),
         () if is_imported else (shards,),
         partial(meta_pretrain, recipe, layout, world),
         work_dir=layout.meta / "checkpoints",
@@ -381,10 +382,6 @@ def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
         load_tokenizer(recipe.vocabulary.model)
 
 
-def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != key}
-
-
 def _restore_names(matching: Mapping[str, Any]) -> dict[str, Any]:
     old = {new: old for old, new in RENAMED_PRECEDENCE.items()}
     return {**matching, "precedence": old.get(matching["precedence"], matching["precedence"])}
@@ -409,15 +406,14 @@ def _list_text(recipe: Recipe, layout: RunLayout, files: FileFingerprints) -> li
 
 
 def _describe_model(
-    section: str, values: Mapping[str, Any], files: FileFingerprints
+    name: Literal["vocabulary", "meta"], recipe: Recipe, files: FileFingerprints
 ) -> dict[str, Any]:
     """Describe a section whose `model` is a folder on this machine or a name on the hub."""
-    settings = values[section]
-    name = settings["model"]
-    if name is None or not Path(name).is_dir():
-        return {section: settings, "files": []}
-    found = _list_folder(Path(name), section, files)
-    return {section: _without(settings, "model"), "files": found}
+    section: VocabularyRecipe | MetaRecipe = getattr(recipe, name)
+    if section.model is None or not Path(section.model).is_dir():
+        return {name: section.model_dump(mode="json"), "files": []}
+    settings = section.model_dump(mode="json", exclude={"model"})
+    return {name: settings, "files": _list_folder(Path(section.model), name, files)}
 
 
 def _list_folder(folder: Path | None, what: str, files: FileFingerprints) -> list[list[Any]]:

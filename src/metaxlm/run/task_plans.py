@@ -26,7 +26,7 @@ from metaxlm.finetune.readers.parallel import (
     read_tatoeba,
     read_word_alignment,
 )
-from metaxlm.finetune.task import DataFile, FinetuneSettings, Tally, Task
+from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, Tally
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.alignment import count_links, draw_examples, measure_alignment
 from metaxlm.probe.retrieval import measure_retrieval
@@ -35,7 +35,6 @@ from metaxlm.recipe import AlignmentRecipe, FinetuneRecipe, RetrievalRecipe
 from metaxlm.recipe.recipe_file import parse_yaml, suggest
 from metaxlm.run.fingerprints import FileFingerprints
 
-AnyTask = Task[Any, Any]
 FeatureSettings = RetrievalRecipe | AlignmentRecipe
 PIVOT = "en"  # Tatoeba and the gold alignments pair every language with English
 RETRIEVAL = "tatoeba"
