@@ -6,8 +6,6 @@ a checkpoint, a model), `.stage.json` (the output of a stage, the files beside i
 names passes: most folders that a user names were not written by metaxlm.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

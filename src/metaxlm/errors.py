@@ -6,8 +6,6 @@ into one line. The command line prints the line and exits with code 2. Any other
 and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

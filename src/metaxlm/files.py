@@ -5,8 +5,6 @@ renamed, so that nothing half-written appears under a final name. A crash leaves
 `.tmp-metaxlm-*` entry, which the next write to the same path removes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

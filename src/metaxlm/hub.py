@@ -4,8 +4,6 @@ This is the only module that calls transformers' `Auto*.from_pretrained` and dow
 It never runs code of a model, never asks on standard input, and never looks up a path on the hub.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Sequence

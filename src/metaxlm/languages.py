@@ -5,8 +5,6 @@ ones and Burmese in the Zawgyi encoding), which is the paper's line of 94 langua
 that only the paper's appendix table has (ba, ckb, mt, nn, tg, tt); and Yoruba, in two of its tasks.
 """
 
-from __future__ import annotations
-
 import csv
 import difflib
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ counts and versions. It is sealed with the digest of its own content, so that a 
 found, too. Files in a subfolder with a manifest of its own belong to that one.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

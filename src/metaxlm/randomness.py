@@ -4,8 +4,6 @@ Nothing here has a state that must be saved. Step 1,000 of a run draws the same 
 and masks whether the run came there in one go, was resumed, or never saw step 999.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

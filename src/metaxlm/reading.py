@@ -4,8 +4,6 @@ A reader holds one record at a time, and a record has a limit. Parsers run insid
 turns the exceptions that damaged data can cause into a `MetaXLMError`; any other one is a bug.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import stat

@@ -4,8 +4,6 @@ A script has a name such as Latin, Cyrillic or Han, from the Unicode name of the
 tokens without letters (digits, punctuation) are `Common`.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Sequence
 from functools import cache

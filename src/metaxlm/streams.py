@@ -4,8 +4,6 @@ Files of several streams (multistream dumps, pbzip2, concatenated gzip or zstd) 
 end. A misnamed, damaged or truncated file is an error; it is never read as a shorter file.
 """
 
-from __future__ import annotations
-
 import bz2
 import io
 import lzma

@@ -7,8 +7,6 @@ supported, and is undecided otherwise. Tasks that no model has learned decide no
 of a single seed of finetuning.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -14,8 +14,6 @@ at once. Seeds of two variants are not paired, because the same seed in two mode
 finetuning; these p-values are larger than those of the paired tests, which hold the models fixed.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

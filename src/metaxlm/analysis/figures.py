@@ -5,8 +5,6 @@ directions its figure 6. Improvements, overview and bars show its tables 1 and 2
 variants' initialization, by the rules of section 3.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

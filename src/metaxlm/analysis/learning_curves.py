@@ -18,8 +18,6 @@ the curve rises from its start. Seeds are those of finetuning: a lag is one obse
 pretraining.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

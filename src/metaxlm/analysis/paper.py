@@ -9,8 +9,6 @@ freezing, initialization) have means of five tasks only, with F1 for questions. 
 (retrieval and alignment by layer, curves, directions) are published without numbers.
 """
 
-from __future__ import annotations
-
 import csv
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ data_notes.txt with one sentence per line on the data. Only the results must be 
 lists what else is missing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Each function takes results and returns a table, or None where its data are missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, product

@@ -1,7 +1,5 @@
 """The command line: `app` registers all commands, the other modules have one topic each."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """All commands. Heavy imports are inside the commands, so that `--help` is fast."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.resources import as_file, files

@@ -1,7 +1,5 @@
 """`metaxlm embed` and `metaxlm export`: sentence vectors for other tools."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """`metaxlm evaluate`: finetune and test any encoders on any tasks, and compare them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

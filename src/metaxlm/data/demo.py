@@ -4,8 +4,6 @@ A seed chooses where a sample starts in the pool of sentences (see `data/phraseb
 its end, the sample continues at its beginning. No test sentence is in the training data.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import lzma

@@ -5,8 +5,6 @@ marks stay as they are, also zero-width ones (Persian, Hindi and Khmer need them
 normalization is left to the tokenizer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

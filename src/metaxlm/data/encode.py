@@ -5,8 +5,6 @@ of its words, and few words make up most of any text. Other tokenizers encode wh
 never becomes a special token: a literal `<s>` or `<mask>` in a corpus is split into pieces.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from array import array

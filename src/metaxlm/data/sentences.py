@@ -5,8 +5,6 @@ overlong sentences, so that packing into blocks loses no text. All characters ar
 the whitespace between sentences. The paper (appendix A) does not describe how it split them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

@@ -8,8 +8,6 @@ another, any other one padded batches. Shapes: S sequences, N tokens one after a
 L length, W labels of a sequence, C classes, D hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

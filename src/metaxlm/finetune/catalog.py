@@ -5,8 +5,6 @@ train in English, except Amazon reviews: each domain trains in each of its four 
 language is the paper's supervised setting) and, without a dev set, takes the last epoch.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import replace

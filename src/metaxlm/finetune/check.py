@@ -4,8 +4,6 @@
 reported, never raised. Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter, defaultdict

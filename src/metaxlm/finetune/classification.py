@@ -4,8 +4,6 @@ The tokenizer's own template encodes a text or pair, in the RoBERTa family `<s> 
 `<s> a </s> </s> b </s>`, and the head classifies its first token. Long texts are truncated.
 """
 
-from __future__ import annotations
-
 # ruff: noqa: ARG002  # the interface has parameters that not every task needs
 from collections.abc import Sequence
 from dataclasses import dataclass

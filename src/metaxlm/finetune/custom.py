@@ -5,8 +5,6 @@ of the training files unless the YAML lists them; span tags of any scheme become
 the line of the YAML or of the data file.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace

@@ -5,8 +5,6 @@ its parent, or any folder of data sets. Each split of each language is found onc
 both files.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict

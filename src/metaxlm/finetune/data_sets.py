@@ -4,8 +4,6 @@ Layouts are XTREME's download tree and the releases of the authors. The labels a
 here once, for the tasks and for `metaxlm data check`. Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 from itertools import compress
 from typing import Any
 

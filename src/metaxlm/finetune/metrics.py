@@ -7,8 +7,6 @@ oddities: two texts that are empty after normalization match exactly and have an
 Arabic rule removes the article's two letters everywhere. Scores are fractions.
 """
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

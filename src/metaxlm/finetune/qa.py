@@ -13,8 +13,6 @@ the tokens that may start or end an answer, and if no two of them fit together, 
 searched. Shapes: B batch, L length, N candidates.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Sequence

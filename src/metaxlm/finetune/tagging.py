@@ -6,8 +6,6 @@ a word that the tokenizer drops becomes the unknown token, so every word gets a 
 tasks have `span_f1` and `accuracy` for `f1` and `f1_token`.
 """
 
-from __future__ import annotations
-
 # ruff: noqa: ARG002  # the interface has parameters that not every task needs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

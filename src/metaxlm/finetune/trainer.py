@@ -9,8 +9,6 @@ Two baselines without a model accompany each score: chance, and the training set
 answer. Examples without a label are predicted and not scored.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace

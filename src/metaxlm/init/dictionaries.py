@@ -5,8 +5,6 @@ separated by a tab, both may be phrases. The order of lines is kept: in MUSE (se
 paper) it is that of frequency. A language without a dictionary is joined through a third one.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

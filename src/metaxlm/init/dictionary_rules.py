@@ -6,8 +6,6 @@ spells (normalized, lower case, as in MUSE). A translation is matched as a word 
 of several tokens are used only for words without another.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -16,8 +16,6 @@ Rules for tokens without a text match combine several source embeddings: by dict
 (`dictionary_rules`), by `segments` of known tokens, or by the `subwords` of the source tokenizer.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ It has the YAML front matter of the Hugging Face hub, how the model was trained 
 paper's appendix tables), its scores beside the other variants, how to load it, and its limits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any

@@ -5,8 +5,6 @@ the parameters of `MaskedLM`. To support another architecture, add an entry to `
 `any_encoder.py` runs all others through transformers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Sizes and order of operations are those of transformers' XLM-RoBERTa heads, so t
 exchanged. Shapes: B batch, L length, D hidden, C classes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

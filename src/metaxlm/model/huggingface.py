@@ -5,8 +5,6 @@ a folder that transformers loads without our code: `XLMRobertaForMaskedLM`, or f
 models the XLM-RoBERTa or BERT class that computes the same.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

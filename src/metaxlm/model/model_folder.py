@@ -4,8 +4,6 @@ The source is a path, a hub id, or a sentence-transformers folder with the encod
 Weights are read from safetensors only, because loading a pickle can run code.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import safetensors.torch

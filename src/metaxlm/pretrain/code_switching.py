@@ -10,8 +10,6 @@ Shapes: B rows of a micro-batch, L columns, N words that can switch, K that do; 
 V tokens of the vocabulary; S words with translations.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

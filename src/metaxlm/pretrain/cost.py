@@ -5,8 +5,6 @@ steps on random tokens. Where whole steps take too long, as on a CPU, a tiny ste
 few rows are timed and extrapolated linearly.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import re

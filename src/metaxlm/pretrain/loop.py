@@ -5,8 +5,6 @@ stopped or killed resumes from its newest checkpoint and ends with bit-identical
 masks and dropout are functions of (seed, step), and everything else is in the checkpoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path

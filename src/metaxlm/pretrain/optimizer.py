@@ -4,8 +4,6 @@ Weight decay is decoupled and excludes biases and LayerNorms. The learning rate 
 warm-up and decays linearly to zero. A checkpoint has the moments by parameter name, without pickle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -5,8 +5,6 @@ batched over sentence pairs: padding is ignored, and no pair affects another. A 
 piece or a word. Shapes: B pairs, S source units, T target units, D hidden.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from sys import float_info
 from typing import Literal, get_args

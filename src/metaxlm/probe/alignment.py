@@ -4,8 +4,6 @@ The paper's experiment on four gold sets (Section 4.4 and its figure), with six 
 encoder and any pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

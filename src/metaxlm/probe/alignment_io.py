@@ -7,8 +7,6 @@ may have `s`. In the format `naacl` of the paper's gold sets, a line is one link
 target [S|P]`. Files are streamed.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ nearest sentences of the other side, as in its figure 3. A slider selects the la
 JavaScript the page shows the chosen layer of every pair. The same views give the same bytes.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import unicodedata

@@ -9,8 +9,6 @@ The mean is over all tokens, `<s>` and `</s>` included, as in the paper's Sectio
 Shapes: B batch, D hidden, N texts, C texts of a chunk, Y choices of layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack

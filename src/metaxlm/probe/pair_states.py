@@ -7,8 +7,6 @@ them while the device computes the next span. Shapes: N entries of all sentences
 Q sequences, B batch, L length, S source and T target units, K pieces or links, D hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

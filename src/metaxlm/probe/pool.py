@@ -4,8 +4,6 @@ The paper's Section 4.4 averages the hidden states of a layer over all tokens of
 is the embedding output. Shapes: B batch, L length, D hidden.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

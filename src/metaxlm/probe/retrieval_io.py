@@ -7,8 +7,6 @@ as `layer_8`. Files may be larger than memory, and outputs appear only when comp
 Shapes: N texts, D hidden, C texts of a chunk, Y choices of layers.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

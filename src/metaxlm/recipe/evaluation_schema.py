@@ -1,7 +1,5 @@
 """Recipe sections of phase (c), evaluation, and the YAML of a user's own task."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field

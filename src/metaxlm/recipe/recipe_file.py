@@ -6,8 +6,6 @@ key by key, a list of names in place of a section selects entries of it
 (`variants: [xlm, metaxlm]`), and all other values are replaced.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Types of recipe values: numbers in ranges, paths, language codes, and the base of sections."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -8,8 +8,6 @@ files, with tallies summed over their common seeds (`analysis/stats.py`). P-valu
 corrected by Holm's method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations

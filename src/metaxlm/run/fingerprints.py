@@ -5,8 +5,6 @@ only the modification time, so the run folder stores digests (`inputs.json`): if
 size and a new time, its content is compared, and an unchanged file keeps its fingerprint.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path

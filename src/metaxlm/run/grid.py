@@ -8,8 +8,6 @@ training set (XQuAD and MLQA) share the finetuned model.
 of processes may run. The jobs of a model wait until its pretraining is complete.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ it is complete. A job runs again when its inputs change or a file is damaged, bu
 update of metaxlm alone. Several processes may share a folder: each job is locked while it runs.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@
 results.jsonl, comparisons.json, provenance.json, report/}`
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -5,8 +5,6 @@ A run names all its finished variants, `variants/V` one of them, `meta` the enco
 id names the encoder in it. Models that cannot be evaluated are rejected before anything is trained.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The stages before training: corpus, vocabulary, shards."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

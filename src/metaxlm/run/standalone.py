@@ -1,7 +1,5 @@
 """Evaluate any models on any tasks in one folder, for `metaxlm evaluate` and `metaxlm.evaluate`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal

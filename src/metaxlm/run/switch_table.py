@@ -12,8 +12,6 @@ in its language is used. A word in a less frequent spelling, such as `The` at th
 sentence, is replaced by a translation in the same case if there is one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ error that names what is missing. `tatoeba` (sentence retrieval) and `alignment`
 need no finetuning: `measure_features` scores every layer of an encoder (the paper's section 4.4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The stages that train models: meta-pretraining, initialization, cross-lingual pretraining."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack

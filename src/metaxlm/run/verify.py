@@ -5,8 +5,6 @@ truncated, changed and extra files are problems. Files that are in no listed fol
 next to a run, are reported as not checked.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ RoBERTa, the first word of a sentence is encoded with a space before it, so that
 as inside a sentence (and matches SentencePiece's `▁word`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors

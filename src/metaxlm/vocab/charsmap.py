@@ -9,8 +9,6 @@ Remaining differences: scripts of Unicode 16, U+1FFFE, which is removed, and, in
 case, `İ` and Greek iota subscripts written as two characters.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterable

@@ -5,8 +5,6 @@ options as JSON from the command line. It writes the model to the descriptor, th
 error, and a training error to standard output with the exit code `REJECTED`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -5,8 +5,6 @@ SentencePiece model (`sentencepiece.bpe.model`, `spiece.model`) is converted to 
 ids, so that XLM-R's file gives XLM-R's ids.
 """
 
-from __future__ import annotations
-
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.digests import require_whole

@@ -5,8 +5,6 @@ XLM-R writes `▁Haus`, RoBERTa `ĠHaus`, BERT `Haus` for the same word, and `ha
 the monolingual vocabulary" (section 3.2 of the paper) meaningful.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from enum import StrEnum

@@ -11,8 +11,6 @@ tokenizer)` copies its embedding. A text whose tokens are all kept is tokenized 
 `measure_loss` counts the others.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

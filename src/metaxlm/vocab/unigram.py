@@ -7,8 +7,6 @@ scores add up exactly. In models trained elsewhere, SentencePiece decides betwee
 equal scores by 32-bit rounding, in about one line of 10,000; the fast tokenizer does not.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import queue

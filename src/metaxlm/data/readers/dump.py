@@ -5,8 +5,6 @@ page does not affect others, and a document type with entities before the first 
 parsed. At most one page is in memory.
 """
 
-from __future__ import annotations
-
 import bz2
 import re
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ enwiki-20240101-pages-articles1.xml-p1p41242.bz2 (and so on)    dump
 en/...   enwiki/...   20231101.en/... with any file of its kind, at any depth
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

@@ -8,8 +8,6 @@ and none has more than 1,000 lines. A line that cannot be read ends its document
 alone whether it ends inside a document, so a split starts with the window before it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ long value is repeated in millions of rows, or as a run of equal numbers. So the
 pages are checked first. A page that unpacks to many times its size is an error.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ quadratic in the number of unclosed links, so a line with many of them only lose
 parentheses and repeated commas only around holes: `main()` in an article about programs stays.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from html import unescape

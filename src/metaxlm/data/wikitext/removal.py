@@ -12,8 +12,6 @@ While a page is cleaned, the noncharacters U+FDD0 to U+FDEF are marks. Text may 
 `remove_marks` takes them out of a page first, and `unprotect` removes the last ones at the end.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ the words of redirects, and the templates that mark a disambiguation page. `word
 that all wikis share.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ UD POS and WikiAnn have XTREME's `word TAB tag`, the word alone in blanked test 
 `xx:word TAB tag`. Custom tasks have columns between tabs or spaces, comments, and CoNLL-U.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Read the lines of UTF-8 text files; errors name file and line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

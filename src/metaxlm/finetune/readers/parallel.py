@@ -4,8 +4,6 @@ Tatoeba's files are those of LASER's release, gold alignments those of XLM-Align
 is not in our table (dialects, small and constructed ones) has the three letters of its file.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass

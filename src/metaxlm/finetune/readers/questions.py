@@ -5,8 +5,6 @@ is `{"text", "answer_start"}`. Blanked releases have no answers, or, as XTREME's
 one empty text: such questions have no answer here. A training file with one is rejected.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Pairs (XNLI, PAWS-X) are XTREME's `first TAB second TAB label`, blanked test set
 and releases with a header. Custom tasks have TSV, CSV and JSON lines.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io

@@ -9,8 +9,6 @@ Random numbers are integer hashes of (key, row of the step, column), so masks ar
 device and for every split of a step. Shapes are fixed, so masking can be part of a CUDA graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

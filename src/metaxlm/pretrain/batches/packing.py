@@ -8,8 +8,6 @@ Sentences are split into lanes, of which NumPy packs a thousand in parallel, one
 time: about two microseconds per block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ blocks are shuffled in every epoch and visited without replacement. Both are pur
 earlier draws of a language is recomputed instead of stored. Held-out blocks are never drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
