@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +40,6 @@ _CHUNK = 1 << 22  # weights of examples in memory at once
 _TIE = 1e-12  # sums of fractions depend on their order
 _INTERVAL_WIDTH = 2 * statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Width of a 95 % interval in standard errors."""
-_MOST_EXACT = 33  # values whose orders are counted
 _MOST_FREEDOM = 60  # above it Student's t is nearly normal
 
 
@@ -122,9 +119,10 @@ def _add_errors(samples: Samples, known_variance: float) -> tuple[float, int]:
 
 def sign_test(better: int, worse: int) -> float:
     """Return the two-sided p-value of a split, were both sides equally likely."""
+    from scipy import special
+
     total = better + worse
-    tail = sum(math.comb(total, k) for k in range(min(better, worse) + 1))
-    return min(1.0, float(2 * tail / 2**total))
+    return min(1.0, 2 * float(special.bdtr(min(better, worse), total, 0.5))) if total else 1.0
 
 
 def share_test(hits: int, total: int, share: float) -> float:
@@ -135,24 +133,13 @@ def share_test(hits: int, total: int, share: float) -> float:
 
 
 def trend_test(values: Sequence[float]) -> tuple[float, float]:
-    """Return Kendall's rank correlation with time and its p-value (Mann and Kendall).
+    """Return Kendall's rank correlation with time and its p-value (Mann and Kendall)."""
+    from scipy import stats
 
-    The p-value is exact without ties and for at most 33 values, otherwise asymptotic.
-    """
-    size, ties = len(values), Counter(values).values()
-    if len(ties) < 2:
+    if len(set(values)) < 2:
         return 0.0, 1.0
-    signs = sum((a < b) - (a > b) for a, b in combinations(values, 2))
-    pairs = math.comb(size, 2)
-    tau = signs / math.sqrt(pairs * (pairs - sum(math.comb(t, 2) for t in ties)))
-    if len(ties) == size <= _MOST_EXACT:
-        # Polynomial product: how many orders have each number of inversions.
-        counts = reduce(np.convolve, (np.ones(k, dtype=object) for k in range(1, size + 1)))
-        tail = sum(counts[: (pairs - abs(signs)) // 2 + 1])
-        return tau, min(1.0, float(2 * tail / math.factorial(size)))
-    spread = [n * (n - 1) * (2 * n + 5) / 18 for n in (size, *ties)]
-    variance = spread[0] - sum(spread[1:])
-    return tau, math.erfc(abs(signs) / math.sqrt(2 * variance))
+    tau, p_value = stats.kendalltau(range(len(values)), values)
+    return float(tau), float(p_value)
 
 
 def correct_holm(p_values: Sequence[float]) -> list[float]:
@@ -192,7 +179,7 @@ class Difference:
         """The variance over examples that the interval implies."""
         return ((self.high - self.low) / _INTERVAL_WIDTH) ** 2
 
-    def turn(self) -> Difference:
+    def turn(self) -> Self:
         """Exchange the two models."""
         return Difference(-self.value, -self.high, -self.low, self.p_value)
 
@@ -206,7 +193,7 @@ class PairComparison:
     by_language: tuple[Difference, ...]  # in the order of the tallies
     mean: Difference  # of the mean over languages
 
-    def turn(self) -> PairComparison:
+    def turn(self) -> Self:
         """Exchange the two models."""
         turned = tuple(difference.turn() for difference in self.by_language)
         return PairComparison(self.second, self.first, turned, self.mean.turn())

@@ -162,12 +162,14 @@ def _small_fonts() -> Iterator[None]:
     """Embed fonts without the tables for text layout: PDF does not use them, subsetting is slow."""
     from fontTools.subset import Options  # type: ignore[import-untyped]
 
-    before = Options._drop_tables_default
-    Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
+    before = getattr(Options, "_drop_tables_default", None)  # private: may be renamed one day
+    if before is not None:
+        Options._drop_tables_default = [*before, "GDEF", "GPOS", "GSUB"]
     try:
         yield
     finally:
-        Options._drop_tables_default = before
+        if before is not None:
+            Options._drop_tables_default = before
 
 
 def render_svg(figure: Figure) -> str:

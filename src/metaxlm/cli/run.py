@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 from rich import box
 from rich.table import Table
@@ -91,7 +92,7 @@ class Work:
     files: FileFingerprints
 
     @classmethod
-    def plan(cls, request: Request, world: DistributedContext) -> Work:
+    def plan(cls, request: Request, world: DistributedContext) -> Self:
         """Plan all stages and jobs, or raise an error before any work."""
         recipe, layout, variants = request.recipe, request.layout, request.variants
         check_recipe(recipe, variants)

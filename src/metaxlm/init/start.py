@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Parts:
     head: bool = False  # dense and LayerNorm of the MLM head, and the decoder's bias by the plan
 
     @classmethod
-    def preset(cls, name: Preset) -> Parts:
+    def preset(cls, name: Preset) -> Self:
         """Return a variant of the paper: none, body, embeddings or both."""
         every = [part.name for part in fields(cls)]
         presets = {"none": [], "body": ["layers"], "embeddings": ["words"], "both": every}

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ class TeacherBatch:
     num_rows: Tensor  # source-language blocks in the whole step, a scalar
     num_tokens: int  # that the teacher computes
 
-    def to(self, device: torch.device) -> TeacherBatch:
+    def to(self, device: torch.device) -> Self:
         """Return a copy on a device."""
         values = {name: v for name, v in vars(self).items() if isinstance(v, Tensor)}
         moved: Any = {name: v.to(device, non_blocking=True) for name, v in values.items()}

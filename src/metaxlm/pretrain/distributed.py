@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -53,12 +53,12 @@ class DistributedContext:
         self._num_orders = 0
 
     @classmethod
-    def alone(cls, device: torch.device) -> DistributedContext:
+    def alone(cls, device: torch.device) -> Self:
         """Return the context of a single process."""
         return cls(0, 1, device)
 
     @classmethod
-    def join(cls, device_name: str, execution: ExecutionRecipe) -> DistributedContext:
+    def join(cls, device_name: str, execution: ExecutionRecipe) -> Self:
         """Connect to the processes that were started together, if there are several."""
         (rank, size), (local_rank, local_size) = _read_environment(), local_place()
         try:

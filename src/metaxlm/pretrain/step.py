@@ -46,7 +46,7 @@ class Totals:
     bad_in_row: Tensor  # consecutive skipped steps up to now
 
     @classmethod
-    def zeros(cls, device: torch.device) -> Totals:
+    def zeros(cls, device: torch.device) -> Self:
         """Return empty totals."""
         real, whole = torch.float64, torch.int64
         kinds = (real, whole, real, real, whole, whole)
@@ -302,7 +302,7 @@ class _MaskedLMInputs:
     probability: Tensor
 
     @classmethod
-    def make(cls, batches: Sequence[MicroBatch], key: int, probability: float) -> _MaskedLMInputs:
+    def make(cls, batches: Sequence[MicroBatch], key: int, probability: float) -> Self:
         seeds = [torch.tensor([batch.dropout_seed]) for batch in batches]
         share = torch.tensor(probability, dtype=torch.float64)
         return cls(list(batches), seeds, torch.tensor(key), share)

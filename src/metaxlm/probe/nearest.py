@@ -138,7 +138,7 @@ def _add_maxima(maxima_GC: Tensor, block_RC: Tensor, first: int, group: int) -> 
     """Update the maxima of the columns by a block whose first row has this number."""
     size = min(group, len(block_RC))
     whole = len(block_RC) // size * size
-    parts = [block_RC[:whole].unflatten(0, (-1, size)).amax(dim=1)]
+    parts = [block_RC[:whole].view(-1, size, block_RC.shape[1]).amax(dim=1)]
     if whole < len(block_RC):
         parts.append(block_RC[whole:].amax(dim=0, keepdim=True))
     number = first // group
@@ -156,7 +156,10 @@ def _settle(
     best_Rk = torch.full((num_rows, k), torch.iinfo(torch.int64).min, device=rows.device)
     limit_R = torch.full((num_rows,), float("-inf"), device=rows.device)
     if k <= len(maxima_GR):
-        parts = [part_GR.T.contiguous().topk(k).values for part_GR in maxima_GR.split(_PASS, dim=1)]
+        parts = [
+            part_GR.T.contiguous().topk(k).values
+            for part_GR in torch.split(maxima_GR, _PASS, dim=1)
+        ]
         limit_R = torch.cat(parts)[:, -1] - 2 * error
     for number, maxima_R in enumerate(maxima_GR):
         chosen = (maxima_R >= limit_R).nonzero().flatten()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -134,11 +134,11 @@ class MinedPairs:
     def __len__(self) -> int:
         return len(self.score_P)
 
-    def take(self, rows: Tensor) -> MinedPairs:
+    def take(self, rows: Tensor) -> Self:
         """Return the pairs of an index or mask."""
         return MinedPairs(self.source_P[rows], self.target_P[rows], self.score_P[rows])
 
-    def cut(self, threshold: float) -> MinedPairs:
+    def cut(self, threshold: float) -> Self:
         """Return the pairs that score at least as high."""
         return self.take(self.score_P >= threshold)
 

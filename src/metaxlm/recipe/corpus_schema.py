@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -67,7 +67,7 @@ class CorpusRecipe(Section):
     """Sizes of the built-in corpus (`source: phrasebook`)."""
 
     @model_validator(mode="after")
-    def _files_need_a_path(self) -> CorpusRecipe:
+    def _files_need_a_path(self) -> Self:
         if self.source != "phrasebook" and self.path is None:
             raise ValueError(f"`source: {self.source}` needs `path`, a folder with the files")
         return self
@@ -123,7 +123,7 @@ class VocabularyRecipe(Section):
     """Keep only the tokens of `model` with at least this count in the text; 0 keeps all."""
 
     @model_validator(mode="after")
-    def _trims_what_exists(self) -> VocabularyRecipe:
+    def _trims_what_exists(self) -> Self:
         if self.min_count and self.model is None:
             raise ValueError("min_count trims an existing vocabulary; name one with `model`")
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -36,7 +36,7 @@ class ModelRecipe(Section):
     """Dropout on hidden states and attention weights."""
 
     @model_validator(mode="after")
-    def _heads_divide_hidden(self) -> ModelRecipe:
+    def _heads_divide_hidden(self) -> Self:
         if self.hidden % self.heads:
             raise ValueError(f"hidden ({self.hidden}) is not a multiple of heads ({self.heads})")
         return self
@@ -104,7 +104,7 @@ class TrainingRecipe(Section):
         return self.steps > 0
 
     @model_validator(mode="after")
-    def _steps_fit(self) -> TrainingRecipe:
+    def _steps_fit(self) -> Self:
         if self.is_trained and self.warmup_steps > self.steps:
             raise ValueError(
                 f"warmup_steps ({self.warmup_steps}) is above steps ({self.steps}), so that the "
@@ -217,7 +217,7 @@ class VariantRecipe(Section):
     """Replace some words of the text by dictionary translations before masking."""
 
     @model_validator(mode="after")
-    def _a_teacher_reads_its_own_language(self) -> VariantRecipe:
+    def _a_teacher_reads_its_own_language(self) -> Self:
         if self.switch is not None and self.distill is not None:
             raise ValueError("switch and distill exclude each other: a teacher has one language")
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -58,7 +58,7 @@ class Recipe(Section):
         return variant.matching.model_copy(update={"dictionaries": folder})
 
     @model_validator(mode="after")
-    def _parts_fit_together(self) -> Recipe:
+    def _parts_fit_together(self) -> Self:
         if self.source_language not in self.languages:
             raise ValueError(f"source_language {self.source_language!r} is not among languages")
         if self.corpus.source == "phrasebook" and self.source_language != "en":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ _BOTH_ENDS = np.array([0, 1])
 class Extra(Protocol):
     """Tensors that a teacher prepares for a micro-batch; on a GPU their shapes should repeat."""
 
-    def to(self, device: torch.device) -> Extra:
+    def to(self, device: torch.device) -> Self:
         """Return a copy on a device."""
 
     def tensors(self) -> list[Tensor]:
@@ -59,7 +59,7 @@ class MicroBatch:
     num_tokens: int
     extra: Extra | None = None  # inputs of a teacher for these rows
 
-    def to(self, device: torch.device) -> MicroBatch:
+    def to(self, device: torch.device) -> Self:
         """Return a copy on a device; the copies may still be in progress on return."""
         if device.type == "cpu":
             return self
@@ -170,7 +170,7 @@ class Prefetcher:
         self._ready: dict[int, Future[list[MicroBatch]]] = {}
         self._pool = ThreadPoolExecutor(workers, "prefetch") if workers else None
 
-    def __enter__(self) -> Prefetcher:
+    def __enter__(self) -> Self:
         self._read_ahead(self._depth)
         return self
 
