@@ -7,8 +7,6 @@ tables show. Paired tests cover the variance of test sets with the trained model
 over seeds cover the variance of finetuning.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

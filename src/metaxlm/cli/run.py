@@ -7,8 +7,6 @@ independent: each takes the next free stage or job (one process per GPU, or a Sl
 the same checks as a real run, and writes nothing to the run folder.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -9,8 +9,6 @@
 ledger of all embeddings. `metaxlm run` calls `initialize` between its two phases of pretraining.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ A checkpoint is the folder `step-00000200` with `model.safetensors`, `optimizer.
 thread writes the copy while training continues. Loading uses the newest undamaged checkpoint.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -8,8 +8,6 @@ Rank 0 decides what to do next, and the other processes wait for its orders with
 (preparing text can take hours). Orders and stop requests go through torch's key-value store.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping

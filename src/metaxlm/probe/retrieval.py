@@ -7,8 +7,6 @@ the neighborhoods of both sentences (Artetxe and Schwenk, 2019).
 Shapes: N sources, M targets, D hidden, Y choices of layers, k neighbors, P pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, get_args

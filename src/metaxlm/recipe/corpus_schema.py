@@ -1,7 +1,5 @@
 """Recipe sections of data preparation: corpus, engine, vocabulary."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

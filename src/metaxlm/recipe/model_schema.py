@@ -1,7 +1,5 @@
 """Recipe sections of models: shape, training, vocabulary matching, variants."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator

@@ -1,7 +1,5 @@
 """The root section of a recipe."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator

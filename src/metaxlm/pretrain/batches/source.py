@@ -6,8 +6,6 @@ the variant has it, and `masking.Masking` masks tokens on the device. Nothing ha
 checkpoint would need, and the rows of a step are the same for every number of micro-batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
