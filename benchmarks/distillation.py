@@ -36,7 +36,7 @@ from metaxlm.pretrain.distill import Distillation, TeacherBatch, make_teacher
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.pretrain.step import Objective
 from metaxlm.recipe import DistillationRecipe, PhrasebookRecipe, TrainingRecipe
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 
 SOURCE, OTHER = "en", "de"

@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTok
 
 from metaxlm.data.shards import Shard, open_shard, write_shard
 from metaxlm.progress import set_quiet
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 from tests.commands import Command
 from tests.damage import make_run

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.analysis.paper import AVERAGED, MEAN, find_paper_scores, list_paper_languages
+from metaxlm.analysis.stats import Difference, PairComparison, TaskComparison
 from tests.analysis import rows
 from tests.analysis.fake_run import write_lines
 
@@ -104,6 +105,21 @@ def make_curve_rows() -> list[dict[str, Any]]:
 def printed(task: str, variant: str, metric: str) -> float:
     """Return the paper's printed mean."""
     return find_paper_scores(task, MEAN)[VARIANTS[variant]][metric]
+
+
+def make_comparison(
+    task: str,
+    pairs: dict[tuple[str, str], tuple[float, float]],
+    units: Sequence[tuple[str, str]] = (("en", "de"), ("en", "fr")),
+) -> TaskComparison:
+    """Return tests of a task in some languages: a difference and a p-value for each pair."""
+    made = []
+    for (first, second), (value, p_value) in pairs.items():
+        difference = Difference(value, value - 0.02, value + 0.01, p_value)
+        made.append(PairComparison(first, second, (difference,) * len(units), difference))
+    return TaskComparison(
+        task, "transfer", "f1", tuple(units), (50,) * len(units), 3, tuple(made)
+    )  # fmt: skip
 
 
 PROVENANCE = {

@@ -20,7 +20,7 @@ from metaxlm.data.statistics import (
 )
 from metaxlm.data.text import CorpusCounts, TextCounts, seal_text, write_lines
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 
 TEXTS = {"de": ["die Katze sieht", "der Hund"], "fr": ["le chat", "un chien", "le chat"]}
 

@@ -65,8 +65,7 @@ from metaxlm.recipe.recipe_file import load_recipe, save_recipe
 from metaxlm.run.jobs import list_jobs
 from metaxlm.run.publish import add_run
 from metaxlm.run.verify import verify
-from metaxlm.vocab.bpe import train_byte_bpe
-from metaxlm.vocab.tokenizer import load_tokenizer
+from metaxlm.vocab.tokenizer import load_tokenizer, train_byte_bpe
 from metaxlm.vocab.tokens import detect_kind
 from metaxlm.vocab.unigram import train_unigram
 

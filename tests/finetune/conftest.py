@@ -24,7 +24,7 @@ from transformers import (
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import Encoder, EncoderConfig
 from metaxlm.progress import console
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
 
 EVALUATION_DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.recipe import MatchingRecipe
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 
 ENGLISH = "cat dog house girl city river sees loves love hotel cafe London Paris NATO red book"
 FOREIGN = (

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.code_switching import Switching, SwitchTable, ends_words, make_switch_table
 from metaxlm.recipe import TrainingRecipe
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 
 WORDS = {
     "en": {

@@ -21,7 +21,7 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 from metaxlm.vocab.tokens import wrap_tokenizer
 from metaxlm.vocab.unigram import train_unigram
 

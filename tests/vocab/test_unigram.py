@@ -21,7 +21,7 @@ from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase, RobertaTokenizer
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.bpe import train_byte_bpe
+from metaxlm.vocab.tokenizer import train_byte_bpe
 from metaxlm.vocab.unigram import (
     round_scores,
     sample_counts,

@@ -179,7 +179,7 @@ class Difference:
 
     def turn(self) -> Self:
         """Exchange the two models."""
-        return Difference(-self.value, -self.high, -self.low, self.p_value)
+        return type(self)(-self.value, -self.high, -self.low, self.p_value)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class PairComparison:
     def turn(self) -> Self:
         """Exchange the two models."""
         turned = tuple(difference.turn() for difference in self.by_language)
-        return PairComparison(self.second, self.first, turned, self.mean.turn())
+        return type(self)(self.second, self.first, turned, self.mean.turn())
 
 
 @dataclass(frozen=True)

@@ -181,13 +181,12 @@ def render_svg(figure: Figure) -> str:
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)
     figure.set_layout_engine("none")
-    text = re.sub(r' d="[^"]*"', _round_path, buffer.getvalue())
+
+    def round_path(path: re.Match[str]) -> str:  # to a hundredth of a point
+        return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", path[0])
+
+    text = re.sub(r' d="[^"]*"', round_path, buffer.getvalue())
     return text.replace("'DejaVu Sans'", FONT_STACK)
-
-
-def _round_path(path: re.Match[str]) -> str:
-    """Write a path's numbers with two digits, which is a hundredth of a point."""
-    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", path[0])
 
 
 def embed_svg(svg: str, name: str, title: str) -> str:

@@ -157,27 +157,16 @@ def align_command(
             return
         searched = min(searched, len(pairs))
         views = collect_views(
-            encoder,
-            pairs,
-            chosen,
-            settings=settings,
-            layers=page_layers,
-            count=page_pairs,
-            num_searched=searched,
-            gold=gold_pairs,
-        )
+            encoder, pairs, chosen, settings=settings, layers=page_layers, count=page_pairs,
+            num_searched=searched, gold=gold_pairs,
+        )  # fmt: skip
         cut = f"{words}, split at {split}"
         facts = (("Model", model), ("Method", _describe_method(settings)), ("Words", cut))
         content = AlignmentPage(
-            name=" and ".join(Path(name).name for name in files.names),
-            facts=facts,
-            views=views,
-            shown=page_layers.index(layers[0]),
-            num_layers=depth,
-            num_pairs=num_pairs,
-            num_searched=searched,
-            layer_notes=notes,
-        )
+            name=" and ".join(Path(name).name for name in files.names), facts=facts, views=views,
+            shown=page_layers.index(layers[0]), num_layers=depth, num_pairs=num_pairs,
+            num_searched=searched, layer_notes=notes,
+        )  # fmt: skip
         write_text(page, render_alignment_page(content))
         say(f"page of {len(views):,} pairs: {page}")
 

@@ -72,17 +72,10 @@ def embed_command(
         layers = parse_layers(layer, config.num_layers)
         with track("embed", len(sentences), "sentences") as advance:
             chunks = embed_stream(
-                encoder,
-                sentences,
-                chosen,
-                layers=layers,
-                specials=specials,
-                precision=precision,
-                batch_tokens=batch_tokens,
-                place=sentences.place,
-                needs_tokens=True,
-                advance=advance,
-            )
+                encoder, sentences, chosen, layers=layers, specials=specials,
+                precision=precision, batch_tokens=batch_tokens, place=sentences.place,
+                needs_tokens=True, advance=advance,
+            )  # fmt: skip
             num_texts, width = len(sentences), config.hidden_size
             write_vectors(
                 output, chunks, num_texts=num_texts, width=width, layers=layers, dtype=stored

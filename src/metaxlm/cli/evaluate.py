@@ -65,19 +65,10 @@ def evaluate_command(
     from metaxlm.run.standalone import evaluate_models
 
     tables = evaluate_models(
-        model,
-        task,
-        data,
-        output,
-        choose_device(device),
-        seeds=seeds,
-        languages=split_list(languages),
-        sources=split_list(source),
-        select=select,
-        settings=settings or (),
-        keep_models=keep_models,
-        limit=limit,
-    )
+        model, task, data, output, choose_device(device), seeds=seeds,
+        languages=split_list(languages), sources=split_list(source), select=select,
+        settings=settings or (), keep_models=keep_models, limit=limit,
+    )  # fmt: skip
     for table in tables:
         print_table(fit_terminal(table))
         console.print()

@@ -93,17 +93,10 @@ def match_command(
     # Use only the dictionaries of the languages of the text.
     wanted = split_list(languages) or (None if counts is None else sorted(counts))
     start = match(
-        source,
-        tokenizer,
-        dictionaries=dictionary or matching.dictionaries,
-        languages=wanted,
-        source_language=source_language,
-        matching=matching,
-        parts=_read_parts(initialize),
-        token_counts=counts,
-        max_positions=positions,
-        seed=seed,
-    )
+        source, tokenizer, dictionaries=dictionary or matching.dictionaries, languages=wanted,
+        source_language=source_language, matching=matching, parts=_read_parts(initialize),
+        token_counts=counts, max_positions=positions, seed=seed,
+    )  # fmt: skip
     start.save(output, lambda folder: write_coverage(folder, start.coverage))
     for table in coverage_tables(start.coverage):
         print_table(table)

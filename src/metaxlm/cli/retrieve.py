@@ -95,15 +95,9 @@ def retrieve_command(
             raise MetaXLMError("--parallel measures the exact search; leave out --faiss")
         chosen = choose_device(device)
         sides, _ = load_indexes(
-            (queries, keys),
-            layer,
-            _opener(model),
-            chosen,
-            specials=specials,
-            batch_tokens=batch_tokens,
-            is_parallel=parallel,
-            takes_several=target is None,
-        )
+            (queries, keys), layer, _opener(model), chosen, specials=specials,
+            batch_tokens=batch_tokens, is_parallel=parallel, takes_several=target is None,
+        )  # fmt: skip
         if parallel:
             _show_accuracy(sides, chosen)
         if target is None:
@@ -160,25 +154,13 @@ def mine_command(
         index = _make_index(faiss, faiss_search)
         chosen = choose_device(device)
         (first, second), true = load_indexes(
-            (source, target),
-            layer,
-            _opener(model),
-            chosen,
-            specials=specials,
-            batch_tokens=batch_tokens,
-            has_ids=ids,
-            gold=gold,
-        )
+            (source, target), layer, _opener(model), chosen, specials=specials,
+            batch_tokens=batch_tokens, has_ids=ids, gold=gold,
+        )  # fmt: skip
         found = mine_pairs(
-            first.vectors[0],
-            second.vectors[0],
-            margin=margin,
-            k=k,
-            mode=mode,
-            device=chosen,
-            faiss_index=index,
-            title="mine",
-        )
+            first.vectors[0], second.vectors[0], margin=margin, k=k, mode=mode, device=chosen,
+            faiss_index=index, title="mine",
+        )  # fmt: skip
         kept = found if threshold is None else found.cut(threshold)
         lines = (
             f"{score:.6f}\t"

@@ -268,7 +268,11 @@ def list_work(request: Request) -> None:
         table.add_row(stage.title, "", state)
         notes += [f"{stage.title}: {reason}"] if reason else []
     table.add_section()
-    reasons = {job.key: _find_reason(job, is_new) for job in jobs}
+    # Jobs of a new run used data that will be written again.
+    rewritten = {True: "again, its data will be written again", False: ""}
+    reasons = {
+        job.key: rewritten[job.folder.exists()] if is_new else job.find_reason() for job in jobs
+    }
     groups: dict[str, list[EvalJob]] = {}
     for job in jobs:
         groups.setdefault(f"{job.key.model} {job.key.task}", []).append(job)
@@ -322,12 +326,6 @@ def _sort_jobs(grid: Grid) -> list[EvalJob]:
         for model in each.models
     }
     return sorted(grid.list_jobs(), key=lambda job: places[job.key.model])
-
-
-def _find_reason(job: EvalJob, is_new: bool) -> str | None:
-    if is_new:  # existing jobs used data that will be written again
-        return "again, its data will be written again" if job.folder.exists() else ""
-    return job.find_reason()
 
 
 def _describe_stage(stage: Stage) -> tuple[str, str]:

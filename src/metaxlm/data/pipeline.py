@@ -161,7 +161,13 @@ def _extract(
     tallies, parts = {}, {}
     for language in languages:
         outputs = done[language]
-        tallies[language] = _merge_tallies([read_json(output / _TALLY) for output in outputs])
+        read = [read_json(output / _TALLY) for output in outputs]
+        tallies[language] = {
+            "records": sum(tally["records"] for tally in read),
+            "rejected": merge_reasons(tally["rejected"] for tally in read),
+            "dropped": merge_reasons(tally["dropped"] for tally in read),
+            "examples": dict(ChainMap(*(tally["examples"] for tally in read))),  # the first ones
+        }
         parts[language] = [path for output in outputs for path in sorted(output.glob("*.txt"))]
     return tallies, parts
 
@@ -228,15 +234,6 @@ def _check_shared(files: Mapping[str, Sequence[Path]]) -> None:
                 f"{path}: read for both {other!r} and {language!r}; remove one of them, or put "
                 f"the text of {language!r} into a folder {language}/"
             )
-
-
-def _merge_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        "records": sum(tally["records"] for tally in tallies),
-        "rejected": merge_reasons(tally["rejected"] for tally in tallies),
-        "dropped": merge_reasons(tally["dropped"] for tally in tallies),
-        "examples": dict(ChainMap(*(tally["examples"] for tally in tallies))),  # the first ones
-    }
 
 
 def _check_rejections(language: str, tally: Mapping[str, Any], limit: float) -> None:

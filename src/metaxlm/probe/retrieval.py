@@ -134,7 +134,7 @@ class MinedPairs:
 
     def take(self, rows: Tensor) -> Self:
         """Return the pairs of an index or mask."""
-        return MinedPairs(self.source_P[rows], self.target_P[rows], self.score_P[rows])
+        return type(self)(self.source_P[rows], self.target_P[rows], self.score_P[rows])
 
     def cut(self, threshold: float) -> Self:
         """Return the pairs that score at least as high."""

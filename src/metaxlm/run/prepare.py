@@ -16,8 +16,7 @@ from metaxlm.manifest import write_manifest
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
 from metaxlm.run.layout import RunLayout
-from metaxlm.vocab.bpe import train_byte_bpe
-from metaxlm.vocab.tokenizer import load_tokenizer
+from metaxlm.vocab.tokenizer import load_tokenizer, train_byte_bpe
 from metaxlm.vocab.unigram import sample_counts, sample_sentences, train_unigram
 
 MULTILINGUAL = "multilingual"

@@ -200,19 +200,11 @@ class _Phase:
                 trackers = open_trackers(names, work_dir, self.title, values)
                 stack.callback(trackers.close)
             state = train(
-                model,
-                batches,
-                self.settings,
-                work_dir,
-                seed,
-                world,
-                self.title,
+                model, batches, self.settings, work_dir, seed, world, self.title,
                 masking=Masking(self.tokenizer, self.settings, world.device),
-                execution=self.recipe.execution,
-                teacher=teacher,
-                export=self._export,
+                execution=self.recipe.execution, teacher=teacher, export=self._export,
                 trackers=trackers,
-            )
+            )  # fmt: skip
         whole = world.whole(model)
         if world.is_main:
             save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)

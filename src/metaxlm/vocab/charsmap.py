@@ -94,7 +94,9 @@ def _find_barriers(rewrites: dict[str, str]) -> str:
     later = {character for key in compositions for character in key[1:]}
     single = {key for key in rewrites if len(key) == 1}
     closed = (single | {rewrites[key][-1] for key in compositions}) - first
-    barred = closed | _select_marks(first | later)
+    # The combining marks, by the Unicode tables of the regular expressions.
+    marks = normalizers.Replace(Regex(r"\P{M}"), "").normalize_str("".join(sorted(first | later)))
+    barred = closed | set(marks)
     inside = [
         f"(?<={''.join(f'[{_ranges(one)}]' for one in sets[:-1])})[{_ranges(sets[-1])}]"
         for length in sorted(set(map(len, compositions)))
@@ -119,11 +121,6 @@ def _find_short_clusters(rewrites: dict[str, str]) -> str:
 
 def _is_short(character: str) -> bool:
     return character < "\u0800"
-
-
-def _select_marks(characters: Iterable[str]) -> set[str]:
-    """Return the combining marks, by the Unicode tables of the regular expressions."""
-    return set(normalizers.Replace(Regex(r"\P{M}"), "").normalize_str("".join(sorted(characters))))
 
 
 def _factor(words: Collection[str]) -> list[tuple[frozenset[str], ...]]:

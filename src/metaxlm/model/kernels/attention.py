@@ -16,8 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from metaxlm.model.kernels.dropout import is_pair_kept, make_keys, threshold
-from metaxlm.model.kernels.sums import sum_rows
+from metaxlm.model.kernels.common import is_pair_kept, make_keys, sum_rows, threshold
 
 _LOG2_E = 1.4426950408889634
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from metaxlm.model.kernels.sums import sum_rows
+from metaxlm.model.kernels.common import sum_rows
 
 _ROWS, _COLUMNS = 128, 64
 """A tile of the gradient: large enough to keep the memory busy, without a loop."""

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from metaxlm.model.kernels.sums import sum_rows
+from metaxlm.model.kernels.common import sum_rows
 
 _ROWS, _COLUMNS = 64, 64
 """A tile of the backward pass: large enough to keep the memory busy, without a loop."""

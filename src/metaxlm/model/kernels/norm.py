@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from metaxlm.model.kernels.dropout import is_kept, threshold
-from metaxlm.model.kernels.sums import sum_rows
+from metaxlm.model.kernels.common import is_kept, sum_rows, threshold
 
 _PROGRAMS = 1056
 """Programs of a backward pass, each with partial sums: eight for each processor of an H100."""
