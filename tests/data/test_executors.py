@@ -239,6 +239,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         head.wait(60)
 
 
+@pytest.mark.slow
 def test_ray_completes_tasks_and_reports_failures(address: str, tmp_path: Path) -> None:
     # One driver runs all cases, because connecting takes seconds.
     engine = EngineRecipe(name="ray", workers=2, ray_address=address)

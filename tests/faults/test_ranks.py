@@ -58,12 +58,12 @@ def wait_for_checkpoint(folder: Path, processes: list[subprocess.Popen[str]]) ->
 def test_a_process_that_dies_or_hangs_ends_the_others_with_an_error(
     data: Path, tmp_path: Path, number: signal.Signals, victim: int
 ) -> None:
-    with ranks(3, command(data, tmp_path, Job(str(tmp_path / "run"), LONG))) as processes:
+    with ranks(2, command(data, tmp_path, Job(str(tmp_path / "run"), LONG))) as processes:
         wait_for_checkpoint(tmp_path / "run", processes)
         processes[victim].send_signal(number)
-        others = [process for rank, process in enumerate(processes) if rank != victim]
-        messages = wait(others, 90)
-    assert [process.returncode for process in others] == [75, 75], messages
+        other = processes[1 - victim]
+        messages = wait([other], 90)
+    assert other.returncode == 75, messages
     what = "another process" if victim else "rank 0"
     assert f"lost contact with {what}" in messages[0][0], messages
     assert "continues" in messages[0][0] or "starts over" in messages[0][0]
