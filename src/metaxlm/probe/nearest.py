@@ -156,11 +156,8 @@ def _settle(
     best_Rk = torch.full((num_rows, k), torch.iinfo(torch.int64).min, device=rows.device)
     limit_R = torch.full((num_rows,), float("-inf"), device=rows.device)
     if k <= len(maxima_GR):
-        parts = [
-            part_GR.T.contiguous().topk(k).values
-            for part_GR in torch.split(maxima_GR, _PASS, dim=1)
-        ]
-        limit_R = torch.cat(parts)[:, -1] - 2 * error
+        parts = torch.split(maxima_GR, _PASS, dim=1)
+        limit_R = torch.cat([_find_highest(part_GR.T, k)[:, -1] for part_GR in parts]) - 2 * error
     for number, maxima_R in enumerate(maxima_GR):
         chosen = (maxima_R >= limit_R).nonzero().flatten()
         last = min((number + 1) * group, len(columns))
@@ -168,9 +165,15 @@ def _settle(
             columns_CD = columns.take_exactly(slice(first, min(first + size, last)))
             for part in chosen.split(size):
                 packed_PC = _pack(rows.take_exactly(part + start) @ columns_CD.T, first)
-                found_Pk = packed_PC.topk(min(k, packed_PC.shape[1])).values
-                best_Rk[part] = torch.cat([best_Rk[part], found_Pk], dim=1).topk(k).values
+                found_Pk = _find_highest(packed_PC, k)
+                best_Rk[part] = _find_highest(torch.cat([best_Rk[part], found_Pk], dim=1), k)
     return best_Rk
+
+
+def _find_highest(values_RC: Tensor, k: int) -> Tensor:
+    if k == 1:  # faster than topk
+        return values_RC.amax(dim=1, keepdim=True)
+    return values_RC.topk(min(k, values_RC.shape[1])).values
 
 
 class _Side:
