@@ -191,7 +191,6 @@ def _run_local(
                     if isinstance(error, BrokenProcessPool) or not isinstance(error, Exception):
                         raise error
                     errors.append(error)
-        pool.shutdown()
     except BrokenProcessPool as error:
         raise MetaXLMError(
             f"{tasks.title}: a worker process died, probably because memory is short; lower "
@@ -199,7 +198,7 @@ def _run_local(
         ) from error
     finally:
         for process in list((pool._processes or {}).values()):
-            process.kill()  # only incomplete tasks are lost
+            process.kill()  # only incomplete tasks are lost; a worker's own exit takes longer
         pool.shutdown()
         reports.close()
         reporter.close()
