@@ -7,7 +7,7 @@
 Both sides get the same encoder folder, the same layer and the same sentence pairs in words, and do
 the same: tokenize, encode each side by itself, link pieces by cosine (argmax, itermax, match), turn
 links of pieces into links of words. All of it is timed, loading is not. The order alternates, so
-that other load affects both alike. simalign always computes every layer; ours stops at the chosen
+that other load affects both equally. simalign always computes every layer; ours stops at the chosen
 layer. Needs `simalign` and `networkx`; their folder may be in PYTHONPATH.
 """
 
@@ -89,9 +89,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder with wordalign")
     parser.add_argument("--builtin", action="store_true", help="instead of --model and --data")
     parser.add_argument("--language", default="de")
-    parser.add_argument("--layer", help="one layer; two thirds of the depth unless said")
+    parser.add_argument("--layer", help="one layer; two thirds of the depth by default")
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--pairs", type=int, help="at most; all unless said")
+    parser.add_argument("--pairs", type=int, help="at most; all by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()

@@ -2,7 +2,7 @@
 
 Steps of finetuning on random batches of 32 sequences, whose lengths spread like those of XNLI and
 are padded to the longest: what `metaxlm evaluate` does for encoders of other families. Prints for
-each family the time of the first ten steps, compiling included, and the steps a second after them.
+each family the time of the first ten steps, with compilation, and the steps per second after them.
 
     python benchmarks/compiled_finetuning.py [--families electra,modernbert] [--device cuda]
 """
@@ -63,7 +63,7 @@ def make_model(family: str, layers: int, width: int) -> torch.nn.Module:
 
 
 def measure(model: torch.nn.Module, device: torch.device, steps: int) -> tuple[float, float]:
-    """Return the seconds of the first steps, and the steps a second after them."""
+    """Return the seconds of the first steps, and the steps per second after them."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     random = np.random.default_rng(0)
     seconds = []

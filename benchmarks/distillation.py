@@ -1,9 +1,9 @@
 """Measure the cost of a teacher: training steps without and with distillation, in one run.
 
-Both train on the same micro-batches, turn by turn, so that other load on the machine meets all
-alike. `--share` of the rows are in the source language; only those are read by the teacher, which
-has the student's size. Reading them with the teacher's tokenizer is host work that the feed's
-threads do ahead, so it is measured on its own.
+Both train on the same micro-batches in turns, so that other load affects both equally. `--share` of
+the rows are in the source language; the teacher, which has the student's size, reads only those.
+Tokenizing them for the teacher is host work that the feed's threads do ahead, so it is measured
+separately.
 
     python benchmarks/distillation.py [--run RUN] [--layers 4 --hidden 128 --batch 32x128]
 
@@ -153,7 +153,7 @@ def report(
         steps[name] = make_step(student, teachers.get(name), masking, pieces, device)
     seconds = measure(steps, options.repeats, device)
     num_tokens = statistics.mean(piece.num_tokens for piece in pieces)
-    table = Table("teacher", "ms a step", "tokens/s", "of the step without")
+    table = Table("teacher", "ms per step", "tokens/s", "of the step without")
     for name, value in seconds.items():
         share = f"{value / seconds['none']:.2f}"
         table.add_row(name, f"{value * 1e3:.1f}", f"{num_tokens / value:,.0f}", share)
@@ -225,7 +225,7 @@ def describe_reading(teacher: Distillation, pieces: list[MicroBatch], console: C
     theirs = statistics.mean(lesson.num_tokens for lesson in lessons)
     seconds = min(times)
     console.print(
-        f"reading: {seconds * 1e3:.1f} ms a step for {ours:,.0f} of the student's tokens, "
+        f"reading: {seconds * 1e3:.1f} ms per step for {ours:,.0f} of the student's tokens, "
         f"{ours / seconds:,.0f} tokens/s; {theirs / ours:.2f} of the teacher's for one"
     )
 

@@ -6,7 +6,7 @@
 Both load one folder, the sentence-transformers export of the encoder, and give the mean of its last
 layer over all tokens in float32, in the order of the input; tokenizing is timed with the rest. The
 peer runs with its own batch size of 32 and with a larger one. The order alternates, so that other
-load meets all alike. How much of what is computed is padding is counted, not timed. Needs
+load affects all equally. How much of what is computed is padding is counted, not timed. Needs
 `sentence-transformers`.
 """
 
@@ -120,7 +120,7 @@ def compare(folder: Path, texts: list[str], device: torch.device, rounds: int) -
     for size in PEER_BATCHES:
         contenders[f"{PEER}, batch {size}"] = partial(run_peer, peer, size)
     lengths = count_tokens(model, texts)
-    tell_setting(model, lengths, device, sentence_transformers.__version__)
+    print_setting(model, lengths, device, sentence_transformers.__version__)
     paddings = [find_padding(lengths, device)]
     paddings += [measure_padding(peer, texts, lengths, size) for size in PEER_BATCHES]
     vectors = [contender(texts) for contender in contenders.values()]  # not timed: the first run
@@ -176,7 +176,7 @@ def measure_padding(peer: Any, texts: list[str], lengths: list[int], batch_size:
     return 1 - sum(lengths) / computed
 
 
-def tell_setting(model: AnyEncoder, lengths: list[int], device: torch.device, peer: str) -> None:
+def print_setting(model: AnyEncoder, lengths: list[int], device: torch.device, peer: str) -> None:
     config = model.encoder.config
     where = f"CPU, {torch.get_num_threads()} threads"
     if device.type == "cuda":

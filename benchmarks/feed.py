@@ -1,4 +1,4 @@
-"""Masked batches a second: ours beside transformers' collator in a torch DataLoader.
+"""Masked batches per second: ours beside transformers' collator in a torch DataLoader.
 
     python benchmarks/feed.py [--run runs/NAME] [--workers 2] [--seconds 5]
 
@@ -67,7 +67,7 @@ class ReadyBlocks(Dataset[dict[str, torch.Tensor]]):
 
 
 def measure(batches: Iterator[int], seconds: float) -> float:
-    """Return tokens a second of an endless stream that says how many tokens each batch has."""
+    """Return tokens per second of an endless stream that says how many tokens each batch has."""
     for _ in range(WARM_UP):
         next(batches)
     start = time.perf_counter()

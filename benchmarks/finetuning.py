@@ -9,7 +9,7 @@ encoder, the same token ids and the same numbers: batch size, epochs, AdamW, lin
 bfloat16 on a GPU. Both score dev after each epoch and keep the best epoch's weights in memory; that
 is timed, reading and tokenizing is not. Trainer pads each batch to its longest sequence, as its
 collators do; the second peer also groups by length and is given the dev set sorted. The order
-alternates, so that other load meets all alike. Trainer needs `accelerate`.
+alternates, so that other load affects all of them equally. Trainer needs `accelerate`.
 """
 
 from __future__ import annotations
@@ -220,28 +220,28 @@ def print_table(outcomes: dict[str, list[Outcome]]) -> None:
     for name, runs in outcomes.items():
         table.add_row(
             name,
-            tell_spread([outcome.dev for outcome in runs]),
-            tell_spread([outcome.test for outcome in runs]),
-            "" if name == OURS else tell_difference(ours, runs),
-            *tell_times([o.seconds for o in runs], [o.seconds for o in ours]),
-            *tell_times([o.cpu_s for o in runs], [o.cpu_s for o in ours]),
+            format_spread([outcome.dev for outcome in runs]),
+            format_spread([outcome.test for outcome in runs]),
+            "" if name == OURS else format_difference(ours, runs),
+            *format_times([o.seconds for o in runs], [o.seconds for o in ours]),
+            *format_times([o.cpu_s for o in runs], [o.cpu_s for o in ours]),
             f"{np.mean([outcome.padding for outcome in runs]):.1%}",
         )
     console.print(table)
 
 
-def tell_times(times: Sequence[float], ours: Sequence[float]) -> tuple[str, str]:
+def format_times(times: Sequence[float], ours: Sequence[float]) -> tuple[str, str]:
     """Return the median, and the median of the ratios to ours with the same seed."""
     ratios = [time / other for time, other in zip(times, ours, strict=True)]
     return f"{np.median(times):.2f}", f"{np.median(ratios):.2f}"
 
 
-def tell_spread(values: Sequence[float]) -> str:
+def format_spread(values: Sequence[float]) -> str:
     spread = deviation(values)
     return f"{100 * fmean(values):.2f}{'' if spread is None else f' ± {100 * spread:.2f}'}"
 
 
-def tell_difference(ours: Sequence[Outcome], others: Sequence[Outcome]) -> str:
+def format_difference(ours: Sequence[Outcome], others: Sequence[Outcome]) -> str:
     """Return the difference of the means with its 95 % interval over seeds (Student's)."""
     a, b = (100 * np.array([outcome.test for outcome in runs]) for runs in (ours, others))
     if len(a) < 2:

@@ -103,7 +103,7 @@ def parse() -> argparse.Namespace:
 
 
 def compare_speed(size: Size, options: argparse.Namespace, device: torch.device) -> None:
-    console.print(f"{size}: {size.flops / 1e12:.2f} TFLOP a step")
+    console.print(f"{size}: {size.flops / 1e12:.2f} TFLOP per step")
     contenders: dict[str, Callable[[], Step]] = {
         "transformers": lambda: peer(size, device, compiled=False),
         "transformers, compiled": lambda: peer(size, device, compiled=True),
@@ -112,7 +112,7 @@ def compare_speed(size: Size, options: argparse.Namespace, device: torch.device)
     }
     if device.type == "cpu":
         del contenders["metaxlm, plain"]  # there it is the same
-    table = Table("", "ms a step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
+    table = Table("", "ms per step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
     times: dict[str, float] = {}
     for name, build in contenders.items():
         if name in options.without.split(";"):
@@ -130,7 +130,7 @@ def compare_speed(size: Size, options: argparse.Namespace, device: torch.device)
 
 
 def show_growth(options: argparse.Namespace, device: torch.device) -> None:
-    table = Table("shape", "ms a step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
+    table = Table("shape", "ms per step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
     for vocabulary in VOCABULARIES:
         for layers, hidden in GROWTH:
             size = Size(layers, hidden, vocabulary, 64, 512)
@@ -160,7 +160,7 @@ def describe(
 def measure(
     build: Callable[[], Step], repeats: int, device: torch.device
 ) -> tuple[float, float, float | None]:
-    """Return a contender's seconds a step, the matmul rate around it, and its peak memory."""
+    """Return a contender's seconds per step, the matmul rate around it, and its peak memory."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -5,8 +5,8 @@
     python benchmarks/retrieval.py --size 4000 --runs 1             # a minute's look
 
 Both sides are float32 files of unit vectors around a common direction, each key a noisy copy of
-one query. Every search runs in a process of its own, by turns, so that other load meets all alike;
-its peak memory (ru_maxrss) is of that whole process with its libraries. Reading the files and
+one query. Every search runs in its own process, in turns, so that other load affects all equally.
+Its peak memory (ru_maxrss) includes the libraries. Reading the files and
 building the index (faiss must copy the keys) are part of the search. Ours finds both directions at
 once; faiss finds one, and "both" is two of its searches. faiss's wheel brings an OpenBLAS that does
 not know newer CPUs and takes its slowest kernels there; so it also runs with OPENBLAS_CORETYPE as
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
 console = Console(width=110, highlight=False)
-OURS, OURS_BOTH, FAISS, FAISS_TOLD = "metaxlm", "metaxlm, both ways", "faiss", "faiss, told the CPU"
+OURS, OURS_BOTH, FAISS, FAISS_TUNED = "metaxlm", "metaxlm, both ways", "faiss", "faiss, CPU named"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def compare(files: tuple[Path, Path], options: argparse.Namespace) -> None:
     if importlib.util.find_spec("faiss") is None:
         console.print("faiss is not installed (pip install faiss-cpu): ours alone")
     else:
-        contenders += [FAISS] + ([FAISS_TOLD] if options.core else [])
+        contenders += [FAISS] + ([FAISS_TUNED] if options.core else [])
     keys = options.keys or options.size
     console.print(
         f"{options.size:,} queries x {keys:,} keys x {options.dim}, float32, k = {options.k}; "
@@ -133,19 +133,19 @@ def compare(files: tuple[Path, Path], options: argparse.Namespace) -> None:
 def start_worker(name: str, files: tuple[Path, Path], options: argparse.Namespace) -> Outcome:
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
     environment.setdefault("OMP_WAIT_POLICY", "passive")
-    if name == FAISS_TOLD:
+    if name == FAISS_TUNED:
         environment["OPENBLAS_CORETYPE"] = options.core
     found = files[0].with_name("found.npy")
-    command = [sys.executable, __file__, "--worker", FAISS if name == FAISS_TOLD else name]
+    command = [sys.executable, __file__, "--worker", FAISS if name == FAISS_TUNED else name]
     command += ["--files", *map(str, files), str(found), "--k", str(options.k)]
     command += ["--threads", str(options.threads), "--device", options.device]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return Outcome(told["seconds"], told["cpu_s"], told["peak_mib"], np.load(found))
+    printed = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(printed["seconds"], printed["cpu_s"], printed["peak_mib"], np.load(found))
 
 
 def run_worker(options: argparse.Namespace) -> None:
-    """Search once in this process, and tell what it took."""
+    """Search once in this process, and print what it took."""
     first, second = (np.load(path, mmap_mode="r") for path in options.files[:2])
     search = make_faiss_search(options) if options.worker == FAISS else make_our_search(options)
     search(first[:256], second[:1_024])  # libraries load their kernels on the first call
@@ -212,8 +212,8 @@ def print_table(outcomes: dict[str, list[Outcome]], gigaflop: float) -> None:
         )
     console.print(table)
     if FAISS in outcomes:
-        told = [name for name in (FAISS, FAISS_TOLD) if name in outcomes]
-        for name in told:
+        peers = [name for name in (FAISS, FAISS_TUNED) if name in outcomes]
+        for name in peers:
             seconds, own, both = (
                 np.median([run.seconds for run in outcomes[key]]) for key in (name, OURS, OURS_BOTH)
             )
