@@ -29,6 +29,20 @@ def test_the_readme_names_what_exists() -> None:
         load_recipe(ROOT / recipe)
 
 
+def test_modules_named_in_the_docs_exist() -> None:
+    files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[!.]*/**/*.py")}
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        if page.name in ("CHANGELOG.md", "decisions.md"):  # these name modules of the past
+            continue
+        for name in set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)", page.read_text("utf-8"))):
+            assert any(f"/{file}".endswith(f"/{name}") for file in files), f"{page.name}: {name}"
+
+
+def test_module_names_are_unique() -> None:
+    names = [path.name for path in (ROOT / "src").rglob("*.py") if path.name != "__init__.py"]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_make_help_lists_every_target() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split()
