@@ -13,7 +13,7 @@ from tests.faults.programs import run_program
 
 from metaxlm.progress import set_quiet
 
-SOME = share_out(300)
+SOME = share_out(200)
 MANY = 5_200
 
 

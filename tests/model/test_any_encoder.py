@@ -231,7 +231,7 @@ def save(model: nn.Module, start: AnyEncoder, folder: Path, kind: HeadKind) -> P
 
 
 @pytest.mark.parametrize("kind", LABELS)
-@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "electra", "modernbert"])
+@pytest.mark.parametrize("name", ["bert", "distilbert", "xlm-roberta", "electra", "modernbert"])
 def test_transformers_computes_the_same_from_a_finetuned_folder(
     name: str, kind: HeadKind, load: Load, tmp_path: Path
 ) -> None:

@@ -80,7 +80,7 @@ def test_shards_are_read(folder: Path) -> None:
     fails(folder, "has no weight_map")
 
 
-@pytest.mark.parametrize("prefix", ["XLMRoberta", "Bert", "DistilBert"])
+@pytest.mark.parametrize("prefix", ["Roberta", "XLMRoberta", "Camembert", "Bert", "DistilBert"])
 def test_a_base_model_gets_a_random_head(prefix: str, write_checkpoint: Write) -> None:
     folder = write_checkpoint(f"{prefix}Model")
     torch.manual_seed(1)
