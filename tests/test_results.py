@@ -155,10 +155,10 @@ def count_verdicts(name: str) -> tuple[str, ...]:
 )
 def test_the_number_of_verdicts(name: str, start: str) -> None:
     text = " ".join((RESULTS / "twin.md").read_text(encoding="utf-8").split())
-    told = re.search(start + r"(\d+) hold, (\d+) fail and (\d+) are undecided", text)
-    assert told is not None
-    assert told.groups() == count_verdicts(name)
-    assert sum(map(int, told.groups())) == 28
+    found = re.search(start + r"(\d+) hold, (\d+) fail and (\d+) are undecided", text)
+    assert found is not None
+    assert found.groups() == count_verdicts(name)
+    assert sum(map(int, found.groups())) == 28
 
 
 def test_how_far_the_reviews_finetunings_came() -> None:

@@ -255,7 +255,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a killed process of a run is also tested in tests/run/test_grid.py
 def test_a_killed_evaluation_resumes(
     small: list[str | Path], tmp_path: Path, undisturbed: Path
 ) -> None:
