@@ -33,6 +33,7 @@ from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import INITIAL_STD, EncoderConfig, MaskedLM
+from metaxlm.model.families import FAMILIES
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokenizer import load_tokenizer
@@ -140,19 +141,33 @@ def match(
         dictionaries = load_dictionaries(dictionaries, languages, source_language)
     counts = Counts(target=token_counts)
     plan = make_plan(tokenizer, encoder.tokenizer, matching, dictionaries, counts)
-    # XLM-R's layout of positions.
-    config = replace(
-        encoder.model.config,
-        vocab_size=len(plan),
-        pad_id=tokenizer.pad_token_id,
-        position_offset=tokenizer.pad_token_id + 1,
-        num_token_types=1,
-        max_positions=max_positions or encoder.model.config.max_positions,
-    )
+    config = adapt_config(encoder.model.config, tokenizer, len(plan), max_positions)
     parts = parts or Parts.preset("both")
     model = initialize(config, encoder.model, plan, parts, seed)
     remarks = tuple(_list_remarks(encoder, config, parts))
     return Start(model, tokenizer, plan, coverage(plan, token_counts), remarks, names)
+
+
+def adapt_config(
+    config: EncoderConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    max_positions: int | None = None,
+) -> EncoderConfig:
+    """Return the configuration of an encoder of the same family with another vocabulary."""
+    pad_id, fixed = tokenizer.pad_token_id, FAMILIES[config.family].pad_id
+    if fixed not in (None, pad_id):
+        raise MetaXLMError(
+            f"{config.family}: pads with id {fixed}, but the tokenizer with {pad_id}; use a "
+            "tokenizer with XLM-R's layout of special tokens"
+        )
+    return replace(
+        config,
+        vocab_size=vocab_size,
+        pad_id=pad_id,
+        position_offset=pad_id + 1 if config.position_offset else 0,
+        max_positions=max_positions or config.max_positions,
+    )
 
 
 def check_output(folder: Path) -> None:
@@ -188,8 +203,6 @@ def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> l
             )
         elif length < found:
             remarks.append(f"the source's positions after {length} of {found} are left out")
-        if encoder.model.config.num_token_types > 1:
-            remarks.append("only the first token type is kept; both sentences of a pair share it")
     return remarks
 
 
@@ -223,6 +236,8 @@ def initialize(
             mine.embeddings.norm.load_state_dict(other.embeddings.norm.state_dict())
         if parts.layers:
             mine.layers.load_state_dict(other.layers.state_dict())
+            if mine.relative_bias is not None and other.relative_bias is not None:
+                mine.relative_bias.load_state_dict(other.relative_bias.state_dict())
         if parts.head:
             target.head.dense.load_state_dict(source.head.dense.state_dict())
             target.head.norm.load_state_dict(source.head.norm.state_dict())
@@ -282,9 +297,10 @@ def _copy_positions(target: MaskedLM, source: MaskedLM) -> None:
     to_row, from_row = mine.position_offset - before, other.position_offset - before
     positions = other.positions.weight[from_row : from_row + count]
     mine.positions.weight[to_row : to_row + count] = positions.to(mine.positions.weight)
-    num_types = min(target.config.num_token_types, source.config.num_token_types)
-    types = other.token_types.weight[:num_types]
-    mine.token_types.weight[:num_types] = types.to(mine.token_types.weight)
+    if mine.token_types is not None and other.token_types is not None:
+        num_types = min(target.config.num_token_types, source.config.num_token_types)
+        types = other.token_types.weight[:num_types]
+        mine.token_types.weight[:num_types] = types.to(mine.token_types.weight)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 It computes RoBERTa exactly (post-LayerNorm Transformer, exact GELU, learned positions, tied output
 embedding), which Section 3 of the paper uses for the monolingual model and for the cross-lingual
-model initialized from it. The configuration also covers BERT: token types, positions from 0.
+model initialized from it. The configuration also covers BERT (token types, positions from 0) and
+MPNet (a bias of attention by relative position, one table for all layers).
 
 Tensor names carry their shapes: B batch, L length, D hidden, H heads, K hidden per head, V
 vocabulary, M masked positions, N tokens of sequences stored one after another. Nothing branches on
@@ -13,6 +14,7 @@ with the fused kernels of a GPU.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
 _DROPOUT_BITS = 16
 _SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
+FAR = 128  # relative positions from this distance on share one bias
 INITIAL_STD = 0.02  # standard deviation of every random weight, as in BERT and RoBERTa
 
 
@@ -44,10 +47,12 @@ class EncoderConfig:
     max_positions: int = 512  # without the offset rows (RoBERTa's 514 rows are 512 + 2)
     pad_id: int = 1
     position_offset: int = 2  # row of the first real position: pad_id + 1 in RoBERTa, 0 in BERT
-    num_token_types: int = 1  # rows of the token type table: 1 in RoBERTa, 2 in BERT
+    num_token_types: int = 1  # rows of the token type table: 1 in RoBERTa, 2 in BERT, 0 in MPNet
+    relative_buckets: int = 0  # rows of the relative position bias: 32 in MPNet, 0 without
     norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    family: str = "xlm-roberta"  # model_type of the folder that a model is saved as
 
     @property
     def head_size(self) -> int:
@@ -58,7 +63,7 @@ class EncoderConfig:
         sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ffn_size")
         faults = [
             f"{name} is {getattr(self, name)}; it must be positive and at most {_MAX_SIZE:,}"
-            for name in (*sizes, "max_positions", "num_token_types")
+            for name in (*sizes, "max_positions")
             if not 1 <= getattr(self, name) <= _MAX_SIZE
         ]
         heads, first = self.num_heads, self.pad_id + 1
@@ -112,7 +117,8 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(
             offset + config.max_positions, size, padding_idx=offset - 1 if offset else None
         )
-        self.token_types = nn.Embedding(config.num_token_types, size)
+        num_types = config.num_token_types
+        self.token_types = nn.Embedding(num_types, size) if num_types else None
         self.norm = nn.LayerNorm(size, eps=config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
@@ -148,19 +154,24 @@ class Embeddings(nn.Module):
         from metaxlm.model.kernels.blocks import EmbeddingBlock
 
         hidden_ND: Tensor = EmbeddingBlock.apply(
-            ids_N, type_ids_N, self.words.weight, self.positions.weight, self.token_types.weight,
+            ids_N, type_ids_N, self.words.weight, self.positions.weight, self._type_table(),
             self.norm.weight, self.norm.bias, blocks, self.position_offset, self.words.padding_idx,
             self.norm.eps, self.dropout.p if self.training else 0.0,
         )  # type: ignore[no-untyped-call]  # fmt: skip
         return hidden_ND
 
     def _add_up(self, ids: Tensor, positions: Tensor, token_types: Tensor | None) -> Tensor:
-        table = self.token_types
-        types = table.weight[0] if token_types is None else table(token_types)
-        hidden: Tensor = self.dropout(
-            self.norm(self.words(ids) + types + self.positions(positions))
-        )
+        summed = self.words(ids)
+        if self.token_types is not None:
+            table = self.token_types
+            summed = summed + (table.weight[0] if token_types is None else table(token_types))
+        hidden: Tensor = self.dropout(self.norm(summed + self.positions(positions)))
         return hidden
+
+    def _type_table(self) -> Tensor:
+        if self.token_types is None:  # the kernels always add a type
+            return self.words.weight.new_zeros(1, self.words.embedding_dim)
+        return self.token_types.weight
 
     def _check_length(self, length: int) -> None:
         if length > self.max_positions:
@@ -186,13 +197,15 @@ class Attention(nn.Module):
         output_BLD: Tensor = self.output(mixed_BLD)
         return output_BLD
 
-    def attend_packed(self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
+    def attend_packed(
+        self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]], bias_1HLL: Tensor | None = None
+    ) -> Tensor:
         """Attend within sequences without padding; `runs` are (number of sequences, length)."""
         parts = self.qkv(hidden_ND).split([size * length for size, length in runs])
-        mixed = [
-            self._mix(part.view(size, length, -1), None).flatten(0, 1)
-            for part, (size, length) in zip(parts, runs, strict=True)
-        ]
+        mixed = []
+        for part, (size, length) in zip(parts, runs, strict=True):
+            bias = None if bias_1HLL is None else bias_1HLL[..., :length, :length]
+            mixed.append(self._mix(part.view(size, length, -1), bias).flatten(0, 1))
         output_ND: Tensor = self.output(torch.cat(mixed))
         return output_ND
 
@@ -204,6 +217,34 @@ class Attention(nn.Module):
             query_BHLK, key_BHLK, value_BHLK, attn_mask=keys_B11L, dropout_p=dropout
         )
         return mixed_BHLK.transpose(1, 2).flatten(2)
+
+
+class RelativeBias(nn.Module):
+    """A bias of attention scores for each head and bucket of relative positions, as in T5."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.table = nn.Embedding(config.relative_buckets, config.num_heads)
+
+    def forward(self, length: int, keys_B11L: Tensor | None = None) -> Tensor:
+        """Return the biases, [1, H, L, L]; with keys, [B, H, L, L], which is -inf for the others."""
+        places_L = torch.arange(length, device=self.table.weight.device)
+        buckets_LL = self.find_buckets(places_L[None, :] - places_L[:, None])
+        bias_1HLL: Tensor = self.table(buckets_LL).permute(2, 0, 1)[None]
+        return bias_1HLL if keys_B11L is None else bias_1HLL.masked_fill(~keys_B11L, float("-inf"))
+
+    def find_buckets(self, distances: Tensor) -> Tensor:
+        """Return the rows of distances (key minus query).
+
+        Half of the rows are for keys after the query. Small distances have their own row, larger
+        ones share rows by their logarithm, and those from 128 on share the last.
+        """
+        half = self.table.num_embeddings // 2
+        exact = half // 2
+        steps = distances.abs()
+        ratio = torch.log(steps.clamp_min(1).float() / exact) / math.log(FAR / exact)
+        far = (exact + (ratio * (half - exact)).long()).clamp_max(half - 1)
+        return torch.where(steps < exact, steps, far) + half * (distances > 0)
 
 
 class Layer(nn.Module):
@@ -227,9 +268,11 @@ class Layer(nn.Module):
             return self._run_blocks(hidden_BLD, blocks)
         return self._finish(hidden_BLD, self.attention(hidden_BLD, keys_B11L))
 
-    def run_packed(self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
+    def run_packed(
+        self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]], bias_1HLL: Tensor | None = None
+    ) -> Tensor:
         """Return the next hidden states of sequences without padding, [N, D]."""
-        return self._finish(hidden_ND, self.attention.attend_packed(hidden_ND, runs))
+        return self._finish(hidden_ND, self.attention.attend_packed(hidden_ND, runs, bias_1HLL))
 
     def _run_blocks(self, hidden_ND: Tensor, blocks: Blocks) -> Tensor:
         from metaxlm.model.kernels.attention import Shape
@@ -269,6 +312,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
+        self.relative_bias = RelativeBias(config) if config.relative_buckets else None
         self.layers = nn.ModuleList(Layer(config, i) for i in range(config.num_layers))
         self.apply(initialize_module)
 
@@ -277,10 +321,15 @@ class Encoder(nn.Module):
     ) -> Tensor:
         """Return the last hidden states, [B, L, D]; `mask_BL` is True for real tokens."""
         hidden_BLD: Tensor = self.embeddings(ids_BL, mask_BL, token_types_BL)
-        keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
+        scores_bias = self._make_mask(ids_BL.shape[1], mask_BL)
         for layer in self.layers:
-            hidden_BLD = layer(hidden_BLD, keys_B11L)
+            hidden_BLD = layer(hidden_BLD, scores_bias)
         return hidden_BLD
+
+    def _make_mask(self, length: int, mask_BL: Tensor | None) -> Tensor | None:
+        """Return the keys to attend to, or with relative positions the biases of all scores."""
+        keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
+        return keys_B11L if self.relative_bias is None else self.relative_bias(length, keys_B11L)
 
     def encode_packed(
         self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
@@ -288,9 +337,10 @@ class Encoder(nn.Module):
         """Return the last hidden states, [N, D], of sequences sorted by length, without padding."""
         hidden_ND: Tensor = self.embeddings.embed_packed(ids_N, lengths, token_types_N)
         runs = [(len(list(run)), length) for length, run in itertools.groupby(lengths)]
+        bias_1HLL = self._make_mask(max(lengths), None)
         for layer in self.layers:
             assert isinstance(layer, Layer)
-            hidden_ND = layer.run_packed(hidden_ND, runs)
+            hidden_ND = layer.run_packed(hidden_ND, runs, bias_1HLL)
         return hidden_ND
 
     def encode_blocks(
@@ -313,9 +363,9 @@ class Encoder(nn.Module):
     ) -> list[Tensor]:
         """Return the embedding output (layer 0) and the layers up to `deepest`, [B, L, D] each."""
         states: list[Tensor] = [self.embeddings(ids_BL, mask_BL, token_types_BL)]
-        keys_B11L = None if mask_BL is None else mask_BL[:, None, None, :]
+        scores_bias = self._make_mask(ids_BL.shape[1], mask_BL)
         for layer in self.layers[:deepest]:
-            states.append(layer(states[-1], keys_B11L))
+            states.append(layer(states[-1], scores_bias))
         return states
 
 

@@ -44,11 +44,12 @@ _BERT_BODY = _EMBEDDINGS | {
     "encoder.layers.N.ffn_out": "encoder.layer.N.output.dense",
     "encoder.layers.N.ffn_norm": "encoder.layer.N.output.LayerNorm",
 }
-_ROBERTA_MODULES = _BERT_BODY | {
+_LM_HEAD = {
     "head.dense": "lm_head.dense",
     "head.norm": "lm_head.layer_norm",
     "head": "lm_head",  # has the output bias
 }
+_ROBERTA_MODULES = _BERT_BODY | _LM_HEAD
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Family:
     classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")  # dense and output
     offsets_positions: bool = True  # whether the first position is the padding id + 1, not 0
     has_token_types: bool = True
+    norm_eps: float | None = None  # if it is fixed in the code of transformers
+    pad_id: int | None = None  # if it is fixed in the code of transformers
 
     def find_names(self, parameter: str) -> list[str]:
         """Return the tensors, without the base prefix, that one of our parameters joins."""
@@ -125,6 +128,22 @@ FAMILIES = {
         decoder="vocab_projector",
         offsets_positions=False,
         has_token_types=False,
+        norm_eps=1e-12,
+    ),
+    "mpnet": Family(
+        "MPNet",
+        base="mpnet",
+        modules=_BERT_BODY
+        | _LM_HEAD
+        | {
+            "encoder.relative_bias.table": "encoder.relative_attention_bias",
+            "encoder.layers.N.attention.qkv": "encoder.layer.N.attention.attn.q "
+            "encoder.layer.N.attention.attn.k encoder.layer.N.attention.attn.v",
+            "encoder.layers.N.attention.output": "encoder.layer.N.attention.attn.o",
+            "encoder.layers.N.attention_norm": "encoder.layer.N.attention.LayerNorm",
+        },
+        has_token_types=False,
+        pad_id=1,
     ),
     "roberta": Family("Roberta"),
     "xlm-roberta": Family("XLMRoberta"),
@@ -136,11 +155,11 @@ _ARCHITECTURES = re.compile(
     "(Model|For(MaskedLM|PreTraining|MultipleChoice|NextSentencePrediction|QuestionAnswering"
     "|SequenceClassification|TokenClassification))"
 )
-_BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert.")
+_BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert.", "mpnet.")
+BUCKETS = "relative_attention_num_buckets"
 # TensorFlow's names for LayerNorm, which the first BERT checkpoints have.
 _OLD_ENDINGS = {"gamma": "weight", "beta": "bias"}
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
-TOKEN_TYPES = "encoder.embeddings.token_types.weight"
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -191,6 +210,11 @@ def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConf
         return float(read(key, (int, float), "a number"))
 
     pad_id = read("pad_token_id")
+    if family.pad_id not in (None, pad_id):
+        raise MetaXLMError(
+            f"{path}: pad_token_id is {pad_id}, but {family.class_prefix} always pads with "
+            f"{family.pad_id}; use a tokenizer whose padding token has that id"
+        )
     offset = pad_id + 1 if family.offsets_positions else 0
     sizes = ("hidden_size", "num_layers", "num_heads", "ffn_size")
     try:
@@ -200,10 +224,14 @@ def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConf
             max_positions=read("max_position_embeddings") - offset,
             pad_id=pad_id,
             position_offset=offset,
-            num_token_types=read("type_vocab_size") if family.has_token_types else 1,
-            norm_eps=read_float("layer_norm_eps") if family.has_token_types else 1e-12,
+            num_token_types=read("type_vocab_size") if family.has_token_types else 0,
+            relative_buckets=read(BUCKETS)
+            if "encoder.relative_bias.table" in family.modules
+            else 0,
+            norm_eps=family.norm_eps or read_float("layer_norm_eps"),
             dropout=read_float(family.keys["dropout"]),
             attention_dropout=read_float(family.keys["attention_dropout"]),
+            family=values["model_type"],
         )
     except MetaXLMError as error:
         raise MetaXLMError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
@@ -227,8 +255,6 @@ def import_tensors(
     with torch.device("meta"):
         shapes = {name: value.shape for name, value in MaskedLM(config).state_dict().items()}
     parts = {name: family.find_names(name) for name in shapes}
-    if not family.has_token_types:
-        del parts[TOKEN_TYPES]
     _reject_unknown(found, parts, family)
     missing = [name for name, parts_of in parts.items() if not found.keys() >= set(parts_of)]
     if lost := [name for name in missing if name.startswith("encoder.")]:
@@ -242,8 +268,6 @@ def import_tensors(
         for name in parts
         if name not in missing
     }
-    if not family.has_token_types:
-        state[TOKEN_TYPES] = torch.zeros(shapes[TOKEN_TYPES], device="cpu")
     if missing:
         # `torch.manual_seed` would seed the generators of every GPU as well.
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -251,6 +275,24 @@ def import_tensors(
             head = MaskedLMHead(config).state_dict()
         state |= {name: head[name.removeprefix("head.")] for name in missing}
     return state, tuple(missing)
+
+
+def export_config(config: EncoderConfig) -> dict[str, Any]:
+    """Return the keys of config.json that describe an encoder, in the words of its family."""
+    family = FAMILIES[config.family]
+    shape = {theirs: getattr(config, ours, "gelu") for ours, theirs in family.keys.items()}
+    return {
+        "model_type": config.family,
+        "vocab_size": config.vocab_size,
+        **shape,
+        "max_position_embeddings": config.position_offset + config.max_positions,
+        **({"type_vocab_size": config.num_token_types} if family.has_token_types else {}),
+        **({BUCKETS: config.relative_buckets} if config.relative_buckets else {}),
+        **({} if family.norm_eps else {"layer_norm_eps": config.norm_eps}),
+        "pad_token_id": config.pad_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
 
 
 def export_tensors(state: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:

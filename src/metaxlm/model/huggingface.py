@@ -21,7 +21,7 @@ from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM
 from metaxlm.model.families import (
     FAMILIES,
-    TOKEN_TYPES,
+    export_config,
     export_tensors,
     import_tensors,
     read_config,
@@ -73,38 +73,26 @@ def load_pretrained(source: str | Path) -> Pretrained:
 def save_pretrained(
     model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str
 ) -> None:
-    """Write an `XLMRobertaForMaskedLM` folder with the same outputs; `card` becomes README.md."""
+    """Write a folder of the model's family with the same outputs; `card` becomes README.md."""
     config = model.config
     _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
-    # XLM-RoBERTa numbers positions from pad_id + 1 and has one token type.
-    state = model.state_dict()
-    positions = "encoder.embeddings.positions.weight"
-    num_new = config.pad_id + 1 - config.position_offset
-    padding_RD = state[positions].new_zeros(num_new, config.hidden_size)
-    state[positions] = torch.cat([padding_RD, state[positions]])
-    state[TOKEN_TYPES] = state[TOKEN_TYPES][:1]
+    family = FAMILIES[config.family]
     with atomic_folder(folder) as temporary:
-        tensors = export_tensors(state, FAMILIES["xlm-roberta"])
+        tensors = export_tensors(model.state_dict(), family)
         save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-        values = dump_json(export_config(config, tokenizer))
-        (temporary / CONFIG).write_text(values, encoding="utf-8")
-        write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=False)
+        values = _make_config(config, tokenizer, f"{family.class_prefix}ForMaskedLM")
+        (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
+        has_types = config.num_token_types > 1
+        write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=has_types)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
 def export_encoder(
     encoder: Encoder, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors and config.json of the `BertModel` or `XLMRobertaModel` that is the same."""
-    config = encoder.config
-    model_type = "xlm-roberta" if config.position_offset else "bert"
-    family = FAMILIES[model_type]
-    values = export_config(config, tokenizer) | {
-        "architectures": [f"{family.class_prefix}Model"],
-        "model_type": model_type,
-        "max_position_embeddings": config.position_offset + config.max_positions,
-        "type_vocab_size": config.num_token_types,
-    }
+    """Return tensors and config.json of the model without a head in transformers."""
+    family = FAMILIES[encoder.config.family]
+    values = _make_config(encoder.config, tokenizer, f"{family.class_prefix}Model")
     state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
     return export_tensors(state, family), values
 
@@ -129,28 +117,14 @@ def export_task_model(
     return tensors, values
 
 
-def export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return config.json of an exported `XLMRobertaForMaskedLM`."""
+def _make_config(
+    config: EncoderConfig, tokenizer: PreTrainedTokenizerBase, class_name: str
+) -> dict[str, Any]:
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    return {
-        "architectures": ["XLMRobertaForMaskedLM"],
-        "model_type": "xlm-roberta",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "intermediate_size": config.ffn_size,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "max_position_embeddings": config.pad_id + 1 + config.max_positions,
-        "type_vocab_size": 1,
-        "layer_norm_eps": config.norm_eps,
-        "pad_token_id": config.pad_id,
+    return export_config(config) | {
+        "architectures": [class_name],
         "bos_token_id": tokenizer.cls_token_id if bos is None else bos,
         "eos_token_id": tokenizer.sep_token_id if eos is None else eos,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
     }
 
 
