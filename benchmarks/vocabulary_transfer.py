@@ -147,8 +147,8 @@ def load_pair(source: Path, target: Path, folder: Path) -> Pair:
     from metaxlm.model.huggingface import load_pretrained
 
     loaded, tokenizer = load_pretrained(source), AutoTokenizer.from_pretrained(target)
-    sizes = {"vocab_size": len(tokenizer), "pad_id": int(tokenizer.pad_token_id)}
-    config = replace(loaded.model.config, **sizes)
+    pad_id = int(tokenizer.pad_token_id)
+    config = replace(loaded.model.config, vocab_size=len(tokenizer), pad_id=pad_id)
     return Pair(loaded, tokenizer, config, read_rows(loaded.model), folder)
 
 

@@ -95,9 +95,9 @@ def test_sizes_settings_and_counts(bert: Path, pieces: PreTrainedTokenizerBase) 
     assert start.coverage["by_language"]["de"]["matched"] == 0.75
     config = start.model.config
     assert config.norm_eps == 1e-12
-    assert config.num_token_types == 1
+    assert (config.family, config.num_token_types) == ("bert", 2)
     assert (config.hidden_size, config.num_layers, config.max_positions) == (16, 2, 40)
-    assert (config.pad_id, config.position_offset) == (pieces.pad_token_id, pieces.pad_token_id + 1)
+    assert (config.pad_id, config.position_offset) == (pieces.pad_token_id, 0)
 
 
 SEED = 7

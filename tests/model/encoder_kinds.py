@@ -47,13 +47,13 @@ FOREIGN = {
         | {"sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
         num_positions=64,
     ),
-    "mpnet": Kind("MPNet", wordpiece=False, num_positions=38),
     "rembert": Kind("RemBert", num_token_types=2, changes={"input_embedding_size": 16}),
     "xlm-roberta-xl": Kind("XLMRobertaXL", wordpiece=False, num_positions=38),
 }
 OURS = {
     "bert": Kind("Bert", num_token_types=2),
-    "distilbert": Kind("DistilBert"),
+    "distilbert": Kind("DistilBert", num_token_types=0),
+    "mpnet": Kind("MPNet", wordpiece=False, num_positions=38, num_token_types=0),
     "xlm-roberta": Kind(
         "XLMRoberta", wordpiece=False, num_positions=38, changes={"type_vocab_size": 1}
     ),

@@ -201,7 +201,7 @@ def test_files_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
 
 
 def test_the_wrong_tokenizer_is_rejected(tmp_path: Path) -> None:
-    folder = write_folder(FOREIGN["mpnet"], tmp_path)
+    folder = write_folder(FOREIGN["xlm-roberta-xl"], tmp_path)
     make_wordpiece_tokenizer().save_pretrained(folder)
     with pytest.raises(MetaXLMError, match="pads with id 0, but the model with 1"):
         load_encoder(folder)

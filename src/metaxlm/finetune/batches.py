@@ -219,7 +219,7 @@ def takes_packed(model: nn.Module, device: torch.device) -> bool:
     """Return whether a model takes packed sequences: an encoder of ours, where its kernels run."""
     if not isinstance(model, TaskModel) or not isinstance(model.encoder, Encoder):
         return False
-    has_kernels = kernels.is_available(device) and kernels.fits(model.encoder.config.head_size)
+    has_kernels = kernels.is_available(device) and kernels.fits(model.encoder.config)
     return device.type == "cpu" or has_kernels
 
 

@@ -227,7 +227,7 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(config.relative_buckets, config.num_heads)
 
     def forward(self, length: int, keys_B11L: Tensor | None = None) -> Tensor:
-        """Return the biases, [1, H, L, L]; with keys, [B, H, L, L], which is -inf for the others."""
+        """Return the biases, [1, H, L, L]; with keys, [B, H, L, L], -inf for other columns."""
         places_L = torch.arange(length, device=self.table.weight.device)
         buckets_LL = self.find_buckets(places_L[None, :] - places_L[:, None])
         bias_1HLL: Tensor = self.table(buckets_LL).permute(2, 0, 1)[None]

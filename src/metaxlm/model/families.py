@@ -49,6 +49,7 @@ _LM_HEAD = {
     "head.norm": "lm_head.layer_norm",
     "head": "lm_head",  # has the output bias
 }
+RELATIVE_BIAS = "encoder.relative_bias.table"
 _ROBERTA_MODULES = _BERT_BODY | _LM_HEAD
 
 
@@ -136,7 +137,7 @@ FAMILIES = {
         modules=_BERT_BODY
         | _LM_HEAD
         | {
-            "encoder.relative_bias.table": "encoder.relative_attention_bias",
+            RELATIVE_BIAS: "encoder.relative_attention_bias",
             "encoder.layers.N.attention.qkv": "encoder.layer.N.attention.attn.q "
             "encoder.layer.N.attention.attn.k encoder.layer.N.attention.attn.v",
             "encoder.layers.N.attention.output": "encoder.layer.N.attention.attn.o",
@@ -225,9 +226,7 @@ def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConf
             pad_id=pad_id,
             position_offset=offset,
             num_token_types=read("type_vocab_size") if family.has_token_types else 0,
-            relative_buckets=read(BUCKETS)
-            if "encoder.relative_bias.table" in family.modules
-            else 0,
+            relative_buckets=read(BUCKETS) if RELATIVE_BIAS in family.modules else 0,
             norm_eps=family.norm_eps or read_float("layer_norm_eps"),
             dropout=read_float(family.keys["dropout"]),
             attention_dropout=read_float(family.keys["attention_dropout"]),

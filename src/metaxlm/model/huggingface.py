@@ -6,7 +6,7 @@ models the XLM-RoBERTa or BERT class that computes the same.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,15 @@ def export_task_model(
     model: TaskModel, tokenizer: PreTrainedTokenizerBase, kind: HeadKind
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors and config.json of the transformers class with the same logits."""
-    tensors, values = export_encoder(model.encoder, tokenizer)
+    encoder = model.encoder
+    if encoder.config.family == "distilbert" and kind == "classification":
+        # DistilBERT's own classifier has another activation; as BERT it computes the same.
+        config = replace(encoder.config, family="bert", num_token_types=1)
+        types_1D = torch.zeros(1, config.hidden_size)
+        state = encoder.state_dict() | {"embeddings.token_types.weight": types_1D}
+        encoder = Encoder(config)
+        encoder.load_state_dict(state)
+    tensors, values = export_encoder(encoder, tokenizer)
     family = FAMILIES[values["model_type"]]
     values["architectures"] = [f"{family.class_prefix}{CLASS_ENDINGS[kind]}"]
     if kind == "classification":

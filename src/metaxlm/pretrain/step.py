@@ -263,7 +263,7 @@ class Objective(nn.Module):
     def uses_fused_kernels(self, device: torch.device) -> bool:
         """Return whether the fused kernels are used: on a supported GPU, under autocast."""
         wanted = self._kernels == "auto" and torch.is_autocast_enabled()
-        return wanted and is_available(device) and fits(self.model.config.head_size)
+        return wanted and is_available(device) and fits(self.model.config)
 
     def forward(
         self,

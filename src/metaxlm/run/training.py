@@ -14,14 +14,16 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import remove, write_json
+from metaxlm.hub import CONFIG
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.init.match_plan import Counts, make_plan
-from metaxlm.init.start import Parts, initialize
+from metaxlm.init.start import Parts, adapt_config, initialize
 from metaxlm.languages import language_name
 from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
@@ -55,6 +57,19 @@ def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderC
         dropout=recipe.model.dropout,
         attention_dropout=recipe.model.dropout,
     )
+
+
+def variant_config(
+    recipe: Recipe, layout: RunLayout, tokenizer: PreTrainedTokenizerBase
+) -> EncoderConfig:
+    """Return the shape of all variants: the recipe's, in the family of an imported encoder."""
+    config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
+    if recipe.meta.model is None:
+        return config
+    path = layout.meta / "model" / CONFIG
+    source, _ = translate_config(read_config(path), path)
+    adapted = adapt_config(source, tokenizer, len(tokenizer), config.max_positions)
+    return replace(adapted, dropout=config.dropout, attention_dropout=config.dropout)
 
 
 def meta_pretrain(
@@ -98,7 +113,7 @@ def initialize_variant(
 ) -> None:
     """Match the vocabularies, write the ledger, and save the initialized model."""
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
-    config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
+    config = variant_config(recipe, layout, tokenizer)
     # All variants share the seed: they differ in what is copied, not in random values.
     seed = derive_seed(recipe.seed, "initialization")
     if variant.needs_source:
@@ -112,8 +127,6 @@ def initialize_variant(
         plan = make_plan(tokenizer, source.tokenizer, matching, dictionaries, both)
         save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
-        # Keep the epsilon that the body was trained with: BERT's is far smaller than RoBERTa's.
-        config = replace(config, norm_eps=source.model.config.norm_eps)
         parts = variant.initialize
         copied = (
             Parts(**parts.model_dump()) if isinstance(parts, PartsRecipe) else Parts.preset(parts)

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 
 import torch
 
+from metaxlm.model.encoder import EncoderConfig
+
 
 def is_available(device: torch.device) -> bool:
     """Return whether the kernels run on a device: NVIDIA Ampere or newer, with Triton."""
@@ -21,6 +23,6 @@ def is_available(device: torch.device) -> bool:
     )
 
 
-def fits(head_size: int) -> bool:
-    """Return whether the kernels support attention heads of a size."""
-    return head_size in (16, 32, 64, 128)
+def fits(config: EncoderConfig) -> bool:
+    """Return whether the kernels support an encoder: its heads, and no relative positions."""
+    return config.head_size in (16, 32, 64, 128) and not config.relative_buckets
