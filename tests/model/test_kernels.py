@@ -47,16 +47,22 @@ def scalars_of_new_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)
 
 
-def make_model(dropout: float, width: int = 32, num_token_types: int = 1) -> MaskedLM:
+MPNET = {"num_token_types": 0, "relative_buckets": 32}
+both_families = pytest.mark.parametrize("family", [{}, MPNET], ids=["roberta", "mpnet"])
+
+
+def make_model(dropout: float, width: int = 32, **family: int) -> MaskedLM:
     torch.manual_seed(0)
     config = EncoderConfig(
         VOCABULARY, width, 2, 2, 2 * width, 64, dropout=dropout, attention_dropout=dropout,
-        num_token_types=num_token_types,
+        **family,  # type: ignore[arg-type]
     )  # fmt: skip
     model = MaskedLM(config)
     with torch.no_grad():  # so that no bias or LayerNorm is trivial
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
+        if model.encoder.relative_bias is not None:
+            model.encoder.relative_bias.table.weight.normal_()
     return model.to(DEVICE).train()
 
 
@@ -105,8 +111,11 @@ def distance(found: Tensor, wanted: Tensor) -> float:
 TOLERANCE = 1e-5 if INTERPRETED else 5e-3
 
 
-def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder() -> None:
-    model, example = make_model(0.0), Example()
+@both_families
+def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder(
+    family: dict[str, int],
+) -> None:
+    model, example = make_model(0.0, **family), Example()
     plain_states, plain_loss = example.plain(model)
     wanted = gradients(model, plain_loss)
     states, loss = example.fused(model)
@@ -147,10 +156,12 @@ def test_packed_blocks_are_those_of_the_plain_encoder() -> None:
         assert distance(found[name], gradient) < TOLERANCE, name
 
 
-def test_gradients_with_dropout_are_those_of_the_loss() -> None:
-    model, example = make_model(0.2), Example()
+@both_families
+def test_gradients_with_dropout_are_those_of_the_loss(family: dict[str, int]) -> None:
+    model, example = make_model(0.2, **family), Example()
     found = gradients(model, example.fused(model)[1])
     for name in (
+        *(["encoder.relative_bias.table.weight"] if family else []),
         "encoder.embeddings.words.weight",
         "encoder.embeddings.positions.weight",
         "encoder.layers.0.attention.qkv.weight",
@@ -298,3 +309,39 @@ def test_adamw_equals_torch_and_skips_on_request() -> None:
     before = [tensor.clone() for tensor in (ours, first, second, copy)]
     update(ours, gradient, first, second, copy, numbers, yes, betas, eps, decay)
     assert all(torch.equal(a, b) for a, b in zip(before, (ours, first, second, copy), strict=True))
+
+
+def test_the_bias_by_distance_and_its_gradient_are_those_of_float64() -> None:
+    """More than one tile of queries and keys, blocks of different lengths."""
+    from metaxlm.model.kernels.attention import Shape, attend, attend_backward, make_column_keys
+
+    torch.manual_seed(3)
+    lengths, length, heads, size = [150, 97], 150, 2, 32
+    shape = Shape(len(lengths), length, heads, size, 0.0)
+    qkv = torch.randn(len(lengths) * length, 3 * heads * size, device=DEVICE)
+    bias = torch.randn(heads, 2 * length - 1, device=DEVICE)
+    lengths_B = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    starts = torch.arange(len(lengths) + 1, device=DEVICE, dtype=torch.int32) * length
+    seed = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    keys = make_column_keys(seed, length)
+    is_real = torch.arange(length, device=DEVICE) < lengths_B[:, None]
+    upstream = torch.randn(len(qkv), heads * size, device=DEVICE) * is_real.view(-1, 1)
+    out, traces = attend(qkv, starts, lengths_B, keys, seed, 1, shape, bias)
+    found = attend_backward(upstream, qkv, out, traces, starts, lengths_B, shape, bias)
+
+    exact_qkv, exact_bias = qkv.double().requires_grad_(), bias.double().requires_grad_()
+    places = torch.arange(length, device=DEVICE)
+    scores_bias = exact_bias[:, places[None, :] - places[:, None] + length - 1]
+    q, k, v = exact_qkv.view(len(lengths), length, 3, heads, size).permute(2, 0, 3, 1, 4)
+    mask = scores_bias.masked_fill(~is_real[:, None, None, :], float("-inf"))
+    exact = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
+    exact = exact.reshape(len(qkv), -1)
+    (exact * upstream.double()).sum().backward()
+    rows = is_real.flatten()
+    assert distance(out[rows].double(), exact[rows].detach()) < TOLERANCE
+    assert exact_qkv.grad is not None and exact_bias.grad is not None
+    assert distance(found[0][rows].double(), exact_qkv.grad[rows]) < TOLERANCE
+    assert found[2] is not None
+    assert distance(found[2].double(), exact_bias.grad) < TOLERANCE
+    again = attend_backward(upstream, qkv, out, traces, starts, lengths_B, shape, bias)
+    assert torch.equal(found[2], again[2])

@@ -233,6 +233,17 @@ class RelativeBias(nn.Module):
         bias_1HLL: Tensor = self.table(buckets_LL).permute(2, 0, 1)[None]
         return bias_1HLL if keys_B11L is None else bias_1HLL.masked_fill(~keys_B11L, float("-inf"))
 
+    def by_distance(self, length: int) -> Tensor:
+        """Return the biases of the distances from 1 - L to L - 1, [H, 2 L - 1].
+
+        A product, because its gradient has a fixed order of sums, unlike that of a lookup.
+        """
+        distances_W = torch.arange(1 - length, length, device=self.table.weight.device)
+        rows_1B = torch.arange(self.table.num_embeddings, device=distances_W.device)
+        is_row_WB = (self.find_buckets(distances_W)[:, None] == rows_1B).float()
+        with torch.autocast(distances_W.device.type, enabled=False):
+            return self.table.weight.float().t() @ is_row_WB.t()
+
     def find_buckets(self, distances: Tensor) -> Tensor:
         """Return the rows of distances (key minus query).
 
@@ -263,9 +274,12 @@ class Layer(nn.Module):
     def forward(
         self, hidden_BLD: Tensor, keys_B11L: Tensor | None, blocks: Blocks | None = None
     ) -> Tensor:
-        """Return the next hidden states, [B, L, D]; with `blocks`, fused from [N, D] to [N, D]."""
+        """Return the next hidden states, [B, L, D]; with `blocks`, fused from [N, D] to [N, D].
+
+        `keys_B11L` is a mask or the biases of the scores; with `blocks`, biases by distance.
+        """
         if blocks is not None:
-            return self._run_blocks(hidden_BLD, blocks)
+            return self._run_blocks(hidden_BLD, keys_B11L, blocks)
         return self._finish(hidden_BLD, self.attention(hidden_BLD, keys_B11L))
 
     def run_packed(
@@ -274,7 +288,7 @@ class Layer(nn.Module):
         """Return the next hidden states of sequences without padding, [N, D]."""
         return self._finish(hidden_ND, self.attention.attend_packed(hidden_ND, runs, bias_1HLL))
 
-    def _run_blocks(self, hidden_ND: Tensor, blocks: Blocks) -> Tensor:
+    def _run_blocks(self, hidden_ND: Tensor, bias_HW: Tensor | None, blocks: Blocks) -> Tensor:
         from metaxlm.model.kernels.attention import Shape
         from metaxlm.model.kernels.blocks import AttentionBlock, FeedForwardBlock
 
@@ -289,7 +303,8 @@ class Layer(nn.Module):
         norm = self.attention_norm
         hidden_ND = AttentionBlock.apply(
             hidden_ND, attention.qkv.weight, attention.qkv.bias, attention.output.weight,
-            attention.output.bias, norm.weight, norm.bias, blocks, shape, norm.eps, dropout, salt,
+            attention.output.bias, norm.weight, norm.bias, bias_HW, blocks, shape, norm.eps,
+            dropout, salt,
         )  # type: ignore[no-untyped-call]  # fmt: skip
         norm = self.ffn_norm
         output_ND: Tensor = FeedForwardBlock.apply(
@@ -349,8 +364,11 @@ class Encoder(nn.Module):
         """Return the last hidden states of ids [B, L] or packed [N] through the fused kernels."""
         types_N = None if token_types is None else token_types.flatten()
         hidden_ND = self.embeddings.embed_blocks(ids.flatten(), types_N, blocks)
+        bias_HW = None
+        if self.relative_bias is not None:
+            bias_HW = self.relative_bias.by_distance(blocks.length)
         for layer in self.layers:
-            hidden_ND = layer(hidden_ND, None, blocks)
+            hidden_ND = layer(hidden_ND, bias_HW, blocks)
         return hidden_ND.view(*ids.shape, -1)
 
     def hidden_states(

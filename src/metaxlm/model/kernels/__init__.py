@@ -24,5 +24,5 @@ def is_available(device: torch.device) -> bool:
 
 
 def fits(config: EncoderConfig) -> bool:
-    """Return whether the kernels support an encoder: its heads, and no relative positions."""
-    return config.head_size in (16, 32, 64, 128) and not config.relative_buckets
+    """Return whether the kernels support the attention heads of an encoder."""
+    return config.head_size in (16, 32, 64, 128)

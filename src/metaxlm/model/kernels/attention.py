@@ -38,10 +38,18 @@ KEYS = Tiles(32, 64, 4, 2)
 
 
 @triton.jit
+def _load_bias(BIAS, head, queries, keys, L):
+    """Return the biases, for base 2, of a tile of queries and keys."""
+    inside = (queries < L) & (keys < L)
+    return tl.load(BIAS + head * (2 * L - 1) + L - 1 + keys - queries, inside, 0.0)
+
+
+@triton.jit
 def _forward(
-    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, SEED, salt,
+    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, SEED, salt,
     L, scale, limit, keep_scale,
-    H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
+    BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -69,6 +77,8 @@ def _forward(
         k = tl.load(base + H * K + place, keys[None, :] < length, 0.0)
         closed = tl.where(keys < length, 0.0, float("-inf"))
         s = tl.dot(q, k) * scale + closed[None, :]
+        if BIASED:
+            s += _load_bias(BIAS, head, queries[:, None], keys[None, :], L)
         new_peak = tl.maximum(peak, tl.max(s, 1))
         p = tl.math.exp2(s - new_peak[:, None])
         shrink = tl.math.exp2(peak - new_peak)
@@ -90,9 +100,10 @@ def _forward(
 
 @triton.jit
 def _backward_queries(
-    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, D_OUT, D_QKV, DELTA, SUMS,
+    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS, D_BIAS,
     L, scale, limit, keep_scale,
-    H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
+    BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -115,6 +126,11 @@ def _backward_queries(
     if DROPOUT:
         row_keys = tl.load(ROW_KEYS + block_head * L + queries, queries < room, 0)
     d_q = tl.zeros([BQ, K], tl.float32)
+    if BIASED:
+        rows = tl.arange(0, BQ)
+        tile_head = (block * tl.num_programs(0) + tl.program_id(0)) * H + head
+        d_bias = tile_head * (tl.cdiv(L, BK) + 1) * BK
+        above = tl.zeros([BK], tl.float32)
     stop = tl.where(tl.program_id(0) * BQ < room, length, 0)
     for start in range(0, stop, BK):
         keys = start + columns
@@ -124,14 +140,27 @@ def _backward_queries(
         # Keys beyond the length must not count even as zeros: a row whose real scores are all far
         # below zero has a weight for them that overflows.
         closed = tl.where(keys < length, 0.0, float("-inf"))
-        p = tl.math.exp2(tl.dot(q, k) * scale + closed[None, :] - lse[:, None])
+        s = tl.dot(q, k) * scale + closed[None, :]
+        if BIASED:
+            s += _load_bias(BIAS, head, queries[:, None], keys[None, :], L)
+        p = tl.math.exp2(s - lse[:, None])
         d_p = tl.dot(d_out, v)
         if DROPOUT:
             column_keys = tl.load(COLUMN_KEYS + keys, keys < L, 0)
             keep = is_pair_kept(row_keys[:, None], column_keys[None, :], limit)
             d_p = tl.where(keep, d_p, 0.0)
-        d_s = (p * (d_p - delta[:, None])).to(k.dtype)
-        d_q = tl.dot(d_s, tl.trans(k), d_q)
+        d_s = p * (d_p - delta[:, None])
+        if BIASED:
+            # Rotate each row, so that a column has the values of one or two distances.
+            turned = tl.gather(d_s, (columns[None, :] + rows[:, None]) % BK, 1)
+            is_next = columns[None, :] + rows[:, None] < BK
+            below = tl.sum(tl.where(is_next, 0.0, turned), 0)
+            tl.store(D_BIAS + d_bias + start + columns, (above + below) * keep_scale)
+            above = tl.sum(tl.where(is_next, turned, 0.0), 0)
+        d_q = tl.dot(d_s.to(k.dtype), tl.trans(k), d_q)
+    if BIASED:
+        last = tl.cdiv(stop, BK) * BK
+        tl.store(D_BIAS + d_bias + last + columns, above * keep_scale)
     d_q = d_q * (scale / 1.4426950408889634 * keep_scale)
     target = D_QKV + first * stride + head * K
     tl.store(
@@ -143,9 +172,10 @@ def _backward_queries(
 
 @triton.jit
 def _backward_keys(
-    QKV, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, D_OUT, D_QKV, DELTA, SUMS,
+    QKV, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS,
     L, scale, limit, keep_scale,
-    H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
+    BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -176,7 +206,10 @@ def _backward_keys(
         d_out = tl.load(D_OUT + narrow, inside, 0.0)
         lse = tl.load(LSE + block_head * L + queries, queries < length, float("inf"))
         delta = tl.load(DELTA + block_head * L + queries, queries < length, 0.0)
-        p = tl.math.exp2(tl.dot(k, q) * scale + closed[:, None] - lse[None, :])
+        s = tl.dot(k, q) * scale + closed[:, None]
+        if BIASED:
+            s += _load_bias(BIAS, head, queries[None, :], keys[:, None], L)
+        p = tl.math.exp2(s - lse[None, :])
         d_p = tl.dot(v, d_out)
         kept = p
         if DROPOUT:
@@ -261,17 +294,22 @@ def attend(
     seed: Tensor,
     salt: int,
     shape: Shape,
+    bias_HW: Tensor | None = None,
 ) -> tuple[Tensor, Traces]:
-    """Return the mixed values [N, D], and what the backward pass needs."""
+    """Return the mixed values [N, D], and what the backward pass needs.
+
+    `bias_HW` is added to the scores, by head and distance (key minus query, from 1 - L to L - 1).
+    """
     out_ND = shape.make_rows(qkv_N3D, shape.heads * shape.head_size)
     size = shape.blocks * shape.heads, shape.length
     lse = torch.empty(size, dtype=torch.float32, device=qkv_N3D.device)
     row_keys = torch.empty(size, dtype=torch.int32, device=qkv_N3D.device)
     tiles = FORWARD
+    scaled = lse if bias_HW is None else bias_HW.float() * _LOG2_E
     _forward[shape.grid(tiles.queries)](
-        qkv_N3D, out_ND, lse, row_keys, column_keys_L, starts_B1, lengths_B, seed,
+        qkv_N3D, out_ND, lse, row_keys, column_keys_L, starts_B1, lengths_B, scaled, seed,
         salt, *shape.arguments,
-        H=shape.heads, K=shape.head_size, DROPOUT=shape.dropout > 0,
+        H=shape.heads, K=shape.head_size, DROPOUT=shape.dropout > 0, BIASED=bias_HW is not None,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     return out_ND, Traces(lse, row_keys, column_keys_L)
@@ -285,26 +323,49 @@ def attend_backward(
     starts_B1: Tensor,
     lengths_B: Tensor,
     shape: Shape,
-) -> tuple[Tensor, Tensor]:
-    """Return the gradient of the fused projection, [N, 3 D], and its sum over rows, [3 D]."""
+    bias_HW: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the gradients of the fused projection, [N, 3 D], its sum [3 D], and of the bias."""
     lse, keys = traces.lse, (traces.row_keys, traces.column_keys_L)
     d_qkv = shape.make_rows(qkv_N3D, qkv_N3D.shape[1])
     delta = torch.empty_like(lse)
     sizes = {"H": shape.heads, "K": shape.head_size, "DROPOUT": shape.dropout > 0}
+    sizes["BIASED"] = bias_HW is not None
     width = shape.heads * shape.head_size
     tiles, grid = QUERIES, shape.grid(QUERIES.queries)
     query_sums = lse.new_empty(shape.blocks * grid[0], width)
+    scaled = lse if bias_HW is None else bias_HW.float() * _LOG2_E
+    d_bias = lse
+    if bias_HW is not None:
+        assert tiles.queries == tiles.keys, "a rotated tile is square"
+        room = (triton.cdiv(shape.length, tiles.keys) + 1) * tiles.keys
+        d_bias = lse.new_zeros(shape.blocks, grid[0] * shape.heads * room)
     _backward_queries[grid](
-        qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, d_out_ND, d_qkv, delta,
-        query_sums,
+        qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, scaled, d_out_ND, d_qkv, delta,
+        query_sums, d_bias,
         *shape.arguments, **sizes,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     tiles, grid = KEYS, shape.grid(KEYS.keys)
     key_sums = lse.new_empty(shape.blocks * grid[0], 2 * width)
     _backward_keys[grid](
-        qkv_N3D, lse, *keys, starts_B1, lengths_B, d_out_ND, d_qkv, delta, key_sums,
+        qkv_N3D, lse, *keys, starts_B1, lengths_B, scaled, d_out_ND, d_qkv, delta, key_sums,
         *shape.arguments, **sizes,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
-    return d_qkv, torch.cat([sum_rows(query_sums), sum_rows(key_sums)])
+    sums = torch.cat([sum_rows(query_sums), sum_rows(key_sums)])
+    if bias_HW is None:
+        return d_qkv, sums, None
+    by_tile = sum_rows(d_bias).view(-1, shape.heads, room)
+    return d_qkv, sums, _join_distances(by_tile, shape.length, QUERIES.queries)
+
+
+def _join_distances(sums_THR: Tensor, length: int, size: int) -> Tensor:
+    """Add the sums of all tiles of queries; column x of tile t is the distance x - (t + 1) size."""
+    num_tiles, num_heads, room = sums_THR.shape
+    wide_HX = sums_THR.new_zeros(num_heads, (num_tiles + 1) * size + room)
+    for tile, sums_HR in enumerate(sums_THR):
+        first = (num_tiles - tile) * size
+        wide_HX[:, first : first + room] += sums_HR
+    zero = (num_tiles + 1) * size  # the column of distance 0
+    return wide_HX[:, zero - length + 1 : zero + length].contiguous()

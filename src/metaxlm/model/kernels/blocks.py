@@ -182,6 +182,7 @@ class AttentionBlock(torch.autograd.Function):
         out_bias: Tensor,
         norm_weight: Tensor,
         norm_bias: Tensor,
+        bias_HW: Tensor | None,
         blocks: Blocks,
         shape: Shape,
         eps: float,
@@ -193,15 +194,16 @@ class AttentionBlock(torch.autograd.Function):
         w_qkv, w_out = blocks.cast(qkv_weight), blocks.cast(out_weight)
         qkv = torch.addmm(qkv_bias.to(kind), x_ND, w_qkv.t())
         mixed, traces = attend(
-            qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape
-        )
+            qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape,
+            bias_HW,
+        )  # fmt: skip
         projected = torch.addmm(out_bias.to(kind), mixed, w_out.t())
         y, total, mean, scale = add_and_normalize(
             projected, x_ND, norm_weight, norm_bias, eps, dropout, blocks.seed, salt + 1
         )
         ctx.save_for_backward(
             x_ND, w_qkv, w_out, qkv, mixed, traces.lse, traces.row_keys, total, mean, scale,
-            norm_weight,
+            norm_weight, bias_HW,
         )  # fmt: skip
         ctx.settings = blocks, shape, dropout, salt
         return y
@@ -209,8 +211,9 @@ class AttentionBlock(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x and of the six parameters."""
-        x, w_qkv, w_out, qkv, mixed, lse, keys, total, mean, scale, norm_weight = ctx.saved_tensors
+        """Return the gradients of x, of the six parameters and of the bias of the scores."""
+        x, w_qkv, w_out, qkv, mixed, lse, keys, *saved = ctx.saved_tensors
+        total, mean, scale, norm_weight, bias_HW = saved
         blocks, shape, dropout, salt = ctx.settings
         needs = ctx.needs_input_grad
         d_total, d_projected, sums = add_and_normalize_backward(
@@ -219,14 +222,15 @@ class AttentionBlock(torch.autograd.Function):
         d_mixed = d_projected @ w_out
         d_w_out = _weight_gradient(d_projected, mixed) if needs[3] else None
         traces = Traces(lse, keys, blocks.column_keys)
-        d_qkv, d_b_qkv = attend_backward(
-            d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape
+        d_qkv, d_b_qkv, d_bias = attend_backward(
+            d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape, bias_HW
         )
         d_w_qkv = _weight_gradient(d_qkv, x) if needs[1] else None
         # Without dropout both gradients of the sum are one tensor, which is done with by now.
         d_x = d_total.addmm_(d_qkv, w_qkv)
         return (
-            d_x, d_w_qkv, d_b_qkv, d_w_out, sums[2], sums[0], sums[1], None, None, None, None, None
+            d_x, d_w_qkv, d_b_qkv, d_w_out, sums[2], sums[0], sums[1], d_bias, None, None, None,
+            None, None,
         )  # fmt: skip
 
 
