@@ -24,8 +24,7 @@ from metaxlm.files import read_json, read_text
 from metaxlm.finetune.readers.input_lines import open_input
 from metaxlm.probe.pool import find_frame, tokenize_texts
 from metaxlm.probe.retrieval_io import open_sentences
-from metaxlm.reading import json_loads, read_lines
-from metaxlm.recipe.recipe_file import parse_yaml
+from metaxlm.reading import json_loads, parse_yaml, read_lines
 
 parse_json = partial(json_loads, is_line=True)
 

@@ -145,7 +145,7 @@ def test_the_readmes_table() -> None:
 
 def count_verdicts(name: str) -> tuple[str, ...]:
     report = (RESULTS / name / "report/report.md").read_text(encoding="utf-8")
-    counted = re.search(r"paper: (\d+) holds, (\d+) fails, (\d+) cannot be told", report)
+    counted = re.search(r"paper: (\d+) holds, (\d+) fails, (\d+) undecided", report)
     assert counted is not None
     return counted.groups()
 
@@ -155,7 +155,7 @@ def count_verdicts(name: str) -> tuple[str, ...]:
 )
 def test_the_number_of_verdicts(name: str, start: str) -> None:
     text = " ".join((RESULTS / "twin.md").read_text(encoding="utf-8").split())
-    told = re.search(start + r"(\d+) hold, (\d+) fail and (\d+) cannot be told", text)
+    told = re.search(start + r"(\d+) hold, (\d+) fail and (\d+) are undecided", text)
     assert told is not None
     assert told.groups() == count_verdicts(name)
     assert sum(map(int, told.groups())) == 28

@@ -290,6 +290,7 @@ def test_a_stopped_evaluation_resumes(
     check_continuation(arguments, tmp_path / "out", undisturbed)
 
 
+@pytest.mark.slow  # the lock of jobs is also tested with whole runs, in tests/run/test_grid.py
 def test_two_processes_share_a_folder(
     small: list[str | Path], models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

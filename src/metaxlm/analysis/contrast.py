@@ -43,7 +43,7 @@ from metaxlm.analysis.stats import (
     sign_test,
 )
 
-Outcome = Literal["holds", "fails", "cannot be told"]
+Outcome = Literal["holds", "fails", "undecided"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 HOLDS, FAILS, UNDECIDED = OUTCOMES
 Numbers = list[tuple[str, str]]

@@ -44,7 +44,7 @@ from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_name, read_json, read_text
 from metaxlm.languages import language_name
-from metaxlm.recipe.recipe_file import parse_yaml
+from metaxlm.reading import parse_yaml
 
 RECIPE = "recipe.yaml"
 PROVENANCE = "provenance.json"

@@ -158,8 +158,9 @@ def _settle(
     if k <= len(maxima_GR):
         parts = torch.split(maxima_GR, _PASS, dim=1)
         limit_R = torch.cat([_find_highest(part_GR.T, k)[:, -1] for part_GR in parts]) - 2 * error
-    for number, maxima_R in enumerate(maxima_GR):
-        chosen = (maxima_R >= limit_R).nonzero().flatten()
+    is_open_GR = maxima_GR >= limit_R
+    counts = is_open_GR.sum(dim=1).tolist()
+    for number, chosen in enumerate(is_open_GR.nonzero()[:, 1].split(counts)):  # one sync for all
         last = min((number + 1) * group, len(columns))
         for first in range(number * group, last, size):
             columns_CD = columns.take_exactly(slice(first, min(first + size, last)))

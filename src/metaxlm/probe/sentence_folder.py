@@ -26,7 +26,7 @@ from metaxlm.model.huggingface import export_encoder, write_tokenizer
 from metaxlm.model.model_folder import WEIGHTS, save_file
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say
-from metaxlm.recipe.recipe_file import parse_yaml
+from metaxlm.reading import parse_yaml
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

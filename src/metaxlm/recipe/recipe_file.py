@@ -16,15 +16,12 @@ from pydantic import ValidationError
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_text
-from metaxlm.reading import reading, tell_reason
+from metaxlm.reading import parse_yaml, reading
 from metaxlm.recipe import MatchingRecipe, Recipe, Section
 
 Lines = dict[tuple[str, ...], int | str]
 """The line of each key of a YAML file, by its path of keys; `file:line` in another file."""
 EXTENDS = "extends"
-_MAX_CHARACTERS = 1 << 20
-_MAX_VALUES = 100_000
-_MAX_DEPTH = 50
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -118,57 +115,6 @@ def _read_yaml(path: Path, what: str = "recipe") -> tuple[dict[str, Any], Lines]
     lines: Lines = {}
     _record_lines(node, (), lines, path)
     return values, lines
-
-
-class _Loader(yaml.SafeLoader):
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self._depth > _MAX_DEPTH:
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)
-        self._depth += 1
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-
-def parse_yaml(text: str, where: str) -> tuple[yaml.Node | None, Any]:
-    """Parse YAML; return its node, which has line numbers, and its value."""
-    if len(text) > _MAX_CHARACTERS:
-        size = f"{len(text):,} characters of YAML"
-        raise MetaXLMError(f"{where}: {size}, the limit is {_MAX_CHARACTERS:,}")
-    try:
-        node = _Loader(text).get_single_node()
-        _check_size(node, where)
-        return node, _Loader(text).get_single_data()  # which merges `<<` into its nodes
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise MetaXLMError(f"{where}{line}: not valid YAML ({problem})") from error
-    except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
-        # Raised by the library for a misplaced tag such as !!bool, or for an invalid date.
-        why = f"a value that YAML cannot read ({tell_reason(error)})"
-        raise MetaXLMError(f"{where}: {why}; quote it") from error
-
-
-def _check_size(node: yaml.Node | None, where: str) -> None:
-    """Reject aliases that expand a short file to a huge or infinite value."""
-    stack = [] if node is None else [(node, 0)]
-    num_values = 0
-    while stack:
-        one, depth = stack.pop()
-        num_values += 1
-        if depth > _MAX_DEPTH or num_values > _MAX_VALUES:
-            raise MetaXLMError(
-                f"{where}:{one.start_mark.line + 1}: YAML with aliases that give more than "
-                f"{_MAX_DEPTH} levels or {_MAX_VALUES:,} values; write less of it"
-            )
-        if isinstance(one, yaml.MappingNode):
-            stack += [(part, depth + 1) for pair in one.value for part in pair]
-        elif isinstance(one, yaml.SequenceNode):
-            stack += [(part, depth + 1) for part in one.value]
 
 
 def _record_lines(

@@ -29,8 +29,9 @@ from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.alignment import count_links, draw_examples, measure_alignment
 from metaxlm.probe.retrieval import measure_retrieval
 from metaxlm.progress import say
+from metaxlm.reading import parse_yaml
 from metaxlm.recipe import AlignmentRecipe, FinetuneRecipe, RetrievalRecipe
-from metaxlm.recipe.recipe_file import parse_yaml, suggest
+from metaxlm.recipe.recipe_file import suggest
 from metaxlm.run.fingerprints import FileFingerprints
 
 FeatureSettings = RetrievalRecipe | AlignmentRecipe
