@@ -24,7 +24,8 @@ from rich.table import Table
 from torch import Tensor
 from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState

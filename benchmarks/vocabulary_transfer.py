@@ -50,8 +50,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from metaxlm.model.encoder import EncoderConfig, MaskedLM
+    from metaxlm.model.encoder import EncoderConfig
     from metaxlm.model.huggingface import Pretrained
+    from metaxlm.model.masked_lm import MaskedLM
 
 PEERS = ("wechsel", "deepfocus", "mergekit")
 KINDS = ("copied", "composed", "blind", "random")
@@ -153,7 +154,7 @@ def load_pair(source: Path, target: Path, folder: Path) -> Pair:
 
 
 def read_rows(model: MaskedLM) -> Rows:
-    rows: Rows = model.encoder.embeddings.words.weight.detach().numpy()
+    rows: Rows = model.encoder.words.weight.detach().numpy()
     return rows
 
 

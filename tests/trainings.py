@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.shards import Shard
 from metaxlm.files import digest_file, read_json
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource, Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import list_checkpoints

@@ -10,8 +10,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenize
 
 from metaxlm.files import read_json
 from metaxlm.init.ledger import load_ledger
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from tests.commands import Command
 from tests.conftest import sentences
 

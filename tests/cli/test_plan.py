@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from metaxlm.cli.plan import ASSUMED_SHARE, REACHED_OF_DATASHEET
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from tests.commands import Command
 
 RECIPE = """

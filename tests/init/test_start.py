@@ -17,8 +17,9 @@ from metaxlm.init.ledger import load_ledger
 from metaxlm.init.match_plan import Plan, make_plan
 from metaxlm.init.start import Parts, initialize, match
 from metaxlm.init.vocabulary import list_vocabulary
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import load_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokens import Kind
 

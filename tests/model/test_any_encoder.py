@@ -133,8 +133,9 @@ def test_logits_depend_on_the_seed_and_not_on_padding(
 
 def test_heads_are_initialized_as_by_transformers(load: Load) -> None:
     """ModernBERT keeps the dense layer of its MLM head under the classifier."""
+    source = load("modernbert").source
     before = torch.get_rng_state()
-    start = load_encoder(load("modernbert").source)
+    start = load_encoder(source)
     assert torch.equal(torch.get_rng_state(), before), "loading does not change the generator"
     torch.manual_seed(3)
     theirs = AUTO["classification"].from_pretrained(start.source, num_labels=3)

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.files import digest_file
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 
 SENTENCES = ["the cat sees a dog", "a small house", "the old man likes the red house and the dog"]
 FAMILIES = [

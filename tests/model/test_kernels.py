@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(

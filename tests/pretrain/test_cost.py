@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain import cost
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from metaxlm.pretrain.cost import DoesNotFit, extrapolate, measure_step

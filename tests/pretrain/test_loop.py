@@ -17,8 +17,8 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.model.encoder import MaskedLM
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name

@@ -32,9 +32,10 @@ from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import INITIAL_STD, EncoderConfig, MaskedLM
+from metaxlm.model.encoder import INITIAL_STD, EncoderConfig
 from metaxlm.model.families import FAMILIES
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokenizer import load_tokenizer
 from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
@@ -225,24 +226,21 @@ def initialize(
             "give a source model, or the preset none"
         )
     _check_shapes(target_config, source.config, parts)
-    mine, other = target.encoder, source.encoder
+    found = source.state_dict()
     with torch.no_grad():
-        if parts.words:
+        for name, value in target.state_dict().items():
+            part = target.find_part(name)
+            if part not in parts.list_names() or part == "positions":
+                continue
+            if part != "words" and name.removeprefix("head.") not in target.head.by_token:
+                value.copy_(found[name])
+                continue
             assert plan is not None
-            _fill_words(target, source, plan)
+            if part == "words":
+                _scale_fillers(value, found[name], plan, target_config.pad_id)
+            _fill_rows(value.view(len(value), -1), found[name].view(len(found[name]), -1), plan)
         if parts.positions:
             _copy_positions(target, source)
-        if parts.embedding_norm:
-            mine.embeddings.norm.load_state_dict(other.embeddings.norm.state_dict())
-        if parts.layers:
-            mine.layers.load_state_dict(other.layers.state_dict())
-            if mine.relative_bias is not None and other.relative_bias is not None:
-                mine.relative_bias.load_state_dict(other.relative_bias.state_dict())
-        if parts.head:
-            target.head.dense.load_state_dict(source.head.dense.state_dict())
-            target.head.norm.load_state_dict(source.head.norm.state_dict())
-            assert plan is not None
-            _fill_rows(target.head.bias[:, None], source.head.bias[:, None], plan)
     return target
 
 
@@ -259,16 +257,15 @@ def _check_shapes(target: EncoderConfig, source: EncoderConfig, parts: Parts) ->
             )
 
 
-def _fill_words(target: MaskedLM, source: MaskedLM, plan: Plan) -> None:
-    target_VD = target.encoder.embeddings.words.weight
-    source_VD = source.encoder.embeddings.words.weight.to(target_VD)
-    if plan.recipe.filler == "normal":
-        # Scale the random embeddings, so that they too depend on the seed alone.
-        fillers = np.flatnonzero(plan.rules == UNMATCHED)
-        rows = torch.from_numpy(fillers[fillers != target.config.pad_id])
-        deviation_D, mean_D = torch.std_mean(source_VD, dim=0)
-        target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / INITIAL_STD)
-    _fill_rows(target_VD, source_VD, plan)
+def _scale_fillers(target_VD: Tensor, source_VD: Tensor, plan: Plan, pad_id: int) -> None:
+    """Give the random embeddings of unmatched tokens the mean and spread of the source."""
+    if plan.recipe.filler != "normal":
+        return
+    # Scale the random embeddings, so that they too depend on the seed alone.
+    fillers = np.flatnonzero(plan.rules == UNMATCHED)
+    rows = torch.from_numpy(fillers[fillers != pad_id])
+    deviation_D, mean_D = torch.std_mean(source_VD.to(target_VD), dim=0)
+    target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / INITIAL_STD)
 
 
 def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -331,6 +331,11 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(Layer(config, i) for i in range(config.num_layers))
         self.apply(initialize_module)
 
+    @property
+    def words(self) -> nn.Embedding:
+        """The token embeddings."""
+        return self.embeddings.words
+
     def forward(
         self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
@@ -385,82 +390,6 @@ class Encoder(nn.Module):
         for layer in self.layers[:deepest]:
             states.append(layer(states[-1], scores_bias))
         return states
-
-
-class MaskedLMHead(nn.Module):
-    """Hidden states to logits over the vocabulary, through the encoder's token embeddings."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.apply(initialize_module)
-
-    def transform(self, hidden_MD: Tensor) -> Tensor:
-        """Return the vectors to multiply with the token embeddings, [M, D]."""
-        transformed_MD: Tensor = self.norm(F.gelu(self.dense(hidden_MD)))
-        return transformed_MD
-
-    def forward(self, hidden_MD: Tensor, words_VD: Tensor) -> Tensor:
-        """Return logits, [M, V]."""
-        return F.linear(self.transform(hidden_MD), words_VD, self.bias)
-
-
-class MaskedLM(nn.Module):
-    """An encoder with its masked language modeling head, as both pretraining phases train it."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = Encoder(config)
-        self.head = MaskedLMHead(config)
-
-    @classmethod
-    def from_state(cls, config: EncoderConfig, state: Mapping[str, Tensor]) -> MaskedLM:
-        """Return a model in evaluation mode that uses the tensors of a state dict as they are."""
-        with torch.device("meta"):
-            model = cls(config)
-        model.load_state_dict(state, assign=True)
-        return model.eval()
-
-    def forward(self, ids_BL: Tensor, mask_BL: Tensor | None, positions_M: Tensor) -> Tensor:
-        """Return logits, [M, V], at the flat positions `positions_M` of the B x L tokens."""
-        return self.predict(self.encoder(ids_BL, mask_BL), positions_M)
-
-    def predict(self, hidden_BLD: Tensor, positions_M: Tensor) -> Tensor:
-        """Return logits, [M, V], at flat positions only: about 15 % are predicted."""
-        hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, positions_M)
-        logits_MV: Tensor = self.head(hidden_MD, self.encoder.embeddings.words.weight)
-        return logits_MV
-
-    def loss_sum(
-        self,
-        hidden_BLD: Tensor,
-        positions_M: Tensor,
-        labels_M: Tensor,
-        blocks: Blocks | None = None,
-    ) -> Tensor:
-        """Return the summed cross-entropy at flat positions, with `blocks` by the fused kernels."""
-        if blocks is None:
-            logits_MV = self.predict(hidden_BLD, positions_M)
-            return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum")
-        from metaxlm.model.kernels.blocks import VocabularyLoss
-
-        hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, positions_M)
-        words_VD = self.encoder.embeddings.words.weight
-        loss: Tensor = VocabularyLoss.apply(
-            self.head.transform(hidden_MD), words_VD, self.head.bias, labels_M, blocks
-        )  # type: ignore[no-untyped-call]
-        return loss
-
-    def logits(
-        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
-    ) -> Tensor:
-        """Return logits at every position, [B, L, V]."""
-        hidden_BLD = self.encoder(ids_BL, mask_BL, token_types_BL)
-        logits_BLV: Tensor = self.head(hidden_BLD, self.encoder.embeddings.words.weight)
-        return logits_BLV
 
 
 def initialize_module(module: nn.Module) -> None:

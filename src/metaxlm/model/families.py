@@ -17,7 +17,8 @@ from transformers import AutoConfig
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.model.encoder import EncoderConfig, MaskedLM, MaskedLMHead
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM, MaskedLMHead
 from metaxlm.randomness import derive_seed
 
 _BERT_KEYS = {

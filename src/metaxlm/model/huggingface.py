@@ -18,7 +18,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json
 from metaxlm.hub import CONFIG, read_tokenizer
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM
+from metaxlm.model.encoder import Encoder, EncoderConfig
 from metaxlm.model.families import (
     FAMILIES,
     export_config,
@@ -28,6 +28,7 @@ from metaxlm.model.families import (
     translate_config,
 )
 from metaxlm.model.heads import HeadKind, TaskModel
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.model.model_folder import (
     TOKENIZER_FILES,
     WEIGHTS,

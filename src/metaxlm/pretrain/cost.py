@@ -21,7 +21,8 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState
@@ -341,7 +342,8 @@ def _random_training(
         torch.manual_seed(0)
         with device:
             model = MaskedLM(config)
-        model.encoder.layers.requires_grad_(not frozen_body)
+        if frozen_body:
+            model.freeze_layers()
         masking = Masking(make_tokenizer(config.vocab_size), recipe, device)
         alone = DistributedContext.alone(device)
         step = PretrainStep(model, masking, recipe, execution or ExecutionRecipe(), alone)

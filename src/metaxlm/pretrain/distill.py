@@ -31,8 +31,9 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.encode import word_mode
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import Pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.recipe import DistillationRecipe
 from metaxlm.vocab.tokens import Kind, boundary_ids, detect_kind, spell

@@ -23,7 +23,8 @@ from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[att
 from torch.nn.parallel import DistributedDataParallel
 
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
-from metaxlm.model.encoder import Layer, MaskedLM
+from metaxlm.model.encoder import Layer
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.optimizer import MOMENTS
 from metaxlm.recipe import ExecutionRecipe
 

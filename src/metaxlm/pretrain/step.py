@@ -20,8 +20,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metaxlm.model.encoder import Encoder, MaskedLM
+from metaxlm.model.encoder import Encoder
 from metaxlm.model.kernels import fits, is_available
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
@@ -200,7 +201,7 @@ class FusedUpdate:
         from metaxlm.model.kernels.blocks import pad_rows
 
         self._optimizer = optimizer
-        words = encoder.embeddings.words.weight
+        words = encoder.words.weight
         self.copies: dict[Tensor, Tensor] = {}
         if copies_words:  # only the masked-LM head multiplies with the token embeddings
             self.copies[words] = pad_rows(words.detach(), torch.bfloat16)

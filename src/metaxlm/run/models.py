@@ -20,9 +20,10 @@ from metaxlm.files import LONGEST_NAME, digest_value
 from metaxlm.hub import CONFIG, HUB, TOKENIZER_CONFIG, find_local
 from metaxlm.manifest import MARKER, find_damage, read_manifest, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, check_encoder, load_encoder
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.huggingface import load_tokenizer
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.loop import STEPS

@@ -22,9 +22,11 @@ from metaxlm.init.start import Parts, adapt_config, initialize
 from metaxlm.languages import language_name
 from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.model.model_folder import find_folder
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints
@@ -67,6 +69,8 @@ def variant_config(
     if recipe.meta.model is None:
         return config
     path = layout.meta / "model" / CONFIG
+    if not path.exists():  # the run's copy may be gone, or not be written yet
+        path = find_folder(recipe.meta.model) / CONFIG
     source, _ = translate_config(read_config(path), path)
     adapted = adapt_config(source, tokenizer, len(tokenizer), config.max_positions)
     return replace(adapted, dropout=config.dropout, attention_dropout=config.dropout)
@@ -160,7 +164,7 @@ def pretrain_variant(
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
     model = load_pretrained(place / "initialization" / "model").model
     if variant.freeze == "body":
-        model.encoder.layers.requires_grad_(False)
+        model.freeze_layers()
     teacher = None
     if variant.distill is not None:
         source = load_pretrained(layout.meta / "model")
