@@ -1,6 +1,7 @@
-"""Pretraining steps: ours and transformers' XLMRobertaForMaskedLM, side by side in one run.
+"""Pretraining steps: ours and transformers' model of the same family, side by side in one run.
 
     python benchmarks/pretraining.py              # both, eager and compiled, with the ceiling
+    python benchmarks/pretraining.py --family mpnet --size 12x768x64000x64x512
     python benchmarks/pretraining.py --grow       # what ours costs as it grows
     python benchmarks/pretraining.py --parity 200 # the losses of the fused and the plain path
 
@@ -17,14 +18,16 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM
 
 from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.families import export_config
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
@@ -39,6 +42,10 @@ console = Console(width=100, highlight=False)
 RATE = 1e-4
 GROWTH = [(6, 384), (12, 384), (12, 512), (12, 768), (24, 1024)]
 VOCABULARIES = [64_000, 250_002]
+FAMILIES: dict[str, dict[str, Any]] = {
+    "xlm-roberta": {},
+    "mpnet": {"num_token_types": 0, "relative_buckets": 32},
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Size:
     vocabulary: int
     sequences: int
     length: int
+    family: str = "xlm-roberta"
     dropout: float = 0.1
 
     @property
@@ -62,6 +70,8 @@ class Size:
             ffn_size=4 * self.hidden,
             dropout=self.dropout,
             attention_dropout=self.dropout,
+            family=self.family,
+            **FAMILIES[self.family],
         )
 
     @property
@@ -78,7 +88,7 @@ def main() -> None:
     options = parse()
     device = choose_device(options.device)
     preset = "12x768x250002x64x512" if device.type == "cuda" else "4x256x64000x16x128"
-    size = Size(*map(int, (options.size or preset).split("x")))
+    size = Size(*map(int, (options.size or preset).split("x")), family=options.family)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"
     console.print(f"{name}{threads}, torch {torch.__version__}; {options.repeats} steps each")
@@ -95,6 +105,7 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", help="LAYERSxHIDDENxVOCABULARYxSEQUENCESxTOKENS")
+    parser.add_argument("--family", choices=FAMILIES, default="xlm-roberta")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--grow", action="store_true")
@@ -211,20 +222,9 @@ def make_piece(ids_BL: Tensor, seed: int) -> MicroBatch:
 def peer(size: Size, device: torch.device, *, compiled: bool) -> Step:
     """Return a step of transformers' model, as a careful user would write it."""
     torch.manual_seed(0)
-    config = XLMRobertaConfig(
-        vocab_size=size.vocabulary,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.hidden // 64,
-        intermediate_size=4 * size.hidden,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        hidden_dropout_prob=size.dropout,
-        attention_probs_dropout_prob=size.dropout,
-    )
     with torch.device(device):
-        model = XLMRobertaForMaskedLM(config).train()
+        model = AutoModelForMaskedLM.from_config(AutoConfig.for_model(**export_config(size.config)))
+    model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     forward = torch.compile(model) if compiled else model
     bfloat16 = uses_bfloat16(size.recipe, device)

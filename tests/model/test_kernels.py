@@ -312,37 +312,48 @@ def test_adamw_equals_torch_and_skips_on_request() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, (ours, first, second, copy), strict=True))
 
 
-def test_the_bias_by_distance_and_its_gradient_are_those_of_float64() -> None:
-    """More than one tile of queries and keys, blocks of different lengths."""
+@pytest.mark.parametrize(("length", "window"), [(330, 0), (90, 0), (330, 64)])
+def test_bias_and_window_and_their_gradients_are_those_of_float64(length: int, window: int) -> None:
+    """More than one tile of queries and keys, tiles of one bias, blocks of different lengths."""
     from metaxlm.model.kernels.attention import Shape, attend, attend_backward, make_column_keys
 
     torch.manual_seed(3)
-    lengths, length, heads, size = [150, 97], 150, 2, 32
-    shape = Shape(len(lengths), length, heads, size, 0.0)
+    lengths, heads, size = [length, length // 2], 2, 32
+    shape = Shape(len(lengths), length, heads, size, 0.0, window=window)
     qkv = torch.randn(len(lengths) * length, 3 * heads * size, device=DEVICE)
-    bias = torch.randn(heads, 2 * length - 1, device=DEVICE)
+    places = torch.arange(length, device=DEVICE)
+    distances_LL = places[None, :] - places[:, None]
+    table = torch.randn(heads, 257, device=DEVICE)  # the bias does not change from 128 on
+    distances_W = torch.arange(1 - length, length, device=DEVICE)
+    bias = None if window else table[:, distances_W.clamp(-128, 128) + 128]
     lengths_B = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
     starts = torch.arange(len(lengths) + 1, device=DEVICE, dtype=torch.int32) * length
     seed = torch.zeros(1, dtype=torch.int64, device=DEVICE)
     keys = make_column_keys(seed, length)
-    is_real = torch.arange(length, device=DEVICE) < lengths_B[:, None]
+    is_real = places < lengths_B[:, None]
     upstream = torch.randn(len(qkv), heads * size, device=DEVICE) * is_real.view(-1, 1)
     out, traces = attend(qkv, starts, lengths_B, keys, seed, 1, shape, bias)
     found = attend_backward(upstream, qkv, out, traces, starts, lengths_B, shape, bias)
+    assert torch.isfinite(out).all() and torch.isfinite(found[0]).all()
 
-    exact_qkv, exact_bias = qkv.double().requires_grad_(), bias.double().requires_grad_()
-    places = torch.arange(length, device=DEVICE)
-    scores_bias = exact_bias[:, places[None, :] - places[:, None] + length - 1]
+    exact_qkv, exact_table = qkv.double().requires_grad_(), table.double().requires_grad_()
     q, k, v = exact_qkv.view(len(lengths), length, 3, heads, size).permute(2, 0, 3, 1, 4)
-    mask = scores_bias.masked_fill(~is_real[:, None, None, :], float("-inf"))
-    exact = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
-    exact = exact.reshape(len(qkv), -1)
-    (exact * upstream.double()).sum().backward()
+    scores = exact_table[:, distances_LL.clamp(-128, 128) + 128] * (0 if window else 1)
+    scores = scores.masked_fill(~is_real[:, None, None, :], float("-inf"))
+    if window:
+        scores = scores.masked_fill(distances_LL.abs() > window, float("-inf"))
+    exact = F.scaled_dot_product_attention(q, k, v, attn_mask=scores).transpose(1, 2)
     rows = is_real.flatten()
-    assert distance(out[rows].double(), exact[rows].detach()) < TOLERANCE
-    assert exact_qkv.grad is not None and exact_bias.grad is not None
+    exact = exact.reshape(len(qkv), -1)[rows]
+    (exact * upstream[rows].double()).sum().backward()
+    assert distance(out[rows].double(), exact.detach()) < TOLERANCE
+    assert exact_qkv.grad is not None and exact_table.grad is not None
     assert distance(found[0][rows].double(), exact_qkv.grad[rows]) < TOLERANCE
+    if window:
+        return
     assert found[2] is not None
-    assert distance(found[2].double(), exact_bias.grad) < TOLERANCE
+    folded = torch.zeros_like(exact_table)
+    folded.index_add_(1, distances_W.clamp(-128, 128) + 128, found[2].double())
+    assert distance(folded, exact_table.grad) < TOLERANCE
     again = attend_backward(upstream, qkv, out, traces, starts, lengths_B, shape, bias)
     assert torch.equal(found[2], again[2])
