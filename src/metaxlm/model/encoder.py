@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -371,7 +371,10 @@ class Encoder(nn.Module):
         hidden_ND = self.embeddings.embed_blocks(ids.flatten(), types_N, blocks)
         bias_HW = None
         if self.relative_bias is not None:
+            from metaxlm.model.kernels.attention import BiasTiles
+
             bias_HW = self.relative_bias.by_distance(blocks.length)
+            blocks = replace(blocks, bias=BiasTiles.make(bias_HW.detach()))
         for layer in self.layers:
             hidden_ND = layer(hidden_ND, bias_HW, blocks)
         return hidden_ND.view(*ids.shape, -1)

@@ -11,6 +11,7 @@ attention may be limited to a window around each query.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,8 @@ from torch import Tensor
 from metaxlm.model.kernels.common import is_pair_kept, make_keys, sum_rows, threshold
 
 _LOG2_E = 1.4426950408889634
-_TILE = 64  # the largest tile
+_TILE = 64  # keys in a tile of biases
+_REACH = 3  # tiles between the diagonal and the first one beyond FAR
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,23 @@ class Tiles:
 FORWARD = Tiles(64, 64, 4, 3)
 QUERIES = Tiles(64, 64, 4, 3)
 KEYS = Tiles(32, 64, 4, 2)
-BIAS = Tiles(64, 64, 4, 2)
 _BIAS_PARTS = 64  # programs that share the sums of the bias, for each head and diagonal
-FAR = tl.constexpr(128)  # the bias is the same from this distance on
+FAR = 128  # the bias is the same from this distance on
 
 
 @triton.jit
-def _is_near(gap, BQ: tl.constexpr, BK: tl.constexpr):
-    """Return whether a tile has distances below FAR; `gap` is from its first query to first key."""
-    return (gap < FAR + BQ - 1) & (gap > 1 - FAR - BK)
+def _find_tile(gap, head, TILE: tl.constexpr, REACH: tl.constexpr):
+    """Return the number of the tile of biases; all tiles beyond REACH have one bias."""
+    diagonal = tl.minimum(tl.maximum(gap // TILE, -REACH), REACH)
+    return (head * (2 * REACH + 1) + diagonal + REACH).to(tl.int64) * TILE * TILE
 
 
 @triton.jit
 def _forward(
     QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, SEED, salt,
-    L, P, scale, limit, keep_scale,
+    L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
-    WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    REACH: tl.constexpr, WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -82,7 +84,6 @@ def _forward(
     if WINDOW:
         begin = tl.maximum(first_query - WINDOW, 0) // BK * BK
         stop = tl.minimum(stop, first_query + BQ + WINDOW)
-    table = BIAS + head * 2 * P + P
     for start in range(begin, stop, BK):
         keys = start + columns
         place = keys[None, :] * stride + ks[:, None]
@@ -90,10 +91,8 @@ def _forward(
         closed = tl.where(keys < length, 0.0, float("-inf"))
         s = tl.dot(q, k) * scale + closed[None, :]
         if BIASED:
-            if _is_near(start - first_query, BQ, BK):
-                s += tl.load(table + keys[None, :] - queries[:, None])
-            else:
-                s += tl.load(table + start - first_query)
+            tile = _find_tile(start - first_query, head, BK, REACH)
+            s += tl.load(BIAS + tile + tl.arange(0, BQ)[:, None] * BK + columns[None, :])
         if WINDOW:
             gap = keys[None, :] - queries[:, None]
             s = tl.where((gap <= WINDOW) & (gap >= -WINDOW), s, float("-inf"))
@@ -120,10 +119,10 @@ def _forward(
 
 @triton.jit
 def _backward_queries(
-    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS, D_FAR,
-    L, P, scale, limit, keep_scale,
+    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS,
+    D_FAR, D_S, L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
-    WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    REACH: tl.constexpr, WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -152,7 +151,6 @@ def _backward_queries(
     if WINDOW:
         begin = tl.maximum(first_query - WINDOW, 0) // BK * BK
         stop = tl.minimum(stop, first_query + BQ + WINDOW)
-    table = BIAS + head * 2 * P + P
     before = tl.zeros([BQ], tl.float32)
     after = tl.zeros([BQ], tl.float32)
     for start in range(begin, stop, BK):
@@ -165,11 +163,8 @@ def _backward_queries(
         closed = tl.where(keys < length, 0.0, float("-inf"))
         s = tl.dot(q, k) * scale + closed[None, :]
         if BIASED:
-            is_near = _is_near(start - first_query, BQ, BK)
-            if is_near:
-                s += tl.load(table + keys[None, :] - queries[:, None])
-            else:
-                s += tl.load(table + start - first_query)
+            tile = _find_tile(start - first_query, head, BK, REACH)
+            s += tl.load(BIAS + tile + tl.arange(0, BQ)[:, None] * BK + columns[None, :])
         if WINDOW:
             gap = keys[None, :] - queries[:, None]
             s = tl.where((gap <= WINDOW) & (gap >= -WINDOW), s, float("-inf"))
@@ -180,11 +175,16 @@ def _backward_queries(
             keep = is_pair_kept(row_keys[:, None], column_keys[None, :], limit)
             d_p = tl.where(keep, d_p, 0.0)
         d_s = p * (d_p - delta[:, None])
-        if BIASED:  # noqa: SIM102 (one is known at compile time)
-            if not is_near:
-                sums = tl.sum(d_s, 1)
-                before += tl.where(start < first_query, sums, 0.0)
-                after += tl.where(start < first_query, 0.0, sums)
+        if BIASED:
+            sums = tl.sum(d_s, 1)
+            before += tl.where(start <= first_query - REACH * BK, sums, 0.0)
+            after += tl.where(start >= first_query + REACH * BK, sums, 0.0)
+            diagonal = (start - first_query) // BK + REACH - 1
+            is_near = (diagonal >= 0) & (diagonal < 2 * REACH - 1)
+            tile = block_head * tl.num_programs(0) + tl.program_id(0)
+            place = (tile * (2 * REACH - 1) + diagonal).to(tl.int64) * (BQ * BK)
+            place += tl.arange(0, BQ)[:, None] * BK + columns[None, :]
+            tl.store(D_S + place, d_s.to(D_S.dtype.element_ty), is_near)
         d_q = tl.dot(d_s.to(k.dtype), tl.trans(k), d_q)
     d_q = d_q * (scale / 1.4426950408889634 * keep_scale)
     target = D_QKV + first * stride + head * K
@@ -201,9 +201,9 @@ def _backward_queries(
 @triton.jit
 def _backward_keys(
     QKV, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS,
-    L, P, scale, limit, keep_scale,
+    L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
-    WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    REACH: tl.constexpr, WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -231,7 +231,6 @@ def _backward_keys(
     if WINDOW:
         begin = tl.maximum(first_key - WINDOW, 0) // BQ * BQ
         stop = tl.minimum(stop, first_key + BK + WINDOW)
-    table = BIAS + head * 2 * P + P
     for start in range(begin, stop, BQ):
         queries = start + rows
         inside = queries[None, :] < length
@@ -242,10 +241,9 @@ def _backward_keys(
         delta = tl.load(DELTA + block_head * L + queries, queries < length, 0.0)
         s = tl.dot(k, q) * scale + closed[:, None]
         if BIASED:
-            if _is_near(first_key - start, BQ, BK):
-                s += tl.load(table + keys[:, None] - queries[None, :])
-            else:
-                s += tl.load(table + first_key - start)
+            tile = _find_tile(first_key - start // BK * BK, head, BK, REACH)
+            places = tl.arange(0, BK)[:, None] * BK + (start % BK + rows)[None, :]
+            s += tl.load(BIAS + tile + places)
         if WINDOW:
             gap = keys[:, None] - queries[None, :]
             s = tl.where((gap <= WINDOW) & (gap >= -WINDOW), s, float("-inf"))
@@ -274,54 +272,30 @@ def _backward_keys(
 
 @triton.jit
 def _backward_bias(
-    QKV, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, DELTA, SUMS,
-    B, L, P, scale, limit, keep_scale,
-    H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    D_S, LENGTHS, SUMS, B, L, keep_scale,
+    H: tl.constexpr, REACH: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Sum the gradients of the scores along a diagonal of tiles, by distance.
 
     All tiles of a diagonal have the same distances, so that one tile can hold their sum.
     """
     head, diagonal = tl.program_id(1), tl.program_id(2) - tl.num_programs(2) // 2
-    stride = 3 * H * K
-    rows, columns, ks = tl.arange(0, BQ), tl.arange(0, BK), tl.arange(0, K)
-    tiles = tl.cdiv(L, BQ)
-    bias = tl.load(BIAS + head * 2 * P + P + diagonal * BK + columns[None, :] - rows[:, None])
+    rows, columns = tl.arange(0, BQ)[:, None], tl.arange(0, BK)[None, :]
     total = tl.zeros([BQ, BK], tl.float32)
-    for item in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
-        block = item // tiles
-        queries = item % tiles * BQ + rows
-        keys = (item % tiles + diagonal) * BK + columns
+    for block in range(tl.program_id(0), B, tl.num_programs(0)):
         length = tl.load(LENGTHS + block)
-        first = tl.load(STARTS + block).to(tl.int64)
-        base = QKV + first * stride + head * K
-        is_query = queries < length
-        is_key = (keys >= 0) & (keys < length)
-        q = tl.load(base + queries[:, None] * stride + ks[None, :], is_query[:, None], 0.0)
-        place = keys[None, :] * stride + ks[:, None]
-        k = tl.load(base + H * K + place, is_key[None, :], 0.0)
-        v = tl.load(base + 2 * H * K + place, is_key[None, :], 0.0)
-        narrow = (first + queries[:, None]) * (H * K) + head * K + ks[None, :]
-        d_out = tl.load(D_OUT + narrow, is_query[:, None], 0.0)
-        traces = (block * H + head) * L + queries
-        lse = tl.load(LSE + traces, is_query, float("inf"))
-        delta = tl.load(DELTA + traces, is_query, 0.0)
-        closed = tl.where(is_key, 0.0, float("-inf"))
-        p = tl.math.exp2(tl.dot(q, k) * scale + bias + closed[None, :] - lse[:, None])
-        d_p = tl.dot(d_out, v)
-        if DROPOUT:
-            row_keys = tl.load(ROW_KEYS + traces, is_query, 0)
-            column_keys = tl.load(COLUMN_KEYS + keys, is_key, 0)
-            keep = is_pair_kept(row_keys[:, None], column_keys[None, :], limit)
-            d_p = tl.where(keep, d_p, 0.0)
-        total += p * (d_p - delta[:, None])
+        last = tl.minimum(tl.cdiv(length, BQ), tl.cdiv(length, BK) - diagonal)
+        for number in range(tl.maximum(-diagonal, 0), last):
+            tile = (block * H + head) * tl.cdiv(L, BQ) + number
+            place = (tile * (2 * REACH - 1) + diagonal + REACH - 1).to(tl.int64) * (BQ * BK)
+            total += tl.load(D_S + place + rows * BK + columns)
     # Rotate each row, so that column x has the distances x and x - BK from the diagonal.
-    turned = tl.gather(total, (columns[None, :] + rows[:, None]) % BK, 1)
-    is_next = columns[None, :] + rows[:, None] < BK
+    turned = tl.gather(total, (columns + rows) % BK, 1) * keep_scale
+    is_next = columns + rows < BK
     place = (tl.program_id(0) * H + head) * tl.num_programs(2) + tl.program_id(2)
-    target = SUMS + place * 2 * BK + columns
-    tl.store(target, tl.sum(tl.where(is_next, 0.0, turned), 0) * keep_scale)
-    tl.store(target + BK, tl.sum(tl.where(is_next, turned, 0.0), 0) * keep_scale)
+    target = SUMS + place * 2 * BK + tl.arange(0, BK)
+    tl.store(target, tl.sum(tl.where(is_next, 0.0, turned), 0))
+    tl.store(target + BK, tl.sum(tl.where(is_next, turned, 0.0), 0))
 
 
 @dataclass(frozen=True)
@@ -340,21 +314,10 @@ class Shape:
     """Largest distance between a query and its keys; 0 for all keys."""
 
     @property
-    def room(self) -> int:
-        """Length, rounded up to whole tiles."""
-        return triton.cdiv(self.length, _TILE) * _TILE
-
-    @property
-    def arguments(self) -> tuple[int, int, float, int, float]:
-        """Length, room, softmax scale for base 2, hash limit and inverse keep probability."""
+    def arguments(self) -> tuple[int, float, int, float]:
+        """Length, softmax scale for base 2, hash limit and inverse keep probability."""
         scale = self.head_size**-0.5 * _LOG2_E
-        keep_scale = 1.0 / (1.0 - self.dropout)
-        return self.length, self.room, scale, threshold(self.dropout), keep_scale
-
-    def pad_bias(self, bias_HW: Tensor) -> Tensor:
-        """Return biases for base 2, [H, 2 * room], where tiles may load beyond the length."""
-        before, after = self.room - self.length + 1, self.room - self.length
-        return F.pad(bias_HW.float() * _LOG2_E, (before, after))
+        return self.length, scale, threshold(self.dropout), 1.0 / (1.0 - self.dropout)
 
     def grid(self, tile: int) -> tuple[int, int]:
         """Programs: tiles of a block, and blocks times heads."""
@@ -363,6 +326,33 @@ class Shape:
     def make_rows(self, like_N: Tensor, width: int) -> Tensor:
         """Return rows to write; those that no block owns are zero."""
         return (like_N.new_zeros if self.is_packed else like_N.new_empty)(len(like_N), width)
+
+
+@dataclass(frozen=True)
+class BiasTiles:
+    """The biases, for base 2, of the tiles around the diagonal, [H, tiles, 64, 64].
+
+    In float16 they are more exact than scores from bfloat16, and take half the time to load.
+    """
+
+    by_query: Tensor
+    """A row for each query, float16."""
+    by_key: Tensor
+    """A row for each key, float32, which is faster there."""
+
+    @classmethod
+    def make(cls, bias_HW: Tensor) -> Self:
+        """Make the tiles of biases by distance (key minus query), from 1 - L to L - 1.
+
+        From FAR on, the bias must not change.
+        """
+        places_T = torch.arange(_TILE, device=bias_HW.device)
+        first_D = torch.arange(-_REACH, _REACH + 1, device=bias_HW.device) * _TILE
+        distances_DTT = first_D[:, None, None] + places_T[None, :] - places_T[:, None]
+        far = bias_HW.shape[1] // 2
+        columns_DTT = distances_DTT.clamp(-far, far) + far
+        by_query = (bias_HW.float() * _LOG2_E)[:, columns_DTT].half()
+        return cls(by_query, by_query.transpose(2, 3).float().contiguous())
 
 
 @dataclass(frozen=True)
@@ -399,24 +389,20 @@ def attend(
     seed: Tensor,
     salt: int,
     shape: Shape,
-    bias_HW: Tensor | None = None,
+    bias: BiasTiles | None = None,
 ) -> tuple[Tensor, Traces]:
-    """Return the mixed values [N, D], and what the backward pass needs.
-
-    `bias_HW` is added to the scores, by head and distance (key minus query, from 1 - L to L - 1).
-    From FAR on it must not change.
-    """
+    """Return the mixed values [N, D], and what the backward pass needs."""
     out_ND = shape.make_rows(qkv_N3D, shape.heads * shape.head_size)
     size = shape.blocks * shape.heads, shape.length
     lse = torch.empty(size, dtype=torch.float32, device=qkv_N3D.device)
     row_keys = torch.empty(size, dtype=torch.int32, device=qkv_N3D.device)
     tiles = FORWARD
-    scaled = lse if bias_HW is None else shape.pad_bias(bias_HW)
     _forward[shape.grid(tiles.queries)](
-        qkv_N3D, out_ND, lse, row_keys, column_keys_L, starts_B1, lengths_B, scaled, seed,
+        qkv_N3D, out_ND, lse, row_keys, column_keys_L, starts_B1, lengths_B,
+        lse if bias is None else bias.by_query, seed,
         salt, *shape.arguments,
-        H=shape.heads, K=shape.head_size, DROPOUT=shape.dropout > 0, BIASED=bias_HW is not None,
-        WINDOW=shape.window, BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps,
+        H=shape.heads, K=shape.head_size, DROPOUT=shape.dropout > 0, BIASED=bias is not None,
+        REACH=_REACH, WINDOW=shape.window, BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps,
         num_stages=tiles.stages,
     )  # fmt: skip
     return out_ND, Traces(lse, row_keys, column_keys_L)
@@ -430,57 +416,63 @@ def attend_backward(
     starts_B1: Tensor,
     lengths_B: Tensor,
     shape: Shape,
-    bias_HW: Tensor | None = None,
+    bias: BiasTiles | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the gradients of the fused projection, [N, 3 D], its sum [3 D], and of the bias."""
+    """Return the gradients of the fused projection, [N, 3 D], its sum [3 D], and of the bias.
+
+    The gradient of the bias is by head and distance, [H, 2 L - 1]. Those of the distances that
+    share a bias, from FAR on, may be added to the last.
+    """
     lse, keys = traces.lse, (traces.row_keys, traces.column_keys_L)
     d_qkv = shape.make_rows(qkv_N3D, qkv_N3D.shape[1])
     delta = torch.empty_like(lse)
     sizes = {"H": shape.heads, "K": shape.head_size, "DROPOUT": shape.dropout > 0}
-    options = sizes | {"BIASED": bias_HW is not None, "WINDOW": shape.window}
+    sizes["REACH"] = _REACH
+    options = sizes | {"BIASED": bias is not None, "WINDOW": shape.window}
     width = shape.heads * shape.head_size
     tiles, grid = QUERIES, shape.grid(QUERIES.queries)
     query_sums = lse.new_empty(shape.blocks * grid[0], width)
-    scaled = lse if bias_HW is None else shape.pad_bias(bias_HW)
+    by_query = by_key = d_s = lse
+    if bias is not None:
+        by_query, by_key = bias.by_query, bias.by_key
+        num_tiles = shape.blocks * shape.heads * grid[0] * (2 * _REACH - 1)
+        d_s = qkv_N3D.new_empty(num_tiles, tiles.queries * tiles.keys)
     d_far = lse.new_empty(shape.blocks * grid[0], shape.heads * 2)
     _backward_queries[grid](
-        qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, scaled, d_out_ND, d_qkv, delta,
-        query_sums, d_far,
+        qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, by_query, d_out_ND, d_qkv, delta,
+        query_sums, d_far, d_s,
         *shape.arguments, **options,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
-    tiles, grid = KEYS, shape.grid(KEYS.keys)
-    key_sums = lse.new_empty(shape.blocks * grid[0], 2 * width)
-    _backward_keys[grid](
-        qkv_N3D, lse, *keys, starts_B1, lengths_B, scaled, d_out_ND, d_qkv, delta, key_sums,
+    tiles = KEYS
+    key_sums = lse.new_empty(shape.blocks * shape.grid(tiles.keys)[0], 2 * width)
+    _backward_keys[shape.grid(tiles.keys)](
+        qkv_N3D, lse, *keys, starts_B1, lengths_B, by_key, d_out_ND, d_qkv, delta, key_sums,
         *shape.arguments, **options,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     sums = torch.cat([sum_rows(query_sums), sum_rows(key_sums)])
-    if bias_HW is None:
+    if bias is None:
         return d_qkv, sums, None
-    tiles = BIAS
-    assert tiles.queries == tiles.keys == QUERIES.queries == QUERIES.keys, "both find the same near"
-    reach = triton.cdiv(FAR.value - 1, tiles.keys)  # diagonals on each side with a distance < FAR
-    diagonals = 2 * min(reach, triton.cdiv(shape.length, tiles.keys) - 1) + 1
+    tiles = QUERIES
+    diagonals = 2 * min(_REACH - 1, grid[0] - 1) + 1
     near = lse.new_empty(_BIAS_PARTS, shape.heads * diagonals * 2 * tiles.keys)
     _backward_bias[_BIAS_PARTS, shape.heads, diagonals](
-        qkv_N3D, lse, *keys, starts_B1, lengths_B, scaled, d_out_ND, delta, near,
-        shape.blocks, *shape.arguments, **sizes,
-        BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
+        d_s, lengths_B, near, shape.blocks, shape.length, shape.arguments[-1],
+        H=shape.heads, REACH=_REACH, BQ=tiles.queries, BK=tiles.keys, num_warps=8,
     )  # fmt: skip
     near_HD2X = sum_rows(near).view(shape.heads, diagonals, 2, tiles.keys)
     d_bias = _join_distances(near_HD2X, shape.length)
-    d_bias[:, [0, -1]] += sum_rows(d_far).view(-1, 2)
+    if shape.length > FAR:
+        d_bias[:, :: 2 * shape.length - 2] += sum_rows(d_far).view(-1, 2)
     return d_qkv, sums, d_bias
 
 
 def _join_distances(sums_HD2X: Tensor, length: int) -> Tensor:
     """Return the sums by distance, [H, 2 L - 1], from those of the diagonals of tiles."""
-    num_heads, diagonals, _, size = sums_HD2X.shape
-    wide_HX = sums_HD2X.new_zeros(num_heads, (diagonals + 1) * size)
-    for diagonal, sums_H2X in enumerate(sums_HD2X.unbind(1)):
-        wide_HX[:, diagonal * size : (diagonal + 2) * size] += sums_H2X.flatten(1)
+    _, diagonals, _, size = sums_HD2X.shape
+    below_HDX, above_HDX = sums_HD2X.unbind(2)
+    wide_HX = (F.pad(below_HDX, (0, 0, 0, 1)) + F.pad(above_HDX, (0, 0, 1, 0))).flatten(1)
     reach = (diagonals + 1) // 2 * size  # the column of distance 0
     if reach >= length:
         return wide_HX[:, reach - length + 1 : reach + length].contiguous()

@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from metaxlm.model.kernels.attention import Shape, Traces, attend, attend_backward, make_column_keys
+from metaxlm.model.kernels.attention import (
+    BiasTiles,
+    Shape,
+    Traces,
+    attend,
+    attend_backward,
+    make_column_keys,
+)
 from metaxlm.model.kernels.cross_entropy import cross_entropy, gradient
 from metaxlm.model.kernels.embedding_sum import (
     add_word_gradient,
@@ -60,6 +67,8 @@ class Blocks:
     tied: TiedGradient = field(default_factory=TiedGradient)
     packed_starts_B1: Tensor | None = None
     """Where blocks without padding start, and where the last one ends, int32; None if padded."""
+    bias: BiasTiles | None = None
+    """The biases of attention, for all layers."""
 
     @cached_property
     def starts(self) -> Tensor:
@@ -195,7 +204,7 @@ class AttentionBlock(torch.autograd.Function):
         qkv = torch.addmm(qkv_bias.to(kind), x_ND, w_qkv.t())
         mixed, traces = attend(
             qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape,
-            bias_HW,
+            blocks.bias,
         )  # fmt: skip
         projected = torch.addmm(out_bias.to(kind), mixed, w_out.t())
         y, total, mean, scale = add_and_normalize(
@@ -203,7 +212,7 @@ class AttentionBlock(torch.autograd.Function):
         )
         ctx.save_for_backward(
             x_ND, w_qkv, w_out, qkv, mixed, traces.lse, traces.row_keys, total, mean, scale,
-            norm_weight, bias_HW,
+            norm_weight,
         )  # fmt: skip
         ctx.settings = blocks, shape, dropout, salt
         return y
@@ -213,7 +222,7 @@ class AttentionBlock(torch.autograd.Function):
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of x, of the six parameters and of the bias of the scores."""
         x, w_qkv, w_out, qkv, mixed, lse, keys, *saved = ctx.saved_tensors
-        total, mean, scale, norm_weight, bias_HW = saved
+        total, mean, scale, norm_weight = saved
         blocks, shape, dropout, salt = ctx.settings
         needs = ctx.needs_input_grad
         d_total, d_projected, sums = add_and_normalize_backward(
@@ -223,7 +232,7 @@ class AttentionBlock(torch.autograd.Function):
         d_w_out = _weight_gradient(d_projected, mixed) if needs[3] else None
         traces = Traces(lse, keys, blocks.column_keys)
         d_qkv, d_b_qkv, d_bias = attend_backward(
-            d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape, bias_HW
+            d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape, blocks.bias
         )
         d_w_qkv = _weight_gradient(d_qkv, x) if needs[1] else None
         # Without dropout both gradients of the sum are one tensor, which is done with by now.
