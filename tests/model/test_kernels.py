@@ -316,7 +316,11 @@ def test_adamw_equals_torch_and_skips_on_request() -> None:
 def test_bias_and_window_and_their_gradients_are_those_of_float64(length: int, window: int) -> None:
     """More than one tile of queries and keys, tiles of one bias, blocks of different lengths."""
     from metaxlm.model.kernels.attention import (
-        BiasTiles, Shape, attend, attend_backward, make_column_keys,
+        BiasTiles,
+        Shape,
+        attend,
+        attend_backward,
+        make_column_keys,
     )  # fmt: skip
 
     torch.manual_seed(3)
@@ -328,7 +332,7 @@ def test_bias_and_window_and_their_gradients_are_those_of_float64(length: int, w
     table = torch.randn(heads, 257, device=DEVICE)  # the bias does not change from 128 on
     distances_W = torch.arange(1 - length, length, device=DEVICE)
     by_distance = table[:, distances_W.clamp(-128, 128) + 128]
-    bias = None if window else BiasTiles.make(by_distance)
+    bias = None if window else BiasTiles.make(by_distance, qkv.dtype)
     lengths_B = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
     starts = torch.arange(len(lengths) + 1, device=DEVICE, dtype=torch.int32) * length
     seed = torch.zeros(1, dtype=torch.int64, device=DEVICE)

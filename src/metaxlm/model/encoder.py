@@ -374,7 +374,7 @@ class Encoder(nn.Module):
             from metaxlm.model.kernels.attention import BiasTiles
 
             bias_HW = self.relative_bias.by_distance(blocks.length)
-            blocks = replace(blocks, bias=BiasTiles.make(bias_HW.detach()))
+            blocks = replace(blocks, bias=BiasTiles.make(bias_HW.detach(), blocks.dtype))
         for layer in self.layers:
             hidden_ND = layer(hidden_ND, bias_HW, blocks)
         return hidden_ND.view(*ids.shape, -1)

@@ -191,7 +191,7 @@ class AttentionBlock(torch.autograd.Function):
         out_bias: Tensor,
         norm_weight: Tensor,
         norm_bias: Tensor,
-        bias_HW: Tensor | None,
+        bias_HW: Tensor | None,  # noqa: ARG004 (takes the gradient of `blocks.bias`)
         blocks: Blocks,
         shape: Shape,
         eps: float,
