@@ -255,6 +255,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_resumes(
     small: list[str | Path], tmp_path: Path, undisturbed: Path
 ) -> None:

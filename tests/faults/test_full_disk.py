@@ -97,6 +97,7 @@ def test_a_full_disk_is_one_line_and_nothing_half(tmp_path: Path, size: int) -> 
     assert not [name for name in left if name.startswith(("full/corpus/text", "full/shards"))]
 
 
+@pytest.mark.faults
 @needs_unshare
 def test_a_training_survives_a_disk_that_fills_up(tmp_path: Path) -> None:
     disk = tmp_path / "disk"

@@ -160,11 +160,12 @@ def _settle(
         limit_R = torch.cat([_find_highest(part_GR.T, k)[:, -1] for part_GR in parts]) - 2 * error
     is_open_GR = maxima_GR >= limit_R
     counts = is_open_GR.sum(dim=1).tolist()
-    for number, chosen in enumerate(is_open_GR.nonzero()[:, 1].split(counts)):  # one sync for all
+    chosen_by_group = torch.split(is_open_GR.nonzero()[:, 1], counts)  # one sync for all groups
+    for number, chosen in enumerate(chosen_by_group):
         last = min((number + 1) * group, len(columns))
         for first in range(number * group, last, size):
             columns_CD = columns.take_exactly(slice(first, min(first + size, last)))
-            for part in chosen.split(size):
+            for part in torch.split(chosen, size):
                 packed_PC = _pack(rows.take_exactly(part + start) @ columns_CD.T, first)
                 found_Pk = _find_highest(packed_PC, k)
                 best_Rk[part] = _find_highest(torch.cat([best_Rk[part], found_Pk], dim=1), k)
