@@ -10,7 +10,7 @@ ledger of all embeddings. `metaxlm run` calls `initialize` between its two phase
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -33,6 +33,7 @@ from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import INITIAL_STD, EncoderConfig
+from metaxlm.model.extras import Extras, read_extras
 from metaxlm.model.families import FAMILIES
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
@@ -80,13 +81,14 @@ class Start:
     coverage: dict[str, Any]  # the result of `ledger.coverage`
     remarks: tuple[str, ...]  # one sentence per part that could not be copied
     names: tuple[str, str]  # names of the encoder and the tokenizer
+    extras: Extras = field(default_factory=Extras)  # task head and sentence modules of the source
 
     def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
         """Write a Hugging Face folder with ledger and coverage; `add` may write more files."""
         folder = Path(folder)
         check_output(folder)
         with atomic_folder(folder) as temporary:
-            save_pretrained(self.model, self.tokenizer, temporary, self._card())
+            save_pretrained(self.model, self.tokenizer, temporary, self._card(), self.extras)
             save_ledger(self.plan, temporary / LEDGER)
             write_json(temporary / COVERAGE, self.coverage)
             if add is not None:
@@ -127,7 +129,7 @@ def match(
     max_positions: int | None = None,
     seed: int = 1,
 ) -> Start:
-    """Give an encoder the vocabulary of another tokenizer.
+    """Give an encoder the vocabulary of another tokenizer; keep its task head, if it has one.
 
     `source` and `target` are folders or hub ids; `languages` are the dictionaries to use (default:
     all); `parts` are the parts to copy (default: all); `token_counts` are the counts of the target
@@ -145,8 +147,16 @@ def match(
     config = adapt_config(encoder.model.config, tokenizer, len(plan), max_positions)
     parts = parts or Parts.preset("both")
     model = initialize(config, encoder.model, plan, parts, seed)
-    remarks = tuple(_list_remarks(encoder, config, parts))
-    return Start(model, tokenizer, plan, coverage(plan, token_counts), remarks, names)
+    extras = keep_extras(encoder, parts)
+    remarks = _list_remarks(encoder, config, parts)
+    remarks += filter(None, [extras.describe()])
+    found = coverage(plan, token_counts)
+    return Start(model, tokenizer, plan, found, tuple(remarks), names, extras)
+
+
+def keep_extras(source: Pretrained, parts: Parts) -> Extras:
+    """Return the task head and the sentence modules, which need the layers they were trained on."""
+    return read_extras(source.folder) if parts.layers else Extras()
 
 
 def adapt_config(
