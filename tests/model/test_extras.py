@@ -120,3 +120,69 @@ def test_the_own_head_is_scored_in_the_order_of_the_labels(tmp_path: Path, famil
         load_task_model(start, "classification", ["no", "never"])
     with pytest.raises(MetaXLMError, match="which must be one ForTokenClassification"):
         load_task_model(start, "tagging", ["no"])
+
+
+MODULES = {
+    "Transformer": None,
+    "1_Pooling": {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": False}
+    | {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": False},
+    "2_Dense": {"in_features": 32, "out_features": 8, "bias": True}
+    | {"activation_function": "torch.nn.modules.activation.Tanh"},
+    "3_Normalize": None,
+}
+
+
+def write_sentence_folder(family: str, folder: Path, place: str) -> Path:
+    """Write a sentence-transformers folder whose encoder is in the subfolder `place`, if any."""
+    inner = write_folder(FAMILIES[family], folder / place)
+    (inner / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
+    modules = []
+    for number, (path, settings) in enumerate(MODULES.items()):
+        name = path.split("_")[-1]
+        path = place if name == "Transformer" else path
+        kind = f"sentence_transformers.models.{name}"
+        modules.append({"idx": number, "name": str(number), "path": path, "type": kind})
+        if settings is not None:
+            (folder / path).mkdir()
+            (folder / path / "config.json").write_text(json.dumps(settings))
+    dense = {"linear.weight": torch.randn(8, 32), "linear.bias": torch.randn(8)}
+    save_file(dense, folder / "2_Dense" / "model.safetensors")
+    (folder / "config_sentence_transformers.json").write_text('{"prompts": {"query": "the "}}')
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+@pytest.mark.parametrize("place", ["", "0_Transformer"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_sentence_folder_stays_one(tmp_path: Path, family: str, place: str) -> None:
+    source = write_sentence_folder(family, tmp_path / "source", place)
+    first = load_pretrained(source)
+    match(source, first.tokenizer).save(tmp_path / "first")
+    match(tmp_path / "first", first.tokenizer, max_positions=16).save(tmp_path / "matched")
+    matched = tmp_path / "matched"
+    for name in ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"):
+        assert (matched / name).read_bytes() == (source / name).read_bytes()
+    modules, before = (read_json(one / "modules.json") for one in (matched, source))
+    assert modules == [before[0] | {"path": ""}, *before[1:]]
+    lengths = [read_json(tmp_path / name / "sentence_bert_config.json")["max_seq_length"]
+               for name in ("first", "matched")]  # fmt: skip
+    assert lengths == [20, 16]
+    assert read_json(matched / "config_sentence_transformers.json")["prompts"] == {"query": "the "}
+    assert len(load_encoder(matched).tokenizer) == len(first.tokenizer)
+    if importlib.util.find_spec("sentence_transformers") is not None:
+        from sentence_transformers import SentenceTransformer
+
+        models = [SentenceTransformer(str(one), device="cpu") for one in (source, matched)]
+        vectors = [torch.from_numpy(model.encode(SENTENCES)) for model in models]
+        assert models[1].max_seq_length == 16
+        assert vectors[1].shape == (len(SENTENCES), 8)
+        torch.testing.assert_close(vectors[1], vectors[0], atol=1e-5, rtol=1e-4)
+
+
+def test_a_sentence_folder_without_a_module_is_rejected(
+    tmp_path: Path, pieces: PreTrainedTokenizerBase
+) -> None:
+    source = write_sentence_folder("bert", tmp_path / "source", "")
+    shutil.rmtree(source / "2_Dense")
+    with pytest.raises(MetaXLMError, match="2_Dense/config.json is missing; copy or download"):
+        match(source, pieces)

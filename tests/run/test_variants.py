@@ -118,6 +118,10 @@ def test_a_tagger_keeps_its_head_and_is_evaluated_with_it(
     tagger.config.label2id = {label: row for row, label in tagger.config.id2label.items()}
     tagger.save_pretrained(tmp_path / "tagger")
     AutoTokenizer.from_pretrained(encoder).save_pretrained(tmp_path / "tagger")
+    # Modules of sentence-transformers are kept in the same way.
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules += [{"path": "1_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    (tmp_path / "tagger" / "modules.json").write_text(json.dumps(modules))
     write_starts(tmp_path, encoder, {"size": 700})
     recipe = yaml.safe_load((tmp_path / "starts.yaml").read_text())
     recipe["meta"]["model"] = "tagger"
@@ -135,6 +139,7 @@ def test_a_tagger_keeps_its_head_and_is_evaluated_with_it(
         )
         assert not report["missing_keys"]
         assert found.config.id2label == tagger.config.id2label
+        assert json.loads((folder / "model" / "modules.json").read_text()) == modules
         assert torch.equal(found.classifier.weight, tagger.classifier.weight)
         body = [key for key in load(folder / "model") if key.startswith("encoder.layers.")]
         kept = list_equal(load(folder / "model"), load(folder / "initialization/model"))
