@@ -90,7 +90,7 @@ def test_settings_and_parts(metaxlm: Command, encoder: Path, inputs: Path) -> No
     assert code == 0
     assert "note: randomly initialized by choice: positions, embedding_norm, head" in printed
     model = AutoModelForMaskedLM.from_pretrained(inputs / "start")
-    assert model.config.max_position_embeddings == 22
+    assert model.config.max_position_embeddings == 20
 
 
 @pytest.mark.parametrize(

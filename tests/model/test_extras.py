@@ -11,6 +11,8 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tests.model.conftest import make_unigram_tokenizer
+from tests.model.encoder_kinds import OURS, SENTENCES, Kind, edit_config, write_folder
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
@@ -19,8 +21,6 @@ from metaxlm.init.start import Parts, match
 from metaxlm.model.any_encoder import load_encoder, load_task_model
 from metaxlm.model.extras import read_extras
 from metaxlm.model.huggingface import CLASS_ENDINGS, load_pretrained
-from tests.model.conftest import make_unigram_tokenizer
-from tests.model.encoder_kinds import OURS, SENTENCES, Kind, edit_config, write_folder
 
 ENDINGS = list(CLASS_ENDINGS.values())
 LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
@@ -184,5 +184,5 @@ def test_a_sentence_folder_without_a_module_is_rejected(
 ) -> None:
     source = write_sentence_folder("bert", tmp_path / "source", "")
     shutil.rmtree(source / "2_Dense")
-    with pytest.raises(MetaXLMError, match="2_Dense/config.json is missing; copy or download"):
+    with pytest.raises(MetaXLMError, match=r"2_Dense/config\.json is missing; copy or download"):
         match(source, pieces)

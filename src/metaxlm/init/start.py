@@ -27,6 +27,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import write_json
 from metaxlm.hub import HUB
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
+from metaxlm.init.extension import Extension, extend_tokenizer, read_words
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.init.rules import UNMATCHED
@@ -118,8 +119,9 @@ class Start:
 
 def match(
     source: str | Path | Pretrained,
-    target: str | Path | PreTrainedTokenizerBase,
+    target: str | Path | PreTrainedTokenizerBase | None = None,
     *,
+    extend: Path | Sequence[str] | Extension | None = None,
     dictionaries: str | Path | Sequence[Path] | Dictionaries | None = None,
     languages: Sequence[str] | None = None,
     source_language: str = "en",
@@ -134,24 +136,50 @@ def match(
     `source` and `target` are folders or hub ids; `languages` are the dictionaries to use (default:
     all); `parts` are the parts to copy (default: all); `token_counts` are the counts of the target
     tokens in text, by language; `max_positions` defaults to the encoder's.
+
+    Instead of a target, `extend` adds words to the source's own vocabulary, whose embeddings are
+    kept: a list of words, or a file with one per line. Words without any match start from the mean
+    of the source's tokens for them.
     """
-    names = (_name(source), _name(target))
+    if (target is None) == (extend is None):
+        raise MetaXLMError("match: needs either the tokenizer of another model or words to add")
     encoder = source if isinstance(source, Pretrained) else load_pretrained(source)
+    extension = None if extend is None else _extend(encoder.tokenizer, extend)
+    if extension is not None:
+        target, added = extension.tokenizer, f"{_name(source)} and {len(extension.words):,} words"
+        matching = matching or MatchingRecipe()
+        if "filler" not in matching.model_fields_set:
+            matching = matching.model_copy(update={"filler": "subwords"})
+    assert target is not None
+    names = (_name(source), _name(target) if extension is None else added)
     tokenizer = load_tokenizer(str(target)) if isinstance(target, str | Path) else target
     if isinstance(dictionaries, str | Path):
         dictionaries = [Path(dictionaries)]
     if dictionaries is not None and not isinstance(dictionaries, Dictionaries):
         dictionaries = load_dictionaries(dictionaries, languages, source_language)
     counts = Counts(target=token_counts)
-    plan = make_plan(tokenizer, encoder.tokenizer, matching, dictionaries, counts)
+    plan = make_plan(
+        tokenizer, encoder.tokenizer, matching, dictionaries, counts, extends=extend is not None
+    )
     config = adapt_config(encoder.model.config, tokenizer, len(plan), max_positions)
     parts = parts or Parts.preset("both")
     model = initialize(config, encoder.model, plan, parts, seed)
     extras = keep_extras(encoder, parts)
     remarks = _list_remarks(encoder, config, parts)
     remarks += filter(None, [extras.describe()])
+    if extension is not None and extension.num_known:
+        remarks.append(f"{extension.num_known:,} words were skipped: the vocabulary has them")
     found = coverage(plan, token_counts)
     return Start(model, tokenizer, plan, found, tuple(remarks), names, extras)
+
+
+def _extend(
+    tokenizer: PreTrainedTokenizerBase, words: Path | Sequence[str] | Extension
+) -> Extension:
+    if isinstance(words, Extension):
+        return words
+    listed = read_words(Path(words)) if isinstance(words, str | Path) else words
+    return extend_tokenizer(tokenizer, listed)
 
 
 def keep_extras(source: Pretrained, parts: Parts) -> Extras:

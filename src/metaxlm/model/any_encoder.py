@@ -171,8 +171,8 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
     return ForeignTaskModel(model, start.encoder.config, kind).requires_grad_(True).train()
 
 
-def load_task_model(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) -> nn.Module:
-    """Return the task model that a folder has, with the logits in the order of the labels."""
+def find_label_rows(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) -> list[int] | None:
+    """Return the row of each label in a model's own head; reject a head of another kind."""
     folder = find_folder(start.source)
     architecture = read_extras(folder).architecture
     if not architecture.endswith(CLASS_ENDINGS[kind]):
@@ -181,14 +181,23 @@ def load_task_model(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) ->
             f"{folder}: {found}, but epochs=0 scores the model's own head, which must be one "
             f"{CLASS_ENDINGS[kind]}; finetune it with epochs=1 or more"
         )
+    if kind == "span":
+        return None
     config = _read_foreign_config(folder)
     rows = {str(name).casefold(): row for row, name in (config.id2label or {}).items()}
-    if kind != "span" and (unknown := [name for name in labels if name.casefold() not in rows]):
+    if unknown := [name for name in labels if name.casefold() not in rows]:
         raise MetaXLMError(
             f"{folder / CONFIG}: the task's label {unknown[0]!r} is not in id2label "
             f"({', '.join(map(str, config.id2label.values()))}); rename the labels there"
         )
-    order = None if kind == "span" else [int(rows[name.casefold()]) for name in labels]
+    return [int(rows[name.casefold()]) for name in labels]
+
+
+def load_task_model(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) -> nn.Module:
+    """Return a model with its own head and the logits in the order of the labels."""
+    order = find_label_rows(start, kind, labels)
+    folder = find_folder(start.source)
+    config = _read_foreign_config(folder)
     model = _load_model(f"AutoModel{CLASS_ENDINGS[kind]}", config, read_tensors(folder), folder)
     return ForeignTaskModel(model, start.encoder.config, kind, order).eval()
 
