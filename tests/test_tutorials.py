@@ -37,6 +37,7 @@ def desk(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         sentences = sorted((toy_run / "corpus" / "text" / language).glob("*.txt"))
         text = "".join(path.read_text("utf-8") for path in sentences)
         (folder / "text" / f"{language}.txt").write_text(text, encoding="utf-8")
+    (folder / "words.txt").write_text("Hausboot\nKatzenhaus\n", encoding="utf-8")
     (folder / "tickets").mkdir()
     rows = ["text\tlabel", "My bill is wrong.\tbilling", "It does not start.\ttechnical"]
     for name in ("train", "dev", "test.en", "test.de"):

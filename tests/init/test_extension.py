@@ -118,6 +118,9 @@ def test_the_words_of_a_language_are_those_that_save_most(
     assert choose_words(byte_bpe, tmp_path, "de", 1) == ["Hund"]
     with pytest.raises(MetaXLMError, match="no text of fr; found: de; add a file such as fr"):
         choose_words(byte_bpe, tmp_path, "fr")
+    (tmp_path / "zh.txt").write_text("河城市\n猫屋\nLondon\n", encoding="utf-8")
+    with pytest.raises(MetaXLMError, match="Chinese is written without spaces"):
+        choose_words(byte_bpe, tmp_path, "zh")
     (tmp_path / "fr.txt").write_text("cat house\n")
     with pytest.raises(MetaXLMError, match="no word of French between spaces that occurs twice"):
         choose_words(byte_bpe, tmp_path, "fr")

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tests.model.conftest import make_unigram_tokenizer
-from tests.model.encoder_kinds import OURS, SENTENCES, Kind, edit_config, write_folder
+from tests.model.encoder_kinds import FOREIGN, OURS, SENTENCES, Kind, edit_config, write_folder
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
@@ -34,7 +34,7 @@ def write_task_model(family: str, folder: Path, ending: str = ENDINGS[0]) -> Pat
     changes = {} if ending == "ForQuestionAnswering" else LABELS
     if ending == "ForSequenceClassification":
         changes = changes | {"problem_type": "single_label_classification"}
-    return write_folder(FAMILIES[family], folder, suffix=ending, **changes)
+    return write_folder((FAMILIES | FOREIGN)[family], folder, suffix=ending, **changes)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_broken_head_is_rejected_before_anything_is_written(
     assert not (tmp_path / "matched").exists()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *FOREIGN])
 def test_the_own_head_is_scored_in_the_order_of_the_labels(tmp_path: Path, family: str) -> None:
     folder = write_task_model(family, tmp_path / "model")
     start = load_encoder(folder)

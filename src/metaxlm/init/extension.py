@@ -73,11 +73,13 @@ def choose_words(
     counts: Counter[str] = Counter()
     for sentence in islice(read_corpus(folder, language), _COUNTED):
         counts.update(filter(None, map(_strip_punctuation, sentence.split())))
-    spaced = [
-        word
-        for word, count in counts.items()
-        if count >= _LEAST_COUNT and find_script(word) not in UNSPACED and not word.isdecimal()
-    ]
+    spaced = [word for word in counts if find_script(word) not in UNSPACED]
+    if 2 * len(spaced) < len(counts):
+        raise MetaXLMError(
+            f"{folder}: {language_name(language)} is written without spaces, so that its words are "
+            "not known; give a file with one word per line"
+        )
+    spaced = [word for word in spaced if counts[word] >= _LEAST_COUNT and not word.isdecimal()]
     cuts = read_vocabulary(tokenizer).cut_all(spaced, True)
     # A word with unknown characters is one unknown token, but needs about one token per character.
     saved = {

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json, read_json
-from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, read_auto_config
+from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, first_line, read_auto_config
 from metaxlm.model.model_folder import (
     MODULE_FILES,
     SENTENCE_FILES,
@@ -64,9 +64,10 @@ class Extras:
         if self.files:
             path = folder / SENTENCE_SETTINGS
             settings = read_json(path)
-            length = min(settings["max_seq_length"], max_positions)
-            more = {"max_seq_length": length, **describe_pooler(model_type)}
-            path.write_text(dump_json(settings | more), encoding="utf-8")
+            settings["max_seq_length"] = min(settings["max_seq_length"], max_positions)
+            for key, values in describe_pooler(model_type).items():
+                settings[key] = (settings.get(key) or {}) | values
+            path.write_text(dump_json(settings), encoding="utf-8")
 
 
 def read_extras(folder: Path | None) -> Extras:
@@ -98,10 +99,16 @@ def _read_head(folder: Path, architecture: str) -> dict[str, Tensor]:
     """Read the tensors that transformers' class has beyond the encoder, including a pooler."""
     config = read_auto_config(folder)
     model_class: type[PreTrainedModel] | None = getattr(transformers, architecture, None)
-    if model_class is None:
+    if not isinstance(model_class, type):
         raise MetaXLMError(f"{folder / CONFIG}: transformers has no class {architecture}")
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        model = model_class(config)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            model = model_class(config)
+    except Exception as error:  # wrong settings raise many kinds
+        raise MetaXLMError(
+            f"{folder / CONFIG}: transformers cannot make a {architecture} of it "
+            f"({first_line(error)}); correct the settings"
+        ) from error
     prefix = f"{model.base_model_prefix}."
     shapes = {
         name: tensor.shape
@@ -137,8 +144,9 @@ def _find_fault(tensor: Tensor | None, shape: torch.Size, num_labels: int) -> st
 def _read_modules(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a sentence-transformers folder, as if the encoder were at its top."""
     root = folder if (folder / MODULES).is_file() else folder.parent
-    modules = read_json(root / MODULES) if (root / MODULES).is_file() else None
-    encoders = [module for module in modules or () if is_transformer(module)]
+    listed = read_json(root / MODULES) if (root / MODULES).is_file() else None
+    modules = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    encoders = [module for module in modules if is_transformer(module)]
     if not encoders or root / Path(str(encoders[0].get("path"))).name != folder:
         return
     moved = [module | {"path": ""} if is_transformer(module) else module for module in modules]
