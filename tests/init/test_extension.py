@@ -70,7 +70,7 @@ def test_old_embeddings_keep_every_bit_and_new_ones_have_an_origin(
     start = match(
         source,
         extend=[*WORDS, "cat", "Katzenhaus"],
-        dictionaries=write({"en-de.txt": "cat katzenhaus\nriver Katze\n"}),
+        dictionaries=write({"en-de.txt": "cat katzenhaus\ndog cat\n"}),
         matching=MatchingRecipe(precedence="dictionary"),
     )
     start.save(tmp_path / "extended")
