@@ -184,5 +184,5 @@ def test_a_sentence_folder_without_a_module_is_rejected(
 ) -> None:
     source = write_sentence_folder("bert", tmp_path / "source", "")
     shutil.rmtree(source / "2_Dense")
-    with pytest.raises(MetaXLMError, match=r"2_Dense/config\.json is missing; copy or download"):
+    with pytest.raises(MetaXLMError, match=r"2_Dense/config\.json is missing; copy the whole"):
         match(source, pieces)

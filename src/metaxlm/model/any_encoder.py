@@ -184,13 +184,14 @@ def find_label_rows(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) ->
     if kind == "span":
         return None
     config = _read_foreign_config(folder)
-    rows = {str(name).casefold(): row for row, name in (config.id2label or {}).items()}
-    if unknown := [name for name in labels if name.casefold() not in rows]:
+    exact = {str(name): int(row) for row, name in (config.id2label or {}).items()}
+    rows = {name.casefold(): row for name, row in exact.items()} | exact
+    if unknown := [name for name in labels if name not in rows and name.casefold() not in rows]:
         raise MetaXLMError(
             f"{folder / CONFIG}: the task's label {unknown[0]!r} is not in id2label "
             f"({', '.join(map(str, config.id2label.values()))}); rename the labels there"
         )
-    return [int(rows[name.casefold()]) for name in labels]
+    return [rows[name] if name in rows else rows[name.casefold()] for name in labels]
 
 
 def load_task_model(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) -> nn.Module:

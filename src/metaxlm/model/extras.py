@@ -168,7 +168,8 @@ def _read_modules(folder: Path) -> Iterator[tuple[str, bytes]]:
         if not place or (not names and not str(module.get("type")).endswith(".Normalize")):
             raise MetaXLMError(
                 f"{root / MODULES}: names the module {place or module!r}, but "
-                f"{root / place / CONFIG} is missing; copy or download the whole folder again"
+                f"{root / place / CONFIG} is missing; copy the whole folder again, or delete the "
+                "copy in the cache of the hub"
             )
         for name in names:
             yield f"{place}/{name}", read_bytes(root / place / name)
