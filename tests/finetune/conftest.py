@@ -153,6 +153,7 @@ def make_encoder() -> MakeEncoder:
             "pad_id": tokenizer.pad_token_id,
             "position_offset": 0 if is_bert else 2,
             "num_token_types": 2 if is_bert else 1,
+            "family": "bert" if is_bert else "xlm-roberta",
             "hidden_size": 32,
             "num_layers": 2,
             "num_heads": 2,

@@ -11,8 +11,10 @@ import torch
 import yaml
 from tests.commands import Command
 from tests.conftest import PARTS, sentences
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
+from metaxlm.analysis.results import load_results
+from metaxlm.finetune.data_sets import UPOS
 from metaxlm.init.ledger import load_ledger
 from metaxlm.model.huggingface import load_pretrained
 from metaxlm.run.models import find_models, open_model
@@ -106,6 +108,52 @@ def test_switching_that_cannot_work_is_rejected(metaxlm: Command, place: Path) -
     (metaxlm.folder / "muse" / "en-de.txt").write_text("unheard nie\n")
     error = metaxlm.complaint(*COMMAND, "--variant", "switched")
     assert "no dictionary entry has a word and a translation that are single tokens" in error
+
+
+def test_a_tagger_keeps_its_head_and_is_evaluated_with_it(
+    metaxlm: Command, tmp_path: Path, encoder: Path
+) -> None:
+    tagger = AutoModelForTokenClassification.from_pretrained(encoder, num_labels=len(UPOS))
+    tagger.config.id2label = dict(enumerate(reversed(UPOS)))
+    tagger.config.label2id = {label: row for row, label in tagger.config.id2label.items()}
+    tagger.save_pretrained(tmp_path / "tagger")
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(tmp_path / "tagger")
+    # Modules of sentence-transformers are kept in the same way.
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules += [{"path": "1_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    (tmp_path / "tagger" / "modules.json").write_text(json.dumps(modules))
+    write_starts(tmp_path, encoder, {"size": 700})
+    recipe = yaml.safe_load((tmp_path / "starts.yaml").read_text())
+    recipe["meta"]["model"] = "tagger"
+    recipe["pretraining"] |= {"steps": 3, "warmup_steps": 1, "batch_size": 4, "learning_rate": 1e-2}
+    recipe["variants"] = {"frozen": {"freeze": "body"}, "all": {"initialize": "both"}}
+    recipe["evaluation"] |= {"retrieval": None, "finetune": {"udpos": {"epochs": 0, "length": 32}}}
+    (tmp_path / "starts.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    code, _, errors = metaxlm("run", "starts.yaml", "--device", "cpu", "--stage", "evaluate")
+    assert code == 0, errors
+    root = tmp_path / "runs" / "starts"
+    for name in ("frozen", "all"):
+        folder = root / "variants" / name
+        found, report = AutoModelForTokenClassification.from_pretrained(
+            folder / "model", output_loading_info=True
+        )
+        assert not report["missing_keys"]
+        assert found.config.id2label == tagger.config.id2label
+        assert json.loads((folder / "model" / "modules.json").read_text()) == modules
+        assert torch.equal(found.classifier.weight, tagger.classifier.weight)
+        body = [key for key in load(folder / "model") if key.startswith("encoder.layers.")]
+        kept = list_equal(load(folder / "model"), load(folder / "initialization/model"))
+        assert kept == (set(body) if name == "frozen" else set())
+    scores = load_results(root)
+    assert set(scores.language) == {"en", "de", "zh"}
+    # The folder alone gives the same scores, also in languages that the run does not have.
+    command = ("evaluate", "--model", "runs/starts/variants/all", "--task", "udpos", "--set")
+    data = ("--data", "runs/starts/corpus/tasks", "--device", "cpu", "--set", "length=32")
+    assert metaxlm(*command, "epochs=0", *data)[0] == 0
+    mine = scores[scores.variant == "all"]
+    again = load_results(tmp_path / "evaluation").merge(mine, on=["language", "split", "metric"])
+    assert len(again) == len(mine)
+    assert (again.value_x == again.value_y).all()
 
 
 def write_starts(folder: Path, encoder: Path, vocabulary: dict[str, Any]) -> None:

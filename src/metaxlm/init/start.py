@@ -10,7 +10,7 @@ ledger of all embeddings. `metaxlm run` calls `initialize` between its two phase
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -27,12 +27,14 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import write_json
 from metaxlm.hub import HUB
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
+from metaxlm.init.extension import Extension, extend_tokenizer, read_words
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import INITIAL_STD, EncoderConfig
+from metaxlm.model.extras import Extras, read_extras
 from metaxlm.model.families import FAMILIES
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
@@ -80,13 +82,14 @@ class Start:
     coverage: dict[str, Any]  # the result of `ledger.coverage`
     remarks: tuple[str, ...]  # one sentence per part that could not be copied
     names: tuple[str, str]  # names of the encoder and the tokenizer
+    extras: Extras = field(default_factory=Extras)  # task head and sentence modules of the source
 
     def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
         """Write a Hugging Face folder with ledger and coverage; `add` may write more files."""
         folder = Path(folder)
         check_output(folder)
         with atomic_folder(folder) as temporary:
-            save_pretrained(self.model, self.tokenizer, temporary, self._card())
+            save_pretrained(self.model, self.tokenizer, temporary, self._card(), self.extras)
             save_ledger(self.plan, temporary / LEDGER)
             write_json(temporary / COVERAGE, self.coverage)
             if add is not None:
@@ -116,8 +119,9 @@ class Start:
 
 def match(
     source: str | Path | Pretrained,
-    target: str | Path | PreTrainedTokenizerBase,
+    target: str | Path | PreTrainedTokenizerBase | None = None,
     *,
+    extend: Path | Sequence[str] | Extension | None = None,
     dictionaries: str | Path | Sequence[Path] | Dictionaries | None = None,
     languages: Sequence[str] | None = None,
     source_language: str = "en",
@@ -127,26 +131,60 @@ def match(
     max_positions: int | None = None,
     seed: int = 1,
 ) -> Start:
-    """Give an encoder the vocabulary of another tokenizer.
+    """Give an encoder the vocabulary of another tokenizer; keep its task head, if it has one.
 
     `source` and `target` are folders or hub ids; `languages` are the dictionaries to use (default:
     all); `parts` are the parts to copy (default: all); `token_counts` are the counts of the target
     tokens in text, by language; `max_positions` defaults to the encoder's.
+
+    Instead of a target, `extend` adds words to the source's own vocabulary, whose embeddings are
+    kept: a list of words, or a file with one per line. Words without any match start from the mean
+    of the source's tokens for them.
     """
-    names = (_name(source), _name(target))
+    if (target is None) == (extend is None):
+        raise MetaXLMError("match: needs either the tokenizer of another model or words to add")
     encoder = source if isinstance(source, Pretrained) else load_pretrained(source)
+    extension = None if extend is None else _extend(encoder.tokenizer, extend)
+    if extension is not None:
+        target, added = extension.tokenizer, f"{_name(source)} and {len(extension.words):,} words"
+        matching = matching or MatchingRecipe()
+        if "filler" not in matching.model_fields_set:
+            matching = matching.model_copy(update={"filler": "subwords"})
+    assert target is not None
+    names = (_name(source), _name(target) if extension is None else added)
     tokenizer = load_tokenizer(str(target)) if isinstance(target, str | Path) else target
     if isinstance(dictionaries, str | Path):
         dictionaries = [Path(dictionaries)]
     if dictionaries is not None and not isinstance(dictionaries, Dictionaries):
         dictionaries = load_dictionaries(dictionaries, languages, source_language)
     counts = Counts(target=token_counts)
-    plan = make_plan(tokenizer, encoder.tokenizer, matching, dictionaries, counts)
+    plan = make_plan(
+        tokenizer, encoder.tokenizer, matching, dictionaries, counts, extends=extend is not None
+    )
     config = adapt_config(encoder.model.config, tokenizer, len(plan), max_positions)
     parts = parts or Parts.preset("both")
     model = initialize(config, encoder.model, plan, parts, seed)
-    remarks = tuple(_list_remarks(encoder, config, parts))
-    return Start(model, tokenizer, plan, coverage(plan, token_counts), remarks, names)
+    extras = keep_extras(encoder, parts)
+    remarks = _list_remarks(encoder, config, parts)
+    remarks += filter(None, [extras.describe()])
+    if extension is not None and extension.num_known:
+        remarks.append(f"{extension.num_known:,} words were skipped: the vocabulary has them")
+    found = coverage(plan, token_counts)
+    return Start(model, tokenizer, plan, found, tuple(remarks), names, extras)
+
+
+def _extend(
+    tokenizer: PreTrainedTokenizerBase, words: Path | Sequence[str] | Extension
+) -> Extension:
+    if isinstance(words, Extension):
+        return words
+    listed = read_words(Path(words)) if isinstance(words, str | Path) else words
+    return extend_tokenizer(tokenizer, listed)
+
+
+def keep_extras(source: Pretrained, parts: Parts) -> Extras:
+    """Return the task head and the sentence modules, which need the layers they were trained on."""
+    return read_extras(source.folder) if parts.layers else Extras()
 
 
 def adapt_config(

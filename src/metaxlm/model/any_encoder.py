@@ -29,6 +29,7 @@ from metaxlm.files import dump_json, read_json
 from metaxlm.hub import CONFIG, HUB, first_line, read_auto_config
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.extras import read_extras
 from metaxlm.model.families import FAMILIES, read_config, translate_config
 from metaxlm.model.heads import HeadKind, TaskModel, make_head
 from metaxlm.model.huggingface import (
@@ -92,11 +93,18 @@ class ForeignEncoder(nn.Module):
 class ForeignTaskModel(nn.Module):
     """A model with transformers' own task head that returns logits only."""
 
-    def __init__(self, model: PreTrainedModel, config: EncoderConfig, kind: HeadKind) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: EncoderConfig,
+        kind: HeadKind,
+        order: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.config = config
         self.kind = kind
+        self.order = order  # the head's row of each label of the task, if they differ
 
     def forward(
         self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
@@ -106,7 +114,7 @@ class ForeignTaskModel(nn.Module):
         if self.kind == "span":
             return torch.stack([output.start_logits, output.end_logits], dim=-1)
         logits: Tensor = output.logits
-        return logits
+        return logits if self.order is None else logits[..., list(self.order)]
 
 
 @dataclass(frozen=True)
@@ -163,6 +171,38 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
     return ForeignTaskModel(model, start.encoder.config, kind).requires_grad_(True).train()
 
 
+def find_label_rows(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) -> list[int] | None:
+    """Return the row of each label in a model's own head; reject a head of another kind."""
+    folder = find_folder(start.source)
+    architecture = read_extras(folder).architecture
+    if not architecture.endswith(CLASS_ENDINGS[kind]):
+        found = f"a {architecture}" if architecture else "a model without a task head"
+        raise MetaXLMError(
+            f"{folder}: {found}, but epochs=0 scores the model's own head, which must be one "
+            f"{CLASS_ENDINGS[kind]}; finetune it with epochs=1 or more"
+        )
+    if kind == "span":
+        return None
+    config = _read_foreign_config(folder)
+    exact = {str(name): int(row) for row, name in (config.id2label or {}).items()}
+    rows = {name.casefold(): row for name, row in exact.items()} | exact
+    if unknown := [name for name in labels if name not in rows and name.casefold() not in rows]:
+        raise MetaXLMError(
+            f"{folder / CONFIG}: the task's label {unknown[0]!r} is not in id2label "
+            f"({', '.join(map(str, config.id2label.values()))}); rename the labels there"
+        )
+    return [rows[name] if name in rows else rows[name.casefold()] for name in labels]
+
+
+def load_task_model(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) -> nn.Module:
+    """Return a model with its own head and the logits in the order of the labels."""
+    order = find_label_rows(start, kind, labels)
+    folder = find_folder(start.source)
+    config = _read_foreign_config(folder)
+    model = _load_model(f"AutoModel{CLASS_ENDINGS[kind]}", config, read_tensors(folder), folder)
+    return ForeignTaskModel(model, start.encoder.config, kind, order).eval()
+
+
 def save_finetuned(
     model: nn.Module,
     start: AnyEncoder,
@@ -189,7 +229,7 @@ def save_finetuned(
             save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
             (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
         else:
-            if labels:
+            if labels and model.order is None:
                 model.model.config.id2label = dict(enumerate(labels))
                 model.model.config.label2id = {label: k for k, label in enumerate(labels)}
             state = {

@@ -19,6 +19,7 @@ from metaxlm.files import dump_json
 from metaxlm.hub import CONFIG, read_tokenizer
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.extras import Extras
 from metaxlm.model.families import (
     FAMILIES,
     export_config,
@@ -54,6 +55,7 @@ class Pretrained:
     tokenizer: PreTrainedTokenizerBase
     architecture: str  # the class that config.json names, such as `RobertaForMaskedLM`
     missing: tuple[str, ...]  # parameters of the MLM head that are randomly initialized
+    folder: Path | None = None  # `read_extras` reads the rest of it, such as a task head
 
 
 def load_pretrained(source: str | Path) -> Pretrained:
@@ -68,21 +70,31 @@ def load_pretrained(source: str | Path) -> Pretrained:
         raise MetaXLMError(f"{folder}: {error}") from error
     model = MaskedLM.from_state(config, state)
     tokenizer = load_tokenizer(folder, config.vocab_size, config.pad_id)
-    return Pretrained(model, tokenizer, values["architectures"][0], missing)
+    return Pretrained(model, tokenizer, values["architectures"][0], missing, folder)
 
 
 def save_pretrained(
-    model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str
+    model: MaskedLM,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    card: str,
+    extras: Extras | None = None,
 ) -> None:
-    """Write a folder of the model's family with the same outputs; `card` becomes README.md."""
-    config = model.config
+    """Write a folder of the model's family with the same outputs; `card` becomes README.md.
+
+    With a task head in `extras`, transformers loads the folder both as the task model and, with
+    `AutoModelForMaskedLM`, as the language model.
+    """
+    config, extras = model.config, extras or Extras()
     _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
     family = FAMILIES[config.family]
     with atomic_folder(folder) as temporary:
-        tensors = export_tensors(model.state_dict(), family)
+        tensors = export_tensors(model.state_dict(), family) | extras.tensors
         save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-        values = _make_config(config, tokenizer, f"{family.class_prefix}ForMaskedLM")
+        class_name = extras.architecture or f"{family.class_prefix}ForMaskedLM"
+        values = extras.values | _make_config(config, tokenizer, class_name)
         (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
+        extras.write_files(temporary, config.family, config.max_positions)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=has_types)
         (temporary / "README.md").write_text(card, encoding="utf-8")

@@ -22,8 +22,9 @@ from metaxlm.hub import CONFIG, HUB, MODULES, first_line
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.any_encoder import AnyEncoder, ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.encoder import Encoder
+from metaxlm.model.extras import describe_pooler
 from metaxlm.model.huggingface import export_encoder, write_tokenizer
-from metaxlm.model.model_folder import WEIGHTS, save_file
+from metaxlm.model.model_folder import SENTENCE_SETTINGS, WEIGHTS, save_file
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say
 from metaxlm.reading import parse_yaml
@@ -116,14 +117,12 @@ def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
         for k, (path, name) in enumerate(_MODULES.items())
     ]
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
-    # Without this argument transformers would report a missing pooler.
-    no_pooler = {"model_args": {"add_pooling_layer": False}}
     return {
         MODULES: modules if normalize else modules[:2],
-        "sentence_bert_config.json": {
+        SENTENCE_SETTINGS: {
             "max_seq_length": config.max_positions,
             "do_lower_case": False,
-            **(no_pooler if isinstance(model.encoder, Encoder) else {}),
+            **(describe_pooler(config.family) if isinstance(model.encoder, Encoder) else {}),
         },
         "config_sentence_transformers.json": {
             "prompts": {},

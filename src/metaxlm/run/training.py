@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +18,12 @@ from metaxlm.hub import CONFIG
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.init.match_plan import Counts, make_plan
-from metaxlm.init.start import Parts, adapt_config, initialize
+from metaxlm.init.start import Parts, adapt_config, initialize, keep_extras
 from metaxlm.languages import language_name
 from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.extras import Extras, read_extras
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
@@ -85,7 +86,8 @@ def meta_pretrain(
         if imported.missing:
             say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
         card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
-        save_pretrained(imported.model, imported.tokenizer, folder, card)
+        extras = read_extras(imported.folder)
+        save_pretrained(imported.model, imported.tokenizer, folder, card, extras)
         return
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
@@ -120,6 +122,7 @@ def initialize_variant(
     config = variant_config(recipe, layout, tokenizer)
     # All variants share the seed: they differ in what is copied, not in random values.
     seed = derive_seed(recipe.seed, "initialization")
+    extras = None
     if variant.needs_source:
         source = load_pretrained(layout.meta / "model")
         matching = recipe.find_matching(variant)
@@ -136,10 +139,11 @@ def initialize_variant(
             Parts(**parts.model_dump()) if isinstance(parts, PartsRecipe) else Parts.preset(parts)
         )
         model = initialize(config, source.model, plan, copied, seed)
+        extras = keep_extras(source, copied)
     else:
         model = initialize(config, None, None, Parts.preset("none"), seed)
     card = _intermediate_card(recipe, "the initialization of cross-lingual pretraining")
-    save_pretrained(model.eval(), tokenizer, folder / "model", card)
+    save_pretrained(model.eval(), tokenizer, folder / "model", card, extras)
 
 
 def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None:
@@ -162,7 +166,8 @@ def pretrain_variant(
     """Phase (b): cross-lingual pretraining of a variant; all variants see the same blocks."""
     variant, place = recipe.variants[name], layout.variant(name)
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
-    model = load_pretrained(place / "initialization" / "model").model
+    start = place / "initialization" / "model"
+    model = load_pretrained(start).model
     if variant.freeze == "body":
         model.freeze_layers()
     teacher = None
@@ -183,7 +188,8 @@ def pretrain_variant(
     )
     card = model_card(recipe.model_dump(mode="json"), name)
     what = f"{name} during pretraining"
-    phase = _Phase(recipe, recipe.pretraining, f"pretraining {name}", tokenizer, place, what)
+    title, extras = f"pretraining {name}", read_extras(start)
+    phase = _Phase(recipe, recipe.pretraining, title, tokenizer, place, what, extras)
     phase.run(model, batches, seed, world, folder, card, teacher)
 
 
@@ -195,6 +201,7 @@ class _Phase:
     tokenizer: PreTrainedTokenizerBase
     place: Path  # folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`
     what: str  # description of the model in the card of an intermediate checkpoint
+    extras: Extras = field(default_factory=Extras)  # saved with the model, without training
 
     def run(
         self,
@@ -224,7 +231,7 @@ class _Phase:
             )  # fmt: skip
         whole = world.whole(model)
         if world.is_main:
-            save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
+            save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card, self.extras)
             shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
             if problem := check_file(folder / TRAINING_LOG, state.log):
                 fix = "move it away and run again: the trained model is in its checkpoint"
@@ -232,7 +239,7 @@ class _Phase:
 
     def _export(self, model: MaskedLM, folder: Path) -> None:
         card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
-        save_pretrained(model, self.tokenizer, folder, card)
+        save_pretrained(model, self.tokenizer, folder, card, self.extras)
 
 
 def _make_switching(
