@@ -158,7 +158,7 @@ def adapt_config(
 ) -> EncoderConfig:
     """Return the configuration of an encoder of the same family with another vocabulary."""
     if config.settings:
-        _check_foreign(config, tokenizer, max_positions)
+        _check_positions(config, max_positions)
         return adapt_vocabulary(config, vocab_size, list_special_ids(tokenizer))
     pad_id, fixed = tokenizer.pad_token_id, FAMILIES[config.family].pad_id
     if fixed not in (None, pad_id):
@@ -175,13 +175,7 @@ def adapt_config(
     )
 
 
-def _check_foreign(
-    config: EncoderConfig, tokenizer: PreTrainedTokenizerBase, max_positions: int | None
-) -> None:
-    for role in ("pad", "mask"):
-        if getattr(tokenizer, f"{role}_token_id") is None:
-            fix = f"add one to its tokenizer_config.json as {role}_token"
-            raise MetaXLMError(f"{config.family}: the tokenizer has no {role} token; {fix}")
+def _check_positions(config: EncoderConfig, max_positions: int | None) -> None:
     if max_positions and max_positions > config.max_positions:
         raise MetaXLMError(
             f"{config.family}: has {config.max_positions} positions and cannot have "

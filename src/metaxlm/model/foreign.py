@@ -310,9 +310,9 @@ def dump_config(config: PreTrainedConfig) -> str:
 
 def list_sizes(config: EncoderConfig) -> set[str]:
     """Return which sizes of an encoder its config.json has; the others are derived."""
-    found = make_config(config) if config.settings else None
-    if found is None:
+    if not config.settings:
         return set(_SIZES)
+    found = make_config(config)
     return {ours for ours, theirs in _SIZES.items() if hasattr(found, theirs)}
 
 

@@ -188,6 +188,17 @@ def load_model(
             f"{place}: its files lack {len(lost)} parameters, such as {min(lost)}; "
             "use a complete checkpoint"
         )
+    ignored = ("pooler", "position_ids", "token_type_ids")
+    unknown = [
+        name
+        for name in report["unexpected_keys"]
+        if prefix and name.startswith(prefix) and not any(part in name for part in ignored)
+    ]
+    if unknown:
+        raise MetaXLMError(
+            f"{place}: has {len(unknown)} tensors that config.json does not announce, such as "
+            f"{min(unknown)}; compare the number of layers and the architecture"
+        )
     return model, list(missing)
 
 

@@ -119,6 +119,10 @@ def load_imported(recipe: Recipe) -> Pretrained:
         if found != needed:
             fix = f"the recipe's model.{key} is {needed}; set it to the encoder's"
             raise MetaXLMError(f"{recipe.meta.model}: has {found} {key}, {fix}")
+    most = imported.model.config.max_positions
+    if imported.model.config.settings and recipe.model.max_positions > most:
+        fix = f"set model.max_positions to at most {most}"
+        raise MetaXLMError(f"{recipe.meta.model}: has {most} positions; {fix}")
     return imported
 
 
