@@ -57,7 +57,11 @@ FOREIGN = {
         num_positions=64,
     ),
     "nomic_bert": Kind("NomicBert", num_token_types=2),
-    "rembert": Kind("RemBert", num_token_types=2, changes={"input_embedding_size": 16}),
+    "rembert": Kind(
+        "RemBert",
+        num_token_types=2,
+        changes={"input_embedding_size": 16, "output_embedding_size": 24, "cls_dropout_prob": 0.1},
+    ),
     "xlm": Kind(
         "XLM",
         "WithLMHeadModel",

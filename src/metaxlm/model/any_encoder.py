@@ -104,14 +104,12 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
         encoder = copy.deepcopy(start.encoder)
         head = make_head(kind, encoder.config, num_classes)
         return TaskModel(encoder, head).requires_grad_(True).train()
-    folder, body = start.encoder.folder, start.encoder.body
-    config = copy.deepcopy(body.config)
+    folder = start.encoder.folder
+    config = copy.deepcopy(start.encoder.body.config)
     config.num_labels = 2 if kind == "span" else num_classes
     config.problem_type = "single_label_classification" if kind == "classification" else None
-    if folder is None:  # a checkpoint of a run
-        names = {f"{body.base_model_prefix}.{name}": v for name, v in body.state_dict().items()}
-        found = names | start.encoder.head_tensors
-    else:
+    found = start.encoder.tensors
+    if folder is not None:
         found = read_tensors(folder)
     tensors = {name: found[name] for name in found if name.split(".")[0] not in _OUTPUT_LAYERS}
     model, _ = load_model(f"AutoModel{CLASS_ENDINGS[kind]}", config, tensors, folder)

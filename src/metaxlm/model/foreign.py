@@ -21,7 +21,6 @@ import torch
 import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
 from metaxlm.errors import MetaXLMError
@@ -51,7 +50,7 @@ class ForeignEncoder(nn.Module):
         self.body = body
         self.config = config
         self.folder = folder  # that it was loaded from
-        self.head_tensors: dict[str, Tensor] = {}  # of a checkpoint, which has no folder
+        self.tensors: dict[str, Tensor] = {}  # of a checkpoint, with its head, by their names
 
     @property
     def words(self) -> nn.Embedding:
@@ -155,13 +154,17 @@ class _GivenStates(nn.Module):
             found = SimpleNamespace(**{name: found})
         vars(self)[self._path[0]] = found
 
-    def forward(self, *_: Any, **__: Any) -> BaseModelOutput:
-        return _Output(last_hidden_state=self._hidden_1MD)
+    def forward(self, *_: Any, **__: Any) -> _Outputs:
+        return _Outputs([self._hidden_1MD])
 
 
-class _Output(BaseModelOutput):
+class _Outputs(tuple[Tensor | None, ...]):
+    @property
+    def last_hidden_state(self) -> Tensor | None:
+        return self[0]
+
     def __getattr__(self, name: str) -> None:
-        """Return None for the outputs that some families add, such as global attentions."""
+        """Return None for other outputs, such as attentions."""
         if name.startswith("__"):
             raise AttributeError(name)
 
@@ -192,10 +195,12 @@ def make_config(config: EncoderConfig) -> PreTrainedConfig:
     found.vocab_size, found.pad_token_id = config.vocab_size, config.pad_id
     if config.position_offset:
         found.max_position_embeddings = config.position_offset + config.max_positions
-    if found.num_hidden_layers != config.num_layers:
+    num_layers = found.num_hidden_layers
+    if num_layers != config.num_layers:
+        for key, value in list(vars(found).items()):
+            if isinstance(value, list) and len(value) == num_layers:  # settings by layer
+                setattr(found, key, value[: config.num_layers])
         found.num_hidden_layers = config.num_layers
-        if getattr(found, "layer_types", None):
-            found.layer_types = found.layer_types[: config.num_layers]
     return found
 
 
@@ -208,7 +213,8 @@ def find_class(auto_class: str, config: PreTrainedConfig) -> type[PreTrainedMode
 
 def choose_attention(model_class: type[PreTrainedModel]) -> str:
     """Return torch's fused attention where a family has it."""
-    return "sdpa" if model_class._supports_sdpa else "eager"  # flash-attn: another dependency
+    # flash-attn would be another dependency.
+    return "sdpa" if model_class._supports_sdpa else "eager"
 
 
 def split_model(
@@ -346,7 +352,8 @@ def _count_parameters(module: nn.Module) -> int:
 
 
 def _find_name(parent: nn.Module, child: nn.Module) -> str:
-    return next(name for name, module in parent.named_modules() if module is child)
+    name: str = next(name for name, module in parent.named_modules() if module is child)
+    return name
 
 
 def _split_name(model: nn.Module, name: str) -> tuple[nn.Module, str]:

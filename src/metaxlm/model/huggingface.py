@@ -87,7 +87,7 @@ def load_pretrained(source: str | Path) -> Pretrained:
 def is_native(folder: Path) -> bool:
     """Return whether our own encoder computes the model of a folder."""
     values = read_json(folder / CONFIG)
-    return isinstance(values, dict) and values.get("model_type") in FAMILIES
+    return isinstance(values, dict) and str(values.get("model_type")) in FAMILIES
 
 
 def read_encoder_config(folder: Path) -> EncoderConfig:

@@ -124,7 +124,7 @@ def open_model(model: NamedModel) -> AnyEncoder:
         what = f"does not fit the sizes of its run ({reason}); was the run started again?"
         raise MetaXLMError(f"{folder}: {what}") from error
     if isinstance(masked.encoder, ForeignEncoder):
-        masked.encoder.head_tensors = export_tensors(masked)
+        masked.encoder.tensors = export_tensors(masked)
     return AnyEncoder(str(folder), tokenizer, masked.encoder)
 
 
