@@ -33,7 +33,7 @@ TIED = FOREIGN["eurobert"].changes | {"tie_word_embeddings": True}
 MORE = {
     "eurobert-tied": Kind("EuroBert", changes=TIED),
     "deberta-v3": Kind("DebertaV2", changes=FOREIGN["deberta-v2"].changes | {"legacy": False}),
-    "longformer": Kind("Longformer", wordpiece=False, changes={"attention_window": 16}),
+    "longformer": Kind("Longformer", changes={"attention_window": 16}),
     "squeezebert": Kind("SqueezeBert", changes={"embedding_size": 32}),
 }  # fmt: skip
 KINDS = FOREIGN | {"electra": Kind("Electra", changes={"embedding_size": 16})} | MORE
