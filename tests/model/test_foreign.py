@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -184,6 +185,19 @@ def test_a_missing_head_is_drawn_from_a_fixed_seed(tmp_path: Path) -> None:
     assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
     [remark] = match(first, make_unigram_tokenizer()).remarks
     assert "ElectraForPreTraining without a masked language modeling head" in remark
+
+
+def test_the_published_head_of_deberta_is_found(write: Write, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(write("deberta-v3"), tmp_path / "published"))
+    edit_config(folder, legacy=True)  # as if config.json did not mention it
+    tensors = load_file(folder / "model.safetensors")
+    unused = {"deberta.embeddings.word_embeddings._weight": torch.ones(2)}
+    save_file(tensors | unused, folder / "model.safetensors", metadata={"format": "pt"})
+    found, expected = load_pretrained(folder), load_pretrained(write("deberta-v3"))
+    assert not found.missing
+    states = [one.model.state_dict() for one in (found, expected)]
+    assert list(states[0]) == list(states[1])
+    assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
 
 
 def test_a_pooler_is_neither_trained_nor_written(write: Write, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ and head must compute the logits of transformers' own model.
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,12 @@ def load_masked_lm(
     Missing parameters are drawn from a fixed seed. Those that do not change any logit, such as a
     pooler's, are excluded from training.
     """
+    tensors = read_tensors(folder)
+    if any(name.startswith("lm_predictions.") for name in tensors):
+        found.legacy = False  # the head of DeBERTa as it was published, not transformers' first one
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_seed(0, "fresh MLM head"))
-        loaded, lost = load_model("AutoModelForMaskedLM", found, read_tensors(folder), folder)
+        loaded, lost = load_model("AutoModelForMaskedLM", found, tensors, folder)
     loaded.eval()
     config = describe_encoder(loaded.base_model, tokenizer, folder)
     try:
@@ -188,13 +192,9 @@ def load_model(
             f"{place}: its files lack {len(lost)} parameters, such as {min(lost)}; "
             "use a complete checkpoint"
         )
-    ignored = ("pooler", "position_ids", "token_type_ids")
-    unknown = [
-        name
-        for name in report["unexpected_keys"]
-        if prefix and name.startswith(prefix) and not any(part in name for part in ignored)
-    ]
-    if unknown:
+    # Published models have other tensors that are not used, but not in numbered layers.
+    layer = re.compile(rf"{re.escape(prefix)}.*\.\d+\.")
+    if unknown := [name for name in report["unexpected_keys"] if prefix and layer.match(name)]:
         raise MetaXLMError(
             f"{place}: has {len(unknown)} tensors that config.json does not announce, such as "
             f"{min(unknown)}; compare the number of layers and the architecture"
