@@ -66,7 +66,13 @@ FOREIGN = {
         "XLM",
         "WithLMHeadModel",
         changes={"emb_dim": 32, "n_layers": 2, "n_heads": 4, "mask_index": 4, "mask_token_id": 4}
-        | {"unk_index": 1, "bos_token_id": 2, "eos_token_id": 3, "n_langs": 2},
+        | {
+            "unk_index": 1,
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+            "n_langs": 2,
+            "embed_init_std": 0.2,
+        },
     ),
     "xlm-roberta-xl": Kind("XLMRobertaXL", wordpiece=False, num_positions=38),
 }

@@ -279,7 +279,7 @@ def _scale_fillers(target_VD: Tensor, source_VD: Tensor, plan: Plan, config: Enc
     rows = torch.from_numpy(fillers[fillers != config.pad_id])
     deviation_D, mean_D = torch.std_mean(source_VD.to(target_VD), dim=0)
     # Each family of transformers draws its embeddings with its own spread.
-    spread = target_VD[rows].std() if config.settings else INITIAL_STD
+    spread = target_VD.std() if config.settings else INITIAL_STD
     target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / spread)
 
 
