@@ -17,7 +17,7 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -57,8 +57,8 @@ class Size:
     vocabulary: int
     sequences: int
     length: int
-    family: str = "xlm-roberta"
-    dropout: float = 0.1
+    family: str = field(default="xlm-roberta", kw_only=True)
+    dropout: float = field(default=0.1, kw_only=True)
 
     @property
     def config(self) -> EncoderConfig:

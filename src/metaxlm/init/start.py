@@ -36,6 +36,7 @@ from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import INITIAL_STD, EncoderConfig
 from metaxlm.model.extras import Extras, read_extras
 from metaxlm.model.families import FAMILIES
+from metaxlm.model.foreign import adapt_vocabulary, list_special_ids
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import MatchingRecipe
@@ -194,6 +195,9 @@ def adapt_config(
     max_positions: int | None = None,
 ) -> EncoderConfig:
     """Return the configuration of an encoder of the same family with another vocabulary."""
+    if config.settings:
+        _check_positions(config, max_positions)
+        return adapt_vocabulary(config, vocab_size, list_special_ids(tokenizer))
     pad_id, fixed = tokenizer.pad_token_id, FAMILIES[config.family].pad_id
     if fixed not in (None, pad_id):
         raise MetaXLMError(
@@ -207,6 +211,14 @@ def adapt_config(
         position_offset=pad_id + 1 if config.position_offset else 0,
         max_positions=max_positions or config.max_positions,
     )
+
+
+def _check_positions(config: EncoderConfig, max_positions: int | None) -> None:
+    if max_positions and max_positions > config.max_positions:
+        raise MetaXLMError(
+            f"{config.family}: has {config.max_positions} positions and cannot have "
+            f"{max_positions}; use at most {config.max_positions}"
+        )
 
 
 def check_output(folder: Path) -> None:
@@ -268,17 +280,18 @@ def initialize(
     with torch.no_grad():
         for name, value in target.state_dict().items():
             part = target.find_part(name)
-            if part not in parts.list_names() or part == "positions":
+            if part not in parts.list_names():
                 continue
-            if part != "words" and name.removeprefix("head.") not in target.head.by_token:
+            if part == "positions":
+                if name in found:  # not every source has token types
+                    _copy_positions(name, value, found[name], target_config, source.config)
+            elif part != "words" and name.removeprefix("head.") not in target.head.by_token:
                 value.copy_(found[name])
-                continue
-            assert plan is not None
-            if part == "words":
-                _scale_fillers(value, found[name], plan, target_config.pad_id)
-            _fill_rows(value.view(len(value), -1), found[name].view(len(found[name]), -1), plan)
-        if parts.positions:
-            _copy_positions(target, source)
+            else:
+                assert plan is not None
+                if part == "words":
+                    _scale_fillers(value, found[name], plan, target_config)
+                _fill_rows(value.view(len(value), -1), found[name].view(len(found[name]), -1), plan)
     return target
 
 
@@ -295,15 +308,17 @@ def _check_shapes(target: EncoderConfig, source: EncoderConfig, parts: Parts) ->
             )
 
 
-def _scale_fillers(target_VD: Tensor, source_VD: Tensor, plan: Plan, pad_id: int) -> None:
+def _scale_fillers(target_VD: Tensor, source_VD: Tensor, plan: Plan, config: EncoderConfig) -> None:
     """Give the random embeddings of unmatched tokens the mean and spread of the source."""
     if plan.recipe.filler != "normal":
         return
     # Scale the random embeddings, so that they too depend on the seed alone.
     fillers = np.flatnonzero(plan.rules == UNMATCHED)
-    rows = torch.from_numpy(fillers[fillers != pad_id])
+    rows = torch.from_numpy(fillers[fillers != config.pad_id])
     deviation_D, mean_D = torch.std_mean(source_VD.to(target_VD), dim=0)
-    target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / INITIAL_STD)
+    # Each family of transformers draws its embeddings with its own spread.
+    spread = target_VD.std() if config.settings else INITIAL_STD
+    target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / spread)
 
 
 def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
@@ -323,19 +338,17 @@ def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
         )
 
 
-def _copy_positions(target: MaskedLM, source: MaskedLM) -> None:
-    """Align the first real positions, and copy as many as both models have."""
-    mine, other = target.encoder.embeddings, source.encoder.embeddings
+def _copy_positions(
+    name: str, value_PD: Tensor, found_PD: Tensor, target: EncoderConfig, source: EncoderConfig
+) -> None:
+    """Align the first real positions, and copy as many rows as both models have."""
+    is_table = "position" in name.split(".")[-2]  # or one of token types
+    mine, other = (config.position_offset if is_table else 0 for config in (target, source))
     # Rows before the first position (RoBERTa's padding) are copied if both models have them.
-    before = min(mine.position_offset, other.position_offset)
-    count = before + min(mine.max_positions, other.max_positions)
-    to_row, from_row = mine.position_offset - before, other.position_offset - before
-    positions = other.positions.weight[from_row : from_row + count]
-    mine.positions.weight[to_row : to_row + count] = positions.to(mine.positions.weight)
-    if mine.token_types is not None and other.token_types is not None:
-        num_types = min(target.config.num_token_types, source.config.num_token_types)
-        types = other.token_types.weight[:num_types]
-        mine.token_types.weight[:num_types] = types.to(mine.token_types.weight)
+    before = min(mine, other)
+    to_row, from_row = mine - before, other - before
+    count = min(len(value_PD) - to_row, len(found_PD) - from_row)
+    value_PD[to_row : to_row + count] = found_PD[from_row : from_row + count].to(value_PD)
 
 
 @dataclass(frozen=True)

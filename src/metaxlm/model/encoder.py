@@ -53,6 +53,7 @@ class EncoderConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     family: str = "xlm-roberta"  # model_type of the folder that a model is saved as
+    settings: str = ""  # config.json of an encoder that transformers computes (`foreign.py`)
 
     @property
     def head_size(self) -> int:
@@ -67,7 +68,7 @@ class EncoderConfig:
             if not 1 <= getattr(self, name) <= _MAX_SIZE
         ]
         heads, first = self.num_heads, self.pad_id + 1
-        if not faults and self.hidden_size % heads:
+        if not faults and not self.settings and self.hidden_size % heads:
             faults.append(f"hidden_size {self.hidden_size} is not a multiple of num_heads {heads}")
         if not 0 <= self.pad_id < self.vocab_size:
             faults.append(f"pad_id {self.pad_id} is outside the vocabulary of {self.vocab_size}")

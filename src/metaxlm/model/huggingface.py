@@ -1,8 +1,9 @@
-"""Load and save our encoder as Hugging Face folders.
+"""Load and save encoders as Hugging Face folders.
 
-Load a folder or hub id of one of our `families` as a `MaskedLM` with its tokenizer. Save a model as
-a folder that transformers loads without our code: `XLMRobertaForMaskedLM`, or for encoders and task
-models the XLM-RoBERTa or BERT class that computes the same.
+Load a folder or hub id as a `MaskedLM` with its tokenizer: our own encoder for one of our
+`families`, transformers' modules for others (`foreign_folder.py`). Save a model as a folder that
+transformers loads without our code: the `...ForMaskedLM` class of the model's family, or for our
+encoders and task models the class of transformers that computes the same.
 """
 
 import json
@@ -15,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import dump_json
+from metaxlm.files import dump_json, read_json
 from metaxlm.hub import CONFIG, read_tokenizer
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.encoder import Encoder, EncoderConfig
@@ -27,6 +28,12 @@ from metaxlm.model.families import (
     import_tensors,
     read_config,
     translate_config,
+)
+from metaxlm.model.foreign_folder import (
+    describe_folder,
+    load_masked_lm,
+    read_foreign_config,
+    save_masked_lm,
 )
 from metaxlm.model.heads import HeadKind, TaskModel
 from metaxlm.model.masked_lm import MaskedLM
@@ -61,6 +68,12 @@ class Pretrained:
 def load_pretrained(source: str | Path) -> Pretrained:
     """Load an encoder and its tokenizer from a local folder or the hub, deterministically."""
     folder = find_folder(source)
+    if not is_native(folder):
+        found = read_foreign_config(folder)
+        tokenizer = load_tokenizer(folder, found.vocab_size)
+        model, missing = load_masked_lm(folder, found, tokenizer)
+        name = (found.architectures or [f"{found.model_type} model"])[0]
+        return Pretrained(model, tokenizer, name, missing, folder)
     values = read_config(folder / CONFIG)
     config, family = translate_config(values, folder / CONFIG)
     tensors = read_tensors(folder)
@@ -71,6 +84,21 @@ def load_pretrained(source: str | Path) -> Pretrained:
     model = MaskedLM.from_state(config, state)
     tokenizer = load_tokenizer(folder, config.vocab_size, config.pad_id)
     return Pretrained(model, tokenizer, values["architectures"][0], missing, folder)
+
+
+def is_native(folder: Path) -> bool:
+    """Return whether our own encoder computes the model of a folder."""
+    values = read_json(folder / CONFIG)
+    return isinstance(values, dict) and str(values.get("model_type")) in FAMILIES
+
+
+def read_encoder_config(folder: Path) -> EncoderConfig:
+    """Read the configuration of the encoder in a folder without its weights."""
+    if is_native(folder):
+        config, _ = translate_config(read_config(folder / CONFIG), folder / CONFIG)
+        return config
+    found = read_foreign_config(folder)
+    return describe_folder(folder, found, load_tokenizer(folder, found.vocab_size))
 
 
 def save_pretrained(
@@ -87,13 +115,16 @@ def save_pretrained(
     """
     config, extras = model.config, extras or Extras()
     _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
-    family = FAMILIES[config.family]
     with atomic_folder(folder) as temporary:
-        tensors = export_tensors(model.state_dict(), family) | extras.tensors
-        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-        class_name = extras.architecture or f"{family.class_prefix}ForMaskedLM"
-        values = extras.values | _make_config(config, tokenizer, class_name)
-        (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
+        if config.settings:
+            save_masked_lm(model, temporary, extras)
+        else:
+            family = FAMILIES[config.family]
+            tensors = export_tensors(model.state_dict(), family) | extras.tensors
+            save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
+            class_name = extras.architecture or f"{family.class_prefix}ForMaskedLM"
+            values = extras.values | _make_config(config, tokenizer, class_name)
+            (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
         extras.write_files(temporary, config.family, config.max_positions)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=has_types)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from metaxlm.model.encoder import Encoder, EncoderConfig, initialize_module
+from metaxlm.model.foreign import (
+    ForeignEncoder,
+    ForeignHead,
+    Part,
+    make_parts,
+    skip_initialization,
+)
 
 if TYPE_CHECKING:
     from metaxlm.model.kernels.blocks import Blocks
-
-Part = Literal["words", "positions", "embedding_norm", "layers", "head"]
 
 
 class MaskedLMHead(nn.Module):
@@ -42,16 +47,23 @@ class MaskedLMHead(nn.Module):
 class MaskedLM(nn.Module):
     """An encoder and the head that predicts masked tokens."""
 
+    encoder: Encoder | ForeignEncoder
+    head: MaskedLMHead | ForeignHead
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config)
-        self.head = MaskedLMHead(config)
+        if config.settings:
+            self.encoder, self.head = make_parts(config)
+        else:
+            self.encoder = Encoder(config)
+            self.head = MaskedLMHead(config)
 
     @classmethod
     def from_state(cls, config: EncoderConfig, state: Mapping[str, Tensor]) -> Self:
         """Return a model in evaluation mode that uses the tensors of a state dict as they are."""
-        with torch.device("meta"):
+        # Modules of transformers compute buffers that no state dict has, so they need a device.
+        with skip_initialization() if config.settings else torch.device("meta"):
             model = cls(config)
         model.load_state_dict(state, assign=True)
         return model.eval()
@@ -79,6 +91,7 @@ class MaskedLM(nn.Module):
             return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum")
         from metaxlm.model.kernels.blocks import VocabularyLoss
 
+        assert isinstance(self.head, MaskedLMHead), "the kernels compute our own head"
         hidden_MD = hidden_BLD.flatten(0, 1).index_select(0, positions_M)
         words_VD = self.encoder.words.weight
         loss: Tensor = VocabularyLoss.apply(
@@ -104,6 +117,8 @@ class MaskedLM(nn.Module):
         """Return the part that a tensor of the state dict belongs to."""
         if name.startswith("head."):
             return "head"
+        if isinstance(self.encoder, ForeignEncoder):
+            return self.encoder.find_part(name.removeprefix("encoder."))
         if ".embeddings." not in name:
             return "layers"
         if self.get_parameter(name) is self.encoder.words.weight:

@@ -18,10 +18,12 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.foreign import skip_initialization
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
@@ -42,6 +44,8 @@ _WARM_UP, _RATE = 2, 1e-4
 
 def count_parts(config: EncoderConfig) -> dict[str, int]:
     """Count the parameters of each part; the output embeddings are the token embeddings."""
+    if config.settings:
+        return _count_foreign(config)[0]
     size, inner = config.hidden_size, config.ffn_size
     norm, square = 2 * size, size * size + size
     positions = config.position_offset + config.max_positions + config.num_token_types
@@ -52,6 +56,26 @@ def count_parts(config: EncoderConfig) -> dict[str, int]:
         "layers": config.num_layers * layer,
         "head": square + norm + config.vocab_size,
     }
+
+
+@cache
+def _count_foreign(config: EncoderConfig) -> tuple[dict[str, int], int, int]:
+    """Count parameters by part, and weights that multiply each token and each prediction."""
+    with torch.device("meta"), skip_initialization():
+        model = MaskedLM(config)
+    parts = dict.fromkeys(("words", "positions", "layers", "head"), 0)
+    products = {"layers": 0, "head": model.encoder.words.weight.numel()}
+    # Weights of linear maps; ALBERT uses those of a few layers several times.
+    repeats = max(1, config.num_layers // max(1, len(model.encoder.layers)))
+    for name, parameter in model.named_parameters():
+        part = model.find_part(name)
+        parts["positions" if part == "embedding_norm" else part] += parameter.numel()
+        is_linear = isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)
+        if part in products and is_linear and parameter.ndim > 1:
+            products[part] += parameter.numel() * (repeats if part == "layers" else 1)
+    if any(model.get_parameter(f"head.{name}").ndim > 1 for name in model.head.by_token):
+        products["head"] -= model.encoder.words.weight.numel()  # an untied decoder
+    return parts, products["layers"], products["head"]
 
 
 def count_parameters(config: EncoderConfig) -> int:
@@ -87,9 +111,12 @@ def count_step_flops(
 ) -> float:
     """Count the minimum FLOPs of a step: one forward and two backward products per weight."""
     size = config.hidden_size
-    weights = config.num_layers * (4 * size**2 + 2 * size * config.ffn_size)
     attention = config.num_layers * 2 * length * size
-    head = size * (config.vocab_size + size)
+    if config.settings:
+        _, weights, head = _count_foreign(config)
+    else:
+        weights = config.num_layers * (4 * size**2 + 2 * size * config.ffn_size)
+        head = size * (config.vocab_size + size)
     # A frozen body has no weight gradient, but passes the gradient on to the embeddings.
     body = (4 if frozen_body else 6) * weights + 6 * attention
     return float(batch_size * length * body + 6 * num_predictions * head)

@@ -284,7 +284,9 @@ class Objective(nn.Module):
             tied = TiedGradient(is_used=self.teacher is None or extra is None)
             length = masked.ids_BL.shape[1]
             blocks = Blocks(lengths_B, length, seed, copies=self.copies, tied=tied)
-            hidden_BLD = self.model.encoder.encode_blocks(masked.ids_BL, blocks)
+            encoder = self.model.encoder
+            assert isinstance(encoder, Encoder), "the kernels compute our own encoder"
+            hidden_BLD = encoder.encode_blocks(masked.ids_BL, blocks)
             loss = self.model.loss_sum(hidden_BLD, masked.positions_M, masked.labels_M, blocks)
         else:
             columns_L = torch.arange(masked.ids_BL.shape[1], device=lengths_B.device)
@@ -443,7 +445,7 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
             return self.objective.uses_fused_kernels(self.world.device)
 
     def _make_fused_update(self) -> FusedUpdate:
-        assert isinstance(self.objective, Objective)
+        assert isinstance(self.objective, Objective) and isinstance(self.model.encoder, Encoder)
         update = FusedUpdate(self.model.encoder, self._optimizer, copies_words=True)
         self.objective.copies = update.copies
         return update

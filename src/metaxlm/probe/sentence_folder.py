@@ -20,9 +20,10 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json, read_text, write_json
 from metaxlm.hub import CONFIG, HUB, MODULES, first_line
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.any_encoder import AnyEncoder, ForeignEncoder, name_inputs, quiet_transformers
+from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.extras import describe_pooler
+from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.huggingface import export_encoder, write_tokenizer
 from metaxlm.model.model_folder import SENTENCE_SETTINGS, WEIGHTS, save_file
 from metaxlm.probe.pool import LayerChoice

@@ -24,8 +24,13 @@ from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.extras import Extras, read_extras
-from metaxlm.model.families import read_config, translate_config
-from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.foreign import list_sizes
+from metaxlm.model.huggingface import (
+    Pretrained,
+    load_pretrained,
+    read_encoder_config,
+    save_pretrained,
+)
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.model.model_folder import find_folder
 from metaxlm.pretrain.batches.masking import Masking
@@ -69,11 +74,13 @@ def variant_config(
     config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
     if recipe.meta.model is None:
         return config
-    path = layout.meta / "model" / CONFIG
-    if not path.exists():  # the run's copy may be gone, or not be written yet
-        path = find_folder(recipe.meta.model) / CONFIG
-    source, _ = translate_config(read_config(path), path)
+    folder = layout.meta / "model"
+    if not (folder / CONFIG).exists():  # the run's copy may be gone, or not be written yet
+        folder = find_folder(recipe.meta.model)
+    source = read_encoder_config(folder)
     adapted = adapt_config(source, tokenizer, len(tokenizer), config.max_positions)
+    if adapted.settings:  # other families have their own settings of dropout
+        return adapted
     return replace(adapted, dropout=config.dropout, attention_dropout=config.dropout)
 
 
@@ -106,11 +113,18 @@ def load_imported(recipe: Recipe) -> Pretrained:
     imported = load_pretrained(recipe.meta.model)
     expected = encoder_config(recipe, imported.model.config.vocab_size)
     names = {"num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads"}
+    known = list_sizes(imported.model.config)
     for attribute, key in {**names, "ffn_size": "ffn"}.items():
+        if attribute not in known:
+            continue
         found, needed = (getattr(c, attribute) for c in (imported.model.config, expected))
         if found != needed:
             fix = f"the recipe's model.{key} is {needed}; set it to the encoder's"
             raise MetaXLMError(f"{recipe.meta.model}: has {found} {key}, {fix}")
+    most = imported.model.config.max_positions
+    if imported.model.config.settings and recipe.model.max_positions > most:
+        fix = f"set model.max_positions to at most {most}"
+        raise MetaXLMError(f"{recipe.meta.model}: has {most} positions; {fix}")
     return imported
 
 

@@ -24,5 +24,5 @@ def is_available(device: torch.device) -> bool:
 
 
 def fits(config: EncoderConfig) -> bool:
-    """Return whether the kernels support the attention heads of an encoder."""
-    return config.head_size in (16, 32, 64, 128)
+    """Return whether the kernels support an encoder and its attention heads."""
+    return not config.settings and config.head_size in (16, 32, 64, 128)
