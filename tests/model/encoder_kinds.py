@@ -41,18 +41,19 @@ FOREIGN = {
     "albert": Kind("Albert", num_token_types=2, changes={"embedding_size": 16}),
     "deberta-v2": Kind("DebertaV2", changes=DEBERTA),
     "electra": Kind("Electra", "ForPreTraining", num_token_types=2, changes={"embedding_size": 16}),
-    "modernbert": Kind(
-        "ModernBert",
-        changes={"max_position_embeddings": 64, "local_attention": 8, "cls_token_id": 2}
-        | {"sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
-        num_positions=64,
-    ),
     "rembert": Kind("RemBert", num_token_types=2, changes={"input_embedding_size": 16}),
     "xlm-roberta-xl": Kind("XLMRobertaXL", wordpiece=False, num_positions=38),
 }
 OURS = {
     "bert": Kind("Bert", num_token_types=2),
     "distilbert": Kind("DistilBert", num_token_types=0),
+    "modernbert": Kind(
+        "ModernBert",
+        changes={"max_position_embeddings": 64, "local_attention": 8, "cls_token_id": 2}
+        | {"sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
+        num_positions=64,
+        num_token_types=0,
+    ),
     "mpnet": Kind("MPNet", wordpiece=False, num_positions=38, num_token_types=0),
     "xlm-roberta": Kind(
         "XLMRoberta", wordpiece=False, num_positions=38, changes={"type_vocab_size": 1}

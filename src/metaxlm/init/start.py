@@ -32,7 +32,7 @@ from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import INITIAL_STD, EncoderConfig
+from metaxlm.model.encoder import INITIAL_STD, Embeddings, EncoderConfig
 from metaxlm.model.families import FAMILIES
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
@@ -196,7 +196,7 @@ def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> l
             f"the source is a {encoder.architecture} without a masked language modeling head; "
             f"randomly initialized: {names}"
         )
-    if parts.positions:
+    if parts.positions and config.rotary is None:
         length, found = config.max_positions, encoder.model.config.max_positions
         if length > found:
             remarks.append(
@@ -239,7 +239,7 @@ def initialize(
             if part == "words":
                 _scale_fillers(value, found[name], plan, target_config.pad_id)
             _fill_rows(value.view(len(value), -1), found[name].view(len(found[name]), -1), plan)
-        if parts.positions:
+        if parts.positions and target_config.rotary is None:
             _copy_positions(target, source)
     return target
 
@@ -288,6 +288,7 @@ def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
 def _copy_positions(target: MaskedLM, source: MaskedLM) -> None:
     """Align the first real positions, and copy as many as both models have."""
     mine, other = target.encoder.embeddings, source.encoder.embeddings
+    assert isinstance(mine, Embeddings) and isinstance(other, Embeddings)
     # Rows before the first position (RoBERTa's padding) are copied if both models have them.
     before = min(mine.position_offset, other.position_offset)
     count = before + min(mine.max_positions, other.max_positions)

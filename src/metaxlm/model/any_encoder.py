@@ -1,10 +1,10 @@
 """Load any encoder to finetune or evaluate: ours, or another architecture through transformers.
 
 Section 4.2 of the paper compares published encoders. Those that `families.py` supports run as our
-`Encoder`; others (ModernBERT, ELECTRA, DeBERTa, MPNet, ALBERT, RemBERT, XLM-R-XL ...) run as
-`ForeignEncoder`, with transformers' own task heads and the same interface. Weights are read from
-safetensors only, and no code of a folder is run. Models that are not bidirectional, or whose
-vectors change with padding, are rejected.
+own; others (ELECTRA, DeBERTa, ALBERT, RemBERT, XLM-R-XL ...) run as `ForeignEncoder`, with
+transformers' own task heads and the same interface. Weights are read from safetensors only, and no
+code of a folder is run. Models that are not bidirectional, or whose vectors change with padding,
+are rejected.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json, read_json
 from metaxlm.hub import CONFIG, HUB, first_line, read_auto_config
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.encoder import EncoderConfig, NativeEncoder
 from metaxlm.model.families import FAMILIES, read_config, translate_config
-from metaxlm.model.heads import HeadKind, TaskModel, make_head
+from metaxlm.model.heads import HeadKind, TaskModel, Transform, make_head
 from metaxlm.model.huggingface import (
     CLASS_ENDINGS,
     export_task_model,
@@ -38,6 +38,7 @@ from metaxlm.model.huggingface import (
     load_tokenizer,
     write_tokenizer,
 )
+from metaxlm.model.masked_lm import MaskedLMHead
 from metaxlm.model.model_folder import WEIGHTS, find_folder, read_tensors, save_file
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ _TOLERANCE = 1e-3  # far above rounding errors, far below the effect of one more
 
 
 class ForeignEncoder(nn.Module):
-    """An encoder of transformers with the interface of our `Encoder`."""
+    """An encoder of transformers with the interface of our own."""
 
     def __init__(self, body: PreTrainedModel, config: EncoderConfig, folder: Path) -> None:
         super().__init__()
@@ -115,7 +116,8 @@ class AnyEncoder:
 
     source: str  # as the user named it
     tokenizer: PreTrainedTokenizerBase
-    encoder: Encoder | ForeignEncoder  # in float32, in evaluation mode, on the CPU
+    encoder: NativeEncoder | ForeignEncoder  # in float32, in evaluation mode, on the CPU
+    head: MaskedLMHead | None = None  # pretrained, of one of our encoders
 
 
 def load_encoder(source: str | Path) -> AnyEncoder:
@@ -123,7 +125,8 @@ def load_encoder(source: str | Path) -> AnyEncoder:
     folder = find_folder(source)
     if _is_ours(folder):
         pretrained = load_pretrained(folder)
-        return AnyEncoder(str(source), pretrained.tokenizer, pretrained.model.encoder)
+        head = pretrained.model.head if "head.dense.weight" not in pretrained.missing else None
+        return AnyEncoder(str(source), pretrained.tokenizer, pretrained.model.encoder, head)
     found = _read_foreign_config(folder)
     tokenizer = load_tokenizer(folder, found.vocab_size)
     with torch.random.fork_rng(devices=[]):
@@ -152,6 +155,9 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
     if not isinstance(start.encoder, ForeignEncoder):
         encoder = copy.deepcopy(start.encoder)
         head = make_head(kind, encoder.config, num_classes)
+        if start.head is not None and isinstance(head.transform, Transform):
+            for name, parameter in head.transform.named_parameters():
+                parameter.data.copy_(start.head.get_parameter(name))
         return TaskModel(encoder, head).requires_grad_(True).train()
     folder = start.encoder.folder
     config = _read_foreign_config(folder)
@@ -259,8 +265,6 @@ def _read_foreign_config(folder: Path) -> PreTrainedConfig:
             f"{folder / CONFIG}: model_type is {model_type!r}, which {reason}; "
             "metaxlm finetunes and evaluates encoders that read both ways"
         )
-    if hasattr(config, "reference_compile"):
-        config.reference_compile = False  # ModernBERT would compile itself on a GPU
     return config
 
 

@@ -9,12 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metaxlm.model.encoder import Encoder, EncoderConfig, initialize_module
+from metaxlm.model.encoder import Encoder, EncoderConfig, NativeEncoder, initialize_module
+from metaxlm.model.modernbert import ModernEncoder
 
 if TYPE_CHECKING:
     from metaxlm.model.kernels.blocks import Blocks
 
 Part = Literal["words", "positions", "embedding_norm", "layers", "head"]
+
+
+def make_encoder(config: EncoderConfig) -> NativeEncoder:
+    """Make the encoder of a configuration from torch's global generator."""
+    if config.rotary is not None:
+        return ModernEncoder(config)
+    return Encoder(config)
 
 
 class MaskedLMHead(nn.Module):
@@ -24,8 +32,9 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        size, has_bias = config.hidden_size, config.rotary is None
+        self.dense = nn.Linear(size, size, bias=has_bias)
+        self.norm = nn.LayerNorm(size, eps=config.norm_eps, bias=has_bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(initialize_module)
 
@@ -45,7 +54,7 @@ class MaskedLM(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config)
+        self.encoder = make_encoder(config)
         self.head = MaskedLMHead(config)
 
     @classmethod

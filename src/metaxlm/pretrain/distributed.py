@@ -23,7 +23,7 @@ from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[att
 from torch.nn.parallel import DistributedDataParallel
 
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
-from metaxlm.model.encoder import Layer
+from metaxlm.model.encoder import NativeEncoder
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.optimizer import MOMENTS
 from metaxlm.recipe import ExecutionRecipe
@@ -327,8 +327,9 @@ def _shard(objective: nn.Module) -> None:
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
     for module in objective.modules():
-        if isinstance(module, Layer):
-            fully_shard(module)
+        if isinstance(module, NativeEncoder):
+            for layer in module.layers:
+                fully_shard(layer)
     fully_shard(objective)
 
     def reshard(module: nn.Module, *_: object) -> None:  # without a backward pass

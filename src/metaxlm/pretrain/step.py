@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metaxlm.model.encoder import Encoder
+from metaxlm.model.encoder import NativeEncoder
 from metaxlm.model.kernels import fits, is_available
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
@@ -196,7 +196,7 @@ class FusedUpdate:
     """
 
     def __init__(
-        self, encoder: Encoder, optimizer: torch.optim.AdamW, *, copies_words: bool
+        self, encoder: NativeEncoder, optimizer: torch.optim.AdamW, *, copies_words: bool
     ) -> None:
         from metaxlm.model.kernels.blocks import pad_rows
 

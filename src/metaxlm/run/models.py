@@ -122,7 +122,7 @@ def open_model(model: NamedModel) -> AnyEncoder:
         reason = str(error).strip().splitlines()[-1].strip()
         what = f"does not fit the sizes of its run ({reason}); was the run started again?"
         raise MetaXLMError(f"{folder}: {what}") from error
-    return AnyEncoder(str(folder), tokenizer, masked.encoder)
+    return AnyEncoder(str(folder), tokenizer, masked.encoder, masked.head)
 
 
 def _name_inside(run: Path, folder: Path) -> str:

@@ -61,6 +61,24 @@ def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderC
     )
 
 
+def estimate_config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
+    """Return the shape of all variants without their tokenizer, to estimate the cost of a run."""
+    config = encoder_config(recipe, vocab_size)
+    if recipe.meta.model is None:
+        return config
+    path = find_folder(recipe.meta.model) / CONFIG
+    source, _ = translate_config(read_config(path), path)
+    return replace(
+        source,
+        vocab_size=vocab_size,
+        pad_id=config.pad_id,
+        position_offset=config.position_offset if source.position_offset else 0,
+        max_positions=config.max_positions,
+        dropout=config.dropout,
+        attention_dropout=config.dropout,
+    )
+
+
 def variant_config(
     recipe: Recipe, layout: RunLayout, tokenizer: PreTrainedTokenizerBase
 ) -> EncoderConfig:

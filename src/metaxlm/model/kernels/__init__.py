@@ -25,4 +25,4 @@ def is_available(device: torch.device) -> bool:
 
 def fits(config: EncoderConfig) -> bool:
     """Return whether the kernels support the attention heads of an encoder."""
-    return config.head_size in (16, 32, 64, 128)
+    return config.rotary is None and config.head_size in (16, 32, 64, 128)
