@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
 _DROPOUT_BITS = 16
-_SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
+SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
 FAR = 128  # relative positions from this distance on share one bias
 INITIAL_STD = 0.02  # standard deviation of every random weight, as in BERT and RoBERTa
 
@@ -357,7 +357,7 @@ class Layer(nn.Module):
             attention.dropout if training else 0.0, blocks.packed_starts_B1 is not None,
         )  # fmt: skip
         dropout = self.dropout.p if training else 0.0
-        salt = _SALTS * (self.number + 1)
+        salt = SALTS * (self.number + 1)
         norm = self.attention_norm
         hidden_ND = AttentionBlock.apply(
             hidden_ND, attention.qkv.weight, attention.qkv.bias, attention.output.weight,

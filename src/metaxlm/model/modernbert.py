@@ -8,6 +8,7 @@ layer is global, with another period of its rotations. Shapes are named as in `e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from metaxlm.model.encoder import (
+    SALTS,
     Attention,
     Dropout,
     EncoderConfig,
@@ -44,6 +46,26 @@ class ModernEmbeddings(nn.Module):
         hidden: Tensor = self.dropout(self.norm(self.words(ids)))
         return hidden
 
+    def embed_blocks(self, ids_N: Tensor, blocks: Blocks) -> Tensor:
+        """Return the same through the fused kernels, [N, D]."""
+        from metaxlm.model.kernels.modern_blocks import WordBlock
+
+        dropout = self.dropout.p if self.training else 0.0
+        hidden_ND: Tensor = WordBlock.apply(
+            ids_N, self.words.weight, self.norm.weight, blocks, self.words.padding_idx,
+            self.norm.eps, dropout,
+        )  # type: ignore[no-untyped-call]  # fmt: skip
+        return hidden_ND
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What a layer needs beside the sum of all earlier parts to run through the fused kernels."""
+
+    blocks: Blocks
+    places_N: Tensor  # of the tokens in their blocks
+    part_ND: Tensor | None  # the last part, which is not yet added to the sum
+
 
 class ModernLayer(nn.Module):
     """Attention and feed-forward network, each with LayerNorm before and residual connection."""
@@ -63,8 +85,16 @@ class ModernLayer(nn.Module):
         self.ffn_out = nn.Linear(config.ffn_size, size, bias=False)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, hidden_BLD: Tensor, keys_B11L: Tensor | None, turns_LK: Tensor) -> Tensor:
-        """Return the next hidden states, [B, L, D]."""
+    def forward(
+        self,
+        hidden_BLD: Tensor,
+        keys_B11L: Tensor | None,
+        turns_LK: Tensor,
+        fused: Fused | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the next hidden states, [B, L, D]; with `fused`, a sum and its last part."""
+        if fused is not None:
+            return self._run_blocks(hidden_BLD, turns_LK, fused)
         mixed = self.attention(self.attention_norm(hidden_BLD), keys_B11L, turns_LK)
         return self._finish(hidden_BLD, mixed)
 
@@ -79,6 +109,41 @@ class ModernLayer(nn.Module):
         normal_ND = self.attention_norm(hidden_ND)
         mixed_ND = self.attention.attend_packed(normal_ND, runs, near_11LL, turns_LK)
         return self._finish(hidden_ND, mixed_ND)
+
+    def _run_blocks(
+        self, total_ND: Tensor, turns_LK: Tensor, fused: Fused
+    ) -> tuple[Tensor, Tensor]:
+        from metaxlm.model.kernels.attention import Shape
+        from metaxlm.model.kernels.modern_blocks import GatedBlock, NormBlock, RotaryAttentionBlock
+
+        attention, blocks, heads = self.attention, fused.blocks, self.attention.num_heads
+        dropout, attention_dropout = (
+            module.p if self.training else 0.0 for module in (self.dropout, self.attention_dropout)
+        )
+        salt = SALTS * (self.number + 1)
+        shape = Shape(
+            len(blocks.lengths_B), blocks.length, heads, total_ND.shape[1] // heads,
+            attention_dropout, blocks.packed_starts_B1 is not None, window=self.window,
+        )  # fmt: skip
+        if fused.part_ND is None:
+            normal_ND = total_ND.to(blocks.dtype)
+        else:
+            norm = self.attention_norm
+            total_ND, normal_ND = NormBlock.apply(
+                total_ND, fused.part_ND, norm.weight, blocks, norm.eps, 0.0, 0
+            )  # type: ignore[no-untyped-call]
+        mixed_ND = RotaryAttentionBlock.apply(
+            normal_ND, attention.qkv.weight, attention.output.weight, fused.places_N, turns_LK,
+            blocks, shape, salt,
+        )  # type: ignore[no-untyped-call]  # fmt: skip
+        total_ND, normal_ND = NormBlock.apply(
+            total_ND, mixed_ND, self.ffn_norm.weight, blocks, self.ffn_norm.eps, attention_dropout,
+            salt + 1,
+        )  # type: ignore[no-untyped-call]  # fmt: skip
+        part_ND: Tensor = GatedBlock.apply(
+            normal_ND, self.ffn_in.weight, self.ffn_out.weight, blocks, dropout, salt + 2
+        )  # type: ignore[no-untyped-call]
+        return total_ND, part_ND
 
     def _finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + self.attention_dropout(mixed)
@@ -163,10 +228,26 @@ class ModernEncoder(NativeEncoder):
         return output_ND
 
     def encode_blocks(
-        self, ids: Tensor, blocks: Blocks, token_types: Tensor | None = None
+        self,
+        ids: Tensor,
+        blocks: Blocks,
+        token_types: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Return the last hidden states of ids [B, L] or packed [N] through the fused kernels."""
-        raise NotImplementedError  # TODO
+        from metaxlm.model.kernels.modern_blocks import NormBlock
+
+        ids_N, turns = ids.flatten(), self._make_turns(blocks.length)
+        places_N = blocks.number_places(len(ids_N))
+        total_ND, part_ND = self.embeddings.embed_blocks(ids_N, blocks), None
+        for layer in self.layers:
+            assert isinstance(layer, ModernLayer)
+            fused = Fused(blocks, places_N, part_ND)
+            total_ND, part_ND = layer(total_ND, None, turns[layer.is_local], fused)
+        norm = self.final_norm
+        hidden_ND: Tensor = NormBlock.apply(
+            total_ND, part_ND, norm.weight, blocks, norm.eps, 0.0, 0
+        )[1]  # type: ignore[no-untyped-call]
+        return hidden_ND.view(*ids.shape, -1)
 
     def _make_turns(self, length: int) -> tuple[Tensor, Tensor]:
         """Return the rotations of global and of local layers, [L, K] each."""
