@@ -132,6 +132,22 @@ def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder(
         assert distance(found[name], gradient) < TOLERANCE, name
 
 
+def test_parts_of_half_precision_are_added_up_in_float32() -> None:
+    """In the interpreter float16, because it does not compute products of bfloat16."""
+    model, example = make_model(0.0, **MODERN), Example()
+    half, tolerance = (torch.float16, 5e-3) if INTERPRETED else (torch.bfloat16, 4e-2)
+    plain_states, plain_loss = example.plain(model)
+    wanted = gradients(model, plain_loss)
+    with torch.autocast(DEVICE.type, half, cache_enabled=False):
+        states, loss = example.fused(model, dtype=half)
+    found = gradients(model, loss)
+    assert states.dtype == half
+    assert distance(states[example.mask_BL], plain_states[example.mask_BL]) < tolerance
+    for name, gradient in wanted.items():
+        assert found[name].dtype == torch.float32
+        assert distance(found[name], gradient) < tolerance, name
+
+
 @pytest.mark.parametrize("family", [{"num_token_types": 2}, MODERN], ids=["bert", "modernbert"])
 def test_packed_blocks_are_those_of_the_plain_encoder(family: dict[str, object]) -> None:
     """No padding between the blocks, unused rows after them, two token types."""

@@ -48,11 +48,9 @@ class Rotary:
 
     def __post_init__(self) -> None:
         for name in ("window", "global_every", "global_theta", "local_theta"):
-            if not 0 < getattr(self, name) <= _MAX_SIZE:
-                raise MetaXLMError(
-                    f"encoder: {name} is {getattr(self, name)}; it must be positive and at most "
-                    f"{_MAX_SIZE:,}"
-                )
+            value, most = getattr(self, name), f"positive and at most {_MAX_SIZE:,}"
+            if not 0 < value <= _MAX_SIZE:
+                raise MetaXLMError(f"encoder: {name} is {value}; it must be {most}")
 
     def is_local(self, layer: int) -> bool:
         """Return whether a layer attends to a window only."""
@@ -224,10 +222,7 @@ class Attention(nn.Module):
     def forward(
         self, hidden_BLD: Tensor, keys_B11L: Tensor | None, turns_LK: Tensor | None = None
     ) -> Tensor:
-        """Attend to the keys where `keys_B11L` is True, or to all.
-
-        With `turns_LK`, rotate queries and keys first.
-        """
+        """Attend to the keys where `keys_B11L` is True, or to all; first rotate by `turns_LK`."""
         mixed_BLD = self._mix(self.qkv(hidden_BLD), keys_B11L, turns_LK)
         output_BLD: Tensor = self.output(mixed_BLD)
         return output_BLD

@@ -8,7 +8,6 @@ layer is global, with another period of its rotations. Shapes are named as in `e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,15 +57,6 @@ class ModernEmbeddings(nn.Module):
         return hidden_ND
 
 
-@dataclass(frozen=True)
-class Fused:
-    """What a layer needs beside the sum of all earlier parts to run through the fused kernels."""
-
-    blocks: Blocks
-    places_N: Tensor  # of the tokens in their blocks
-    part_ND: Tensor | None  # the last part, which is not yet added to the sum
-
-
 class ModernLayer(nn.Module):
     """Attention and feed-forward network, each with LayerNorm before and residual connection."""
 
@@ -90,11 +80,18 @@ class ModernLayer(nn.Module):
         hidden_BLD: Tensor,
         keys_B11L: Tensor | None,
         turns_LK: Tensor,
-        fused: Fused | None = None,
+        blocks: Blocks | None = None,
+        places_N: Tensor | None = None,
+        part_ND: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the next hidden states, [B, L, D]; with `fused`, a sum and its last part."""
-        if fused is not None:
-            return self._run_blocks(hidden_BLD, turns_LK, fused)
+        """Return the next hidden states, [B, L, D]; with `blocks`, fused and in two terms.
+
+        The two terms are the sum of all parts but the last, and the last part (None before the
+        first layer), [N, D] each. `places_N` are the places of the tokens in their blocks.
+        """
+        if blocks is not None:
+            assert places_N is not None
+            return self._run_blocks(hidden_BLD, turns_LK, blocks, places_N, part_ND)
         mixed = self.attention(self.attention_norm(hidden_BLD), keys_B11L, turns_LK)
         return self._finish(hidden_BLD, mixed)
 
@@ -111,12 +108,17 @@ class ModernLayer(nn.Module):
         return self._finish(hidden_ND, mixed_ND)
 
     def _run_blocks(
-        self, total_ND: Tensor, turns_LK: Tensor, fused: Fused
+        self,
+        total_ND: Tensor,
+        turns_LK: Tensor,
+        blocks: Blocks,
+        places_N: Tensor,
+        part_ND: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         from metaxlm.model.kernels.attention import Shape
         from metaxlm.model.kernels.modern_blocks import GatedBlock, NormBlock, RotaryAttentionBlock
 
-        attention, blocks, heads = self.attention, fused.blocks, self.attention.num_heads
+        attention, heads = self.attention, self.attention.num_heads
         dropout, attention_dropout = (
             module.p if self.training else 0.0 for module in (self.dropout, self.attention_dropout)
         )
@@ -125,25 +127,25 @@ class ModernLayer(nn.Module):
             len(blocks.lengths_B), blocks.length, heads, total_ND.shape[1] // heads,
             attention_dropout, blocks.packed_starts_B1 is not None, window=self.window,
         )  # fmt: skip
-        if fused.part_ND is None:
+        if part_ND is None:
             normal_ND = total_ND.to(blocks.dtype)
         else:
             norm = self.attention_norm
             total_ND, normal_ND = NormBlock.apply(
-                total_ND, fused.part_ND, norm.weight, blocks, norm.eps, 0.0, 0
+                total_ND, part_ND, norm.weight, blocks, norm.eps, 0.0, 0
             )  # type: ignore[no-untyped-call]
         mixed_ND = RotaryAttentionBlock.apply(
-            normal_ND, attention.qkv.weight, attention.output.weight, fused.places_N, turns_LK,
+            normal_ND, attention.qkv.weight, attention.output.weight, places_N, turns_LK,
             blocks, shape, salt,
         )  # type: ignore[no-untyped-call]  # fmt: skip
         total_ND, normal_ND = NormBlock.apply(
             total_ND, mixed_ND, self.ffn_norm.weight, blocks, self.ffn_norm.eps, attention_dropout,
             salt + 1,
         )  # type: ignore[no-untyped-call]  # fmt: skip
-        part_ND: Tensor = GatedBlock.apply(
+        output_ND: Tensor = GatedBlock.apply(
             normal_ND, self.ffn_in.weight, self.ffn_out.weight, blocks, dropout, salt + 2
         )  # type: ignore[no-untyped-call]
-        return total_ND, part_ND
+        return total_ND, output_ND
 
     def _finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + self.attention_dropout(mixed)
@@ -241,8 +243,8 @@ class ModernEncoder(NativeEncoder):
         total_ND, part_ND = self.embeddings.embed_blocks(ids_N, blocks), None
         for layer in self.layers:
             assert isinstance(layer, ModernLayer)
-            fused = Fused(blocks, places_N, part_ND)
-            total_ND, part_ND = layer(total_ND, None, turns[layer.is_local], fused)
+            turns_LK = turns[layer.is_local]
+            total_ND, part_ND = layer(total_ND, None, turns_LK, blocks, places_N, part_ND)
         norm = self.final_norm
         hidden_ND: Tensor = NormBlock.apply(
             total_ND, part_ND, norm.weight, blocks, norm.eps, 0.0, 0
