@@ -258,7 +258,7 @@ def test_old_and_new_settings_of_modernbert(
         ({"layer_types": [FULL] * 3}, "layer_types is .* N-th of the 4 layers"),
         ({"rope_parameters": {"rope_theta": 7.0}}, "it must have full_attention and sliding"),
         ({"rope_parameters": {FULL: {"rope_type": "yarn"}}}, "computes only rope_type 'default'"),
-        ({"rope_parameters": {SLIDING: {"rope_theta": None}}}, "it must be a number"),
+        ({"rope_parameters": {SLIDING: {"rope_theta": None}}}, "theta must be a number"),
         ({"local_attention": 1}, "window is 0; it must be positive"),
         ({"num_attention_heads": 32}, "a head has 1 dimensions; rotary positions need pairs"),
     ],

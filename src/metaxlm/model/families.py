@@ -313,12 +313,12 @@ def _read_rotary(values: Mapping[str, Any], path: Path) -> Rotary:
     require(is_nested, "rope_parameters", f"it must have {_GLOBAL} and {_LOCAL}")
     defaults = {"global_rope_theta": Rotary.global_theta, "local_rope_theta": Rotary.local_theta}
     for kind, (key, default) in zip((_GLOBAL, _LOCAL), defaults.items(), strict=True):
-        rope = ropes.get(kind) or {"rope_theta": values.get(key, default)}
+        rope = ropes.get(kind) or {}
         is_plain = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
         require(is_plain, "rope_parameters", "metaxlm computes only rope_type 'default'")
-        theta = rope.get("rope_theta", default)
-        name = "rope_parameters" if ropes.get(kind) else key
-        require(is_number(theta, (int, float)), name, "it must be a number")
+        theta = rope.get("rope_theta", values.get(key, default))
+        name = "rope_parameters" if "rope_theta" in rope else key
+        require(is_number(theta, (int, float)), name, "its theta must be a number")
         thetas.append(float(theta))
     window = values["local_attention"]
     require(is_number(window, int), "local_attention", "it must be a whole number")
