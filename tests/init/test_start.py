@@ -25,6 +25,7 @@ from metaxlm.vocab.tokens import Kind
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 POSITIONS_OF = {"Roberta": 42, "Camembert": 42, "XLMRoberta": 42, "Bert": 40, "DistilBert": 40}
+POSITIONS_OF["ModernBert"] = 40
 
 
 def _write(folder: Path, family: str, tokenizer: PreTrainedTokenizerBase) -> Path:

@@ -50,12 +50,6 @@ FOREIGN = {
             "num_key_value_heads": 4,
         },
     ),
-    "modernbert": Kind(
-        "ModernBert",
-        changes={"max_position_embeddings": 64, "local_attention": 8, "cls_token_id": 2}
-        | {"sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
-        num_positions=64,
-    ),
     "nomic_bert": Kind("NomicBert", num_token_types=2),
     "rembert": Kind(
         "RemBert",
@@ -79,6 +73,13 @@ FOREIGN = {
 OURS = {
     "bert": Kind("Bert", num_token_types=2),
     "distilbert": Kind("DistilBert", num_token_types=0),
+    "modernbert": Kind(
+        "ModernBert",
+        changes={"max_position_embeddings": 64, "local_attention": 8, "cls_token_id": 2}
+        | {"sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
+        num_positions=64,
+        num_token_types=0,
+    ),
     "mpnet": Kind("MPNet", wordpiece=False, num_positions=38, num_token_types=0),
     "xlm-roberta": Kind(
         "XLMRoberta", wordpiece=False, num_positions=38, changes={"type_vocab_size": 1}

@@ -26,6 +26,11 @@ FAMILIES = [
     ("BertForMaskedLM", {"type_vocab_size": 1, "layer_norm_eps": 1e-3}),
     ("DistilBertForMaskedLM", {"dropout": 0.2, "attention_dropout": 0.3, "n_layers": 3}),
     ("MPNetForMaskedLM", {"layer_norm_eps": 1e-3}),
+    (
+        "ModernBertForMaskedLM",
+        {"num_hidden_layers": 5, "local_attention": 4, "norm_eps": 1e-3, "mlp_dropout": 0.2}
+        | {"embedding_dropout": 0.2, "attention_dropout": 0.3, "global_attn_every_n_layers": 2},
+    ),
 ]
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.encoder import Encoder, EncoderConfig, Rotary
 from metaxlm.model.masked_lm import MaskedLM
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -49,10 +49,14 @@ def scalars_of_new_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MPNET = {"num_token_types": 0, "relative_buckets": 32}
-both_families = pytest.mark.parametrize("family", [{}, MPNET], ids=["roberta", "mpnet"])
+# The window is short enough for padding without any key.
+MODERN = {"num_token_types": 0, "position_offset": 0, "rotary": Rotary(5, 2, 50.0, 7.0)}
+each_family = pytest.mark.parametrize(
+    "family", [{}, MPNET, MODERN], ids=["roberta", "mpnet", "modernbert"]
+)
 
 
-def make_model(dropout: float, width: int = 32, **family: int) -> MaskedLM:
+def make_model(dropout: float, width: int = 32, **family: object) -> MaskedLM:
     torch.manual_seed(0)
     config = EncoderConfig(
         VOCABULARY, width, 2, 2, 2 * width, 64, dropout=dropout, attention_dropout=dropout,
@@ -62,7 +66,7 @@ def make_model(dropout: float, width: int = 32, **family: int) -> MaskedLM:
     with torch.no_grad():  # so that no bias or LayerNorm is trivial
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
-        if model.encoder.relative_bias is not None:
+        if isinstance(model.encoder, Encoder) and model.encoder.relative_bias is not None:
             model.encoder.relative_bias.table.weight.normal_()
     return model.to(DEVICE).train()
 
@@ -112,9 +116,9 @@ def distance(found: Tensor, wanted: Tensor) -> float:
 TOLERANCE = 1e-5 if INTERPRETED else 5e-3
 
 
-@both_families
+@each_family
 def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder(
-    family: dict[str, int],
+    family: dict[str, object],
 ) -> None:
     model, example = make_model(0.0, **family), Example()
     plain_states, plain_loss = example.plain(model)
@@ -128,11 +132,28 @@ def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder(
         assert distance(found[name], gradient) < TOLERANCE, name
 
 
-def test_packed_blocks_are_those_of_the_plain_encoder() -> None:
+def test_parts_of_half_precision_are_added_up_in_float32() -> None:
+    """In the interpreter float16, because it does not compute products of bfloat16."""
+    model, example = make_model(0.0, **MODERN), Example()
+    half, tolerance = (torch.float16, 5e-3) if INTERPRETED else (torch.bfloat16, 4e-2)
+    plain_states, plain_loss = example.plain(model)
+    wanted = gradients(model, plain_loss)
+    with torch.autocast(DEVICE.type, half, cache_enabled=False):
+        states, loss = example.fused(model, dtype=half)
+    found = gradients(model, loss)
+    assert states.dtype == half
+    assert distance(states[example.mask_BL], plain_states[example.mask_BL]) < tolerance
+    for name, gradient in wanted.items():
+        assert found[name].dtype == torch.float32
+        assert distance(found[name], gradient) < tolerance, name
+
+
+@pytest.mark.parametrize("family", [{"num_token_types": 2}, MODERN], ids=["bert", "modernbert"])
+def test_packed_blocks_are_those_of_the_plain_encoder(family: dict[str, object]) -> None:
     """No padding between the blocks, unused rows after them, two token types."""
     from metaxlm.model.kernels.blocks import Blocks
 
-    model, example = make_model(0.0, num_token_types=2), Example()
+    model, example = make_model(0.0, **family), Example()
     types_BL = (torch.arange(LENGTH, device=DEVICE) > 9).long().expand_as(example.ids_BL)
     plain_BLD = model.encoder(example.ids_BL, example.mask_BL, types_BL)
     weights_ND = torch.randn_like(plain_BLD[example.mask_BL])
@@ -157,19 +178,22 @@ def test_packed_blocks_are_those_of_the_plain_encoder() -> None:
         assert distance(found[name], gradient) < TOLERANCE, name
 
 
-@both_families
-def test_gradients_with_dropout_are_those_of_the_loss(family: dict[str, int]) -> None:
+@each_family
+def test_gradients_with_dropout_are_those_of_the_loss(family: dict[str, object]) -> None:
     model, example = make_model(0.2, **family), Example()
     found = gradients(model, example.fused(model)[1])
-    for name in (
-        *(["encoder.relative_bias.table.weight"] if family else []),
+    names = (
+        "encoder.relative_bias.table.weight",
         "encoder.embeddings.words.weight",
         "encoder.embeddings.positions.weight",
         "encoder.layers.0.attention.qkv.weight",
         "encoder.layers.0.attention.qkv.bias",
         "encoder.layers.0.ffn_in.bias",
         "encoder.layers.0.ffn_norm.weight",
-    ):
+        "encoder.layers.0.ffn_in.weight",
+        "encoder.layers.1.attention_norm.weight",
+    )
+    for name in (name for name in names if name in found):
         parameter, direction = model.get_parameter(name), found[name] / found[name].norm()
         with torch.no_grad():
             parameter += 5e-3 * direction
@@ -190,8 +214,9 @@ def test_dropout_follows_from_the_seed_and_is_off_for_measurements() -> None:
     assert torch.equal(example.fused(model, seed=6)[0], example.fused(model)[0])
 
 
-def test_frozen_weights_get_no_gradient_and_change_no_other() -> None:
-    model, example = make_model(0.1), Example()
+@each_family
+def test_frozen_weights_get_no_gradient_and_change_no_other(family: dict[str, object]) -> None:
+    model, example = make_model(0.1, **family), Example()
     wanted = gradients(model, example.fused(model)[1])
     for parameter in model.encoder.layers.parameters():
         parameter.requires_grad_(False)

@@ -246,7 +246,7 @@ def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> l
             f"the source is a {encoder.architecture} without a masked language modeling head; "
             f"randomly initialized: {names}"
         )
-    if parts.positions:
+    if parts.positions and config.rotary is None:
         length, found = config.max_positions, encoder.model.config.max_positions
         if length > found:
             remarks.append(

@@ -1,8 +1,8 @@
 """Load any encoder to finetune or evaluate: ours, or another architecture through transformers.
 
 Section 4.2 of the paper compares published encoders. Those that `families.py` supports run as our
-`Encoder`; others (ModernBERT, ELECTRA, DeBERTa, ALBERT, RemBERT, XLM-R-XL ...) run as
-`ForeignEncoder`, with transformers' own task heads and the same interface.
+own; others (ELECTRA, DeBERTa, ALBERT, RemBERT, XLM-R-XL ...) run as `ForeignEncoder`, with
+transformers' own task heads and the same interface.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json
 from metaxlm.hub import CONFIG, HUB
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.encoder import EncoderConfig, NativeEncoder
 from metaxlm.model.extras import read_extras
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.foreign_folder import load_body, load_model, read_foreign_config
-from metaxlm.model.heads import HeadKind, TaskModel, make_head
+from metaxlm.model.heads import HeadKind, TaskModel, Transform, make_head
 from metaxlm.model.huggingface import (
     CLASS_ENDINGS,
     export_task_model,
@@ -85,7 +85,8 @@ class AnyEncoder:
 
     source: str  # as the user named it
     tokenizer: PreTrainedTokenizerBase
-    encoder: Encoder | ForeignEncoder  # in float32, in evaluation mode, on the CPU
+    encoder: NativeEncoder | ForeignEncoder  # in float32, in evaluation mode, on the CPU
+    head: nn.Module | None = None  # the pretrained head of one of our encoders
 
 
 def load_encoder(source: str | Path) -> AnyEncoder:
@@ -93,7 +94,8 @@ def load_encoder(source: str | Path) -> AnyEncoder:
     folder = find_folder(source)
     if is_native(folder):
         pretrained = load_pretrained(folder)
-        return AnyEncoder(str(source), pretrained.tokenizer, pretrained.model.encoder)
+        head = pretrained.model.head if "head.dense.weight" not in pretrained.missing else None
+        return AnyEncoder(str(source), pretrained.tokenizer, pretrained.model.encoder, head)
     found = read_foreign_config(folder)
     tokenizer = load_tokenizer(folder, found.vocab_size)
     return AnyEncoder(str(source), tokenizer, load_body(folder, found, tokenizer))
@@ -112,6 +114,9 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
     if not isinstance(start.encoder, ForeignEncoder):
         encoder = copy.deepcopy(start.encoder)
         head = make_head(kind, encoder.config, num_classes)
+        if start.head is not None and isinstance(head.transform, Transform):
+            for name, parameter in head.transform.named_parameters():
+                parameter.data.copy_(start.head.get_parameter(name))
         return TaskModel(encoder, head).requires_grad_(True).train()
     folder = start.encoder.folder
     config = copy.deepcopy(start.encoder.body.config)

@@ -3,7 +3,8 @@
 It computes RoBERTa exactly (post-LayerNorm Transformer, exact GELU, learned positions, tied output
 embedding), which Section 3 of the paper uses for the monolingual model and for the cross-lingual
 model initialized from it. The configuration also covers BERT (token types, positions from 0) and
-MPNet (a bias of attention by relative position, one table for all layers).
+MPNet (a bias of attention by relative position, one table for all layers). `modernbert.py` has
+another encoder for the same configuration and interface.
 
 Tensor names carry their shapes: B batch, L length, D hidden, H heads, K hidden per head, V
 vocabulary, M masked positions, N tokens of sequences stored one after another. Nothing branches on
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -30,9 +32,29 @@ if TYPE_CHECKING:
 
 _MAX_SIZE = 1 << 24  # keeps products of two sizes in the range of torch's integers
 _DROPOUT_BITS = 16
-_SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
+SALTS = 4  # offsets that each layer adds to the dropout seed of the fused kernels
 FAR = 128  # relative positions from this distance on share one bias
 INITIAL_STD = 0.02  # standard deviation of every random weight, as in BERT and RoBERTa
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Positions of ModernBERT: rotated queries and keys, a window around most of the tokens."""
+
+    window: int = 64  # a local layer attends to at most this distance, before and after a token
+    global_every: int = 3  # layers 0, 3, 6 ... attend to all tokens, the others are local
+    global_theta: float = 160_000.0
+    local_theta: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        for name in ("window", "global_every", "global_theta", "local_theta"):
+            value, most = getattr(self, name), f"positive and at most {_MAX_SIZE:,}"
+            if not 0 < value <= _MAX_SIZE:
+                raise MetaXLMError(f"encoder: {name} is {value}; it must be {most}")
+
+    def is_local(self, layer: int) -> bool:
+        """Return whether a layer attends to a window only."""
+        return layer % self.global_every > 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +74,7 @@ class EncoderConfig:
     norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    rotary: Rotary | None = None  # of ModernBERT, which has no position embeddings
     family: str = "xlm-roberta"  # model_type of the folder that a model is saved as
     settings: str = ""  # config.json of an encoder that transformers computes (`foreign.py`)
 
@@ -70,6 +93,8 @@ class EncoderConfig:
         heads, first = self.num_heads, self.pad_id + 1
         if not faults and not self.settings and self.hidden_size % heads:
             faults.append(f"hidden_size {self.hidden_size} is not a multiple of num_heads {heads}")
+        if not faults and self.rotary is not None and self.head_size % 2:
+            faults.append(f"a head has {self.head_size} dimensions; rotary positions need pairs")
         if not 0 <= self.pad_id < self.vocab_size:
             faults.append(f"pad_id {self.pad_id} is outside the vocabulary of {self.vocab_size}")
         if self.position_offset not in (0, first):
@@ -137,14 +162,14 @@ class Embeddings(nn.Module):
         self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
     ) -> Tensor:
         """Return the input of the first layer, [B, L, D]."""
-        self._check_length(ids_BL.shape[1])
+        check_length(ids_BL.shape[1], self.max_positions)
         return self._add_up(ids_BL, self.number_positions(ids_BL, mask_BL), token_types_BL)
 
     def embed_packed(
         self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
     ) -> Tensor:
         """Return the same for sequences stored one after another without padding, [N, D]."""
-        self._check_length(max(lengths))
+        check_length(max(lengths), self.max_positions)
         lengths_B = torch.tensor(lengths, device=ids_N.device)
         starts_N = (lengths_B.cumsum(0) - lengths_B).repeat_interleave(lengths_B)
         places_N = torch.arange(len(ids_N), device=ids_N.device) - starts_N
@@ -174,12 +199,14 @@ class Embeddings(nn.Module):
             return self.words.weight.new_zeros(1, self.words.embedding_dim)
         return self.token_types.weight
 
-    def _check_length(self, length: int) -> None:
-        if length > self.max_positions:
-            raise MetaXLMError(
-                f"encoder: a sequence of {length} tokens does not fit its "
-                f"{self.max_positions} positions; truncate or split it"
-            )
+
+def check_length(length: int, max_positions: int) -> None:
+    """Raise an error if a sequence is longer than an encoder's positions."""
+    if length > max_positions:
+        raise MetaXLMError(
+            f"encoder: a sequence of {length} tokens does not fit its "
+            f"{max_positions} positions; truncate or split it"
+        )
 
 
 class Attention(nn.Module):
@@ -189,35 +216,61 @@ class Attention(nn.Module):
         super().__init__()
         self.num_heads = config.num_heads
         self.dropout = config.attention_dropout
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+        has_bias = config.rotary is None
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=has_bias)
+        self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=has_bias)
 
-    def forward(self, hidden_BLD: Tensor, keys_B11L: Tensor | None) -> Tensor:
-        """Attend to the keys where `keys_B11L` is True, or to all."""
-        mixed_BLD = self._mix(self.qkv(hidden_BLD), keys_B11L)
+    def forward(
+        self, hidden_BLD: Tensor, keys_B11L: Tensor | None, turns_LK: Tensor | None = None
+    ) -> Tensor:
+        """Attend to the keys where `keys_B11L` is True, or to all; first rotate by `turns_LK`."""
+        mixed_BLD = self._mix(self.qkv(hidden_BLD), keys_B11L, turns_LK)
         output_BLD: Tensor = self.output(mixed_BLD)
         return output_BLD
 
     def attend_packed(
-        self, hidden_ND: Tensor, runs: Sequence[tuple[int, int]], bias_1HLL: Tensor | None = None
+        self,
+        hidden_ND: Tensor,
+        runs: Sequence[tuple[int, int]],
+        bias_1HLL: Tensor | None = None,
+        turns_LK: Tensor | None = None,
     ) -> Tensor:
         """Attend within sequences without padding; `runs` are (number of sequences, length)."""
         parts = self.qkv(hidden_ND).split([size * length for size, length in runs])
         mixed = []
         for part, (size, length) in zip(parts, runs, strict=True):
             bias = None if bias_1HLL is None else bias_1HLL[..., :length, :length]
-            mixed.append(self._mix(part.view(size, length, -1), bias).flatten(0, 1))
+            turns = None if turns_LK is None else turns_LK[:length]
+            mixed.append(self._mix(part.view(size, length, -1), bias, turns).flatten(0, 1))
         output_ND: Tensor = self.output(torch.cat(mixed))
         return output_ND
 
-    def _mix(self, qkv_BLF: Tensor, keys_B11L: Tensor | None) -> Tensor:
+    def _mix(self, qkv_BLF: Tensor, keys_B11L: Tensor | None, turns_LK: Tensor | None) -> Tensor:
         qkv_BL3HK = qkv_BLF.view(*qkv_BLF.shape[:2], 3, self.num_heads, -1)
         query_BHLK, key_BHLK, value_BHLK = qkv_BL3HK.permute(2, 0, 3, 1, 4).unbind(0)
+        if turns_LK is not None:
+            query_BHLK, key_BHLK = rotate(query_BHLK, turns_LK), rotate(key_BHLK, turns_LK)
         dropout = self.dropout if self.training else 0.0
         mixed_BHLK = F.scaled_dot_product_attention(
             query_BHLK, key_BHLK, value_BHLK, attn_mask=keys_B11L, dropout_p=dropout
         )
         return mixed_BHLK.transpose(1, 2).flatten(2)
+
+
+def make_turns(length: int, head_size: int, theta: float, device: torch.device) -> Tensor:
+    """Return the cosines and sines, one after the other, that `rotate` needs, [L, K]."""
+    exponents_K = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
+    places_L1 = torch.arange(length, dtype=torch.float32, device=device)[:, None]
+    angles_LK = places_L1 * (1.0 / theta**exponents_K)
+    return torch.cat([angles_LK.cos(), angles_LK.sin()], dim=-1)
+
+
+def rotate(x_BHLK: Tensor, turns_LK: Tensor) -> Tensor:
+    """Rotate the pairs (k, k + K / 2) of each vector by the angles of its place, in float32."""
+    cos_LK, sin_LK = turns_LK.chunk(2, dim=-1)
+    first, second = x_BHLK.float().chunk(2, dim=-1)
+    turned = (first * cos_LK - second * sin_LK, second * cos_LK + first * sin_LK)
+    return torch.cat(turned, dim=-1).to(x_BHLK.dtype)
 
 
 class RelativeBias(nn.Module):
@@ -300,7 +353,7 @@ class Layer(nn.Module):
             attention.dropout if training else 0.0, blocks.packed_starts_B1 is not None,
         )  # fmt: skip
         dropout = self.dropout.p if training else 0.0
-        salt = _SALTS * (self.number + 1)
+        salt = SALTS * (self.number + 1)
         norm = self.attention_norm
         hidden_ND = AttentionBlock.apply(
             hidden_ND, attention.qkv.weight, attention.qkv.bias, attention.output.weight,
@@ -321,8 +374,49 @@ class Layer(nn.Module):
         return output
 
 
-class Encoder(nn.Module):
-    """Embeddings and a stack of layers."""
+class NativeEncoder(nn.Module, ABC):
+    """Embeddings and a stack of layers: what all encoders of our own have."""
+
+    config: EncoderConfig
+    layers: nn.ModuleList
+
+    @property
+    @abstractmethod
+    def words(self) -> nn.Embedding:
+        """The token embeddings."""
+
+    @abstractmethod
+    def forward(
+        self, ids_BL: Tensor, mask_BL: Tensor | None = None, token_types_BL: Tensor | None = None
+    ) -> Tensor:
+        """Return the last hidden states, [B, L, D]; `mask_BL` is True for real tokens."""
+
+    @abstractmethod
+    def hidden_states(
+        self,
+        ids_BL: Tensor,
+        mask_BL: Tensor | None = None,
+        token_types_BL: Tensor | None = None,
+        *,
+        deepest: int | None = None,
+    ) -> list[Tensor]:
+        """Return the embedding output (layer 0) and the layers up to `deepest`, [B, L, D] each."""
+
+    @abstractmethod
+    def encode_packed(
+        self, ids_N: Tensor, lengths: Sequence[int], token_types_N: Tensor | None = None
+    ) -> Tensor:
+        """Return the last hidden states, [N, D], of sequences sorted by length, without padding."""
+
+    @abstractmethod
+    def encode_blocks(
+        self, ids: Tensor, blocks: Blocks, token_types: Tensor | None = None
+    ) -> Tensor:
+        """Return the last hidden states of ids [B, L] or packed [N] through the fused kernels."""
+
+
+class Encoder(NativeEncoder):
+    """The encoder of RoBERTa, BERT, DistilBERT and MPNet."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -357,7 +451,7 @@ class Encoder(nn.Module):
     ) -> Tensor:
         """Return the last hidden states, [N, D], of sequences sorted by length, without padding."""
         hidden_ND: Tensor = self.embeddings.embed_packed(ids_N, lengths, token_types_N)
-        runs = [(len(list(run)), length) for length, run in itertools.groupby(lengths)]
+        runs = find_runs(lengths)
         bias_1HLL = self._make_mask(max(lengths), None)
         for layer in self.layers:
             assert isinstance(layer, Layer)
@@ -396,13 +490,18 @@ class Encoder(nn.Module):
         return states
 
 
+def find_runs(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (number of sequences, length) for each run of sequences of one length."""
+    return [(len(list(run)), length) for length, run in itertools.groupby(lengths)]
+
+
 def initialize_module(module: nn.Module) -> None:
     """Initialize the parameters of one module from torch's global generator, as RoBERTa does."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=INITIAL_STD)
     if isinstance(module, nn.LayerNorm):
         nn.init.ones_(module.weight)
-    if isinstance(module, nn.Linear | nn.LayerNorm):
+    if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
         nn.init.zeros_(module.bias)
     if isinstance(module, nn.Embedding) and module.padding_idx is not None:
         with torch.no_grad():

@@ -19,7 +19,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json, read_json
 from metaxlm.hub import CONFIG, read_tokenizer
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.encoder import Encoder, EncoderConfig, NativeEncoder
 from metaxlm.model.extras import Extras
 from metaxlm.model.families import (
     FAMILIES,
@@ -132,7 +132,7 @@ def save_pretrained(
 
 
 def export_encoder(
-    encoder: Encoder, tokenizer: PreTrainedTokenizerBase
+    encoder: NativeEncoder, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors and config.json of the model without a head in transformers."""
     family = FAMILIES[encoder.config.family]
@@ -163,6 +163,9 @@ def export_task_model(
         "tagging": {"output": "classifier"},
         "span": {"output": "qa_outputs"},
     }[kind]
+    if family.is_rotary:
+        modules = {f"transform.{part}": f"head.{part}" for part in ("dense", "norm")}
+        modules["output"] = "classifier"
     for ours, theirs in modules.items():
         for part, value in model.head.get_submodule(ours).state_dict().items():
             tensors[f"{theirs}.{part}"] = value.detach().to("cpu", torch.float32, copy=True)
@@ -173,7 +176,10 @@ def _make_config(
     config: EncoderConfig, tokenizer: PreTrainedTokenizerBase, class_name: str
 ) -> dict[str, Any]:
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    ends = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    has_ends = FAMILIES[config.family].is_rotary  # and defaults for them
     return export_config(config) | {
+        **(ends if has_ends else {}),
         "architectures": [class_name],
         "bos_token_id": tokenizer.cls_token_id if bos is None else bos,
         "eos_token_id": tokenizer.sep_token_id if eos is None else eos,

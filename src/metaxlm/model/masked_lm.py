@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metaxlm.model.encoder import Encoder, EncoderConfig, initialize_module
+from metaxlm.model.encoder import Encoder, EncoderConfig, NativeEncoder, initialize_module
 from metaxlm.model.foreign import (
     ForeignEncoder,
     ForeignHead,
@@ -17,9 +17,17 @@ from metaxlm.model.foreign import (
     make_parts,
     skip_initialization,
 )
+from metaxlm.model.modernbert import ModernEncoder
 
 if TYPE_CHECKING:
     from metaxlm.model.kernels.blocks import Blocks
+
+
+def make_encoder(config: EncoderConfig) -> NativeEncoder:
+    """Make the encoder of a configuration from torch's global generator."""
+    if config.rotary is not None:
+        return ModernEncoder(config)
+    return Encoder(config)
 
 
 class MaskedLMHead(nn.Module):
@@ -29,8 +37,9 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        size, has_bias = config.hidden_size, config.rotary is None
+        self.dense = nn.Linear(size, size, bias=has_bias)
+        self.norm = nn.LayerNorm(size, eps=config.norm_eps, bias=has_bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(initialize_module)
 
@@ -47,7 +56,7 @@ class MaskedLMHead(nn.Module):
 class MaskedLM(nn.Module):
     """An encoder and the head that predicts masked tokens."""
 
-    encoder: Encoder | ForeignEncoder
+    encoder: NativeEncoder | ForeignEncoder
     head: MaskedLMHead | ForeignHead
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -56,7 +65,7 @@ class MaskedLM(nn.Module):
         if config.settings:
             self.encoder, self.head = make_parts(config)
         else:
-            self.encoder = Encoder(config)
+            self.encoder = make_encoder(config)
             self.head = MaskedLMHead(config)
 
     @classmethod

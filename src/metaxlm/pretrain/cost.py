@@ -47,6 +47,12 @@ def count_parts(config: EncoderConfig) -> dict[str, int]:
     if config.settings:
         return _count_foreign(config)[0]
     size, inner = config.hidden_size, config.ffn_size
+    if config.rotary is not None:
+        # No biases; the first layer lacks a norm, but another one follows the last.
+        layers = config.num_layers * (4 * size * size + 3 * size * inner + 2 * size)
+        head = size * size + size + config.vocab_size
+        words = config.vocab_size * size
+        return {"words": words, "positions": size, "layers": layers, "head": head}
     norm, square = 2 * size, size * size + size
     positions = config.position_offset + config.max_positions + config.num_token_types
     layer = 4 * square + 2 * size * inner + inner + size + 2 * norm
@@ -111,15 +117,25 @@ def count_step_flops(
 ) -> float:
     """Count the minimum FLOPs of a step: one forward and two backward products per weight."""
     size = config.hidden_size
-    attention = config.num_layers * 2 * length * size
+    attention = 2 * size * sum(_count_keys(config, length))
     if config.settings:
         _, weights, head = _count_foreign(config)
     else:
-        weights = config.num_layers * (4 * size**2 + 2 * size * config.ffn_size)
+        matrices = 2 if config.rotary is None else 3  # of the feed-forward network
+        weights = config.num_layers * (4 * size**2 + matrices * size * config.ffn_size)
         head = size * (config.vocab_size + size)
     # A frozen body has no weight gradient, but passes the gradient on to the embeddings.
     body = (4 if frozen_body else 6) * weights + 6 * attention
     return float(batch_size * length * body + 6 * num_predictions * head)
+
+
+def _count_keys(config: EncoderConfig, length: int) -> list[int]:
+    """Return the most tokens that a token attends to, for each layer."""
+    rotary = config.rotary
+    if rotary is None:
+        return [length] * config.num_layers
+    near = min(length, 2 * rotary.window + 1)
+    return [near if rotary.is_local(number) else length for number in range(config.num_layers)]
 
 
 def step_flops(
@@ -152,6 +168,8 @@ def estimate_memory(
     # Saved for the backward pass of a layer, per token: query, key, value and their mixture;
     # inputs of products; both sums before a LayerNorm (always float32); dropout masks.
     layer = (6 * size + 2 * inner) * width + 2 * size * (FLOAT + mask)
+    if config.rotary is not None:  # the gate and its product, and rotated queries and keys
+        layer += 2 * (inner + size) * width
     if not flash:
         # Scaled queries and keys; attention weights before and after dropout, and its factors.
         layer += 2 * size * width + config.num_heads * length * 3 * width

@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metaxlm.model.encoder import Encoder
+from metaxlm.model.encoder import NativeEncoder
 from metaxlm.model.kernels import fits, is_available
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
@@ -196,7 +196,7 @@ class FusedUpdate:
     """
 
     def __init__(
-        self, encoder: Encoder, optimizer: torch.optim.AdamW, *, copies_words: bool
+        self, encoder: NativeEncoder, optimizer: torch.optim.AdamW, *, copies_words: bool
     ) -> None:
         from metaxlm.model.kernels.blocks import pad_rows
 
@@ -285,7 +285,7 @@ class Objective(nn.Module):
             length = masked.ids_BL.shape[1]
             blocks = Blocks(lengths_B, length, seed, copies=self.copies, tied=tied)
             encoder = self.model.encoder
-            assert isinstance(encoder, Encoder), "the kernels compute our own encoder"
+            assert isinstance(encoder, NativeEncoder), "the kernels compute our own encoder"
             hidden_BLD = encoder.encode_blocks(masked.ids_BL, blocks)
             loss = self.model.loss_sum(hidden_BLD, masked.positions_M, masked.labels_M, blocks)
         else:
@@ -445,7 +445,7 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
             return self.objective.uses_fused_kernels(self.world.device)
 
     def _make_fused_update(self) -> FusedUpdate:
-        assert isinstance(self.objective, Objective) and isinstance(self.model.encoder, Encoder)
+        assert isinstance(self.objective, Objective) and isinstance(self.model.encoder, NativeEncoder)
         update = FusedUpdate(self.model.encoder, self._optimizer, copies_words=True)
         self.objective.copies = update.copies
         return update

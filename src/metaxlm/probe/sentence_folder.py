@@ -25,6 +25,7 @@ from metaxlm.model.encoder import Encoder
 from metaxlm.model.extras import describe_pooler
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.huggingface import export_encoder, write_tokenizer
+from metaxlm.model.masked_lm import make_encoder
 from metaxlm.model.model_folder import SENTENCE_SETTINGS, WEIGHTS, save_file
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say
@@ -49,9 +50,11 @@ def export_sentence_transformers(
                 state = {name: v.detach().cpu().clone() for name, v in body.state_dict().items()}
                 body.save_pretrained(temporary, state_dict=state)
         else:
+            if config.rotary is not None and number < config.num_layers:
+                raise _ends_otherwise(number, config.family)  # a LayerNorm follows the last layer
             # The short encoder shares its parameters with the whole one.
             with torch.device("meta"):
-                short = Encoder(replace(config, num_layers=number))
+                short = make_encoder(replace(config, num_layers=number))
             state = {name: model.encoder.state_dict()[name] for name in short.state_dict()}
             short.load_state_dict(state, assign=True)
             tensors, values = export_encoder(short.eval(), model.tokenizer)
@@ -83,14 +86,18 @@ def _choose_number(model: AnyEncoder, layer: LayerChoice | None) -> int:
     return numbers[0]
 
 
+def _ends_otherwise(number: int, family: str) -> MetaXLMError:
+    return MetaXLMError(
+        f"layer {number}: a {family} model that ends there has other "
+        "hidden states than the whole one; choose the last layer, or use `metaxlm embed`"
+    )
+
+
 def _cut_foreign(encoder: ForeignEncoder, num_layers: int) -> PreTrainedModel:
     """Return transformers' model with fewer layers; raise an error if its last states differ."""
     if num_layers == encoder.config.num_layers:
         return encoder.body
-    reason = MetaXLMError(
-        f"layer {num_layers}: a {encoder.body.config.model_type} model that ends there has other "
-        "hidden states than the whole one; choose the last layer, or use `metaxlm embed`"
-    )
+    reason = _ends_otherwise(num_layers, encoder.body.config.model_type)
     config = copy.deepcopy(encoder.body.config)
     config.num_hidden_layers = num_layers
     if getattr(config, "layer_types", None):

@@ -125,7 +125,7 @@ def open_model(model: NamedModel) -> AnyEncoder:
         raise MetaXLMError(f"{folder}: {what}") from error
     if isinstance(masked.encoder, ForeignEncoder):
         masked.encoder.tensors = export_tensors(masked)
-    return AnyEncoder(str(folder), tokenizer, masked.encoder)
+    return AnyEncoder(str(folder), tokenizer, masked.encoder, masked.head)
 
 
 def _name_inside(run: Path, folder: Path) -> str:

@@ -24,7 +24,7 @@ from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.extras import Extras, read_extras
-from metaxlm.model.foreign import list_sizes
+from metaxlm.model.foreign import adapt_vocabulary, list_sizes
 from metaxlm.model.huggingface import (
     Pretrained,
     load_pretrained,
@@ -64,6 +64,25 @@ def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderC
         max_positions=recipe.model.max_positions,
         dropout=recipe.model.dropout,
         attention_dropout=recipe.model.dropout,
+    )
+
+
+def estimate_config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
+    """Return the shape of all variants without their tokenizer, to estimate the cost of a run."""
+    config = encoder_config(recipe, vocab_size)
+    if recipe.meta.model is None:
+        return config
+    source = read_encoder_config(find_folder(recipe.meta.model))
+    if source.settings:
+        return adapt_vocabulary(source, vocab_size, {"pad": config.pad_id})
+    return replace(
+        source,
+        vocab_size=vocab_size,
+        pad_id=config.pad_id,
+        position_offset=config.position_offset if source.position_offset else 0,
+        max_positions=config.max_positions,
+        dropout=config.dropout,
+        attention_dropout=config.dropout,
     )
 
 

@@ -1,6 +1,7 @@
 """Triton kernels for training on a GPU: operations that torch runs in several passes, in one.
 
-`blocks.py` composes them to the parts of the encoder; each other file has one kernel pair. All are
+`blocks.py` and `modern_blocks.py` compose them to the parts of the encoders; each other file has
+one kernel pair. All are
 deterministic: no atomics, sums in a fixed order, dropout from a hash of (seed, position).
 """
 

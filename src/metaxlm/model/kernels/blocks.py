@@ -114,7 +114,7 @@ def pad_rows(words_VD: Tensor, dtype: torch.dtype) -> Tensor:
     return table
 
 
-def _weight_gradient(d_out_NF: Tensor, x_ND: Tensor) -> Tensor:
+def weight_gradient(d_out_NF: Tensor, x_ND: Tensor) -> Tensor:
     """Return the float32 gradient of a linear layer's weight, [F, D]."""
     if x_ND.is_cuda:
         return torch.mm(d_out_NF.t(), x_ND, out_dtype=torch.float32)
@@ -229,12 +229,12 @@ class AttentionBlock(torch.autograd.Function):
             d_y.contiguous(), total, mean, scale, norm_weight, dropout, blocks.seed, salt + 1
         )
         d_mixed = d_projected @ w_out
-        d_w_out = _weight_gradient(d_projected, mixed) if needs[3] else None
+        d_w_out = weight_gradient(d_projected, mixed) if needs[3] else None
         traces = Traces(lse, keys, blocks.column_keys)
         d_qkv, d_b_qkv, d_bias = attend_backward(
             d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape, blocks.bias
         )
-        d_w_qkv = _weight_gradient(d_qkv, x) if needs[1] else None
+        d_w_qkv = weight_gradient(d_qkv, x) if needs[1] else None
         # Without dropout both gradients of the sum are one tensor, which is done with by now.
         d_x = d_total.addmm_(d_qkv, w_qkv)
         return (
@@ -284,9 +284,9 @@ class FeedForwardBlock(torch.autograd.Function):
         d_total, d_projected, sums = add_and_normalize_backward(
             d_y.contiguous(), total, mean, scale, norm_weight, dropout, blocks.seed, salt
         )
-        d_w_out = _weight_gradient(d_projected, bent) if needs[3] else None
+        d_w_out = weight_gradient(d_projected, bent) if needs[3] else None
         d_wide, d_b_in = gelu_backward(d_projected @ w_out, wide)
-        d_w_in = _weight_gradient(d_wide, x) if needs[1] else None
+        d_w_in = weight_gradient(d_wide, x) if needs[1] else None
         d_x = d_total.addmm_(d_wide, w_in)
         return (
             d_x, d_w_in, d_b_in, d_w_out, sums[2], sums[0], sums[1], None, None, None, None
@@ -323,7 +323,7 @@ class VocabularyLoss(torch.autograd.Function):
         d_x = d_logits @ table
         d_words = None
         if ctx.needs_input_grad[1]:
-            d_words = _weight_gradient(d_logits, x_MD)[: ctx.vocab_size]
+            d_words = weight_gradient(d_logits, x_MD)[: ctx.vocab_size]
             if ctx.blocks.tied.is_used:
                 ctx.blocks.tied.table_VD = d_words
         return d_x, d_words, d_bias, None, None

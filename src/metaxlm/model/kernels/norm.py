@@ -1,7 +1,8 @@
 """LayerNorm(residual + dropout(x)) in one pass, and its gradient in one pass.
 
 The backward pass also sums columns: the gradients of the weight and bias of the LayerNorm, and of
-the bias of the linear layer before it.
+the bias of the linear layer before it. Layers with LayerNorm before their parts go on with the sum
+as well; then its gradient is added.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def _forward(
 
 @triton.jit
 def _backward(
-    D_OUT, SUM, MEAN, SCALE, WEIGHT, D_SUM, D_X, PARTIAL, SEED, salt, N, limit, keep_scale,
-    D: tl.constexpr, DROPOUT: tl.constexpr, BD: tl.constexpr,
+    D_OUT, D_REST, SUM, MEAN, SCALE, WEIGHT, D_SUM, D_X, PARTIAL, SEED, salt, N, limit, keep_scale,
+    D: tl.constexpr, DROPOUT: tl.constexpr, RESTS: tl.constexpr, TWICE: tl.constexpr,
+    BD: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     columns = tl.arange(0, BD)
@@ -71,9 +73,12 @@ def _backward(
         first = tl.sum(d_normal, 0) / D
         second = tl.sum(d_normal * normal, 0) / D
         d_sum = (d_normal - first - normal * second) * scale
+        if RESTS:
+            d_sum += tl.load(D_REST + place, inside, 0.0).to(tl.float32)
         tl.store(D_SUM + place, d_sum.to(D_SUM.dtype.element_ty), inside)
         if DROPOUT:
             d_sum = tl.where(is_kept(seed, place, limit), d_sum * keep_scale, 0.0)
+        if TWICE:
             tl.store(D_X + place, d_sum.to(D_X.dtype.element_ty), inside)
         d_linear += tl.where(inside, d_sum, 0.0)
     place = program * 3 * D + columns
@@ -92,9 +97,12 @@ def add_and_normalize(
     seed: Tensor,
     salt: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the normalized sum, and for the backward pass: the sum, row means, row scales."""
+    """Return the normalized sum, and for the backward pass: the sum, row means, row scales.
+
+    The sum has the type of the residual, the normalized one that of x.
+    """
     rows, width = x_ND.shape
-    out, total = torch.empty_like(residual_ND), torch.empty_like(residual_ND)
+    out, total = torch.empty_like(x_ND), torch.empty_like(residual_ND)
     mean, scale = (torch.empty(rows, dtype=torch.float32, device=x_ND.device) for _ in range(2))
     _forward[(rows,)](
         x_ND, residual_ND, weight_D, bias_D, out, total, mean, scale, seed, salt, eps,
@@ -113,19 +121,23 @@ def add_and_normalize_backward(
     dropout: float,
     seed: Tensor,
     salt: int,
+    d_rest_ND: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of residual and x, and the column sums [3, D].
 
     The column sums are the gradients of the LayerNorm's weight and bias and of x summed over rows.
+    `d_rest_ND` is the gradient of the sum from where else it is used.
     """
     rows, width = total_ND.shape
     d_total = torch.empty_like(total_ND)
-    d_x = torch.empty_like(total_ND) if dropout > 0 else d_total
+    is_twice = dropout > 0 or d_out_ND.dtype != total_ND.dtype
+    d_x = torch.empty_like(d_out_ND) if is_twice else d_total
     programs = min(_PROGRAMS, rows)
     partial = torch.empty(programs, 3, width, dtype=torch.float32, device=total_ND.device)
     _backward[(programs,)](
-        d_out_ND, total_ND, mean_N, scale_N, weight_D, d_total, d_x, partial, seed, salt, rows,
-        threshold(dropout), 1.0 / (1.0 - dropout),
-        D=width, DROPOUT=dropout > 0, BD=triton.next_power_of_2(width), num_warps=1,
+        d_out_ND, d_out_ND if d_rest_ND is None else d_rest_ND, total_ND, mean_N, scale_N, weight_D,
+        d_total, d_x, partial, seed, salt, rows, threshold(dropout), 1.0 / (1.0 - dropout),
+        D=width, DROPOUT=dropout > 0, RESTS=d_rest_ND is not None, TWICE=is_twice,
+        BD=triton.next_power_of_2(width), num_warps=1,
     )  # fmt: skip
     return d_total, d_x, sum_rows(partial.flatten(1)).view(3, width)
