@@ -445,7 +445,9 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
             return self.objective.uses_fused_kernels(self.world.device)
 
     def _make_fused_update(self) -> FusedUpdate:
-        assert isinstance(self.objective, Objective) and isinstance(self.model.encoder, NativeEncoder)
+        assert isinstance(self.objective, Objective) and isinstance(
+            self.model.encoder, NativeEncoder
+        )
         update = FusedUpdate(self.model.encoder, self._optimizer, copies_words=True)
         self.objective.copies = update.copies
         return update
