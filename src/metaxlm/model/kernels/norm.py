@@ -61,7 +61,7 @@ def _backward(
     if DROPOUT:
         seed = (tl.load(SEED) + salt).to(tl.uint32)
     width = tl.full([1], D, tl.int64)
-    for row in range(program, N, tl.num_programs(0)):
+    for row in tl.range(program, N, tl.num_programs(0), num_stages=3):
         place = row * width + columns
         d_out = tl.load(D_OUT + place, inside, 0.0).to(tl.float32)
         x = tl.load(SUM + place, inside, 0.0).to(tl.float32)
