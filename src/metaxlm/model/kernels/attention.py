@@ -52,6 +52,19 @@ def _find_tile(gap, head, TILE: tl.constexpr, REACH: tl.constexpr):
 
 
 @triton.jit
+def _store_rotated(TARGET, rows, TURNS, places, inside, ROWS: tl.constexpr, K: tl.constexpr):
+    """Rotate the gradients of rotated rows back by the angles of their places, and store them."""
+    first, second = tl.split(tl.permute(tl.reshape(rows, [ROWS, 2, K // 2]), 0, 2, 1))
+    pairs = tl.arange(0, K // 2)[None, :]
+    turn = TURNS + places[:, None] * K + pairs
+    cos = tl.load(turn, inside[:, None], 0.0)
+    sin = tl.load(turn + K // 2, inside[:, None], 0.0)
+    kind = TARGET.dtype.element_ty
+    tl.store(TARGET + pairs, (first * cos + second * sin).to(kind), inside[:, None])
+    tl.store(TARGET + K // 2 + pairs, (second * cos - first * sin).to(kind), inside[:, None])
+
+
+@triton.jit
 def _forward(
     QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, SEED, salt,
     L, scale, limit, keep_scale,
@@ -120,9 +133,10 @@ def _forward(
 @triton.jit
 def _backward_queries(
     QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS,
-    D_FAR, D_S, L, scale, limit, keep_scale,
+    D_FAR, D_S, TURNS, L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
-    REACH: tl.constexpr, WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    REACH: tl.constexpr, WINDOW: tl.constexpr, ROTARY: tl.constexpr,
+    BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -187,12 +201,13 @@ def _backward_queries(
             tl.store(D_S + place, d_s.to(D_S.dtype.element_ty), is_near)
         d_q = tl.dot(d_s.to(k.dtype), tl.trans(k), d_q)
     d_q = d_q * (scale / 1.4426950408889634 * keep_scale)
-    target = D_QKV + first * stride + head * K
-    tl.store(
-        target + queries[:, None] * stride + ks[None, :], d_q.to(D_QKV.dtype.element_ty), inside
-    )
+    target = D_QKV + first * stride + head * K + queries[:, None] * stride
     tile = block * tl.num_programs(0) + tl.program_id(0)
-    tl.store(SUMS + tile * (H * K) + head * K + ks, tl.sum(d_q, 0))
+    if ROTARY:
+        _store_rotated(target, d_q, TURNS, queries, queries < room, BQ, K)
+    else:
+        tl.store(target + ks[None, :], d_q.to(D_QKV.dtype.element_ty), inside)
+        tl.store(SUMS + tile * (3 * H * K) + head * K + ks, tl.sum(d_q, 0))
     if BIASED:
         tl.store(D_FAR + (tile * H + head) * 2, tl.sum(before, 0) * keep_scale)
         tl.store(D_FAR + (tile * H + head) * 2 + 1, tl.sum(after, 0) * keep_scale)
@@ -201,9 +216,10 @@ def _backward_queries(
 @triton.jit
 def _backward_keys(
     QKV, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS,
-    L, scale, limit, keep_scale,
+    TURNS, L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
-    REACH: tl.constexpr, WINDOW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr,
+    REACH: tl.constexpr, WINDOW: tl.constexpr, ROTARY: tl.constexpr,
+    BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
@@ -260,14 +276,17 @@ def _backward_keys(
         d_k = tl.dot(d_s, tl.trans(q), d_k)
     d_k = tl.where(real, d_k * (scale / 1.4426950408889634 * keep_scale), 0.0)
     d_v = tl.where(real, d_v * keep_scale, 0.0)
-    target = D_QKV + first * stride + head * K + wide
+    target = D_QKV + first * stride + head * K + keys[:, None] * stride
     kind = D_QKV.dtype.element_ty
-    tl.store(target + H * K, d_k.to(kind), keys[:, None] < room)
-    tl.store(target + 2 * H * K, d_v.to(kind), keys[:, None] < room)
-    tile = block * tl.num_programs(0) + tl.program_id(0)
-    place = SUMS + tile * (2 * H * K) + head * K + ks
-    tl.store(place, tl.sum(d_k, 0))
-    tl.store(place + H * K, tl.sum(d_v, 0))
+    tl.store(target + 2 * H * K + ks[None, :], d_v.to(kind), keys[:, None] < room)
+    if ROTARY:
+        _store_rotated(target + H * K, d_k, TURNS, keys, keys < room, BK, K)
+    else:
+        tl.store(target + H * K + ks[None, :], d_k.to(kind), keys[:, None] < room)
+        tile = block * tl.num_programs(0) + tl.program_id(0)
+        place = SUMS + tile * (3 * H * K) + head * K + ks
+        tl.store(place + H * K, tl.sum(d_k, 0))
+        tl.store(place + 2 * H * K, tl.sum(d_v, 0))
 
 
 @triton.jit
@@ -418,21 +437,25 @@ def attend_backward(
     lengths_B: Tensor,
     shape: Shape,
     bias: BiasTiles | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    turns_LK: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the gradients of the fused projection, [N, 3 D], its sum [3 D], and of the bias.
 
     The gradient of the bias is by head and distance, [H, 2 L - 1]. Those of the distances that
-    share a bias, from FAR on, may be added to the last.
+    share a bias, from FAR on, may be added to the last. With `turns_LK`, the projection was
+    rotated; its gradient is rotated back, and there is no sum.
     """
     lse, keys = traces.lse, (traces.row_keys, traces.column_keys_L)
     d_qkv = shape.make_rows(qkv_N3D, qkv_N3D.shape[1])
     delta = torch.empty_like(lse)
-    sizes = {"H": shape.heads, "K": shape.head_size, "DROPOUT": shape.dropout > 0}
-    sizes["REACH"] = _REACH
-    options = sizes | {"BIASED": bias is not None, "WINDOW": shape.window}
-    width = shape.heads * shape.head_size
+    options = {
+        "H": shape.heads, "K": shape.head_size, "DROPOUT": shape.dropout > 0, "REACH": _REACH,
+        "BIASED": bias is not None, "WINDOW": shape.window, "ROTARY": turns_LK is not None,
+    }  # fmt: skip
+    assert QUERIES.queries == KEYS.keys, "both write to the same rows of sums"
     tiles, grid = QUERIES, shape.grid(QUERIES.queries)
-    query_sums = lse.new_empty(shape.blocks * grid[0], width)
+    sums = lse.new_empty(shape.blocks * grid[0], 3 * shape.heads * shape.head_size)
+    turns = lse if turns_LK is None else turns_LK
     by_query = by_key = d_s = lse
     if bias is not None:
         by_query, by_key = bias.by_query, bias.by_key
@@ -441,20 +464,20 @@ def attend_backward(
     d_far = lse.new_empty(shape.blocks * grid[0], shape.heads * 2)
     _backward_queries[grid](
         qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, by_query, d_out_ND, d_qkv, delta,
-        query_sums, d_far, d_s,
+        sums, d_far, d_s, turns,
         *shape.arguments, **options,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     tiles = KEYS
-    key_sums = lse.new_empty(shape.blocks * shape.grid(tiles.keys)[0], 2 * width)
-    _backward_keys[shape.grid(tiles.keys)](
-        qkv_N3D, lse, *keys, starts_B1, lengths_B, by_key, d_out_ND, d_qkv, delta, key_sums,
+    _backward_keys[grid](
+        qkv_N3D, lse, *keys, starts_B1, lengths_B, by_key, d_out_ND, d_qkv, delta, sums, turns,
         *shape.arguments, **options,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
-    sums = torch.cat([sum_rows(query_sums), sum_rows(key_sums)])
+    if turns_LK is not None:
+        return d_qkv, None, None
     if bias is None:
-        return d_qkv, sums, None
+        return d_qkv, sum_rows(sums), None
     tiles = QUERIES
     diagonals = 2 * min(_REACH - 1, grid[0] - 1) + 1
     near = lse.new_empty(_BIAS_PARTS, shape.heads * diagonals * 2 * tiles.keys)
@@ -466,7 +489,7 @@ def attend_backward(
     d_bias = _join_distances(near_HD2X, shape.length)
     if shape.length > FAR:
         d_bias[:, :: 2 * shape.length - 2] += sum_rows(d_far).view(-1, 2)
-    return d_qkv, sums, d_bias
+    return d_qkv, sum_rows(sums), d_bias
 
 
 def _join_distances(sums_HD2X: Tensor, length: int) -> Tensor:

@@ -79,7 +79,7 @@ class NormBlock(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Return [N, D] twice."""
         normal, total, mean, scale = add_and_normalize(
-            y_ND, x_ND, weight, torch.zeros_like(weight), eps, dropout, blocks.seed, salt
+            y_ND, x_ND, weight, None, eps, dropout, blocks.seed, salt
         )
         ctx.save_for_backward(total, mean, scale, weight)
         ctx.settings = blocks, dropout, salt
@@ -121,9 +121,7 @@ class RotaryAttentionBlock(torch.autograd.Function):
         mixed, traces = attend(
             qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape
         )
-        ctx.save_for_backward(
-            x_ND, w_qkv, w_out, qkv, mixed, traces.lse, traces.row_keys, places_N, turns_LK
-        )
+        ctx.save_for_backward(x_ND, w_qkv, w_out, qkv, mixed, traces.lse, traces.row_keys, turns_LK)
         ctx.settings = blocks, shape
         return mixed @ w_out.t()
 
@@ -131,15 +129,14 @@ class RotaryAttentionBlock(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of x and of both weights."""
-        x, w_qkv, w_out, qkv, mixed, lse, keys, places_N, turns_LK = ctx.saved_tensors
+        x, w_qkv, w_out, qkv, mixed, lse, keys, turns_LK = ctx.saved_tensors
         blocks, shape = ctx.settings
         needs, d_y = ctx.needs_input_grad, d_y.contiguous()
         d_w_out = weight_gradient(d_y, mixed) if needs[2] else None
         traces = Traces(lse, keys, blocks.column_keys)
         d_qkv, _, _ = attend_backward(
-            d_y @ w_out, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape
+            d_y @ w_out, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape, None, turns_LK
         )
-        rotate(d_qkv, places_N, turns_LK, shape.heads, back=True)
         d_w_qkv = weight_gradient(d_qkv, x) if needs[1] else None
         return d_qkv @ w_qkv, d_w_qkv, d_w_out, None, None, None, None, None
 

@@ -21,7 +21,7 @@ _PROGRAMS = 1056
 @triton.jit
 def _forward(
     X, RESIDUAL, WEIGHT, BIAS, OUT, SUM, MEAN, SCALE, SEED, salt, eps, limit, keep_scale,
-    D: tl.constexpr, DROPOUT: tl.constexpr, BD: tl.constexpr,
+    D: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BD)
@@ -39,8 +39,10 @@ def _forward(
     centered = tl.where(inside, x - mean, 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(centered * centered, 0) / D + eps)
     weight = tl.load(WEIGHT + columns, inside, 0.0)
-    bias = tl.load(BIAS + columns, inside, 0.0)
-    tl.store(OUT + place, (centered * scale * weight + bias).to(OUT.dtype.element_ty), inside)
+    normal = centered * scale * weight
+    if BIASED:
+        normal += tl.load(BIAS + columns, inside, 0.0)
+    tl.store(OUT + place, normal.to(OUT.dtype.element_ty), inside)
     tl.store(MEAN + row, mean)
     tl.store(SCALE + row, scale)
 
@@ -91,7 +93,7 @@ def add_and_normalize(
     x_ND: Tensor,
     residual_ND: Tensor,
     weight_D: Tensor,
-    bias_D: Tensor,
+    bias_D: Tensor | None,
     eps: float,
     dropout: float,
     seed: Tensor,
@@ -105,9 +107,10 @@ def add_and_normalize(
     out, total = torch.empty_like(x_ND), torch.empty_like(residual_ND)
     mean, scale = (torch.empty(rows, dtype=torch.float32, device=x_ND.device) for _ in range(2))
     _forward[(rows,)](
-        x_ND, residual_ND, weight_D, bias_D, out, total, mean, scale, seed, salt, eps,
-        threshold(dropout), 1.0 / (1.0 - dropout),
-        D=width, DROPOUT=dropout > 0, BD=triton.next_power_of_2(width), num_warps=1,
+        x_ND, residual_ND, weight_D, weight_D if bias_D is None else bias_D, out, total, mean,
+        scale, seed, salt, eps, threshold(dropout), 1.0 / (1.0 - dropout),
+        D=width, DROPOUT=dropout > 0, BIASED=bias_D is not None, BD=triton.next_power_of_2(width),
+        num_warps=1,
     )  # fmt: skip
     return out, total, mean, scale
 
