@@ -337,7 +337,7 @@ def test_adamw_equals_torch_and_skips_on_request() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, (ours, first, second, copy), strict=True))
 
 
-@pytest.mark.parametrize(("length", "window"), [(330, 0), (90, 0), (330, 64)])
+@pytest.mark.parametrize(("length", "window"), [(330, 0), (90, 0), (330, 64), (90, 20)])
 def test_bias_and_window_and_their_gradients_are_those_of_float64(length: int, window: int) -> None:
     """More than one tile of queries and keys, tiles of one bias, blocks of different lengths."""
     from metaxlm.model.kernels.attention import (

@@ -40,6 +40,7 @@ class Tiles:
 FORWARD = Tiles(64, 64, 4, 3)
 QUERIES = Tiles(64, 64, 4, 3)
 KEYS = Tiles(32, 64, 4, 2)
+WHOLE = Tiles(32, 128, 8, 1)  # blocks of at most 128 tokens: one pass for all gradients
 _BIAS_PARTS = 64  # programs that share the sums of the bias, for each head and diagonal
 FAR = 128  # the bias is the same from this distance on
 
@@ -215,12 +216,13 @@ def _backward_queries(
 
 @triton.jit
 def _backward_keys(
-    QKV, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS,
+    QKV, OUT, LSE, ROW_KEYS, COLUMN_KEYS, STARTS, LENGTHS, BIAS, D_OUT, D_QKV, DELTA, SUMS,
     TURNS, L, scale, limit, keep_scale,
     H: tl.constexpr, K: tl.constexpr, DROPOUT: tl.constexpr, BIASED: tl.constexpr,
-    REACH: tl.constexpr, WINDOW: tl.constexpr, ROTARY: tl.constexpr,
+    REACH: tl.constexpr, WINDOW: tl.constexpr, ROTARY: tl.constexpr, WHOLE: tl.constexpr,
     BQ: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
+    """Compute the gradients of keys and values; where one tile has all keys, of queries too."""
     block_head = tl.program_id(1)
     block, head = block_head // H, block_head % H
     length = tl.load(LENGTHS + block)
@@ -247,6 +249,12 @@ def _backward_keys(
     if WINDOW:
         begin = tl.maximum(first_key - WINDOW, 0) // BQ * BQ
         stop = tl.minimum(stop, first_key + BK + WINDOW)
+    if WHOLE:
+        begin = 0
+        stop = room.to(tl.int32)
+    factor = scale / 1.4426950408889634 * keep_scale
+    kind = D_QKV.dtype.element_ty
+    sum_q = tl.zeros([K], tl.float32)
     for start in range(begin, stop, BQ):
         queries = start + rows
         inside = queries[None, :] < length
@@ -254,7 +262,11 @@ def _backward_keys(
         narrow = (first + queries[None, :]) * (H * K) + head * K + ks[:, None]
         d_out = tl.load(D_OUT + narrow, inside, 0.0)
         lse = tl.load(LSE + block_head * L + queries, queries < length, float("inf"))
-        delta = tl.load(DELTA + block_head * L + queries, queries < length, 0.0)
+        if WHOLE:
+            out = tl.load(OUT + narrow, inside, 0.0)
+            delta = tl.sum(d_out.to(tl.float32) * out.to(tl.float32), 0) / keep_scale
+        else:
+            delta = tl.load(DELTA + block_head * L + queries, queries < length, 0.0)
         s = tl.dot(k, q) * scale + closed[:, None]
         if BIASED:
             tile = _find_tile(first_key - start // BK * BK, head, BK, REACH)
@@ -274,10 +286,17 @@ def _backward_keys(
         d_v = tl.dot(kept.to(v.dtype), tl.trans(d_out), d_v)
         d_s = (p * (d_p - delta[None, :])).to(k.dtype)
         d_k = tl.dot(d_s, tl.trans(q), d_k)
-    d_k = tl.where(real, d_k * (scale / 1.4426950408889634 * keep_scale), 0.0)
+        if WHOLE:
+            d_q = tl.dot(tl.trans(d_s), k) * factor
+            place = D_QKV + first * stride + head * K + queries[:, None] * stride
+            if ROTARY:
+                _store_rotated(place, d_q, TURNS, queries, queries < room, BQ, K)
+            else:
+                tl.store(place + ks[None, :], d_q.to(kind), queries[:, None] < room)
+                sum_q += tl.sum(d_q, 0)
+    d_k = tl.where(real, d_k * factor, 0.0)
     d_v = tl.where(real, d_v * keep_scale, 0.0)
     target = D_QKV + first * stride + head * K + keys[:, None] * stride
-    kind = D_QKV.dtype.element_ty
     tl.store(target + 2 * H * K + ks[None, :], d_v.to(kind), keys[:, None] < room)
     if ROTARY:
         _store_rotated(target + H * K, d_k, TURNS, keys, keys < room, BK, K)
@@ -285,6 +304,8 @@ def _backward_keys(
         tl.store(target + H * K + ks[None, :], d_k.to(kind), keys[:, None] < room)
         tile = block * tl.num_programs(0) + tl.program_id(0)
         place = SUMS + tile * (3 * H * K) + head * K + ks
+        if WHOLE:
+            tl.store(place, sum_q)
         tl.store(place + H * K, tl.sum(d_k, 0))
         tl.store(place + 2 * H * K, tl.sum(d_v, 0))
 
@@ -453,7 +474,8 @@ def attend_backward(
         "BIASED": bias is not None, "WINDOW": shape.window, "ROTARY": turns_LK is not None,
     }  # fmt: skip
     assert QUERIES.queries == KEYS.keys, "both write to the same rows of sums"
-    tiles, grid = QUERIES, shape.grid(QUERIES.queries)
+    is_whole = bias is None and shape.length <= WHOLE.keys
+    tiles, grid = QUERIES, shape.grid(WHOLE.keys if is_whole else QUERIES.queries)
     sums = lse.new_empty(shape.blocks * grid[0], 3 * shape.heads * shape.head_size)
     turns = lse if turns_LK is None else turns_LK
     by_query = by_key = d_s = lse
@@ -462,16 +484,17 @@ def attend_backward(
         num_tiles = shape.blocks * shape.heads * grid[0] * (2 * _REACH - 1)
         d_s = qkv_N3D.new_empty(num_tiles, tiles.queries * tiles.keys)
     d_far = lse.new_empty(shape.blocks * grid[0], shape.heads * 2)
-    _backward_queries[grid](
-        qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, by_query, d_out_ND, d_qkv, delta,
-        sums, d_far, d_s, turns,
-        *shape.arguments, **options,
-        BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
-    )  # fmt: skip
-    tiles = KEYS
+    if not is_whole:
+        _backward_queries[grid](
+            qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, by_query, d_out_ND, d_qkv, delta,
+            sums, d_far, d_s, turns,
+            *shape.arguments, **options,
+            BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
+        )  # fmt: skip
+    tiles = WHOLE if is_whole else KEYS
     _backward_keys[grid](
-        qkv_N3D, lse, *keys, starts_B1, lengths_B, by_key, d_out_ND, d_qkv, delta, sums, turns,
-        *shape.arguments, **options,
+        qkv_N3D, out_ND, lse, *keys, starts_B1, lengths_B, by_key, d_out_ND, d_qkv, delta,
+        sums, turns, *shape.arguments, **options, WHOLE=is_whole,
         BQ=tiles.queries, BK=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
     if turns_LK is not None:
