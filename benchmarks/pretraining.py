@@ -79,7 +79,7 @@ class Size:
         if self.family in GENERAL:
             settings = dump_config(AutoConfig.for_model(**self.settings))
             general = {"settings": settings, "position_offset": 0}
-        values = {
+        values: dict[str, Any] = {
             "vocab_size": self.vocabulary,
             "hidden_size": self.hidden,
             "num_layers": self.layers,

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import remove, write_json
+from metaxlm.files import read_json, remove, write_json
 from metaxlm.hub import CONFIG
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
@@ -219,7 +219,8 @@ def pretrain_variant(
         None if teacher is None else teacher.prepare,
         _make_switching(recipe, layout, name, tokenizer, shards),
     )
-    card = model_card(recipe.model_dump(mode="json"), name)
+    architecture = read_json(start / CONFIG)["architectures"][0]
+    card = model_card(recipe.model_dump(mode="json"), name, (), architecture)
     what = f"{name} during pretraining"
     title, extras = f"pretraining {name}", read_extras(start)
     phase = _Phase(recipe, recipe.pretraining, title, tokenizer, place, what, extras)
