@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow faults lint types bench docs clean
+.PHONY: help demo test test-slow test-gpu faults lint types bench docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,10 @@ test: $(READY)  ## Run the test suite
 
 test-slow: $(READY)  ## Run the tests that take longer: demo sizes, three seeds, many kills
 	$(BIN)/python -m pytest -m slow
+
+test-gpu: $(READY)  ## Run the tests that need a CUDA device, and the kernels' tests
+	$(BIN)/python -m pytest -m gpu tests
+	$(BIN)/python -m pytest tests/model/test_kernels.py
 
 faults: $(READY)  ## Kill, fill, fail and flip: every fault that a training must survive
 	$(BIN)/python -m pytest tests/faults -m "" -rP -n 2 --dist worksteal

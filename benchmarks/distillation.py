@@ -28,8 +28,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import open_shard, write_shard
 from metaxlm.data.text import read_sentences
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import Pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.pretrain.distill import Distillation, TeacherBatch, make_teacher

@@ -1,6 +1,7 @@
-"""Pretraining steps: ours and transformers' XLMRobertaForMaskedLM, side by side in one run.
+"""Pretraining steps: ours and transformers' model of the same family, side by side in one run.
 
     python benchmarks/pretraining.py              # both, eager and compiled, with the ceiling
+    python benchmarks/pretraining.py --family mpnet --size 12x768x64000x64x512
     python benchmarks/pretraining.py --grow       # what ours costs as it grows
     python benchmarks/pretraining.py --parity 200 # the losses of the fused and the plain path
 
@@ -16,15 +17,19 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig, Rotary
+from metaxlm.model.families import export_config
+from metaxlm.model.foreign import dump_config
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState
@@ -38,6 +43,22 @@ console = Console(width=100, highlight=False)
 RATE = 1e-4
 GROWTH = [(6, 384), (12, 384), (12, 512), (12, 768), (24, 1024)]
 VOCABULARIES = [64_000, 250_002]
+FAMILIES: dict[str, dict[str, Any]] = {  # settings that differ from RoBERTa's
+    "xlm-roberta": {},
+    "mpnet": {"num_token_types": 0, "relative_buckets": 32},
+    "modernbert": {
+        "num_token_types": 0, "position_offset": 0, "max_positions": 8192, "rotary": Rotary(),
+        "dropout": 0.0, "attention_dropout": 0.0,
+    },
+}  # fmt: skip
+GENERAL: dict[str, dict[str, Any]] = {  # transformers' settings of families that it computes
+    "electra": {"type_vocab_size": 2},
+    "deberta-v2": {
+        "relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm",
+        "share_att_key": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False,
+        "type_vocab_size": 0,
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,19 +70,42 @@ class Size:
     vocabulary: int
     sequences: int
     length: int
-    dropout: float = 0.1
+    family: str = field(default="xlm-roberta", kw_only=True)
+    dropout: float = field(default=0.1, kw_only=True)
 
     @property
     def config(self) -> EncoderConfig:
-        return EncoderConfig(
-            vocab_size=self.vocabulary,
-            hidden_size=self.hidden,
-            num_layers=self.layers,
-            num_heads=self.hidden // 64,
-            ffn_size=4 * self.hidden,
-            dropout=self.dropout,
-            attention_dropout=self.dropout,
-        )
+        general: dict[str, Any] = {}
+        if self.family in GENERAL:
+            settings = dump_config(AutoConfig.for_model(**self.settings))
+            general = {"settings": settings, "position_offset": 0}
+        values: dict[str, Any] = {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "num_layers": self.layers,
+            "num_heads": self.hidden // 64,
+            "ffn_size": (3 * self.hidden // 2) if self.family == "modernbert" else 4 * self.hidden,
+            "dropout": self.dropout,
+            "attention_dropout": self.dropout,
+            "family": self.family,
+        }
+        return EncoderConfig(**values | FAMILIES.get(self.family, general))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration of transformers' model."""
+        if self.family not in GENERAL:
+            return export_config(self.config)
+        return GENERAL[self.family] | {
+            "model_type": self.family,
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "embedding_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.hidden // 64,
+            "intermediate_size": 4 * self.hidden,
+            "pad_token_id": 1,
+        }
 
     @property
     def recipe(self) -> TrainingRecipe:
@@ -77,7 +121,7 @@ def main() -> None:
     options = parse()
     device = choose_device(options.device)
     preset = "12x768x250002x64x512" if device.type == "cuda" else "4x256x64000x16x128"
-    size = Size(*map(int, (options.size or preset).split("x")))
+    size = Size(*map(int, (options.size or preset).split("x")), family=options.family)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"
     console.print(f"{name}{threads}, torch {torch.__version__}; {options.repeats} steps each")
@@ -94,6 +138,7 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", help="LAYERSxHIDDENxVOCABULARYxSEQUENCESxTOKENS")
+    parser.add_argument("--family", choices=[*FAMILIES, *GENERAL], default="xlm-roberta")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--grow", action="store_true")
@@ -110,7 +155,11 @@ def compare_speed(size: Size, options: argparse.Namespace, device: torch.device)
         "metaxlm, plain": lambda: ours(size, device, "plain")[0],
         "metaxlm": lambda: ours(size, device, "auto")[0],
     }
-    if device.type == "cpu":
+    if size.family == "modernbert":
+        contenders["transformers, compiled, flex"] = lambda: peer(
+            size, device, compiled=True, attention="flex_attention"
+        )
+    if device.type == "cpu" or size.family in GENERAL:
         del contenders["metaxlm, plain"]  # there it is the same
     table = Table("", "ms per step", "steps/s", "tokens/s", "of the matmul rate", "peak GiB")
     times: dict[str, float] = {}
@@ -125,7 +174,7 @@ def compare_speed(size: Size, options: argparse.Namespace, device: torch.device)
         table.add_row(*describe(name, size, times[name], rate, memory))
     console.print(table)
     for name, seconds in times.items():
-        if name.startswith("transformers"):
+        if name.startswith("transformers") and "metaxlm" in times:
             console.print(f"metaxlm is {seconds / times['metaxlm']:.2f} times as fast as {name}")
 
 
@@ -207,23 +256,14 @@ def make_piece(ids_BL: Tensor, seed: int) -> MicroBatch:
     return MicroBatch(ids_BL.int(), lengths_B, torch.arange(rows), seed, [], ids_BL.numel())
 
 
-def peer(size: Size, device: torch.device, *, compiled: bool) -> Step:
+def peer(size: Size, device: torch.device, *, compiled: bool, attention: str | None = None) -> Step:
     """Return a step of transformers' model, as a careful user would write it."""
     torch.manual_seed(0)
-    config = XLMRobertaConfig(
-        vocab_size=size.vocabulary,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.hidden // 64,
-        intermediate_size=4 * size.hidden,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        hidden_dropout_prob=size.dropout,
-        attention_probs_dropout_prob=size.dropout,
-    )
     with torch.device(device):
-        model = XLMRobertaForMaskedLM(config).train()
+        model = AutoModelForMaskedLM.from_config(
+            AutoConfig.for_model(**size.settings), attn_implementation=attention
+        )
+    model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     forward = torch.compile(model) if compiled else model
     bfloat16 = uses_bfloat16(size.recipe, device)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.vocab.unigram import train_unigram
 
 

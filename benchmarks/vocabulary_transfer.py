@@ -50,8 +50,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from metaxlm.model.encoder import EncoderConfig, MaskedLM
+    from metaxlm.model.encoder import EncoderConfig
     from metaxlm.model.huggingface import Pretrained
+    from metaxlm.model.masked_lm import MaskedLM
 
 PEERS = ("wechsel", "deepfocus", "mergekit")
 KINDS = ("copied", "composed", "blind", "random")
@@ -147,13 +148,13 @@ def load_pair(source: Path, target: Path, folder: Path) -> Pair:
     from metaxlm.model.huggingface import load_pretrained
 
     loaded, tokenizer = load_pretrained(source), AutoTokenizer.from_pretrained(target)
-    sizes = {"vocab_size": len(tokenizer), "pad_id": int(tokenizer.pad_token_id)}
-    config = replace(loaded.model.config, **sizes)
+    pad_id = int(tokenizer.pad_token_id)
+    config = replace(loaded.model.config, vocab_size=len(tokenizer), pad_id=pad_id)
     return Pair(loaded, tokenizer, config, read_rows(loaded.model), folder)
 
 
 def read_rows(model: MaskedLM) -> Rows:
-    rows: Rows = model.encoder.embeddings.words.weight.detach().numpy()
+    rows: Rows = model.encoder.words.weight.detach().numpy()
     return rows
 
 

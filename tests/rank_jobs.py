@@ -25,6 +25,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from metaxlm.cli.exit_codes import ending_together, explain, is_heard, print_error
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import Interrupted, MetaXLMError
+from metaxlm.model.huggingface import load_pretrained
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.pretrain.distributed import DistributedContext
@@ -52,6 +53,8 @@ class Job:
     """(rank, step, signal): what a process sends itself when it comes to a step; SIGHUP raises."""
     copy: str | None = None
     """Where the folder is copied to afterwards."""
+    encoder: str | None = None
+    """The folder of another model."""
 
 
 class _Source(BatchSource):
@@ -83,7 +86,10 @@ def run_job(
 ) -> None:
     """Train; an agreed stop ends only the job."""
     folder, recipe = Path(job.folder), RECIPE.model_copy(update=dict(job.recipe))
-    model = Training(shards, tokenizer).make_model()
+    if job.encoder is None:
+        model = Training(shards, tokenizer).make_model()
+    else:
+        model = load_pretrained(job.encoder).model
     source = _Source(job, world.rank, shards, tokenizer, recipe, 1)
     masking = Masking(tokenizer, recipe, world.device)
     execution = ExecutionRecipe(sharding=job.sharding)

@@ -8,11 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.toy_runs import run_main
 
 DOCS = Path(__file__).parents[1] / "docs"
-TUTORIALS = ("match", "own_text", "compare", "reproduce")
+TUTORIALS = ("match", "own_text", "classifier", "compare", "reproduce")
 SMALLER = {
     "size: 64000": "size: 400",
     "layers: 12, hidden: 768, heads: 12, ffn: 3072, max_positions: 512":
@@ -21,7 +22,7 @@ SMALLER = {
     "train: {en: tickets": "epochs: 1\nlength: 32\ntrain: {en: tickets",
 }  # fmt: skip
 """Sizes in the examples, replaced by those of the toy encoder."""
-BLOCK = re.compile(r'^```(\w+)(?: title="(.+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,17 @@ def desk(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         sentences = sorted((toy_run / "corpus" / "text" / language).glob("*.txt"))
         text = "".join(path.read_text("utf-8") for path in sentences)
         (folder / "text" / f"{language}.txt").write_text(text, encoding="utf-8")
+    (folder / "words.txt").write_text("Hausboot\nKatzenhaus\n", encoding="utf-8")
     (folder / "tickets").mkdir()
     rows = ["text\tlabel", "My bill is wrong.\tbilling", "It does not start.\ttechnical"]
     for name in ("train", "dev", "test.en", "test.de"):
         (folder / "tickets" / f"{name}.tsv").write_text("\n".join([*rows, *rows[1:]]) + "\n")
+    labels = {0: "technical", 1: "billing"}
+    classifier = AutoModelForSequenceClassification.from_pretrained(
+        folder / "english", id2label=labels, label2id={name: row for row, name in labels.items()}
+    )
+    classifier.save_pretrained(folder / "classifier")
+    AutoTokenizer.from_pretrained(folder / "english").save_pretrained(folder / "classifier")
     call("publish", toy_run, folder / "published")
     return folder
 

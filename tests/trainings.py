@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.shards import Shard
 from metaxlm.files import digest_file, read_json
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig, Rotary
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource, Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import list_checkpoints
@@ -93,12 +94,16 @@ class Training:
         shards: Mapping[str, Shard],
         tokenizer: PreTrainedTokenizerBase,
         device: torch.device = CPU,
+        rotary: Rotary | None = None,
     ) -> None:
         self.shards, self.tokenizer, self.device = shards, tokenizer, device
+        self.rotary = rotary
 
     def make_model(self, hidden: int = 32) -> MaskedLM:
         torch.manual_seed(0)
-        return MaskedLM(EncoderConfig(len(self.tokenizer), hidden, 2, 2, 64, 32))
+        return MaskedLM(
+            EncoderConfig(len(self.tokenizer), hidden, 2, 2, 64, 32, rotary=self.rotary)
+        )
 
     def run(
         self,

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from metaxlm.data.demo import write_phrasebook
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import PhrasebookRecipe
 from metaxlm.vocab.unigram import train_unigram
 from tests.toy_runs import run_main

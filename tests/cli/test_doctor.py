@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.cli import doctor
 from metaxlm.cli.doctor import LEAST_VERSIONS
 from metaxlm.data.shards import write_shard
-from metaxlm.model.encoder import MaskedLM
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain import checkpoint
 from tests.commands import Command
 from tests.conftest import sentences

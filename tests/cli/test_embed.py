@@ -17,8 +17,9 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.files import read_json
 from metaxlm.model.any_encoder import load_encoder
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.probe.embedding import embed_stream, embed_texts
 from metaxlm.probe.retrieval_io import read_vectors
 from tests.commands import Command

@@ -205,7 +205,9 @@ def test_errors_are_reported_before_any_training(
     assert "no training file of xnli for de" in complain(*here, "--source", "de")
     assert "did you mean 'epochs'?" in complain(*here, "--set", "epoch=3")
     assert "unknown task 'pawx'" in complain(*here, "--set", "pawx.epochs=3")
-    assert "found 0" in complain(*here, "--set", "epochs=0")
+    assert "found -1" in complain(*here, "--set", "epochs=-1")
+    own = complain(*here, "--set", "epochs=0", "--set", "length=64")
+    assert "without a task head, but epochs=0 scores the model's own head" in own
     message = complain(*here)
     assert "has 64 positions, but xnli needs 256; add --set xnli.length=64" in message
     message = complain(*here, "--select", "source", task="amazon-books")

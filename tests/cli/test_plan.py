@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from metaxlm.cli.plan import ASSUMED_SHARE, REACHED_OF_DATASHEET
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from tests.commands import Command
 
 RECIPE = """
@@ -96,7 +97,8 @@ def test_imported_models_are_not_trained(metaxlm: Command, recipe: Path, encoder
     result = plan(metaxlm, recipe, *(word for value in settings for word in ("--set", value)))
     assert [row["name"] for row in result["trainings"]] == ["xlm", "metaxlm+dict", "frozen"]
     words = 5 + 14 + 26 + 26
-    smaller = MaskedLM(EncoderConfig(words, 16, 1, 2, 32, 32))
+    bert = EncoderConfig(words, 16, 1, 2, 32, 32, position_offset=0, num_token_types=2)
+    smaller = MaskedLM(bert)
     assert result["trainings"][0]["parameters"] == sum(p.numel() for p in smaller.parameters())
     assert result["trainings"][0]["hours"] == 0
     assert result["trainings"][0]["measured"] is None

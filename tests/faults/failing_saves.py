@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.manifest import find_damage
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.checkpoint import (
     Checkpoint,
     CheckpointWriter,

@@ -22,7 +22,8 @@ from transformers import (
 )
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model import masked_lm
+from metaxlm.model.encoder import EncoderConfig, NativeEncoder
 from metaxlm.progress import console
 from metaxlm.vocab.tokenizer import train_byte_bpe
 from metaxlm.vocab.unigram import train_unigram
@@ -139,20 +140,23 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return make_tokenizer("unigram")
 
 
-MakeEncoder = Callable[..., Encoder]
+MakeEncoder = Callable[..., NativeEncoder]
 
 
 @pytest.fixture(scope="session")
 def make_encoder() -> MakeEncoder:
     """Return a maker of small random encoders that fit a tokenizer."""
 
-    def make(tokenizer: PreTrainedTokenizerBase, scale: float = 10.0, **changes: float) -> Encoder:
+    def make(
+        tokenizer: PreTrainedTokenizerBase, scale: float = 10.0, **changes: object
+    ) -> NativeEncoder:
         is_bert = tokenizer.pad_token == "[PAD]"
         sizes: dict[str, Any] = {
             "vocab_size": len(tokenizer),
             "pad_id": tokenizer.pad_token_id,
             "position_offset": 0 if is_bert else 2,
             "num_token_types": 2 if is_bert else 1,
+            "family": "bert" if is_bert else "xlm-roberta",
             "hidden_size": 32,
             "num_layers": 2,
             "num_heads": 2,
@@ -161,7 +165,7 @@ def make_encoder() -> MakeEncoder:
         }
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
-            encoder = Encoder(EncoderConfig(**(sizes | changes)))
+            encoder = masked_lm.make_encoder(EncoderConfig(**(sizes | changes)))
             # Fresh weights of N(0, 0.02) leave the residual stream almost untouched; ten times
             # larger ones make the layers differ as they do after training.
             with torch.no_grad():

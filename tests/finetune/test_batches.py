@@ -21,7 +21,7 @@ from metaxlm.finetune.batches import (
     takes_packed,
 )
 from metaxlm.finetune.task import IGNORED, Features
-from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.encoder import EncoderConfig, Rotary
 from metaxlm.model.heads import HeadKind, TaskModel, make_head
 from tests.finetune.conftest import CPU, MakeEncoder, make_tokenizer
 
@@ -143,14 +143,15 @@ def test_rounded_totals() -> None:
     assert round_total(65, CPU) == 65
 
 
+@pytest.mark.parametrize("rotary", [None, Rotary(window=2)], ids=["bert", "modernbert"])
 @pytest.mark.parametrize(
     ("kind", "tokenizer_kind"),
     [("classification", "bert"), ("tagging", "words"), ("span", "bert")],
 )
 def test_packed_logits_are_the_padded_ones(
-    make_encoder: MakeEncoder, kind: HeadKind, tokenizer_kind: str
+    make_encoder: MakeEncoder, kind: HeadKind, tokenizer_kind: str, rotary: Rotary | None
 ) -> None:
-    encoder = make_encoder(make_tokenizer(tokenizer_kind))
+    encoder = make_encoder(make_tokenizer(tokenizer_kind), rotary=rotary)
     model = TaskModel(encoder, make_head(kind, encoder.config, 5)).eval()
     random, features = np.random.default_rng(1), []
     for length in LENGTHS:

@@ -17,13 +17,15 @@ from metaxlm.init.ledger import load_ledger
 from metaxlm.init.match_plan import Plan, make_plan
 from metaxlm.init.start import Parts, initialize, match
 from metaxlm.init.vocabulary import list_vocabulary
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import load_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokens import Kind
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 POSITIONS_OF = {"Roberta": 42, "Camembert": 42, "XLMRoberta": 42, "Bert": 40, "DistilBert": 40}
+POSITIONS_OF["ModernBert"] = 40
 
 
 def _write(folder: Path, family: str, tokenizer: PreTrainedTokenizerBase) -> Path:
@@ -95,9 +97,9 @@ def test_sizes_settings_and_counts(bert: Path, pieces: PreTrainedTokenizerBase) 
     assert start.coverage["by_language"]["de"]["matched"] == 0.75
     config = start.model.config
     assert config.norm_eps == 1e-12
-    assert config.num_token_types == 1
+    assert (config.family, config.num_token_types) == ("bert", 2)
     assert (config.hidden_size, config.num_layers, config.max_positions) == (16, 2, 40)
-    assert (config.pad_id, config.position_offset) == (pieces.pad_token_id, pieces.pad_token_id + 1)
+    assert (config.pad_id, config.position_offset) == (pieces.pad_token_id, 0)
 
 
 SEED = 7

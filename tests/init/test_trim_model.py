@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.init.match_plan import make_plan
 from metaxlm.init.start import Parts, initialize, trim
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.trim import choose_pieces, trim_tokenizer
 from tests.conftest import sentences

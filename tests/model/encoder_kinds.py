@@ -41,19 +41,46 @@ FOREIGN = {
     "albert": Kind("Albert", num_token_types=2, changes={"embedding_size": 16}),
     "deberta-v2": Kind("DebertaV2", changes=DEBERTA),
     "electra": Kind("Electra", "ForPreTraining", num_token_types=2, changes={"embedding_size": 16}),
+    "eurobert": Kind(
+        "EuroBert",
+        changes={
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+            "mask_token_id": 4,
+            "num_key_value_heads": 4,
+        },
+    ),
+    "nomic_bert": Kind("NomicBert", num_token_types=2),
+    "rembert": Kind(
+        "RemBert",
+        num_token_types=2,
+        changes={"input_embedding_size": 16, "output_embedding_size": 24, "cls_dropout_prob": 0.1},
+    ),
+    "xlm": Kind(
+        "XLM",
+        "WithLMHeadModel",
+        changes={"emb_dim": 32, "n_layers": 2, "n_heads": 4, "mask_index": 4, "mask_token_id": 4}
+        | {
+            "unk_index": 1,
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+            "n_langs": 2,
+            "embed_init_std": 0.2,
+        },
+    ),
+    "xlm-roberta-xl": Kind("XLMRobertaXL", wordpiece=False, num_positions=38),
+}
+OURS = {
+    "bert": Kind("Bert", num_token_types=2),
+    "distilbert": Kind("DistilBert", num_token_types=0),
     "modernbert": Kind(
         "ModernBert",
         changes={"max_position_embeddings": 64, "local_attention": 8, "cls_token_id": 2}
         | {"sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
         num_positions=64,
+        num_token_types=0,
     ),
-    "mpnet": Kind("MPNet", wordpiece=False, num_positions=38),
-    "rembert": Kind("RemBert", num_token_types=2, changes={"input_embedding_size": 16}),
-    "xlm-roberta-xl": Kind("XLMRobertaXL", wordpiece=False, num_positions=38),
-}
-OURS = {
-    "bert": Kind("Bert", num_token_types=2),
-    "distilbert": Kind("DistilBert"),
+    "mpnet": Kind("MPNet", wordpiece=False, num_positions=38, num_token_types=0),
     "xlm-roberta": Kind(
         "XLMRoberta", wordpiece=False, num_positions=38, changes={"type_vocab_size": 1}
     ),

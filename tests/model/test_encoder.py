@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig, MaskedLM, draw_factors
+from metaxlm.model.encoder import EncoderConfig, draw_factors
 from metaxlm.model.heads import ClassificationHead
+from metaxlm.model.masked_lm import MaskedLM
 
 CONFIG = EncoderConfig(
     vocab_size=60, hidden_size=24, num_layers=2, num_heads=3, ffn_size=40, max_positions=16

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import Encoder, EncoderConfig, Rotary
+from metaxlm.model.masked_lm import MaskedLM
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(
@@ -47,16 +48,26 @@ def scalars_of_new_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)
 
 
-def make_model(dropout: float, width: int = 32, num_token_types: int = 1) -> MaskedLM:
+MPNET = {"num_token_types": 0, "relative_buckets": 32}
+# The window is short enough for padding without any key.
+MODERN = {"num_token_types": 0, "position_offset": 0, "rotary": Rotary(5, 2, 50.0, 7.0)}
+each_family = pytest.mark.parametrize(
+    "family", [{}, MPNET, MODERN], ids=["roberta", "mpnet", "modernbert"]
+)
+
+
+def make_model(dropout: float, width: int = 32, **family: object) -> MaskedLM:
     torch.manual_seed(0)
     config = EncoderConfig(
         VOCABULARY, width, 2, 2, 2 * width, 64, dropout=dropout, attention_dropout=dropout,
-        num_token_types=num_token_types,
+        **family,  # type: ignore[arg-type]
     )  # fmt: skip
     model = MaskedLM(config)
     with torch.no_grad():  # so that no bias or LayerNorm is trivial
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
+        if isinstance(model.encoder, Encoder) and model.encoder.relative_bias is not None:
+            model.encoder.relative_bias.table.weight.normal_()
     return model.to(DEVICE).train()
 
 
@@ -105,8 +116,11 @@ def distance(found: Tensor, wanted: Tensor) -> float:
 TOLERANCE = 1e-5 if INTERPRETED else 5e-3
 
 
-def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder() -> None:
-    model, example = make_model(0.0), Example()
+@each_family
+def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder(
+    family: dict[str, object],
+) -> None:
+    model, example = make_model(0.0, **family), Example()
     plain_states, plain_loss = example.plain(model)
     wanted = gradients(model, plain_loss)
     states, loss = example.fused(model)
@@ -118,11 +132,28 @@ def test_states_loss_and_all_gradients_are_those_of_the_plain_encoder() -> None:
         assert distance(found[name], gradient) < TOLERANCE, name
 
 
-def test_packed_blocks_are_those_of_the_plain_encoder() -> None:
+def test_parts_of_half_precision_are_added_up_in_float32() -> None:
+    """In the interpreter float16, because it does not compute products of bfloat16."""
+    model, example = make_model(0.0, **MODERN), Example()
+    half, tolerance = (torch.float16, 5e-3) if INTERPRETED else (torch.bfloat16, 4e-2)
+    plain_states, plain_loss = example.plain(model)
+    wanted = gradients(model, plain_loss)
+    with torch.autocast(DEVICE.type, half, cache_enabled=False):
+        states, loss = example.fused(model, dtype=half)
+    found = gradients(model, loss)
+    assert states.dtype == half
+    assert distance(states[example.mask_BL], plain_states[example.mask_BL]) < tolerance
+    for name, gradient in wanted.items():
+        assert found[name].dtype == torch.float32
+        assert distance(found[name], gradient) < tolerance, name
+
+
+@pytest.mark.parametrize("family", [{"num_token_types": 2}, MODERN], ids=["bert", "modernbert"])
+def test_packed_blocks_are_those_of_the_plain_encoder(family: dict[str, object]) -> None:
     """No padding between the blocks, unused rows after them, two token types."""
     from metaxlm.model.kernels.blocks import Blocks
 
-    model, example = make_model(0.0, num_token_types=2), Example()
+    model, example = make_model(0.0, **family), Example()
     types_BL = (torch.arange(LENGTH, device=DEVICE) > 9).long().expand_as(example.ids_BL)
     plain_BLD = model.encoder(example.ids_BL, example.mask_BL, types_BL)
     weights_ND = torch.randn_like(plain_BLD[example.mask_BL])
@@ -147,17 +178,22 @@ def test_packed_blocks_are_those_of_the_plain_encoder() -> None:
         assert distance(found[name], gradient) < TOLERANCE, name
 
 
-def test_gradients_with_dropout_are_those_of_the_loss() -> None:
-    model, example = make_model(0.2), Example()
+@each_family
+def test_gradients_with_dropout_are_those_of_the_loss(family: dict[str, object]) -> None:
+    model, example = make_model(0.2, **family), Example()
     found = gradients(model, example.fused(model)[1])
-    for name in (
+    names = (
+        "encoder.relative_bias.table.weight",
         "encoder.embeddings.words.weight",
         "encoder.embeddings.positions.weight",
         "encoder.layers.0.attention.qkv.weight",
         "encoder.layers.0.attention.qkv.bias",
         "encoder.layers.0.ffn_in.bias",
         "encoder.layers.0.ffn_norm.weight",
-    ):
+        "encoder.layers.0.ffn_in.weight",
+        "encoder.layers.1.attention_norm.weight",
+    )
+    for name in (name for name in names if name in found):
         parameter, direction = model.get_parameter(name), found[name] / found[name].norm()
         with torch.no_grad():
             parameter += 5e-3 * direction
@@ -178,8 +214,9 @@ def test_dropout_follows_from_the_seed_and_is_off_for_measurements() -> None:
     assert torch.equal(example.fused(model, seed=6)[0], example.fused(model)[0])
 
 
-def test_frozen_weights_get_no_gradient_and_change_no_other() -> None:
-    model, example = make_model(0.1), Example()
+@each_family
+def test_frozen_weights_get_no_gradient_and_change_no_other(family: dict[str, object]) -> None:
+    model, example = make_model(0.1, **family), Example()
     wanted = gradients(model, example.fused(model)[1])
     for parameter in model.encoder.layers.parameters():
         parameter.requires_grad_(False)
@@ -298,3 +335,57 @@ def test_adamw_equals_torch_and_skips_on_request() -> None:
     before = [tensor.clone() for tensor in (ours, first, second, copy)]
     update(ours, gradient, first, second, copy, numbers, yes, betas, eps, decay)
     assert all(torch.equal(a, b) for a, b in zip(before, (ours, first, second, copy), strict=True))
+
+
+@pytest.mark.parametrize(("length", "window"), [(330, 0), (90, 0), (330, 64), (90, 20)])
+def test_bias_and_window_and_their_gradients_are_those_of_float64(length: int, window: int) -> None:
+    """More than one tile of queries and keys, tiles of one bias, blocks of different lengths."""
+    from metaxlm.model.kernels.attention import (
+        BiasTiles,
+        Shape,
+        attend,
+        attend_backward,
+        make_column_keys,
+    )  # fmt: skip
+
+    torch.manual_seed(3)
+    lengths, heads, size = [length, length // 2], 2, 32
+    shape = Shape(len(lengths), length, heads, size, 0.0, window=window)
+    qkv = torch.randn(len(lengths) * length, 3 * heads * size, device=DEVICE)
+    places = torch.arange(length, device=DEVICE)
+    distances_LL = places[None, :] - places[:, None]
+    table = torch.randn(heads, 257, device=DEVICE)  # the bias does not change from 128 on
+    distances_W = torch.arange(1 - length, length, device=DEVICE)
+    by_distance = table[:, distances_W.clamp(-128, 128) + 128]
+    bias = None if window else BiasTiles.make(by_distance, qkv.dtype)
+    lengths_B = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    starts = torch.arange(len(lengths) + 1, device=DEVICE, dtype=torch.int32) * length
+    seed = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    keys = make_column_keys(seed, length)
+    is_real = places < lengths_B[:, None]
+    upstream = torch.randn(len(qkv), heads * size, device=DEVICE) * is_real.view(-1, 1)
+    out, traces = attend(qkv, starts, lengths_B, keys, seed, 1, shape, bias)
+    found = attend_backward(upstream, qkv, out, traces, starts, lengths_B, shape, bias)
+    assert torch.isfinite(out).all() and torch.isfinite(found[0]).all()
+
+    exact_qkv, exact_table = qkv.double().requires_grad_(), table.double().requires_grad_()
+    q, k, v = exact_qkv.view(len(lengths), length, 3, heads, size).permute(2, 0, 3, 1, 4)
+    scores = exact_table[:, distances_LL.clamp(-128, 128) + 128] * (0 if window else 1)
+    scores = scores.masked_fill(~is_real[:, None, None, :], float("-inf"))
+    if window:
+        scores = scores.masked_fill(distances_LL.abs() > window, float("-inf"))
+    exact = F.scaled_dot_product_attention(q, k, v, attn_mask=scores).transpose(1, 2)
+    rows = is_real.flatten()
+    exact = exact.reshape(len(qkv), -1)[rows]
+    (exact * upstream[rows].double()).sum().backward()
+    assert distance(out[rows].double(), exact.detach()) < TOLERANCE
+    assert exact_qkv.grad is not None and exact_table.grad is not None
+    assert distance(found[0][rows].double(), exact_qkv.grad[rows]) < TOLERANCE
+    if window:
+        return
+    assert found[2] is not None
+    folded = torch.zeros_like(exact_table)
+    folded.index_add_(1, distances_W.clamp(-128, 128) + 128, found[2].double())
+    assert distance(folded, exact_table.grad) < TOLERANCE
+    again = attend_backward(upstream, qkv, out, traces, starts, lengths_B, shape, bias)
+    assert torch.equal(found[2], again[2])

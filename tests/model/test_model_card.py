@@ -54,6 +54,14 @@ def test_the_front_matter_is_what_the_hub_reads(recipe: dict[str, Any]) -> None:
     assert card.data.library_name == "transformers"
     assert card.data.pipeline_tag == "fill-mask"
     assert "metaxlm" in card.data.tags
+    assert "AutoModelForMaskedLM.from_pretrained(" in card.content
+
+
+def test_a_kept_head_is_named(recipe: dict[str, Any]) -> None:
+    card = ModelCard(model_card(recipe, "metaxlm", (), "MPNetForTokenClassification"))
+    assert card.data.pipeline_tag == "token-classification"
+    assert "AutoModelForTokenClassification.from_pretrained(" in card.content
+    assert "MPNet" in card.content and "XLM-RoBERTa" not in card.content
 
 
 def test_initialization_of_the_variant(recipe: dict[str, Any]) -> None:

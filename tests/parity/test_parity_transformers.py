@@ -12,10 +12,10 @@ import transformers
 from torch import Tensor, nn
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import MaskedLM
 from metaxlm.model.families import FAMILIES, import_tensors, translate_config
 from metaxlm.model.heads import HeadKind, TaskModel, make_head
 from metaxlm.model.huggingface import CLASS_ENDINGS
+from metaxlm.model.masked_lm import MaskedLM
 
 TOLERANCE = 1e-5
 VOCAB_SIZE = 77

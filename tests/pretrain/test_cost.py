@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig, Rotary
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain import cost
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from metaxlm.pretrain.cost import DoesNotFit, extrapolate, measure_step
@@ -18,13 +20,15 @@ from metaxlm.recipe import TrainingRecipe
 CPU = torch.device("cpu")
 SMALL = EncoderConfig(120, 32, 2, 4, 96, 40)
 BERT = EncoderConfig(90, 24, 3, 2, 48, 32, pad_id=0, position_offset=0, num_token_types=2)
+MODERN = EncoderConfig(90, 24, 4, 2, 48, 32, position_offset=0, rotary=Rotary(window=16))
 PAPER = EncoderConfig(250_002)
 
 
 def make(config: EncoderConfig, frozen_body: bool = False) -> MaskedLM:
     torch.manual_seed(0)
     model = MaskedLM(config).train()
-    model.encoder.layers.requires_grad_(not frozen_body)
+    if frozen_body:
+        model.freeze_layers()
     return model
 
 
@@ -34,25 +38,31 @@ def loss_of(model: MaskedLM, batch_size: int, length: int, num_predictions: int)
     return model.loss_sum(model.encoder(ids_BL), rows_M, ids_BL.flatten()[rows_M])
 
 
-@pytest.mark.parametrize(("config", "frozen"), [(SMALL, True), (BERT, False)])
+@pytest.mark.parametrize(("config", "frozen"), [(SMALL, True), (BERT, False), (MODERN, True)])
 def test_parameters_are_those_of_the_model(config: EncoderConfig, frozen: bool) -> None:
     model = make(config, frozen)
     parts = cost.count_parts(config)
     assert cost.count_parameters(config) == sum(p.numel() for p in model.parameters())
-    assert parts["layers"] == sum(p.numel() for p in model.encoder.layers.parameters())
-    assert parts["head"] == sum(p.numel() for p in model.head.parameters())
-    assert parts["words"] == model.encoder.embeddings.words.weight.numel()
+    for part in ("layers", "head", "words"):
+        named = (p.numel() for name, p in model.named_parameters() if model.find_part(name) == part)
+        assert parts[part] == sum(named)
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert cost.count_trainable(config, frozen) == trainable
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_flops_are_those_that_torch_counts(frozen: bool) -> None:
-    model = make(SMALL, frozen)
+@pytest.mark.parametrize(("config", "frozen"), [(SMALL, False), (SMALL, True), (MODERN, False)])
+def test_flops_are_those_that_torch_counts(config: EncoderConfig, frozen: bool) -> None:
+    model = make(config, frozen)
     with FlopCounterMode(display=False) as counter:
         loss_of(model, 3, 16, 7).backward()
-    expected = cost.count_step_flops(SMALL, 3, 16, 7, frozen_body=frozen)
+    expected = cost.count_step_flops(config, 3, 16, 7, frozen_body=frozen)
     assert counter.get_total_flops() == expected
+
+
+def test_local_layers_count_their_window_only() -> None:
+    local = replace(MODERN, rotary=Rotary(window=3, global_every=3))
+    whole, windows = (cost.count_step_flops(config, 1, 16, 0) for config in (MODERN, local))
+    assert whole - windows == 6 * 16 * 2 * MODERN.hidden_size * 2 * (16 - 7)
 
 
 def test_the_papers_step() -> None:
@@ -69,9 +79,15 @@ def test_predictions_follow_the_schedule() -> None:
     assert cost.count_slots(recipe, 4) == 4 * 21
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_memory_of_activations_is_what_autograd_keeps(dropout: float) -> None:
-    config = EncoderConfig(2_000, 64, 4, 4, 256, 64, dropout=dropout, attention_dropout=dropout)
+@pytest.mark.parametrize(
+    ("dropout", "rotary"), [(0.0, None), (0.1, None), (0.0, Rotary()), (0.1, Rotary())]
+)
+def test_memory_of_activations_is_what_autograd_keeps(
+    dropout: float, rotary: Rotary | None
+) -> None:
+    config = EncoderConfig(
+        2_000, 64, 4, 4, 256, 64, dropout=dropout, attention_dropout=dropout, rotary=rotary
+    )
     model = make(config)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}

@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 from tests.conftest import PARTS, sentences
+from tests.model.encoder_kinds import FOREIGN, write_folder
 from tests.rank_jobs import Job, Work, notes, open_shards, run_job, samples, torchrun
 from tests.trainings import CPU, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.data.shards import write_shard
 from metaxlm.errors import MetaXLMError
+from metaxlm.init.start import match
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest
 from metaxlm.pretrain.distributed import DistributedContext, choose_device
 
+# Of other families: one layer used twice, and language embeddings that nothing uses.
+OTHERS = {"albert": "fsdp", "xlm": "ddp"}
 STOP = ((1, 7, signal.SIGTERM),)
 TWO = {"micro_batches": 2, "steps": 14, "checkpoint_every": 5, "log_every": 3, "evaluate_every": 6}
 FOUR = {"micro_batches": 4, "steps": 100, "log_every": 1, "evaluate_every": 100}
@@ -67,8 +71,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs
     runs.alone("one", TWO)
     for name in ("one-to-ddp", "one-to-fsdp"):
         runs.alone(name, TWO, signals=[(0, 7, signal.SIGTERM)])
+    others = []
+    for name, sharding in OTHERS.items():
+        folder, encoder = (
+            write_folder(FOREIGN[name], runs / f"{name}-model"),
+            runs / f"{name}-start",
+        )
+        match(folder, tokenizer).save(encoder)
+        runs.alone(f"{name}-one", TWO, encoder=str(encoder))
+        others.append(runs.job(f"{name}-two", sharding, encoder=str(encoder)))
     runs.together(
         2,
+        *others,
         runs.job("ddp", "ddp"),
         runs.job("fsdp", "fsdp"),
         runs.job("ddp-to-ddp", "ddp", signals=STOP, copy=str(runs / "ddp-to-one-stopped")),
@@ -88,6 +102,12 @@ def test_two_processes_train_as_one_with_two_micro_batches_to_the_bit(runs: Runs
 def test_shards_of_a_model_train_as_the_whole_one(runs: Runs) -> None:
     """Their gradient's norm is added in another order: the last bits differ."""
     check_close(runs / "fsdp", runs / "one", 1e-6)
+
+
+def test_other_families_train_together(runs: Runs) -> None:
+    """Their tied weights have one gradient, and unused ones none."""
+    assert ending(runs / "xlm-two") == ending(runs / "xlm-one")
+    check_close(runs / "albert-two", runs / "albert-one", 1e-5)
 
 
 def check_close(found: Path, expected: Path, tolerance: float) -> None:

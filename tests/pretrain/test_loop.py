@@ -17,8 +17,9 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.model.encoder import MaskedLM
+from metaxlm.model.encoder import Rotary
 from metaxlm.model.huggingface import load_pretrained, save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints, load_newest, step_name
@@ -63,7 +64,13 @@ def test_the_loss_falls_on_trained_and_on_held_out_text(training: Training, tmp_
     assert sum(last.values()) < sum(first.values()) - 0.5
 
 
-def test_crashes_do_not_change_the_result(training: Training, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rotary", [None, Rotary(window=3)], ids=["roberta", "modernbert"])
+def test_crashes_do_not_change_the_result(
+    training: Training, whole: Path, tmp_path: Path, rotary: Rotary | None
+) -> None:
+    if rotary is not None:
+        training, whole = Training(training.shards, training.tokenizer, CPU, rotary), tmp_path / "w"
+        training.run(whole, TWO)
     # Before the first checkpoint, and twice after; every start with another number of workers.
     for workers, crash_at in enumerate((3, 8, 13)):
         with pytest.raises(RuntimeError, match="crash"):

@@ -13,7 +13,8 @@ from tests.conftest import Shards
 from tests.trainings import AddedLoss, Source
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.pretrain.step import PretrainStep

@@ -56,13 +56,18 @@ def test_the_mean_of_the_last_layer_is_our_vector(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("family", ["modernbert", "mpnet", "albert", "electra"])
+@pytest.mark.parametrize("family", ["modernbert", "distilbert", "mpnet", "albert", "electra"])
 def test_other_families(tmp_path: Path, family: str) -> None:
     model = load_encoder(write_folder(ALL[family], tmp_path / "model"))
     export_sentence_transformers(model, tmp_path / "whole")
     expected = embed_texts(model, SENTENCES, CPU)
     found = take_mean(tmp_path / "whole", SENTENCES)
     torch.testing.assert_close(found, expected[-1], atol=1e-5, rtol=1e-4)
+    if HAS_PEER:  # it passes the folder's settings to the model's class
+        from sentence_transformers import SentenceTransformer
+
+        vectors = SentenceTransformer(str(tmp_path / "whole"), device="cpu").encode(SENTENCES)
+        torch.testing.assert_close(torch.from_numpy(vectors), found, atol=1e-5, rtol=1e-4)
     if family == "modernbert":  # it normalizes after the last layer
         with pytest.raises(MetaXLMError, match="layer 1: a modernbert model that ends there"):
             export_sentence_transformers(model, tmp_path / "cut", LayerChoice((1,)))

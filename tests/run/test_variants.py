@@ -11,9 +11,18 @@ import torch
 import yaml
 from tests.commands import Command
 from tests.conftest import PARTS, sentences
-from transformers import AutoModel, AutoTokenizer
+from tests.model.encoder_kinds import Kind, write_folder
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
 
+from metaxlm.analysis.results import load_results
+from metaxlm.finetune.data_sets import UPOS
 from metaxlm.init.ledger import load_ledger
+from metaxlm.model.any_encoder import load_encoder, make_task_model
 from metaxlm.model.huggingface import load_pretrained
 from metaxlm.run.models import find_models, open_model
 
@@ -102,10 +111,94 @@ def test_a_frozen_body_and_kept_models(metaxlm: Command, place: Path) -> None:
     assert [path.name for path in (folders["metaxlm"] / "steps").iterdir()] == ["step-00000003"]
 
 
+def test_an_encoder_of_another_family(metaxlm: Command, place: Path, tmp_path: Path) -> None:
+    """ELECTRA, whose token embeddings are narrower than its hidden states, without a head."""
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes |= {"hidden_size": 16, "embedding_size": 8, "max_position_embeddings": 64}
+    folder = write_folder(Kind("Electra", "ForPreTraining", changes=sizes), tmp_path / "electra")
+    other = ("--set", f"meta.model={folder}")
+    printed = run(metaxlm, "--variant", "frozen", "--variant", "kd", *other)
+    assert "has no head.generator_lm_head.bias, " in printed
+    for name in ("frozen", "kd"):
+        variant = place / "variants" / name
+        end, start = load(variant / "model"), load(variant / "initialization/model")
+        unchanged = list_equal(start, end)
+        body = {key for key in end if ".encoder.layer." in key or "embeddings_project" in key}
+        assert len(body) == 18 and unchanged == (body if name == "frozen" else set())
+        kept = AutoModelForMaskedLM.from_pretrained(variant / "steps/step-00000004")
+        assert kept.get_input_embeddings().weight.shape[1] == 8
+    assert list_equal(load(place / "variants/frozen/model"), load(place / "meta/model")) == body
+
+    # A checkpoint has the vectors and the task head of the model that is written from it.
+    last = open_model(find_models(str(place / "variants/kd/checkpoints"))[-1])
+    final = load_encoder(place / "variants/kd/model")
+    models = []
+    for opened in (last, final):
+        torch.manual_seed(1)
+        models.append(make_task_model(opened, "classification", 3).eval())
+    ids = torch.tensor([[0, 7, 9, 30, 2]])
+    with torch.no_grad():
+        assert torch.equal(last.encoder(ids), final.encoder(ids))
+        assert torch.equal(models[0](ids), models[1](ids))
+
+    code, planned, errors = metaxlm("plan", "trained.yaml", *other, "--no-measure", "--json")
+    assert code == 0, errors
+    trained = sum(value.numel() for value in load(place / "variants/kd/model").values())
+    assert {row["parameters"] for row in json.loads(planned)["trainings"]} == {trained}
+    error = metaxlm.complaint(*COMMAND, *other, "--set", "model.max_positions=65")
+    assert "electra: has 64 positions; set model.max_positions to at most 64" in error
+
+
 def test_switching_that_cannot_work_is_rejected(metaxlm: Command, place: Path) -> None:
     (metaxlm.folder / "muse" / "en-de.txt").write_text("unheard nie\n")
     error = metaxlm.complaint(*COMMAND, "--variant", "switched")
     assert "no dictionary entry has a word and a translation that are single tokens" in error
+
+
+def test_a_tagger_keeps_its_head_and_is_evaluated_with_it(
+    metaxlm: Command, tmp_path: Path, encoder: Path
+) -> None:
+    tagger = AutoModelForTokenClassification.from_pretrained(encoder, num_labels=len(UPOS))
+    tagger.config.id2label = dict(enumerate(reversed(UPOS)))
+    tagger.config.label2id = {label: row for row, label in tagger.config.id2label.items()}
+    tagger.save_pretrained(tmp_path / "tagger")
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(tmp_path / "tagger")
+    # Modules of sentence-transformers are kept in the same way.
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules += [{"path": "1_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    (tmp_path / "tagger" / "modules.json").write_text(json.dumps(modules))
+    write_starts(tmp_path, encoder, {"size": 700})
+    recipe = yaml.safe_load((tmp_path / "starts.yaml").read_text())
+    recipe["meta"]["model"] = "tagger"
+    recipe["pretraining"] |= {"steps": 3, "warmup_steps": 1, "batch_size": 4, "learning_rate": 1e-2}
+    recipe["variants"] = {"frozen": {"freeze": "body"}, "all": {"initialize": "both"}}
+    recipe["evaluation"] |= {"retrieval": None, "finetune": {"udpos": {"epochs": 0, "length": 32}}}
+    (tmp_path / "starts.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    code, _, errors = metaxlm("run", "starts.yaml", "--device", "cpu", "--stage", "evaluate")
+    assert code == 0, errors
+    root = tmp_path / "runs" / "starts"
+    for name in ("frozen", "all"):
+        folder = root / "variants" / name
+        found, report = AutoModelForTokenClassification.from_pretrained(
+            folder / "model", output_loading_info=True
+        )
+        assert not report["missing_keys"]
+        assert found.config.id2label == tagger.config.id2label
+        assert json.loads((folder / "model" / "modules.json").read_text()) == modules
+        assert torch.equal(found.classifier.weight, tagger.classifier.weight)
+        body = [key for key in load(folder / "model") if key.startswith("encoder.layers.")]
+        kept = list_equal(load(folder / "model"), load(folder / "initialization/model"))
+        assert kept == (set(body) if name == "frozen" else set())
+    scores = load_results(root)
+    assert set(scores.language) == {"en", "de", "zh"}
+    # The folder alone gives the same scores, also in languages that the run does not have.
+    command = ("evaluate", "--model", "runs/starts/variants/all", "--task", "udpos", "--set")
+    data = ("--data", "runs/starts/corpus/tasks", "--device", "cpu", "--set", "length=32")
+    assert metaxlm(*command, "epochs=0", *data)[0] == 0
+    mine = scores[scores.variant == "all"]
+    again = load_results(tmp_path / "evaluation").merge(mine, on=["language", "split", "metric"])
+    assert len(again) == len(mine)
+    assert (again.value_x == again.value_y).all()
 
 
 def write_starts(folder: Path, encoder: Path, vocabulary: dict[str, Any]) -> None:

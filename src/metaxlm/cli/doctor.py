@@ -213,7 +213,7 @@ def _check_checkpoint(runs: list[TrainingRun], output: Path) -> Result:
     """Save and load a checkpoint of the recipe's size, or a small one if it is too large."""
     import torch
 
-    from metaxlm.model.encoder import MaskedLM
+    from metaxlm.model.masked_lm import MaskedLM
     from metaxlm.pretrain import checkpoint
     from metaxlm.pretrain.cost import estimate_checkpoint
     from metaxlm.pretrain.optimizer import MOMENTS

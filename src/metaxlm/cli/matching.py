@@ -14,6 +14,7 @@ from metaxlm.progress import console, say, set_quiet
 
 if TYPE_CHECKING:
     from rich.text import Text
+    from transformers import PreTrainedTokenizerBase
 
     from metaxlm.init.ledger import Story
     from metaxlm.init.match_plan import Plan
@@ -40,6 +41,17 @@ def match_command(
     target: Annotated[
         str | None, Option("--to", metavar="TOKENIZER", help="Tokenizer: a folder or hub id.")
     ] = None,
+    extend: Annotated[
+        str | None,
+        Option(
+            metavar="WORDS",
+            help="Instead of --to, add words to the encoder's own vocabulary: a file with one per "
+            "line, or a language with text in --corpus.",
+        ),
+    ] = None,
+    size: Annotated[
+        int, Option(min=1, help="Maximum number of words to add for a language.")
+    ] = 10_000,
     output: Annotated[Path | None, Option(help="Folder to write; it must not exist yet.")] = None,
     dictionary: Annotated[
         list[Path] | None, Option(help="Folder or file like en-de.txt; may be repeated.")
@@ -67,16 +79,22 @@ def match_command(
     seed: Annotated[int, Option(help="Seed of random embeddings.")] = 1,
     quiet: Quiet = False,
 ) -> None:
-    """Give an encoder the vocabulary of another tokenizer; write a Hugging Face folder."""
+    """Give an encoder the vocabulary of another tokenizer; write a Hugging Face folder.
+
+    A task head and the modules of sentence-transformers are kept.
+    """
     if context.invoked_subcommand is not None:
         return
     set_quiet(quiet)
-    if source is None or target is None or output is None:
-        raise MetaXLMError("match: needs --from MODEL, --to TOKENIZER and --output DIR; see --help")
+    if source is None or (target is None) == (extend is None) or output is None:
+        needed = "--from MODEL, --to TOKENIZER or --extend WORDS, and --output DIR"
+        raise MetaXLMError(f"match: needs {needed}; see --help")
     from metaxlm.data.statistics import count_corpus
+    from metaxlm.init.extension import extend_tokenizer
     from metaxlm.init.ledger import coverage_tables, write_coverage
     from metaxlm.init.match_plan import FREQUENCY_WEIGHTED
     from metaxlm.init.start import check_output, match
+    from metaxlm.model.model_folder import find_folder
     from metaxlm.recipe.recipe_file import load_matching
     from metaxlm.vocab.tokenizer import load_tokenizer
 
@@ -88,12 +106,17 @@ def match_command(
         weighted = [f"precedence={FREQUENCY_WEIGHTED}", "one_to_many=order"]
         weighted += ["split_words=all", "segments=true"]
     matching = load_matching([*weighted, *(settings or ())])
-    tokenizer = load_tokenizer(target)
+    tokenizer = load_tokenizer(str(find_folder(source)) if target is None else target)
+    extension = None
+    if extend is not None:
+        extension = extend_tokenizer(tokenizer, _list_words(extend, corpus, size, tokenizer))
+        tokenizer = extension.tokenizer
     counts = None if corpus is None else count_corpus(corpus, tokenizer)
     # Use only the dictionaries of the languages of the text.
     wanted = split_list(languages) or (None if counts is None else sorted(counts))
     start = match(
-        source, tokenizer, dictionaries=dictionary or matching.dictionaries, languages=wanted,
+        source, None if extension else tokenizer, extend=extension,
+        dictionaries=dictionary or matching.dictionaries, languages=wanted,
         source_language=source_language, matching=matching, parts=_read_parts(initialize),
         token_counts=counts, max_positions=positions, seed=seed,
     )  # fmt: skip
@@ -134,6 +157,21 @@ def show(ledger: Ledger = None) -> None:
     found = read_json(saved) if saved.is_file() else coverage(load_ledger(path))
     for table in coverage_tables(found):
         print_table(table)
+
+
+def _list_words(
+    extend: str, corpus: Path | None, size: int, tokenizer: PreTrainedTokenizerBase
+) -> list[str]:
+    from metaxlm.init.extension import choose_words, read_words
+    from metaxlm.languages import LANGUAGES
+
+    if Path(extend).is_file():
+        return read_words(Path(extend))
+    if extend not in LANGUAGES:
+        raise MetaXLMError(f"--extend {extend}: no such file, and not the code of a language")
+    if corpus is None:
+        raise MetaXLMError(f"--extend {extend}: needs --corpus with text of the language")
+    return choose_words(tokenizer, corpus, extend, size)
 
 
 def _read_parts(text: str) -> Parts:

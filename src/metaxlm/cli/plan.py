@@ -59,7 +59,7 @@ class TrainingRun:
 
 def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
     """Return the training runs of a recipe in order; an imported encoder needs none."""
-    from metaxlm.run.training import encoder_config
+    from metaxlm.run.training import encoder_config, estimate_config
     from metaxlm.vocab.tokenizer import load_tokenizer
 
     runs = []
@@ -68,7 +68,7 @@ def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
         runs.append(TrainingRun("meta", config, recipe.meta))
     vocabulary = recipe.vocabulary
     size = vocabulary.size if vocabulary.model is None else len(load_tokenizer(vocabulary.model))
-    config = encoder_config(recipe, size)
+    config = estimate_config(recipe, size)
     for name, variant in recipe.variants.items():
         frozen, taught = variant.freeze == "body", variant.distill is not None
         runs.append(TrainingRun(name, config, recipe.pretraining, frozen, taught))

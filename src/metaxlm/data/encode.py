@@ -105,12 +105,20 @@ def choose_backend(description: dict[str, Any]) -> EncodeTexts:
         return partial(processor.encode, out_type=int, num_threads=1)
     tokenizer = _without_special_tokens(description)
     encode = partial(tokenizer.encode_batch_fast, add_special_tokens=False)
+    # Without special tokens, words that were added after them have smaller ids.
+    added = {
+        tokenizer.token_to_id(one["content"]): one["id"] for one in description["added_tokens"]
+    }
+    moved = {here: there for here, there in added.items() if here not in (None, there)}
+    if moved:
+        return lambda texts: ([moved.get(k, k) for k in one.ids] for one in encode(texts))
     return lambda texts: (encoding.ids for encoding in encode(texts))
 
 
 def _exact_charsmap(description: dict[str, Any]) -> bytes | None:
     """Return SentencePiece's character map if the tokenizer normalizes exactly by it."""
-    if description["model"]["type"] != "Unigram":
+    has_words = any(not token["special"] for token in description["added_tokens"])
+    if description["model"]["type"] != "Unigram" or has_words:  # it does not know added words
         return None
     steps = list(_flatten(description["normalizer"]))
     maps = [step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"]

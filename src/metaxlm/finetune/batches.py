@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from metaxlm.finetune.encoding import Ids, find_starts
 from metaxlm.finetune.task import IGNORED, Features, Logits
 from metaxlm.model import kernels
-from metaxlm.model.encoder import Encoder, EncoderConfig
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaskModel
 from metaxlm.randomness import generator
 
@@ -217,9 +217,9 @@ def round_total(total: int, device: torch.device) -> int:
 
 def takes_packed(model: nn.Module, device: torch.device) -> bool:
     """Return whether a model takes packed sequences: an encoder of ours, where its kernels run."""
-    if not isinstance(model, TaskModel) or not isinstance(model.encoder, Encoder):
+    if not isinstance(model, TaskModel):
         return False
-    has_kernels = kernels.is_available(device) and kernels.fits(model.encoder.config.head_size)
+    has_kernels = kernels.is_available(device) and kernels.fits(model.encoder.config)
     return device.type == "cpu" or has_kernels
 
 

@@ -42,7 +42,7 @@ from metaxlm.finetune.task import (
     Tally,
     TaskData,
 )
-from metaxlm.model.any_encoder import AnyEncoder, make_task_model
+from metaxlm.model.any_encoder import AnyEncoder, load_task_model, make_task_model
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import TaskModel
 from metaxlm.pretrain.distributed import DistributedContext
@@ -87,7 +87,12 @@ def train_model(
     seed: int,
     device: torch.device,
 ) -> Finetuned:
-    """Train a copy of the encoder with a new head; the passed encoder is not changed."""
+    """Train a copy of the encoder with a new head; the passed encoder is not changed.
+
+    With 0 epochs, return the model with its own head, as it is.
+    """
+    if settings.epochs == 0:
+        return Finetuned(load_task_model(start, task.kind, task.labels).to(device), 0, ())
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(derive_seed(seed, f"{task.training} head"))

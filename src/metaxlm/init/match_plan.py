@@ -136,17 +136,27 @@ def make_plan(
     matching: MatchingRecipe | None = None,
     dictionaries: Dictionaries | None = None,
     counts: Counts | None = None,
+    *,
+    extends: bool = False,
 ) -> Plan:
-    """Decide the origin of every embedding of the target vocabulary."""
+    """Decide the origin of every embedding of the target vocabulary.
+
+    If the target `extends` the source, the tokens of the source keep their embeddings.
+    """
     matching = matching or MatchingRecipe()
     target, source = (
         one if isinstance(one, NormalizedVocab) else read_vocabulary(one)
         for one in (target_tokenizer, source_tokenizer)
     )
     matches = match_vocabulary(target, source, [r for r in TEXT_RULES if r in matching.rules])
+    num_kept = len(source) if extends else 0
+    matches.sources[:num_kept] = np.arange(num_kept)
+    for row in range(num_kept):
+        matches.rules[row] = RULES.index("special" if row in target.specials else "direct")
     composed: dict[int, Composed] = {}
     if dictionaries is not None:
         composed = _translate(target, source, matches, matching, dictionaries, counts or Counts())
+        composed = {row: one for row, one in composed.items() if row >= num_kept}
     if matching.segments:
         single = np.flatnonzero(matches.sources >= 0).tolist()
         origins = {row: ((int(matches.sources[row]),), (1.0,)) for row in single} | {

@@ -10,7 +10,7 @@ ledger of all embeddings. `metaxlm run` calls `initialize` between its two phase
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -27,13 +27,18 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import write_json
 from metaxlm.hub import HUB
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
+from metaxlm.init.extension import Extension, extend_tokenizer, read_words
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.init.match_plan import Counts, Plan, make_plan
 from metaxlm.init.rules import UNMATCHED
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import INITIAL_STD, EncoderConfig, MaskedLM
+from metaxlm.model.encoder import INITIAL_STD, EncoderConfig
+from metaxlm.model.extras import Extras, read_extras
+from metaxlm.model.families import FAMILIES
+from metaxlm.model.foreign import adapt_vocabulary, list_special_ids
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokenizer import load_tokenizer
 from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_tokenizer
@@ -78,13 +83,14 @@ class Start:
     coverage: dict[str, Any]  # the result of `ledger.coverage`
     remarks: tuple[str, ...]  # one sentence per part that could not be copied
     names: tuple[str, str]  # names of the encoder and the tokenizer
+    extras: Extras = field(default_factory=Extras)  # task head and sentence modules of the source
 
     def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
         """Write a Hugging Face folder with ledger and coverage; `add` may write more files."""
         folder = Path(folder)
         check_output(folder)
         with atomic_folder(folder) as temporary:
-            save_pretrained(self.model, self.tokenizer, temporary, self._card())
+            save_pretrained(self.model, self.tokenizer, temporary, self._card(), self.extras)
             save_ledger(self.plan, temporary / LEDGER)
             write_json(temporary / COVERAGE, self.coverage)
             if add is not None:
@@ -114,8 +120,9 @@ class Start:
 
 def match(
     source: str | Path | Pretrained,
-    target: str | Path | PreTrainedTokenizerBase,
+    target: str | Path | PreTrainedTokenizerBase | None = None,
     *,
+    extend: Path | Sequence[str] | Extension | None = None,
     dictionaries: str | Path | Sequence[Path] | Dictionaries | None = None,
     languages: Sequence[str] | None = None,
     source_language: str = "en",
@@ -125,34 +132,93 @@ def match(
     max_positions: int | None = None,
     seed: int = 1,
 ) -> Start:
-    """Give an encoder the vocabulary of another tokenizer.
+    """Give an encoder the vocabulary of another tokenizer; keep its task head, if it has one.
 
     `source` and `target` are folders or hub ids; `languages` are the dictionaries to use (default:
     all); `parts` are the parts to copy (default: all); `token_counts` are the counts of the target
     tokens in text, by language; `max_positions` defaults to the encoder's.
+
+    Instead of a target, `extend` adds words to the source's own vocabulary, whose embeddings are
+    kept: a list of words, or a file with one per line. Words without any match start from the mean
+    of the source's tokens for them.
     """
-    names = (_name(source), _name(target))
+    if (target is None) == (extend is None):
+        raise MetaXLMError("match: needs either the tokenizer of another model or words to add")
     encoder = source if isinstance(source, Pretrained) else load_pretrained(source)
+    extension = None if extend is None else _extend(encoder.tokenizer, extend)
+    if extension is not None:
+        target, added = extension.tokenizer, f"{_name(source)} and {len(extension.words):,} words"
+        matching = matching or MatchingRecipe()
+        if "filler" not in matching.model_fields_set:
+            matching = matching.model_copy(update={"filler": "subwords"})
+    assert target is not None
+    names = (_name(source), _name(target) if extension is None else added)
     tokenizer = load_tokenizer(str(target)) if isinstance(target, str | Path) else target
     if isinstance(dictionaries, str | Path):
         dictionaries = [Path(dictionaries)]
     if dictionaries is not None and not isinstance(dictionaries, Dictionaries):
         dictionaries = load_dictionaries(dictionaries, languages, source_language)
     counts = Counts(target=token_counts)
-    plan = make_plan(tokenizer, encoder.tokenizer, matching, dictionaries, counts)
-    # XLM-R's layout of positions.
-    config = replace(
-        encoder.model.config,
-        vocab_size=len(plan),
-        pad_id=tokenizer.pad_token_id,
-        position_offset=tokenizer.pad_token_id + 1,
-        num_token_types=1,
-        max_positions=max_positions or encoder.model.config.max_positions,
+    plan = make_plan(
+        tokenizer, encoder.tokenizer, matching, dictionaries, counts, extends=extend is not None
     )
+    config = adapt_config(encoder.model.config, tokenizer, len(plan), max_positions)
     parts = parts or Parts.preset("both")
     model = initialize(config, encoder.model, plan, parts, seed)
-    remarks = tuple(_list_remarks(encoder, config, parts))
-    return Start(model, tokenizer, plan, coverage(plan, token_counts), remarks, names)
+    extras = keep_extras(encoder, parts)
+    remarks = _list_remarks(encoder, config, parts)
+    remarks += filter(None, [extras.describe()])
+    if extension is not None and extension.num_known:
+        remarks.append(f"{extension.num_known:,} words were skipped: the vocabulary has them")
+    found = coverage(plan, token_counts)
+    return Start(model, tokenizer, plan, found, tuple(remarks), names, extras)
+
+
+def _extend(
+    tokenizer: PreTrainedTokenizerBase, words: Path | Sequence[str] | Extension
+) -> Extension:
+    if isinstance(words, Extension):
+        return words
+    listed = read_words(Path(words)) if isinstance(words, str | Path) else words
+    return extend_tokenizer(tokenizer, listed)
+
+
+def keep_extras(source: Pretrained, parts: Parts) -> Extras:
+    """Return the task head and the sentence modules, which need the layers they were trained on."""
+    return read_extras(source.folder) if parts.layers else Extras()
+
+
+def adapt_config(
+    config: EncoderConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    max_positions: int | None = None,
+) -> EncoderConfig:
+    """Return the configuration of an encoder of the same family with another vocabulary."""
+    if config.settings:
+        _check_positions(config, max_positions)
+        return adapt_vocabulary(config, vocab_size, list_special_ids(tokenizer))
+    pad_id, fixed = tokenizer.pad_token_id, FAMILIES[config.family].pad_id
+    if fixed not in (None, pad_id):
+        raise MetaXLMError(
+            f"{config.family}: pads with id {fixed}, but the tokenizer with {pad_id}; use a "
+            "tokenizer with XLM-R's layout of special tokens"
+        )
+    return replace(
+        config,
+        vocab_size=vocab_size,
+        pad_id=pad_id,
+        position_offset=pad_id + 1 if config.position_offset else 0,
+        max_positions=max_positions or config.max_positions,
+    )
+
+
+def _check_positions(config: EncoderConfig, max_positions: int | None) -> None:
+    if max_positions and max_positions > config.max_positions:
+        raise MetaXLMError(
+            f"{config.family}: has {config.max_positions} positions and cannot have "
+            f"{max_positions}; use at most {config.max_positions}"
+        )
 
 
 def check_output(folder: Path) -> None:
@@ -180,7 +246,7 @@ def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> l
             f"the source is a {encoder.architecture} without a masked language modeling head; "
             f"randomly initialized: {names}"
         )
-    if parts.positions:
+    if parts.positions and config.rotary is None:
         length, found = config.max_positions, encoder.model.config.max_positions
         if length > found:
             remarks.append(
@@ -188,8 +254,6 @@ def _list_remarks(encoder: Pretrained, config: EncoderConfig, parts: Parts) -> l
             )
         elif length < found:
             remarks.append(f"the source's positions after {length} of {found} are left out")
-        if encoder.model.config.num_token_types > 1:
-            remarks.append("only the first token type is kept; both sentences of a pair share it")
     return remarks
 
 
@@ -212,22 +276,22 @@ def initialize(
             "give a source model, or the preset none"
         )
     _check_shapes(target_config, source.config, parts)
-    mine, other = target.encoder, source.encoder
+    found = source.state_dict()
     with torch.no_grad():
-        if parts.words:
-            assert plan is not None
-            _fill_words(target, source, plan)
-        if parts.positions:
-            _copy_positions(target, source)
-        if parts.embedding_norm:
-            mine.embeddings.norm.load_state_dict(other.embeddings.norm.state_dict())
-        if parts.layers:
-            mine.layers.load_state_dict(other.layers.state_dict())
-        if parts.head:
-            target.head.dense.load_state_dict(source.head.dense.state_dict())
-            target.head.norm.load_state_dict(source.head.norm.state_dict())
-            assert plan is not None
-            _fill_rows(target.head.bias[:, None], source.head.bias[:, None], plan)
+        for name, value in target.state_dict().items():
+            part = target.find_part(name)
+            if part not in parts.list_names():
+                continue
+            if part == "positions":
+                if name in found:  # not every source has token types
+                    _copy_positions(name, value, found[name], target_config, source.config)
+            elif part != "words" and name.removeprefix("head.") not in target.head.by_token:
+                value.copy_(found[name])
+            else:
+                assert plan is not None
+                if part == "words":
+                    _scale_fillers(value, found[name], plan, target_config)
+                _fill_rows(value.view(len(value), -1), found[name].view(len(found[name]), -1), plan)
     return target
 
 
@@ -244,16 +308,17 @@ def _check_shapes(target: EncoderConfig, source: EncoderConfig, parts: Parts) ->
             )
 
 
-def _fill_words(target: MaskedLM, source: MaskedLM, plan: Plan) -> None:
-    target_VD = target.encoder.embeddings.words.weight
-    source_VD = source.encoder.embeddings.words.weight.to(target_VD)
-    if plan.recipe.filler == "normal":
-        # Scale the random embeddings, so that they too depend on the seed alone.
-        fillers = np.flatnonzero(plan.rules == UNMATCHED)
-        rows = torch.from_numpy(fillers[fillers != target.config.pad_id])
-        deviation_D, mean_D = torch.std_mean(source_VD, dim=0)
-        target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / INITIAL_STD)
-    _fill_rows(target_VD, source_VD, plan)
+def _scale_fillers(target_VD: Tensor, source_VD: Tensor, plan: Plan, config: EncoderConfig) -> None:
+    """Give the random embeddings of unmatched tokens the mean and spread of the source."""
+    if plan.recipe.filler != "normal":
+        return
+    # Scale the random embeddings, so that they too depend on the seed alone.
+    fillers = np.flatnonzero(plan.rules == UNMATCHED)
+    rows = torch.from_numpy(fillers[fillers != config.pad_id])
+    deviation_D, mean_D = torch.std_mean(source_VD.to(target_VD), dim=0)
+    # Each family of transformers draws its embeddings with its own spread.
+    spread = target_VD.std() if config.settings else INITIAL_STD
+    target_VD[rows] = mean_D + deviation_D * (target_VD[rows] / spread)
 
 
 def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
@@ -273,18 +338,17 @@ def _fill_rows(target_VD: Tensor, source_VD: Tensor, plan: Plan) -> None:
         )
 
 
-def _copy_positions(target: MaskedLM, source: MaskedLM) -> None:
-    """Align the first real positions, and copy as many as both models have."""
-    mine, other = target.encoder.embeddings, source.encoder.embeddings
+def _copy_positions(
+    name: str, value_PD: Tensor, found_PD: Tensor, target: EncoderConfig, source: EncoderConfig
+) -> None:
+    """Align the first real positions, and copy as many rows as both models have."""
+    is_table = "position" in name.split(".")[-2]  # or one of token types
+    mine, other = (config.position_offset if is_table else 0 for config in (target, source))
     # Rows before the first position (RoBERTa's padding) are copied if both models have them.
-    before = min(mine.position_offset, other.position_offset)
-    count = before + min(mine.max_positions, other.max_positions)
-    to_row, from_row = mine.position_offset - before, other.position_offset - before
-    positions = other.positions.weight[from_row : from_row + count]
-    mine.positions.weight[to_row : to_row + count] = positions.to(mine.positions.weight)
-    num_types = min(target.config.num_token_types, source.config.num_token_types)
-    types = other.token_types.weight[:num_types]
-    mine.token_types.weight[:num_types] = types.to(mine.token_types.weight)
+    before = min(mine, other)
+    to_row, from_row = mine - before, other - before
+    count = min(len(value_PD) - to_row, len(found_PD) - from_row)
+    value_PD[to_row : to_row + count] = found_PD[from_row : from_row + count].to(value_PD)
 
 
 @dataclass(frozen=True)

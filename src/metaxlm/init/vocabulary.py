@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from metaxlm.data.encode import choose_backend
 from metaxlm.errors import MetaXLMError
-from metaxlm.vocab.tokens import Form, Kind, detect_kind, find_bytes, surface_form
+from metaxlm.vocab.tokens import Form, Kind, detect_kind, find_bytes, read_tokens, surface_form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,7 +64,7 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> NormalizedVocab:
     kind = detect_kind(tokenizer)
     ids: dict[str, int] = tokenizer.get_vocab()
     tokens = [""] * (max(ids.values()) + 1)
-    for token, row in ids.items():
+    for row, token in read_tokens(tokenizer, kind).items():
         tokens[row] = token
     roles = {}
     for role, settings in _SETTINGS_OF_ROLE.items():

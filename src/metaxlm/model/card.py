@@ -24,16 +24,22 @@ _SECTIONS = {
     "pretraining": "Cross-lingual pretraining, phase (b)",
 }
 _BOOKKEEPING = ("checkpoint_every", "keep_checkpoints", "log_every")  # no effect on the weights
+_PIPELINES = {  # by the ending of the architecture
+    "ForMaskedLM": "fill-mask",
+    "ForQuestionAnswering": "question-answering",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+}
 _LOADING = """## How to load it
 
 ```python
-from transformers import AutoModel, AutoTokenizer
+from transformers import {auto}, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
-model = AutoModel.from_pretrained("path/to/this/folder", add_pooling_layer=False)
+model = {auto}.from_pretrained("path/to/this/folder")
 ```
 
-`AutoModelForMaskedLM` loads the masked language modeling head as well; `AutoModel` reports that it
-does not load `lm_head`. No remote code is needed."""
+`AutoModel` loads the encoder alone, `AutoModelForMaskedLM` the language model; both report the
+tensors that they do not load. No remote code is needed."""
 _PARTS = {
     "words": "token embeddings",
     "positions": "positions",
@@ -43,20 +49,29 @@ _PARTS = {
 }
 
 
-def model_card(recipe: Mapping[str, Any], variant: str, results: Sequence[Row] = ()) -> str:
-    """Return README.md of one variant; `results` may have the rows of all variants."""
+def model_card(
+    recipe: Mapping[str, Any],
+    variant: str,
+    results: Sequence[Row] = (),
+    architecture: str = "XLMRobertaForMaskedLM",
+) -> str:
+    """Return README.md of one variant; `results` may have the rows of all variants.
+
+    `architecture` is the class in config.json.
+    """
+    ending = next((name for name in _PIPELINES if architecture.endswith(name)), "ForMaskedLM")
     about = {
         "language": list(recipe["languages"]),
         "license": "apache-2.0",
         "library_name": "transformers",
-        "pipeline_tag": "fill-mask",
-        "tags": ["metaxlm", "multilingual", "cross-lingual", "xlm-roberta"],
+        "pipeline_tag": _PIPELINES[ending],
+        "tags": ["metaxlm", "multilingual", "cross-lingual"],
     }
     blocks = [
         f"---\n{yaml.safe_dump(about, sort_keys=False, allow_unicode=True)}---",
         f"# {recipe['name']}: {variant}",
-        _describe(recipe, variant),
-        _LOADING,
+        _describe(recipe, variant, architecture),
+        _LOADING.format(auto=f"AutoModel{ending}"),
         "## How it was trained",
         *_training_tables(recipe, variant),
         "## Results",
@@ -75,7 +90,7 @@ def _copied_parts(recipe: Mapping[str, Any], variant: str) -> list[str]:
     return [_PARTS[part] for part in presets[choice]]
 
 
-def _describe(recipe: Mapping[str, Any], variant: str) -> str:
+def _describe(recipe: Mapping[str, Any], variant: str, architecture: str) -> str:
     names = ", ".join(language_name(code) for code in recipe["languages"])
     copied = _copied_parts(recipe, variant)
     start = "It was initialized randomly (the XLM baseline of the paper)."
@@ -90,8 +105,8 @@ def _describe(recipe: Mapping[str, Any], variant: str) -> str:
         means = "spelling and bilingual dictionaries" if has_dictionaries else "spelling"
         start += f" Tokens are matched by {means}; unmatched embeddings are random."
     return (
-        "A cross-lingual masked language model of the XLM-RoBERTa architecture for "
-        f"{len(recipe['languages'])} languages: {names}. {start} "
+        f"A cross-lingual encoder, loaded as `{architecture}`, for {len(recipe['languages'])} "
+        f"languages: {names}. {start} "
         "It was then trained on all these languages by masked language modeling, as described in "
         "*Cross-Lingual Language Model Meta-Pretraining* (Chi et al., 2021)."
     )

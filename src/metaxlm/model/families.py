@@ -1,4 +1,4 @@
-"""Encoder families: the architectures of transformers that our `Encoder` computes exactly.
+"""Encoder families: the architectures of transformers that our encoders compute exactly.
 
 A `Family` maps the keys of config.json to `EncoderConfig` and the tensor names of a checkpoint to
 the parameters of `MaskedLM`. To support another architecture, add an entry to `FAMILIES`.
@@ -17,7 +17,8 @@ from transformers import AutoConfig
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.model.encoder import EncoderConfig, MaskedLM, MaskedLMHead
+from metaxlm.model.encoder import EncoderConfig, Rotary
+from metaxlm.model.masked_lm import MaskedLM, MaskedLMHead
 from metaxlm.randomness import derive_seed
 
 _BERT_KEYS = {
@@ -44,11 +45,13 @@ _BERT_BODY = _EMBEDDINGS | {
     "encoder.layers.N.ffn_out": "encoder.layer.N.output.dense",
     "encoder.layers.N.ffn_norm": "encoder.layer.N.output.LayerNorm",
 }
-_ROBERTA_MODULES = _BERT_BODY | {
+_LM_HEAD = {
     "head.dense": "lm_head.dense",
     "head.norm": "lm_head.layer_norm",
     "head": "lm_head",  # has the output bias
 }
+RELATIVE_BIAS = "encoder.relative_bias.table"
+_ROBERTA_MODULES = _BERT_BODY | _LM_HEAD
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,10 @@ class Family:
     classifier: tuple[str, str] = ("classifier.dense", "classifier.out_proj")  # dense and output
     offsets_positions: bool = True  # whether the first position is the padding id + 1, not 0
     has_token_types: bool = True
+    eps_key: str = "layer_norm_eps"
+    norm_eps: float | None = None  # if it is fixed in the code of transformers
+    pad_id: int | None = None  # if it is fixed in the code of transformers
+    is_rotary: bool = False  # whether it is computed by `ModernEncoder`
 
     def find_names(self, parameter: str) -> list[str]:
         """Return the tensors, without the base prefix, that one of our parameters joins."""
@@ -125,6 +132,52 @@ FAMILIES = {
         decoder="vocab_projector",
         offsets_positions=False,
         has_token_types=False,
+        norm_eps=1e-12,
+    ),
+    "modernbert": Family(
+        "ModernBert",
+        keys=_BERT_KEYS
+        | {
+            "activation": "hidden_activation",
+            "dropout": "mlp_dropout",
+            "attention_dropout": "attention_dropout",
+        },
+        base="model",
+        modules={
+            "encoder.embeddings.words": "embeddings.tok_embeddings",
+            "encoder.embeddings.norm": "embeddings.norm",
+            "encoder.layers.N.attention_norm": "layers.N.attn_norm",
+            "encoder.layers.N.attention.qkv": "layers.N.attn.Wqkv",
+            "encoder.layers.N.attention.output": "layers.N.attn.Wo",
+            "encoder.layers.N.ffn_norm": "layers.N.mlp_norm",
+            "encoder.layers.N.ffn_in": "layers.N.mlp.Wi",
+            "encoder.layers.N.ffn_out": "layers.N.mlp.Wo",
+            "encoder.final_norm": "final_norm",
+            "head.dense": "head.dense",
+            "head.norm": "head.norm",
+            "head": "decoder",
+        },
+        head_prefix="head.",
+        decoder="decoder",
+        offsets_positions=False,
+        has_token_types=False,
+        eps_key="norm_eps",
+        is_rotary=True,
+    ),
+    "mpnet": Family(
+        "MPNet",
+        base="mpnet",
+        modules=_BERT_BODY
+        | _LM_HEAD
+        | {
+            RELATIVE_BIAS: "encoder.relative_attention_bias",
+            "encoder.layers.N.attention.qkv": "encoder.layer.N.attention.attn.q "
+            "encoder.layer.N.attention.attn.k encoder.layer.N.attention.attn.v",
+            "encoder.layers.N.attention.output": "encoder.layer.N.attention.attn.o",
+            "encoder.layers.N.attention_norm": "encoder.layer.N.attention.LayerNorm",
+        },
+        has_token_types=False,
+        pad_id=1,
     ),
     "roberta": Family("Roberta"),
     "xlm-roberta": Family("XLMRoberta"),
@@ -136,11 +189,20 @@ _ARCHITECTURES = re.compile(
     "(Model|For(MaskedLM|PreTraining|MultipleChoice|NextSentencePrediction|QuestionAnswering"
     "|SequenceClassification|TokenClassification))"
 )
-_BASE_PREFIXES = ("roberta.", "bert.", "xlm_roberta.", "camembert.", "distilbert.")
+_BASE_PREFIXES = (
+    "roberta.",
+    "bert.",
+    "xlm_roberta.",
+    "camembert.",
+    "distilbert.",
+    "mpnet.",
+    "model.",
+)
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+BUCKETS = "relative_attention_num_buckets"
 # TensorFlow's names for LayerNorm, which the first BERT checkpoints have.
 _OLD_ENDINGS = {"gamma": "weight", "beta": "bias"}
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
-TOKEN_TYPES = "encoder.embeddings.token_types.weight"
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -155,6 +217,9 @@ def read_config(path: Path) -> dict[str, Any]:
     # Some settings have two names (DistilBERT: hidden_size is dim).
     found = {default.attribute_map.get(key, key): value for key, value in found.items()}
     values: dict[str, Any] = {**default.to_dict(), **found}
+    if FAMILIES[model_type].is_rotary:
+        # Older folders have other keys for these, so the defaults must not hide them.
+        values |= {key: found.get(key) for key in ("layer_types", "rope_parameters")}
     prefix = FAMILIES[model_type].class_prefix
     names = values["architectures"] = found.get("architectures") or [f"{prefix}Model"]
     if not isinstance(names, list) or not _ARCHITECTURES.fullmatch(str(names[0])):
@@ -168,13 +233,19 @@ def read_config(path: Path) -> dict[str, Any]:
 def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConfig, Family]:
     """Return the configuration of our encoder and the family; reject unsupported settings."""
     family = FAMILIES[values["model_type"]]
-    required = {
+    required: dict[str, tuple[Any, ...]] = {
         family.keys["activation"]: ("gelu", "gelu_python"),
-        "position_embedding_type": ("absolute", None),
         "is_decoder": (False, None),
         "add_cross_attention": (False, None),
         "is_encoder_decoder": (False, None),
     }
+    if family.is_rotary:
+        biases = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
+        required |= dict.fromkeys(biases, (False,)) | {"decoder_bias": (True,)}
+        required |= {"classifier_activation": ("gelu",), "rope_scaling": (None,)}
+        required["embedding_dropout"] = (values["mlp_dropout"],)
+    else:
+        required["position_embedding_type"] = ("absolute", None)
     for key, allowed in required.items():
         if values.get(key) not in allowed:
             raise MetaXLMError(
@@ -191,6 +262,11 @@ def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConf
         return float(read(key, (int, float), "a number"))
 
     pad_id = read("pad_token_id")
+    if family.pad_id not in (None, pad_id):
+        raise MetaXLMError(
+            f"{path}: pad_token_id is {pad_id}, but {family.class_prefix} always pads with "
+            f"{family.pad_id}; use a tokenizer whose padding token has that id"
+        )
     offset = pad_id + 1 if family.offsets_positions else 0
     sizes = ("hidden_size", "num_layers", "num_heads", "ffn_size")
     try:
@@ -200,14 +276,53 @@ def translate_config(values: Mapping[str, Any], path: Path) -> tuple[EncoderConf
             max_positions=read("max_position_embeddings") - offset,
             pad_id=pad_id,
             position_offset=offset,
-            num_token_types=read("type_vocab_size") if family.has_token_types else 1,
-            norm_eps=read_float("layer_norm_eps") if family.has_token_types else 1e-12,
+            num_token_types=read("type_vocab_size") if family.has_token_types else 0,
+            relative_buckets=read(BUCKETS) if RELATIVE_BIAS in family.modules else 0,
+            norm_eps=family.norm_eps or read_float(family.eps_key),
             dropout=read_float(family.keys["dropout"]),
             attention_dropout=read_float(family.keys["attention_dropout"]),
+            rotary=_read_rotary(values, path) if family.is_rotary else None,
+            family=values["model_type"],
         )
     except MetaXLMError as error:
         raise MetaXLMError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
     return config, family
+
+
+def _read_rotary(values: Mapping[str, Any], path: Path) -> Rotary:
+    """Read the positions of ModernBERT under the keys of transformers 4 or 5."""
+
+    def require(condition: bool, key: str, wanted: str) -> None:
+        if not condition:
+            raise MetaXLMError(f"{path}: {key} is {values.get(key)!r}; {wanted}")
+
+    def is_number(value: object, kind: type | tuple[type, ...]) -> bool:
+        return isinstance(value, kind) and not isinstance(value, bool)
+
+    every, kinds = values.get("global_attn_every_n_layers", 3), values["layer_types"]
+    require(is_number(every, int), "global_attn_every_n_layers", "it must be a whole number")
+    if kinds is not None:
+        count = values["num_hidden_layers"]
+        wanted = f"metaxlm computes only {_GLOBAL} in each N-th of the {count} layers"
+        require(isinstance(kinds, list) and len(kinds) == count, "layer_types", wanted)
+        every = kinds.index(_GLOBAL, 1) if _GLOBAL in kinds[1:] else count
+        pattern = [_LOCAL if number % every else _GLOBAL for number in range(count)]
+        require(kinds == pattern, "layer_types", wanted)
+    ropes, thetas = values["rope_parameters"] or {}, []
+    is_nested = isinstance(ropes, dict) and ropes.keys() <= {_GLOBAL, _LOCAL}
+    require(is_nested, "rope_parameters", f"it must have {_GLOBAL} and {_LOCAL}")
+    defaults = {"global_rope_theta": Rotary.global_theta, "local_rope_theta": Rotary.local_theta}
+    for kind, (key, default) in zip((_GLOBAL, _LOCAL), defaults.items(), strict=True):
+        rope = ropes.get(kind) or {}
+        is_plain = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
+        require(is_plain, "rope_parameters", "metaxlm computes only rope_type 'default'")
+        theta = rope.get("rope_theta", values.get(key, default))
+        name = "rope_parameters" if "rope_theta" in rope else key
+        require(is_number(theta, (int, float)), name, "its theta must be a number")
+        thetas.append(float(theta))
+    window = values["local_attention"]
+    require(is_number(window, int), "local_attention", "it must be a whole number")
+    return Rotary(window // 2, every, *thetas)
 
 
 def import_tensors(
@@ -227,8 +342,6 @@ def import_tensors(
     with torch.device("meta"):
         shapes = {name: value.shape for name, value in MaskedLM(config).state_dict().items()}
     parts = {name: family.find_names(name) for name in shapes}
-    if not family.has_token_types:
-        del parts[TOKEN_TYPES]
     _reject_unknown(found, parts, family)
     missing = [name for name, parts_of in parts.items() if not found.keys() >= set(parts_of)]
     if lost := [name for name in missing if name.startswith("encoder.")]:
@@ -242,8 +355,6 @@ def import_tensors(
         for name in parts
         if name not in missing
     }
-    if not family.has_token_types:
-        state[TOKEN_TYPES] = torch.zeros(shapes[TOKEN_TYPES], device="cpu")
     if missing:
         # `torch.manual_seed` would seed the generators of every GPU as well.
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -251,6 +362,38 @@ def import_tensors(
             head = MaskedLMHead(config).state_dict()
         state |= {name: head[name.removeprefix("head.")] for name in missing}
     return state, tuple(missing)
+
+
+def export_config(config: EncoderConfig) -> dict[str, Any]:
+    """Return the keys of config.json that describe an encoder, in the words of its family."""
+    family = FAMILIES[config.family]
+    shape = {theirs: getattr(config, ours, "gelu") for ours, theirs in family.keys.items()}
+    return {
+        "model_type": config.family,
+        "vocab_size": config.vocab_size,
+        **shape,
+        "max_position_embeddings": config.position_offset + config.max_positions,
+        **({"type_vocab_size": config.num_token_types} if family.has_token_types else {}),
+        **({BUCKETS: config.relative_buckets} if config.relative_buckets else {}),
+        **({} if family.norm_eps else {family.eps_key: config.norm_eps}),
+        **_export_rotary(config),
+        "pad_token_id": config.pad_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def _export_rotary(config: EncoderConfig) -> dict[str, Any]:
+    """Return the keys for ModernBERT's positions that transformers 4 and 5 both read."""
+    if config.rotary is None:
+        return {}
+    return {
+        "local_attention": 2 * config.rotary.window,
+        "global_attn_every_n_layers": config.rotary.global_every,
+        "global_rope_theta": config.rotary.global_theta,
+        "local_rope_theta": config.rotary.local_theta,
+        "embedding_dropout": config.dropout,
+    }
 
 
 def export_tensors(state: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
@@ -280,7 +423,7 @@ def _strip_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _drop_tied_decoder(found: dict[str, Tensor], family: Family) -> None:
     """Remove the output projection, which must repeat the token embeddings and the bias."""
     weight = found.pop(f"{family.decoder}.weight", None)
-    words = found.get("embeddings.word_embeddings.weight")
+    words = found.get(f"{family.modules['encoder.embeddings.words']}.weight")
     if weight is not None and words is not None and not torch.equal(weight, words):
         raise MetaXLMError(
             f"{family.decoder}.weight differs from the word embeddings (an untied output "
@@ -299,7 +442,8 @@ def _reject_unknown(
     found: Mapping[str, Tensor], parts: Mapping[str, list[str]], family: Family
 ) -> None:
     known = _BUFFERS.union(*parts.values())
-    ours = ("embeddings.", "encoder.", "transformer.", family.head_prefix)
+    bodies = ("embeddings.", "encoder.", "transformer.", "layers.", "final_norm.")
+    ours = (*bodies, family.head_prefix)
     if unknown := [name for name in found if name.startswith(ours) and name not in known]:
         raise MetaXLMError(
             f"the checkpoint has {len(unknown)} tensors that config.json does not announce, "

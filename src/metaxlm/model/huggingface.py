@@ -1,12 +1,13 @@
-"""Load and save our encoder as Hugging Face folders.
+"""Load and save encoders as Hugging Face folders.
 
-Load a folder or hub id of one of our `families` as a `MaskedLM` with its tokenizer. Save a model as
-a folder that transformers loads without our code: `XLMRobertaForMaskedLM`, or for encoders and task
-models the XLM-RoBERTa or BERT class that computes the same.
+Load a folder or hub id as a `MaskedLM` with its tokenizer: our own encoder for one of our
+`families`, transformers' modules for others (`foreign_folder.py`). Save a model as a folder that
+transformers loads without our code: the `...ForMaskedLM` class of the model's family, or for our
+encoders and task models the class of transformers that computes the same.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,27 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import dump_json
+from metaxlm.files import dump_json, read_json
 from metaxlm.hub import CONFIG, read_tokenizer
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.encoder import Encoder, EncoderConfig, MaskedLM
+from metaxlm.model.encoder import Encoder, EncoderConfig, NativeEncoder
+from metaxlm.model.extras import Extras
 from metaxlm.model.families import (
     FAMILIES,
-    TOKEN_TYPES,
+    export_config,
     export_tensors,
     import_tensors,
     read_config,
     translate_config,
 )
+from metaxlm.model.foreign_folder import (
+    describe_folder,
+    load_masked_lm,
+    read_foreign_config,
+    save_masked_lm,
+)
 from metaxlm.model.heads import HeadKind, TaskModel
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.model.model_folder import (
     TOKENIZER_FILES,
     WEIGHTS,
@@ -53,11 +62,18 @@ class Pretrained:
     tokenizer: PreTrainedTokenizerBase
     architecture: str  # the class that config.json names, such as `RobertaForMaskedLM`
     missing: tuple[str, ...]  # parameters of the MLM head that are randomly initialized
+    folder: Path | None = None  # `read_extras` reads the rest of it, such as a task head
 
 
 def load_pretrained(source: str | Path) -> Pretrained:
     """Load an encoder and its tokenizer from a local folder or the hub, deterministically."""
     folder = find_folder(source)
+    if not is_native(folder):
+        found = read_foreign_config(folder)
+        tokenizer = load_tokenizer(folder, found.vocab_size)
+        model, missing = load_masked_lm(folder, found, tokenizer)
+        name = (found.architectures or [f"{found.model_type} model"])[0]
+        return Pretrained(model, tokenizer, name, missing, folder)
     values = read_config(folder / CONFIG)
     config, family = translate_config(values, folder / CONFIG)
     tensors = read_tensors(folder)
@@ -67,44 +83,60 @@ def load_pretrained(source: str | Path) -> Pretrained:
         raise MetaXLMError(f"{folder}: {error}") from error
     model = MaskedLM.from_state(config, state)
     tokenizer = load_tokenizer(folder, config.vocab_size, config.pad_id)
-    return Pretrained(model, tokenizer, values["architectures"][0], missing)
+    return Pretrained(model, tokenizer, values["architectures"][0], missing, folder)
+
+
+def is_native(folder: Path) -> bool:
+    """Return whether our own encoder computes the model of a folder."""
+    values = read_json(folder / CONFIG)
+    return isinstance(values, dict) and str(values.get("model_type")) in FAMILIES
+
+
+def read_encoder_config(folder: Path) -> EncoderConfig:
+    """Read the configuration of the encoder in a folder without its weights."""
+    if is_native(folder):
+        config, _ = translate_config(read_config(folder / CONFIG), folder / CONFIG)
+        return config
+    found = read_foreign_config(folder)
+    return describe_folder(folder, found, load_tokenizer(folder, found.vocab_size))
 
 
 def save_pretrained(
-    model: MaskedLM, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str
+    model: MaskedLM,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    card: str,
+    extras: Extras | None = None,
 ) -> None:
-    """Write an `XLMRobertaForMaskedLM` folder with the same outputs; `card` becomes README.md."""
-    config = model.config
+    """Write a folder of the model's family with the same outputs; `card` becomes README.md.
+
+    With a task head in `extras`, transformers loads the folder both as the task model and, with
+    `AutoModelForMaskedLM`, as the language model.
+    """
+    config, extras = model.config, extras or Extras()
     _check_tokenizer(tokenizer, config.vocab_size, config.pad_id, "the tokenizer")
-    # XLM-RoBERTa numbers positions from pad_id + 1 and has one token type.
-    state = model.state_dict()
-    positions = "encoder.embeddings.positions.weight"
-    num_new = config.pad_id + 1 - config.position_offset
-    padding_RD = state[positions].new_zeros(num_new, config.hidden_size)
-    state[positions] = torch.cat([padding_RD, state[positions]])
-    state[TOKEN_TYPES] = state[TOKEN_TYPES][:1]
     with atomic_folder(folder) as temporary:
-        tensors = export_tensors(state, FAMILIES["xlm-roberta"])
-        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-        values = dump_json(export_config(config, tokenizer))
-        (temporary / CONFIG).write_text(values, encoding="utf-8")
-        write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=False)
+        if config.settings:
+            save_masked_lm(model, temporary, extras)
+        else:
+            family = FAMILIES[config.family]
+            tensors = export_tensors(model.state_dict(), family) | extras.tensors
+            save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
+            class_name = extras.architecture or f"{family.class_prefix}ForMaskedLM"
+            values = extras.values | _make_config(config, tokenizer, class_name)
+            (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
+        extras.write_files(temporary, config.family, config.max_positions)
+        has_types = config.num_token_types > 1
+        write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=has_types)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
 def export_encoder(
-    encoder: Encoder, tokenizer: PreTrainedTokenizerBase
+    encoder: NativeEncoder, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors and config.json of the `BertModel` or `XLMRobertaModel` that is the same."""
-    config = encoder.config
-    model_type = "xlm-roberta" if config.position_offset else "bert"
-    family = FAMILIES[model_type]
-    values = export_config(config, tokenizer) | {
-        "architectures": [f"{family.class_prefix}Model"],
-        "model_type": model_type,
-        "max_position_embeddings": config.position_offset + config.max_positions,
-        "type_vocab_size": config.num_token_types,
-    }
+    """Return tensors and config.json of the model without a head in transformers."""
+    family = FAMILIES[encoder.config.family]
+    values = _make_config(encoder.config, tokenizer, f"{family.class_prefix}Model")
     state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
     return export_tensors(state, family), values
 
@@ -113,7 +145,15 @@ def export_task_model(
     model: TaskModel, tokenizer: PreTrainedTokenizerBase, kind: HeadKind
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors and config.json of the transformers class with the same logits."""
-    tensors, values = export_encoder(model.encoder, tokenizer)
+    encoder = model.encoder
+    if encoder.config.family == "distilbert" and kind == "classification":
+        # DistilBERT's own classifier has another activation; as BERT it computes the same.
+        config = replace(encoder.config, family="bert", num_token_types=1)
+        types_1D = torch.zeros(1, config.hidden_size)
+        state = encoder.state_dict() | {"embeddings.token_types.weight": types_1D}
+        encoder = Encoder(config)
+        encoder.load_state_dict(state)
+    tensors, values = export_encoder(encoder, tokenizer)
     family = FAMILIES[values["model_type"]]
     values["architectures"] = [f"{family.class_prefix}{CLASS_ENDINGS[kind]}"]
     if kind == "classification":
@@ -123,34 +163,26 @@ def export_task_model(
         "tagging": {"output": "classifier"},
         "span": {"output": "qa_outputs"},
     }[kind]
+    if family.is_rotary:
+        modules = {f"transform.{part}": f"head.{part}" for part in ("dense", "norm")}
+        modules["output"] = "classifier"
     for ours, theirs in modules.items():
         for part, value in model.head.get_submodule(ours).state_dict().items():
             tensors[f"{theirs}.{part}"] = value.detach().to("cpu", torch.float32, copy=True)
     return tensors, values
 
 
-def export_config(config: EncoderConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return config.json of an exported `XLMRobertaForMaskedLM`."""
+def _make_config(
+    config: EncoderConfig, tokenizer: PreTrainedTokenizerBase, class_name: str
+) -> dict[str, Any]:
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    return {
-        "architectures": ["XLMRobertaForMaskedLM"],
-        "model_type": "xlm-roberta",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "intermediate_size": config.ffn_size,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "max_position_embeddings": config.pad_id + 1 + config.max_positions,
-        "type_vocab_size": 1,
-        "layer_norm_eps": config.norm_eps,
-        "pad_token_id": config.pad_id,
+    ends = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    has_ends = FAMILIES[config.family].is_rotary  # and defaults for them
+    return export_config(config) | {
+        **(ends if has_ends else {}),
+        "architectures": [class_name],
         "bos_token_id": tokenizer.cls_token_id if bos is None else bos,
         "eos_token_id": tokenizer.sep_token_id if eos is None else eos,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
     }
 
 

@@ -4,6 +4,7 @@ The source is a path, a hub id, or a sentence-transformers folder with the encod
 Weights are read from safetensors only, because loading a pickle can run code.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import safetensors.torch
@@ -28,8 +29,14 @@ _FILES = (
     CONFIG, "model*.safetensors", INDEX, *TOKENIZER_FILES, "merges.txt", TOKENIZER_CONFIG,
     "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
+SENTENCE_SETTINGS = "sentence_bert_config.json"  # of sentence-transformers, beside the encoder
+SENTENCE_FILES = ("config_sentence_transformers.json",)  # beside modules.json
+MODULE_FILES = (CONFIG, WEIGHTS, "pytorch_model.bin")  # of pooling, dense layers ...
 # The encoder of a sentence-transformers folder may be in this subfolder.
-_DOWNLOADED = [MODULES, *_FILES, *(f"0_Transformer/{name}" for name in _FILES)]
+_DOWNLOADED = [
+    MODULES, *_FILES, *(f"0_Transformer/{name}" for name in (*_FILES, SENTENCE_SETTINGS)),
+    SENTENCE_SETTINGS, *SENTENCE_FILES, *(f"[1-9]_*/{name}" for name in MODULE_FILES),
+]  # fmt: skip
 
 
 def find_folder(source: str | Path) -> Path:
@@ -50,14 +57,19 @@ def _find_encoder(path: Path) -> Path | None:
     modules = read_json(path)
     for module in modules if isinstance(modules, list) else []:
         # Other modules (pooling, normalization) have another kind of config.json.
-        if isinstance(module, dict) and str(module.get("type")).endswith(".Transformer"):
+        if is_transformer(module):
             folder = path.parent / Path(str(module.get("path"))).name
             return folder if (folder / CONFIG).exists() else None
     return None
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read all tensors of a folder, from one file or from its shards."""
+def is_transformer(module: object) -> bool:
+    """Return whether an entry of modules.json is the encoder."""
+    return isinstance(module, dict) and str(module.get("type")).endswith(".Transformer")
+
+
+def read_tensors(folder: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """Read the tensors of a folder, all or those with the given names, from one or more files."""
     tensors: dict[str, Tensor] = {}
     for path in _find_weights(folder):
         open_file(path).close()  # rejects a missing file or a folder
@@ -65,7 +77,8 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             reading(path, SafetensorError, fix="damaged or cut off: copy or download it again"),
             safe_open(path, framework="pt") as file,
         ):
-            tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            chosen = [name for name in file.keys() if names is None or name in names]  # noqa: SIM118
+            tensors.update({name: file.get_tensor(name) for name in chosen})
     return tensors
 
 

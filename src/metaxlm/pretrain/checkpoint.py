@@ -20,7 +20,7 @@ from torch import Tensor
 from metaxlm.errors import MetaXLMError, describe_failure
 from metaxlm.files import TEMPORARY_PREFIX, read_json, remove, write_json
 from metaxlm.manifest import atomic_folder, find_damage, write_manifest
-from metaxlm.model.encoder import MaskedLM
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.model.model_folder import save_file
 from metaxlm.pretrain.optimizer import MOMENTS
 from metaxlm.progress import say

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.pretrain.batches.masking import starts_words
-from metaxlm.vocab.tokens import detect_kind, surface_form
+from metaxlm.vocab.tokens import detect_kind, read_tokens, surface_form
 
 Ints = NDArray[np.int64]
 
@@ -141,7 +141,7 @@ def ends_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
     """Return for every token whether a word before it is complete (`don` before `'t` is not)."""
     kind = detect_kind(tokenizer)
     ends = starts_words(tokenizer)
-    for token, row in tokenizer.get_vocab().items():
+    for row, token in read_tokens(tokenizer, kind).items():
         form = surface_form(token, kind)
         if form is not None and form[0]:
             ends[row] |= all(map(_is_punctuation, form[0]))

@@ -18,10 +18,13 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.foreign import skip_initialization
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import MicroBatch
 from metaxlm.pretrain.checkpoint import TrainingState
@@ -41,7 +44,15 @@ _WARM_UP, _RATE = 2, 1e-4
 
 def count_parts(config: EncoderConfig) -> dict[str, int]:
     """Count the parameters of each part; the output embeddings are the token embeddings."""
+    if config.settings:
+        return _count_foreign(config)[0]
     size, inner = config.hidden_size, config.ffn_size
+    if config.rotary is not None:
+        # No biases; the first layer lacks a norm, but another one follows the last.
+        layers = config.num_layers * (4 * size * size + 3 * size * inner + 2 * size)
+        head = size * size + size + config.vocab_size
+        words = config.vocab_size * size
+        return {"words": words, "positions": size, "layers": layers, "head": head}
     norm, square = 2 * size, size * size + size
     positions = config.position_offset + config.max_positions + config.num_token_types
     layer = 4 * square + 2 * size * inner + inner + size + 2 * norm
@@ -51,6 +62,26 @@ def count_parts(config: EncoderConfig) -> dict[str, int]:
         "layers": config.num_layers * layer,
         "head": square + norm + config.vocab_size,
     }
+
+
+@cache
+def _count_foreign(config: EncoderConfig) -> tuple[dict[str, int], int, int]:
+    """Count parameters by part, and weights that multiply each token and each prediction."""
+    with torch.device("meta"), skip_initialization():
+        model = MaskedLM(config)
+    parts = dict.fromkeys(("words", "positions", "layers", "head"), 0)
+    products = {"layers": 0, "head": model.encoder.words.weight.numel()}
+    # Weights of linear maps; ALBERT uses those of a few layers several times.
+    repeats = max(1, config.num_layers // max(1, len(model.encoder.layers)))
+    for name, parameter in model.named_parameters():
+        part = model.find_part(name)
+        parts["positions" if part == "embedding_norm" else part] += parameter.numel()
+        is_linear = isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)
+        if part in products and is_linear and parameter.ndim > 1:
+            products[part] += parameter.numel() * (repeats if part == "layers" else 1)
+    if any(model.get_parameter(f"head.{name}").ndim > 1 for name in model.head.by_token):
+        products["head"] -= model.encoder.words.weight.numel()  # an untied decoder
+    return parts, products["layers"], products["head"]
 
 
 def count_parameters(config: EncoderConfig) -> int:
@@ -86,12 +117,25 @@ def count_step_flops(
 ) -> float:
     """Count the minimum FLOPs of a step: one forward and two backward products per weight."""
     size = config.hidden_size
-    weights = config.num_layers * (4 * size**2 + 2 * size * config.ffn_size)
-    attention = config.num_layers * 2 * length * size
-    head = size * (config.vocab_size + size)
+    attention = 2 * size * sum(_count_keys(config, length))
+    if config.settings:
+        _, weights, head = _count_foreign(config)
+    else:
+        matrices = 2 if config.rotary is None else 3  # of the feed-forward network
+        weights = config.num_layers * (4 * size**2 + matrices * size * config.ffn_size)
+        head = size * (config.vocab_size + size)
     # A frozen body has no weight gradient, but passes the gradient on to the embeddings.
     body = (4 if frozen_body else 6) * weights + 6 * attention
     return float(batch_size * length * body + 6 * num_predictions * head)
+
+
+def _count_keys(config: EncoderConfig, length: int) -> list[int]:
+    """Return the most tokens that a token attends to, for each layer."""
+    rotary = config.rotary
+    if rotary is None:
+        return [length] * config.num_layers
+    near = min(length, 2 * rotary.window + 1)
+    return [near if rotary.is_local(number) else length for number in range(config.num_layers)]
 
 
 def step_flops(
@@ -124,6 +168,8 @@ def estimate_memory(
     # Saved for the backward pass of a layer, per token: query, key, value and their mixture;
     # inputs of products; both sums before a LayerNorm (always float32); dropout masks.
     layer = (6 * size + 2 * inner) * width + 2 * size * (FLOAT + mask)
+    if config.rotary is not None:  # the gate and its product, and rotated queries and keys
+        layer += 2 * (inner + size) * width
     if not flash:
         # Scaled queries and keys; attention weights before and after dropout, and its factors.
         layer += 2 * size * width + config.num_heads * length * 3 * width
@@ -341,7 +387,8 @@ def _random_training(
         torch.manual_seed(0)
         with device:
             model = MaskedLM(config)
-        model.encoder.layers.requires_grad_(not frozen_body)
+        if frozen_body:
+            model.freeze_layers()
         masking = Masking(make_tokenizer(config.vocab_size), recipe, device)
         alone = DistributedContext.alone(device)
         step = PretrainStep(model, masking, recipe, execution or ExecutionRecipe(), alone)

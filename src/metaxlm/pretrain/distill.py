@@ -31,11 +31,12 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.encode import word_mode
 from metaxlm.errors import MetaXLMError
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
+from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import Pretrained
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.recipe import DistillationRecipe
-from metaxlm.vocab.tokens import Kind, boundary_ids, detect_kind, spell
+from metaxlm.vocab.tokens import Kind, boundary_ids, detect_kind, read_tokens, spell
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -291,10 +292,10 @@ class _WordTokenizer:
 
 def _spell_all(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:
     """Return the bytes that each token adds to a text; special tokens add nothing."""
-    vocabulary: dict[str, int] = tokenizer.get_vocab()
     kind, specials = detect_kind(tokenizer), set(tokenizer.all_special_ids)
-    spellings = [b""] * (max(vocabulary.values()) + 1)
-    for token, row in vocabulary.items():
+    tokens = read_tokens(tokenizer, kind)
+    spellings = [b""] * (max(tokens) + 1)
+    for row, token in tokens.items():
         if row not in specials:
             spellings[row] = spell(token, kind)
     return spellings

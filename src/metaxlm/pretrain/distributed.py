@@ -23,7 +23,7 @@ from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[att
 from torch.nn.parallel import DistributedDataParallel
 
 from metaxlm.errors import Interrupted, MetaXLMError, UnmetError
-from metaxlm.model.encoder import Layer, MaskedLM
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.optimizer import MOMENTS
 from metaxlm.recipe import ExecutionRecipe
 
@@ -325,9 +325,10 @@ def _shard(objective: nn.Module) -> None:
     """Shard a model over all processes, layer by layer; this replaces its parameters."""
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
-    for module in objective.modules():
-        if isinstance(module, Layer):
-            fully_shard(module)
+    for module in list(objective.modules()):
+        if isinstance(module, MaskedLM):
+            for layer in module.encoder.layers:
+                fully_shard(layer)
     fully_shard(objective)
 
     def reshard(module: nn.Module, *_: object) -> None:  # without a backward pass

@@ -14,7 +14,7 @@ import torch
 from metaxlm.errors import Interrupted, MetaXLMError
 from metaxlm.files import exclusive_folder, sweep, write_json
 from metaxlm.manifest import find_damage
-from metaxlm.model.encoder import MaskedLM
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Prefetcher
 from metaxlm.pretrain.checkpoint import (

@@ -20,8 +20,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metaxlm.model.encoder import Encoder, MaskedLM
+from metaxlm.model.encoder import NativeEncoder
 from metaxlm.model.kernels import fits, is_available
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.batches.source import Extra, MicroBatch
 from metaxlm.pretrain.checkpoint import Checkpoint, TrainingState
@@ -195,12 +196,12 @@ class FusedUpdate:
     """
 
     def __init__(
-        self, encoder: Encoder, optimizer: torch.optim.AdamW, *, copies_words: bool
+        self, encoder: NativeEncoder, optimizer: torch.optim.AdamW, *, copies_words: bool
     ) -> None:
         from metaxlm.model.kernels.blocks import pad_rows
 
         self._optimizer = optimizer
-        words = encoder.embeddings.words.weight
+        words = encoder.words.weight
         self.copies: dict[Tensor, Tensor] = {}
         if copies_words:  # only the masked-LM head multiplies with the token embeddings
             self.copies[words] = pad_rows(words.detach(), torch.bfloat16)
@@ -263,7 +264,7 @@ class Objective(nn.Module):
     def uses_fused_kernels(self, device: torch.device) -> bool:
         """Return whether the fused kernels are used: on a supported GPU, under autocast."""
         wanted = self._kernels == "auto" and torch.is_autocast_enabled()
-        return wanted and is_available(device) and fits(self.model.config.head_size)
+        return wanted and is_available(device) and fits(self.model.config)
 
     def forward(
         self,
@@ -283,7 +284,9 @@ class Objective(nn.Module):
             tied = TiedGradient(is_used=self.teacher is None or extra is None)
             length = masked.ids_BL.shape[1]
             blocks = Blocks(lengths_B, length, seed, copies=self.copies, tied=tied)
-            hidden_BLD = self.model.encoder.encode_blocks(masked.ids_BL, blocks)
+            encoder = self.model.encoder
+            assert isinstance(encoder, NativeEncoder), "the kernels compute our own encoder"
+            hidden_BLD = encoder.encode_blocks(masked.ids_BL, blocks)
             loss = self.model.loss_sum(hidden_BLD, masked.positions_M, masked.labels_M, blocks)
         else:
             columns_L = torch.arange(masked.ids_BL.shape[1], device=lengths_B.device)
@@ -442,7 +445,9 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
             return self.objective.uses_fused_kernels(self.world.device)
 
     def _make_fused_update(self) -> FusedUpdate:
-        assert isinstance(self.objective, Objective)
+        assert isinstance(self.objective, Objective) and isinstance(
+            self.model.encoder, NativeEncoder
+        )
         update = FusedUpdate(self.model.encoder, self._optimizer, copies_words=True)
         self.objective.copies = update.copies
         return update

@@ -20,10 +20,13 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json, read_text, write_json
 from metaxlm.hub import CONFIG, HUB, MODULES, first_line
 from metaxlm.manifest import atomic_folder
-from metaxlm.model.any_encoder import AnyEncoder, ForeignEncoder, name_inputs, quiet_transformers
+from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
+from metaxlm.model.extras import describe_pooler
+from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.huggingface import export_encoder, write_tokenizer
-from metaxlm.model.model_folder import WEIGHTS, save_file
+from metaxlm.model.masked_lm import make_encoder
+from metaxlm.model.model_folder import SENTENCE_SETTINGS, WEIGHTS, save_file
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say
 from metaxlm.reading import parse_yaml
@@ -47,9 +50,11 @@ def export_sentence_transformers(
                 state = {name: v.detach().cpu().clone() for name, v in body.state_dict().items()}
                 body.save_pretrained(temporary, state_dict=state)
         else:
+            if config.rotary is not None and number < config.num_layers:
+                raise _ends_otherwise(number, config.family)  # a LayerNorm follows the last layer
             # The short encoder shares its parameters with the whole one.
             with torch.device("meta"):
-                short = Encoder(replace(config, num_layers=number))
+                short = make_encoder(replace(config, num_layers=number))
             state = {name: model.encoder.state_dict()[name] for name in short.state_dict()}
             short.load_state_dict(state, assign=True)
             tensors, values = export_encoder(short.eval(), model.tokenizer)
@@ -81,14 +86,18 @@ def _choose_number(model: AnyEncoder, layer: LayerChoice | None) -> int:
     return numbers[0]
 
 
+def _ends_otherwise(number: int, family: str) -> MetaXLMError:
+    return MetaXLMError(
+        f"layer {number}: a {family} model that ends there has other "
+        "hidden states than the whole one; choose the last layer, or use `metaxlm embed`"
+    )
+
+
 def _cut_foreign(encoder: ForeignEncoder, num_layers: int) -> PreTrainedModel:
     """Return transformers' model with fewer layers; raise an error if its last states differ."""
     if num_layers == encoder.config.num_layers:
         return encoder.body
-    reason = MetaXLMError(
-        f"layer {num_layers}: a {encoder.body.config.model_type} model that ends there has other "
-        "hidden states than the whole one; choose the last layer, or use `metaxlm embed`"
-    )
+    reason = _ends_otherwise(num_layers, encoder.body.config.model_type)
     config = copy.deepcopy(encoder.body.config)
     config.num_hidden_layers = num_layers
     if getattr(config, "layer_types", None):
@@ -116,14 +125,12 @@ def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
         for k, (path, name) in enumerate(_MODULES.items())
     ]
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
-    # Without this argument transformers would report a missing pooler.
-    no_pooler = {"model_args": {"add_pooling_layer": False}}
     return {
         MODULES: modules if normalize else modules[:2],
-        "sentence_bert_config.json": {
+        SENTENCE_SETTINGS: {
             "max_seq_length": config.max_positions,
             "do_lower_case": False,
-            **(no_pooler if isinstance(model.encoder, Encoder) else {}),
+            **(describe_pooler(config.family) if isinstance(model.encoder, Encoder) else {}),
         },
         "config_sentence_transformers.json": {
             "prompts": {},

@@ -28,8 +28,8 @@ class AlignmentRecipe(Section):
 
 
 class _Hyperparameters(Section):
-    epochs: Positive | None = None
-    """Number of passes over the training examples."""
+    epochs: Count | None = None
+    """Number of passes over the training examples; 0 tests the model's own task head as it is."""
     learning_rate: Real | None = None
     """Peak of the linear schedule."""
     batch_size: Positive | None = None

@@ -26,6 +26,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import digest_value, dump_json, link, read_json
 from metaxlm.finetune.catalog import TASKS
 from metaxlm.finetune.task import Tally, Task
+from metaxlm.hub import CONFIG
 from metaxlm.manifest import MARKER, atomic_folder, read_sealed
 from metaxlm.model.card import model_card
 from metaxlm.model.model_folder import WEIGHTS
@@ -58,7 +59,9 @@ def collect_results(
     plain = [asdict(row) for row in rows]
     for stage in finished:
         if stage.name == "pretrain" and stage.variant is not None:
-            write_listed(stage.output, CARD, model_card(values, stage.variant, plain))
+            architecture = read_json(stage.output / CONFIG)["architectures"][0]
+            card = model_card(values, stage.variant, plain, architecture)
+            write_listed(stage.output, CARD, card)
     return plain
 
 

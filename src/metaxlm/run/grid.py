@@ -27,7 +27,7 @@ from metaxlm.finetune.catalog import TASKS
 from metaxlm.finetune.task import DataFile, Dataset, TaskData, load_data
 from metaxlm.finetune.trainer import FileScores, Finetuned, evaluate, train_model
 from metaxlm.manifest import MARKER, read_sealed
-from metaxlm.model.any_encoder import AnyEncoder, save_finetuned
+from metaxlm.model.any_encoder import AnyEncoder, find_label_rows, save_finetuned
 from metaxlm.pretrain.checkpoint import step_name
 from metaxlm.pretrain.distributed import describe_device
 from metaxlm.pretrain.loop import STEPS
@@ -134,6 +134,8 @@ class Evaluation:
                     what = f"has {positions} positions, but {plan.name} needs {needed}"
                     fix = f"add --set {plan.name}.length={positions}"
                     raise MetaXLMError(f"{model.name}: {what}; {fix}")
+                if plan.settings.epochs == 0:
+                    find_label_rows(self._open(model), plan.task.kind, plan.task.labels)
 
     def _is_missing(self, job: EvalJob) -> bool:
         if job.folder in self._complete or job.key.title in self.failures:

@@ -20,9 +20,11 @@ from metaxlm.files import LONGEST_NAME, digest_value
 from metaxlm.hub import CONFIG, HUB, TOKENIZER_CONFIG, find_local
 from metaxlm.manifest import MARKER, find_damage, read_manifest, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, check_encoder, load_encoder
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.families import read_config, translate_config
-from metaxlm.model.huggingface import load_tokenizer
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.foreign import ForeignEncoder
+from metaxlm.model.foreign_folder import export_tensors
+from metaxlm.model.huggingface import load_tokenizer, read_encoder_config
+from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.loop import STEPS
@@ -121,7 +123,9 @@ def open_model(model: NamedModel) -> AnyEncoder:
         reason = str(error).strip().splitlines()[-1].strip()
         what = f"does not fit the sizes of its run ({reason}); was the run started again?"
         raise MetaXLMError(f"{folder}: {what}") from error
-    return AnyEncoder(str(folder), tokenizer, masked.encoder)
+    if isinstance(masked.encoder, ForeignEncoder):
+        masked.encoder.tensors = export_tensors(masked)
+    return AnyEncoder(str(folder), tokenizer, masked.encoder, masked.head)
 
 
 def _name_inside(run: Path, folder: Path) -> str:
@@ -217,7 +221,7 @@ def _describe_training(place: Path) -> tuple[EncoderConfig, PreTrainedTokenizerB
     for folder in (place / "initialization" / "model", place / "model"):
         if (folder / CONFIG).is_file():
             require_whole(folder)
-            config, _ = translate_config(read_config(folder / CONFIG), folder / CONFIG)
+            config = read_encoder_config(folder)
             return config, load_tokenizer(folder, config.vocab_size, config.pad_id)
     if place.name != "meta":
         raise MetaXLMError(f"{place}: has no initialization/model with the sizes of the model")

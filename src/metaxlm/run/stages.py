@@ -22,6 +22,7 @@ from metaxlm.digests import CARD, find_damaged, read_list, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_output, digest_value, remove
 from metaxlm.manifest import MARKER
+from metaxlm.model.extras import read_extras
 from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
@@ -377,7 +378,7 @@ def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
     """
     needed = [stage.name for stage in stages or () if not stage.is_complete()]
     if recipe.meta.model is not None and (stages is None or "meta" in needed):
-        load_imported(recipe)
+        read_extras(load_imported(recipe).folder)
     if recipe.vocabulary.model is not None and (stages is None or "vocabulary" in needed):
         load_tokenizer(recipe.vocabulary.model)
 

@@ -206,6 +206,8 @@ def check_languages(
 
 
 def _check_selection(plan: TaskPlan) -> None:
+    if plan.settings.epochs == 0:
+        return
     how, files = plan.settings.select_by, {(file.split, file.language) for file in plan.files}
     where, hint = f"{plan.data_dir}: {plan.name}", "use the last epoch (--select last)"
     for source in plan.sources if how == "source" else ():

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +13,26 @@ from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import remove, write_json
+from metaxlm.files import read_json, remove, write_json
+from metaxlm.hub import CONFIG
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.init.match_plan import Counts, make_plan
-from metaxlm.init.start import Parts, initialize
+from metaxlm.init.start import Parts, adapt_config, initialize, keep_extras
 from metaxlm.languages import language_name
 from metaxlm.manifest import check_file
 from metaxlm.model.card import model_card
-from metaxlm.model.encoder import EncoderConfig, MaskedLM
-from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
+from metaxlm.model.encoder import EncoderConfig
+from metaxlm.model.extras import Extras, read_extras
+from metaxlm.model.foreign import adapt_vocabulary, list_sizes
+from metaxlm.model.huggingface import (
+    Pretrained,
+    load_pretrained,
+    read_encoder_config,
+    save_pretrained,
+)
+from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.model.model_folder import find_folder
 from metaxlm.pretrain.batches.masking import Masking
 from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.checkpoint import list_checkpoints
@@ -57,6 +67,42 @@ def encoder_config(recipe: Recipe, vocab_size: int, pad_id: int = 1) -> EncoderC
     )
 
 
+def estimate_config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
+    """Return the shape of all variants without their tokenizer, to estimate the cost of a run."""
+    config = encoder_config(recipe, vocab_size)
+    if recipe.meta.model is None:
+        return config
+    source = read_encoder_config(find_folder(recipe.meta.model))
+    if source.settings:
+        return adapt_vocabulary(source, vocab_size, {"pad": config.pad_id})
+    return replace(
+        source,
+        vocab_size=vocab_size,
+        pad_id=config.pad_id,
+        position_offset=config.position_offset if source.position_offset else 0,
+        max_positions=config.max_positions,
+        dropout=config.dropout,
+        attention_dropout=config.dropout,
+    )
+
+
+def variant_config(
+    recipe: Recipe, layout: RunLayout, tokenizer: PreTrainedTokenizerBase
+) -> EncoderConfig:
+    """Return the shape of all variants: the recipe's, in the family of an imported encoder."""
+    config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
+    if recipe.meta.model is None:
+        return config
+    folder = layout.meta / "model"
+    if not (folder / CONFIG).exists():  # the run's copy may be gone, or not be written yet
+        folder = find_folder(recipe.meta.model)
+    source = read_encoder_config(folder)
+    adapted = adapt_config(source, tokenizer, len(tokenizer), config.max_positions)
+    if adapted.settings:  # other families have their own settings of dropout
+        return adapted
+    return replace(adapted, dropout=config.dropout, attention_dropout=config.dropout)
+
+
 def meta_pretrain(
     recipe: Recipe, layout: RunLayout, world: DistributedContext, folder: Path
 ) -> None:
@@ -66,7 +112,8 @@ def meta_pretrain(
         if imported.missing:
             say(f"{recipe.meta.model}: has no {', '.join(imported.missing)}; randomly initialized")
         card = _intermediate_card(recipe, f"the encoder {recipe.meta.model}, imported")
-        save_pretrained(imported.model, imported.tokenizer, folder, card)
+        extras = read_extras(imported.folder)
+        save_pretrained(imported.model, imported.tokenizer, folder, card, extras)
         return
     tokenizer = load_vocabulary(layout, MONOLINGUAL)
     shard = open_shard(layout.shards / MONOLINGUAL / recipe.source_language)
@@ -85,11 +132,18 @@ def load_imported(recipe: Recipe) -> Pretrained:
     imported = load_pretrained(recipe.meta.model)
     expected = encoder_config(recipe, imported.model.config.vocab_size)
     names = {"num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads"}
+    known = list_sizes(imported.model.config)
     for attribute, key in {**names, "ffn_size": "ffn"}.items():
+        if attribute not in known:
+            continue
         found, needed = (getattr(c, attribute) for c in (imported.model.config, expected))
         if found != needed:
             fix = f"the recipe's model.{key} is {needed}; set it to the encoder's"
             raise MetaXLMError(f"{recipe.meta.model}: has {found} {key}, {fix}")
+    most = imported.model.config.max_positions
+    if imported.model.config.settings and recipe.model.max_positions > most:
+        fix = f"set model.max_positions to at most {most}"
+        raise MetaXLMError(f"{recipe.meta.model}: has {most} positions; {fix}")
     return imported
 
 
@@ -98,9 +152,10 @@ def initialize_variant(
 ) -> None:
     """Match the vocabularies, write the ledger, and save the initialized model."""
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
-    config = encoder_config(recipe, len(tokenizer), tokenizer.pad_token_id)
+    config = variant_config(recipe, layout, tokenizer)
     # All variants share the seed: they differ in what is copied, not in random values.
     seed = derive_seed(recipe.seed, "initialization")
+    extras = None
     if variant.needs_source:
         source = load_pretrained(layout.meta / "model")
         matching = recipe.find_matching(variant)
@@ -112,17 +167,16 @@ def initialize_variant(
         plan = make_plan(tokenizer, source.tokenizer, matching, dictionaries, both)
         save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
-        # Keep the epsilon that the body was trained with: BERT's is far smaller than RoBERTa's.
-        config = replace(config, norm_eps=source.model.config.norm_eps)
         parts = variant.initialize
         copied = (
             Parts(**parts.model_dump()) if isinstance(parts, PartsRecipe) else Parts.preset(parts)
         )
         model = initialize(config, source.model, plan, copied, seed)
+        extras = keep_extras(source, copied)
     else:
         model = initialize(config, None, None, Parts.preset("none"), seed)
     card = _intermediate_card(recipe, "the initialization of cross-lingual pretraining")
-    save_pretrained(model.eval(), tokenizer, folder / "model", card)
+    save_pretrained(model.eval(), tokenizer, folder / "model", card, extras)
 
 
 def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None:
@@ -145,9 +199,10 @@ def pretrain_variant(
     """Phase (b): cross-lingual pretraining of a variant; all variants see the same blocks."""
     variant, place = recipe.variants[name], layout.variant(name)
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
-    model = load_pretrained(place / "initialization" / "model").model
+    start = place / "initialization" / "model"
+    model = load_pretrained(start).model
     if variant.freeze == "body":
-        model.encoder.layers.requires_grad_(False)
+        model.freeze_layers()
     teacher = None
     if variant.distill is not None:
         source = load_pretrained(layout.meta / "model")
@@ -164,9 +219,11 @@ def pretrain_variant(
         None if teacher is None else teacher.prepare,
         _make_switching(recipe, layout, name, tokenizer, shards),
     )
-    card = model_card(recipe.model_dump(mode="json"), name)
+    architecture = read_json(start / CONFIG)["architectures"][0]
+    card = model_card(recipe.model_dump(mode="json"), name, (), architecture)
     what = f"{name} during pretraining"
-    phase = _Phase(recipe, recipe.pretraining, f"pretraining {name}", tokenizer, place, what)
+    title, extras = f"pretraining {name}", read_extras(start)
+    phase = _Phase(recipe, recipe.pretraining, title, tokenizer, place, what, extras)
     phase.run(model, batches, seed, world, folder, card, teacher)
 
 
@@ -178,6 +235,7 @@ class _Phase:
     tokenizer: PreTrainedTokenizerBase
     place: Path  # folder of `checkpoints/` and, for the recipe's `keep_steps`, of `steps/`
     what: str  # description of the model in the card of an intermediate checkpoint
+    extras: Extras = field(default_factory=Extras)  # saved with the model, without training
 
     def run(
         self,
@@ -207,7 +265,7 @@ class _Phase:
             )  # fmt: skip
         whole = world.whole(model)
         if world.is_main:
-            save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card)
+            save_pretrained(whole.cpu().eval(), self.tokenizer, folder, card, self.extras)
             shutil.copy(work_dir / LOG_NAME, folder / TRAINING_LOG)
             if problem := check_file(folder / TRAINING_LOG, state.log):
                 fix = "move it away and run again: the trained model is in its checkpoint"
@@ -215,7 +273,7 @@ class _Phase:
 
     def _export(self, model: MaskedLM, folder: Path) -> None:
         card = _intermediate_card(self.recipe, f"{self.what}, {folder.name}")
-        save_pretrained(model, self.tokenizer, folder, card)
+        save_pretrained(model, self.tokenizer, folder, card, self.extras)
 
 
 def _make_switching(

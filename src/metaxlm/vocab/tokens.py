@@ -26,7 +26,8 @@ Form = tuple[str, bool]  # a surface form: the text of a token, and whether it s
 SENTENCEPIECE_SPACE = "▁"
 WORDPIECE_PREFIX = "##"
 _BYTE_FALLBACK = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-BYTE_OF_LETTER = {letter: byte for byte, letter in bytes_to_unicode().items()}
+LETTER_OF_BYTE: dict[int, str] = bytes_to_unicode()
+BYTE_OF_LETTER = {letter: byte for byte, letter in LETTER_OF_BYTE.items()}
 """The byte of each letter of a byte-level BPE token."""
 
 
@@ -92,6 +93,19 @@ def detect_kind(tokenizer: PreTrainedTokenizerBase) -> Kind:
         f"{name}: cannot tell where its words start (model {model}, parts "
         f"{', '.join(types) or 'none'}); known are {', '.join(Kind)}"
     )
+
+
+def read_tokens(tokenizer: PreTrainedTokenizerBase, kind: Kind) -> dict[int, str]:
+    """Return the tokens by id; words that were added have the notation of all others."""
+    tokens = {row: token for token, row in tokenizer.get_vocab().items()}
+    for row, added in tokenizer.added_tokens_decoder.items():
+        if added.special or not added.lstrip:  # `init/extension.py` adds words with their space
+            continue
+        if kind is Kind.SENTENCEPIECE:
+            tokens[row] = SENTENCEPIECE_SPACE + added.content
+        elif kind is Kind.BYTE_BPE:
+            tokens[row] = "".join(LETTER_OF_BYTE[byte] for byte in f" {added.content}".encode())
+    return tokens
 
 
 def surface_form(token: str, kind: Kind) -> Form | None:

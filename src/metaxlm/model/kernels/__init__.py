@@ -1,6 +1,7 @@
 """Triton kernels for training on a GPU: operations that torch runs in several passes, in one.
 
-`blocks.py` composes them to the parts of the encoder; each other file has one kernel pair. All are
+`blocks.py` and `modern_blocks.py` compose them to the parts of the encoders; each other file has
+one kernel pair. All are
 deterministic: no atomics, sums in a fixed order, dropout from a hash of (seed, position).
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import torch
+
+from metaxlm.model.encoder import EncoderConfig
 
 
 def is_available(device: torch.device) -> bool:
@@ -21,6 +24,6 @@ def is_available(device: torch.device) -> bool:
     )
 
 
-def fits(head_size: int) -> bool:
-    """Return whether the kernels support attention heads of a size."""
-    return head_size in (16, 32, 64, 128)
+def fits(config: EncoderConfig) -> bool:
+    """Return whether the kernels support an encoder and its attention heads."""
+    return not config.settings and config.head_size in (16, 32, 64, 128)

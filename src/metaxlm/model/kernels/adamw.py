@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 4096
+_BLOCK = 1024
 
 
 @triton.jit
@@ -60,5 +60,5 @@ def update(
     size = parameter.numel()
     _adamw[(triton.cdiv(size, _BLOCK),)](
         parameter, gradient, first, second, copy, numbers, skip, *betas, epsilon, weight_decay,
-        size, HAS_COPY=copy is not None, BLOCK=_BLOCK, num_warps=8,
+        size, HAS_COPY=copy is not None, BLOCK=_BLOCK, num_warps=4,
     )  # fmt: skip

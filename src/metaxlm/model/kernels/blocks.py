@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from metaxlm.model.kernels.attention import Shape, Traces, attend, attend_backward, make_column_keys
+from metaxlm.model.kernels.attention import (
+    BiasTiles,
+    Shape,
+    Traces,
+    attend,
+    attend_backward,
+    make_column_keys,
+)
 from metaxlm.model.kernels.cross_entropy import cross_entropy, gradient
 from metaxlm.model.kernels.embedding_sum import (
     add_word_gradient,
@@ -60,6 +67,8 @@ class Blocks:
     tied: TiedGradient = field(default_factory=TiedGradient)
     packed_starts_B1: Tensor | None = None
     """Where blocks without padding start, and where the last one ends, int32; None if padded."""
+    bias: BiasTiles | None = None
+    """The biases of attention, for all layers."""
 
     @cached_property
     def starts(self) -> Tensor:
@@ -105,7 +114,7 @@ def pad_rows(words_VD: Tensor, dtype: torch.dtype) -> Tensor:
     return table
 
 
-def _weight_gradient(d_out_NF: Tensor, x_ND: Tensor) -> Tensor:
+def weight_gradient(d_out_NF: Tensor, x_ND: Tensor) -> Tensor:
     """Return the float32 gradient of a linear layer's weight, [F, D]."""
     if x_ND.is_cuda:
         return torch.mm(d_out_NF.t(), x_ND, out_dtype=torch.float32)
@@ -182,6 +191,7 @@ class AttentionBlock(torch.autograd.Function):
         out_bias: Tensor,
         norm_weight: Tensor,
         norm_bias: Tensor,
+        bias_HW: Tensor | None,  # noqa: ARG004 (takes the gradient of `blocks.bias`)
         blocks: Blocks,
         shape: Shape,
         eps: float,
@@ -193,8 +203,9 @@ class AttentionBlock(torch.autograd.Function):
         w_qkv, w_out = blocks.cast(qkv_weight), blocks.cast(out_weight)
         qkv = torch.addmm(qkv_bias.to(kind), x_ND, w_qkv.t())
         mixed, traces = attend(
-            qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape
-        )
+            qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape,
+            blocks.bias,
+        )  # fmt: skip
         projected = torch.addmm(out_bias.to(kind), mixed, w_out.t())
         y, total, mean, scale = add_and_normalize(
             projected, x_ND, norm_weight, norm_bias, eps, dropout, blocks.seed, salt + 1
@@ -209,24 +220,26 @@ class AttentionBlock(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x and of the six parameters."""
-        x, w_qkv, w_out, qkv, mixed, lse, keys, total, mean, scale, norm_weight = ctx.saved_tensors
+        """Return the gradients of x, of the six parameters and of the bias of the scores."""
+        x, w_qkv, w_out, qkv, mixed, lse, keys, *saved = ctx.saved_tensors
+        total, mean, scale, norm_weight = saved
         blocks, shape, dropout, salt = ctx.settings
         needs = ctx.needs_input_grad
         d_total, d_projected, sums = add_and_normalize_backward(
             d_y.contiguous(), total, mean, scale, norm_weight, dropout, blocks.seed, salt + 1
         )
         d_mixed = d_projected @ w_out
-        d_w_out = _weight_gradient(d_projected, mixed) if needs[3] else None
+        d_w_out = weight_gradient(d_projected, mixed) if needs[3] else None
         traces = Traces(lse, keys, blocks.column_keys)
-        d_qkv, d_b_qkv = attend_backward(
-            d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape
+        d_qkv, d_b_qkv, d_bias = attend_backward(
+            d_mixed, qkv, mixed, traces, blocks.starts, blocks.lengths_B, shape, blocks.bias
         )
-        d_w_qkv = _weight_gradient(d_qkv, x) if needs[1] else None
+        d_w_qkv = weight_gradient(d_qkv, x) if needs[1] else None
         # Without dropout both gradients of the sum are one tensor, which is done with by now.
         d_x = d_total.addmm_(d_qkv, w_qkv)
         return (
-            d_x, d_w_qkv, d_b_qkv, d_w_out, sums[2], sums[0], sums[1], None, None, None, None, None
+            d_x, d_w_qkv, d_b_qkv, d_w_out, sums[2], sums[0], sums[1], d_bias, None, None, None,
+            None, None,
         )  # fmt: skip
 
 
@@ -271,9 +284,9 @@ class FeedForwardBlock(torch.autograd.Function):
         d_total, d_projected, sums = add_and_normalize_backward(
             d_y.contiguous(), total, mean, scale, norm_weight, dropout, blocks.seed, salt
         )
-        d_w_out = _weight_gradient(d_projected, bent) if needs[3] else None
+        d_w_out = weight_gradient(d_projected, bent) if needs[3] else None
         d_wide, d_b_in = gelu_backward(d_projected @ w_out, wide)
-        d_w_in = _weight_gradient(d_wide, x) if needs[1] else None
+        d_w_in = weight_gradient(d_wide, x) if needs[1] else None
         d_x = d_total.addmm_(d_wide, w_in)
         return (
             d_x, d_w_in, d_b_in, d_w_out, sums[2], sums[0], sums[1], None, None, None, None
@@ -310,7 +323,7 @@ class VocabularyLoss(torch.autograd.Function):
         d_x = d_logits @ table
         d_words = None
         if ctx.needs_input_grad[1]:
-            d_words = _weight_gradient(d_logits, x_MD)[: ctx.vocab_size]
+            d_words = weight_gradient(d_logits, x_MD)[: ctx.vocab_size]
             if ctx.blocks.tied.is_used:
                 ctx.blocks.tied.table_VD = d_words
         return d_x, d_words, d_bias, None, None

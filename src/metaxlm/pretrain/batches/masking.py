@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from metaxlm.pretrain.optimizer import largest
 from metaxlm.recipe import TrainingRecipe
 from metaxlm.scripts import UNSPACED, find_script
-from metaxlm.vocab.tokens import detect_kind, surface_form
+from metaxlm.vocab.tokens import detect_kind, read_tokens, surface_form
 
 IGNORED = -100  # label of a slot without a prediction
 _MASKED_SHARE, _REPLACED_SHARE = 0.8, 0.1
@@ -135,7 +135,7 @@ def starts_words(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.bool_]:
     """
     kind = detect_kind(tokenizer)
     starts = np.zeros(len(tokenizer), np.bool_)
-    for token, row in tokenizer.get_vocab().items():
+    for row, token in read_tokens(tokenizer, kind).items():
         form = surface_form(token, kind)
         if form is None:  # bytes that are not valid text begin a word only after a space
             starts[row] = token.startswith(_BYTE_SPACE)
