@@ -206,7 +206,7 @@ class FusedUpdate:
         if copies_words:  # only the masked-LM head multiplies with the token embeddings
             self.copies[words] = pad_rows(words.detach(), torch.bfloat16)
         for name, weight in encoder.layers.named_parameters():
-            if weight.ndim > 1 and name.endswith("weight"):
+            if name.endswith("bias") or weight.ndim > 1:
                 self.copies[weight] = weight.detach().to(torch.bfloat16)
         groups = optimizer.param_groups
         self._large = [(p, group) for group in groups for p in group["params"] if p.ndim > 1]
@@ -240,6 +240,10 @@ class FusedUpdate:
         self._optimizer.grad_scale = shrink  # type: ignore[attr-defined]
         self._optimizer.found_inf = skip  # type: ignore[attr-defined]
         self._optimizer.step()
+        small = [(copy, weight) for weight, copy in self.copies.items() if weight.ndim == 1]
+        if small:
+            copies, weights = zip(*small, strict=True)
+            torch._foreach_copy_(copies, weights)
 
 
 class Teacher(Protocol):

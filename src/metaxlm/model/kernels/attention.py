@@ -40,16 +40,19 @@ class Tiles:
 FORWARD = Tiles(64, 64, 4, 3)
 QUERIES = Tiles(64, 64, 4, 3)
 KEYS = Tiles(32, 64, 4, 2)
-WHOLE = Tiles(32, 128, 8, 1)  # blocks of at most 128 tokens: one pass for all gradients
+WHOLE = Tiles(32, 128, 4, 1)  # blocks of at most 128 tokens: one pass for all gradients
 _BIAS_PARTS = 64  # programs that share the sums of the bias, for each head and diagonal
 FAR = 128  # the bias is the same from this distance on
 
 
 @triton.jit
-def _find_tile(gap, head, TILE: tl.constexpr, REACH: tl.constexpr):
-    """Return the number of the tile of biases; all tiles beyond REACH have one bias."""
+def _load_bias(BIAS, gap, head, places, TILE: tl.constexpr, REACH: tl.constexpr):
+    """Return the biases of a tile, and the one bias of a tile beyond REACH; the other is 0."""
     diagonal = tl.minimum(tl.maximum(gap // TILE, -REACH), REACH)
-    return (head * (2 * REACH + 1) + diagonal + REACH).to(tl.int64) * TILE * TILE
+    tile = BIAS + (head * (2 * REACH + 1) + diagonal + REACH).to(tl.int64) * TILE * TILE
+    is_near = (diagonal > -REACH) & (diagonal < REACH)
+    far = tl.where(is_near, 0.0, tl.load(tile).to(tl.float32))
+    return tl.load(tile + places, is_near, 0.0), far
 
 
 @triton.jit
@@ -103,10 +106,12 @@ def _forward(
         place = keys[None, :] * stride + ks[:, None]
         k = tl.load(base + H * K + place, keys[None, :] < length, 0.0)
         closed = tl.where(keys < length, 0.0, float("-inf"))
-        s = tl.dot(q, k) * scale + closed[None, :]
         if BIASED:
-            tile = _find_tile(start - first_query, head, BK, REACH)
-            s += tl.load(BIAS + tile + tl.arange(0, BQ)[:, None] * BK + columns[None, :])
+            places = tl.arange(0, BQ)[:, None] * BK + columns[None, :]
+            near, far = _load_bias(BIAS, start - first_query, head, places, BK, REACH)
+            s = tl.dot(q, k) * scale + (closed + far)[None, :] + near
+        else:
+            s = tl.dot(q, k) * scale + closed[None, :]
         if WINDOW:
             gap = keys[None, :] - queries[:, None]
             s = tl.where((gap <= WINDOW) & (gap >= -WINDOW), s, float("-inf"))
@@ -176,10 +181,12 @@ def _backward_queries(
         # Keys beyond the length must not count even as zeros: a row whose real scores are all far
         # below zero has a weight for them that overflows.
         closed = tl.where(keys < length, 0.0, float("-inf"))
-        s = tl.dot(q, k) * scale + closed[None, :]
         if BIASED:
-            tile = _find_tile(start - first_query, head, BK, REACH)
-            s += tl.load(BIAS + tile + tl.arange(0, BQ)[:, None] * BK + columns[None, :])
+            places = tl.arange(0, BQ)[:, None] * BK + columns[None, :]
+            near, far = _load_bias(BIAS, start - first_query, head, places, BK, REACH)
+            s = tl.dot(q, k) * scale + (closed + far)[None, :] + near
+        else:
+            s = tl.dot(q, k) * scale + closed[None, :]
         if WINDOW:
             gap = keys[None, :] - queries[:, None]
             s = tl.where((gap <= WINDOW) & (gap >= -WINDOW), s, float("-inf"))
@@ -267,11 +274,13 @@ def _backward_keys(
             delta = tl.sum(d_out.to(tl.float32) * out.to(tl.float32), 0) / keep_scale
         else:
             delta = tl.load(DELTA + block_head * L + queries, queries < length, 0.0)
-        s = tl.dot(k, q) * scale + closed[:, None]
         if BIASED:
-            tile = _find_tile(first_key - start // BK * BK, head, BK, REACH)
+            gap = first_key - start // BK * BK
             places = tl.arange(0, BK)[:, None] * BK + (start % BK + rows)[None, :]
-            s += tl.load(BIAS + tile + places)
+            near, far = _load_bias(BIAS, gap, head, places, BK, REACH)
+            s = tl.dot(k, q) * scale + (closed + far)[:, None] + near
+        else:
+            s = tl.dot(k, q) * scale + closed[:, None]
         if WINDOW:
             gap = keys[:, None] - queries[None, :]
             s = tl.where((gap <= WINDOW) & (gap >= -WINDOW), s, float("-inf"))

@@ -63,7 +63,7 @@ class Blocks:
     """Dropout's seed, an int64 on the device."""
     dtype: torch.dtype = torch.bfloat16
     copies: Mapping[Tensor, Tensor] = field(default_factory=dict)
-    """Weights that are already there in `dtype`; the word rows are padded, see `pad_rows`."""
+    """Weights and biases that exist in `dtype`; the word rows are padded, see `pad_rows`."""
     tied: TiedGradient = field(default_factory=TiedGradient)
     packed_starts_B1: Tensor | None = None
     """Where blocks without padding start, and where the last one ends, int32; None if padded."""
@@ -94,7 +94,7 @@ class Blocks:
         return make_column_keys(self.seed, self.length)
 
     def cast(self, weight: Tensor) -> Tensor:
-        """Return a weight for matrix products."""
+        """Return a weight or bias for matrix products."""
         copy = self.copies.get(weight)
         return weight.to(self.dtype) if copy is None else copy
 
@@ -199,14 +199,13 @@ class AttentionBlock(torch.autograd.Function):
         salt: int,
     ) -> Tensor:
         """Return [N, D]."""
-        kind = blocks.dtype
         w_qkv, w_out = blocks.cast(qkv_weight), blocks.cast(out_weight)
-        qkv = torch.addmm(qkv_bias.to(kind), x_ND, w_qkv.t())
+        qkv = torch.addmm(blocks.cast(qkv_bias), x_ND, w_qkv.t())
         mixed, traces = attend(
             qkv, blocks.starts, blocks.lengths_B, blocks.column_keys, blocks.seed, salt, shape,
             blocks.bias,
         )  # fmt: skip
-        projected = torch.addmm(out_bias.to(kind), mixed, w_out.t())
+        projected = torch.addmm(blocks.cast(out_bias), mixed, w_out.t())
         y, total, mean, scale = add_and_normalize(
             projected, x_ND, norm_weight, norm_bias, eps, dropout, blocks.seed, salt + 1
         )
@@ -262,11 +261,10 @@ class FeedForwardBlock(torch.autograd.Function):
         salt: int,
     ) -> Tensor:
         """Return [N, D]."""
-        kind = blocks.dtype
         w_in, w_out = blocks.cast(in_weight), blocks.cast(out_weight)
-        wide = torch.addmm(in_bias.to(kind), x_ND, w_in.t())
+        wide = torch.addmm(blocks.cast(in_bias), x_ND, w_in.t())
         bent = gelu(wide)
-        projected = torch.addmm(out_bias.to(kind), bent, w_out.t())
+        projected = torch.addmm(blocks.cast(out_bias), bent, w_out.t())
         y, total, mean, scale = add_and_normalize(
             projected, x_ND, norm_weight, norm_bias, eps, dropout, blocks.seed, salt
         )

@@ -1,8 +1,7 @@
 """The parts of ModernBERT's encoder for training on a GPU, each with its gradient written out.
 
-As in `blocks.py`, but LayerNorm is before the parts: the sum of all earlier parts is kept in
-float32, and `NormBlock` adds the next part to it and normalizes it in one pass. Where the kernels
-add a bias, it is zero.
+As in `blocks.py`, but LayerNorm is before the parts: `NormBlock` adds a part to the sum of all
+earlier ones and normalizes it in one pass. Where the kernels add a bias, it is zero.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from metaxlm.model.kernels.rotary import rotate
 
 
 class WordBlock(torch.autograd.Function):
-    """Dropout(LayerNorm(word embedding)), in float32."""
+    """Dropout(LayerNorm(word embedding))."""
 
     @staticmethod
     def forward(
@@ -39,7 +38,7 @@ class WordBlock(torch.autograd.Function):
         places_N, zeros_1D = torch.zeros_like(ids_N), torch.zeros_like(weight)[None]
         out, total, mean, scale = embed(
             ids_N, places_N, None, words, zeros_1D, zeros_1D, weight, zeros_1D, 0, eps, dropout,
-            blocks.seed, 0, torch.float32,
+            blocks.seed, 0, blocks.dtype,
         )  # fmt: skip
         ctx.save_for_backward(ids_N, total, mean, scale, weight)
         ctx.settings = blocks, pad_id, dropout, words.shape
@@ -64,7 +63,7 @@ class WordBlock(torch.autograd.Function):
 
 
 class NormBlock(torch.autograd.Function):
-    """The sum x + dropout(y) in float32, and its LayerNorm in the type of y."""
+    """The sum x + dropout(y), and its LayerNorm."""
 
     @staticmethod
     def forward(
