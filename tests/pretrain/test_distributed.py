@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.conftest import PARTS, sentences
 from tests.model.encoder_kinds import FOREIGN, write_folder
-from tests.rank_jobs import Job, Work, notes, open_shards, run_job, samples, torchrun
+from tests.rank_jobs import Job, Work, fork_ranks, notes, open_shards, run_job, samples
 from tests.trainings import CPU, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -54,7 +54,7 @@ class Runs:
     def together(self, size: int, *jobs: Job) -> None:
         """Train in several processes, one job after the other."""
         work = Work(str(self.root / "shards"), str(self.root / "tokenizer"), 60, jobs)
-        process = torchrun(size, work.write(self.root / f"work-{size}.json"))
+        process = fork_ranks(size, work.write(self.root / f"work-{size}.json"))
         output, _ = process.communicate(timeout=240)
         print(output)
         assert process.returncode == 0, output
