@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -202,19 +203,24 @@ def _work(values: dict[str, Any]) -> None:
                 print(f"{job['folder']}: {time.monotonic() - start:.1f} s", flush=True)
 
 
+def _fork(size: int) -> None:
+    """Return in each of several processes; this one ends with them."""
+    for name in ("torch.distributed.fsdp", "transformers.activations"):
+        import_module(name)  # here, and not in each of them
+    children = []
+    for rank in range(size):
+        if not (child := os.fork()):
+            os.environ["RANK"] = str(rank)
+            return
+        children.append(child)
+    sys.exit(max(abs(os.waitstatus_to_exitcode(os.waitpid(c, 0)[1])) for c in children))
+
+
 def main() -> None:
     """Do the work as one process of several, or fork as many as the second argument says."""
     torch.set_num_threads(1)
-    children = []
-    for rank in range(int(sys.argv[2]) if len(sys.argv) > 2 else 0):
-        if not (child := os.fork()):
-            os.environ["RANK"] = str(rank)
-            break
-        children.append(child)
-    else:
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        if codes:
-            sys.exit(max(map(abs, codes)))
+    if len(sys.argv) > 2:
+        _fork(int(sys.argv[2]))
     try:
         _work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     except (MetaXLMError, Interrupted) as error:
