@@ -16,10 +16,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.fsdp
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.cli.exit_codes import ending_together, explain, is_heard, print_error
@@ -147,15 +149,24 @@ def torchrun(size: int, arguments: Sequence[str]) -> subprocess.Popen[str]:
     return _start([*launcher, *arguments], {})
 
 
+def fork_ranks(size: int, arguments: Sequence[str]) -> subprocess.Popen[str]:
+    """Start a program that forks its processes, which import nothing again."""
+    return _start([*arguments, str(size)], _world(size))
+
+
+def _world(size: int) -> dict[str, str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
 @contextmanager
 def ranks(
     size: int, arguments: Sequence[str], missing: int | None = None
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Start processes without a launcher that looks after them, as on several machines."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared = _world(size)
     started = [
         _start(arguments, shared | {"RANK": str(rank)}) for rank in range(size) if rank != missing
     ]
@@ -192,8 +203,24 @@ def _work(values: dict[str, Any]) -> None:
                 print(f"{job['folder']}: {time.monotonic() - start:.1f} s", flush=True)
 
 
+def _fork(size: int) -> None:
+    """Return in each of several processes; this one ends with them."""
+    for name in ("torch.distributed.fsdp", "transformers.activations"):
+        import_module(name)  # here, and not in each of them
+    children = []
+    for rank in range(size):
+        if not (child := os.fork()):
+            os.environ["RANK"] = str(rank)
+            return
+        children.append(child)
+    sys.exit(max(abs(os.waitstatus_to_exitcode(os.waitpid(c, 0)[1])) for c in children))
+
+
 def main() -> None:
+    """Do the work as one process of several, or fork as many as the second argument says."""
     torch.set_num_threads(1)
+    if len(sys.argv) > 2:
+        _fork(int(sys.argv[2]))
     try:
         _work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     except (MetaXLMError, Interrupted) as error:

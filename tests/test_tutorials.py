@@ -53,7 +53,7 @@ def desk(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(*arguments: str | Path) -> None:
-    assert run_main(*arguments) == 0, arguments
+    assert run_main(*arguments, workers=True) == 0, arguments
 
 
 @pytest.mark.parametrize("name", TUTORIALS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from metaxlm.cli import main
+from metaxlm.data import executors, pipeline
 
 SIZES = {
     "source_sentences": 300, "sentences": 200, "test_pairs": 12, "aligned_pairs": 8,
@@ -67,12 +69,30 @@ def run(folder: Path, *more: str, recipe: str = "toy.yaml") -> int:
     return run_main(*command(folder, *more, recipe=recipe)[1:])
 
 
-def run_main(*arguments: str | Path) -> int:
-    """Run the command line in this process; return the exit code."""
+def run_main(*arguments: str | Path, workers: bool = False) -> int:
+    """Run the command line in this process; return the exit code.
+
+    Without `workers`, the tasks of a corpus run here too: starting processes for a small corpus
+    takes longer than the rest of its run.
+    """
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", ["metaxlm", *map(str, arguments)])
+        if not workers:
+            patch.setattr(executors, "_run_local", _run_here)
         main()
     return int(ended.value.code or 0)
+
+
+def _run_here(tasks: executors._Tasks, ranks: Sequence[int], *_: object) -> list[Exception]:
+    pipeline._open_writer.cache_clear()  # as in new processes
+    errors: list[Exception] = []
+    for rank in ranks:
+        marker = tasks.work_dir / "completions" / f"{rank:05d}"
+        try:
+            executors._run_task(tasks.function, tasks.items[rank], marker)
+        except Exception as error:
+            errors.append(error)
+    return errors
 
 
 def start(folder: Path, *more: str, **environment: str) -> subprocess.Popen[bytes]:

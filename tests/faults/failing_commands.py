@@ -351,7 +351,7 @@ def make_few(root: Path) -> list[Case]:
     (text / "en.txt").write_text("\n".join(sentences("en") * 9), encoding="utf-8")
     run_jobs([partial(make_encoder, model)])
     cases = list_model_cases(root, model, model, model, text)
-    return [case for case in cases if case.name in ("match", "export", "embed, parquet", "align")]
+    return [case for case in cases if case.name in ("match", "embed, parquet")]
 
 
 def choose_calls(count: int, wanted: int, draw: random.Random) -> list[int]:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
+from metaxlm.analysis.results import make_frame
+from metaxlm.analysis.scores import Results
 from metaxlm.model.card import model_card
 from metaxlm.recipe import Recipe
 
@@ -58,7 +60,7 @@ def test_the_front_matter_is_what_the_hub_reads(recipe: dict[str, Any]) -> None:
 
 
 def test_a_kept_head_is_named(recipe: dict[str, Any]) -> None:
-    card = ModelCard(model_card(recipe, "metaxlm", (), "MPNetForTokenClassification"))
+    card = ModelCard(model_card(recipe, "metaxlm", None, "MPNetForTokenClassification"))
     assert card.data.pipeline_tag == "token-classification"
     assert "AutoModelForTokenClassification.from_pretrained(" in card.content
     assert "MPNet" in card.content and "XLM-RoBERTa" not in card.content
@@ -104,7 +106,7 @@ def test_results_are_means_over_languages(recipe: dict[str, Any]) -> None:
         row(None, "xnli", "majority", "en", 0.34),
         row(None, "xnli", "majority", "de", 0.32),
     ]
-    card = model_card(recipe, "metaxlm", rows)
+    card = model_card(recipe, "metaxlm", Results(make_frame(rows)))
     header = ["task", "metric", "xlm", "**metaxlm** (this model)", "majority"]
     assert table_row(card, "task") == header
     assert table_row(card, "xnli")[1:] == ["accuracy ↑", "45.0", "62.5", "33.0"]
@@ -121,7 +123,7 @@ def test_layers_and_steps_are_chosen_by_the_metric(recipe: dict[str, Any]) -> No
         row("xlm", "alignment", "aer", "de", 0.3, layer=2, step=10),
         row("xlm", "alignment", "precision", "de", 0.99, layer=2, step=10),
     ]
-    card = model_card(recipe, "xlm", rows)
+    card = model_card(recipe, "xlm", Results(make_frame(rows)))
     assert table_row(card, "tatoeba")[1:] == ["accuracy ↑", "60.0 (layer 2)"]
     assert table_row(card, "alignment")[1:] == ["aer ↓", "30.0 (layer 2)"]
     assert "majority" not in card

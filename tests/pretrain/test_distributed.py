@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.conftest import PARTS, sentences
 from tests.model.encoder_kinds import FOREIGN, write_folder
-from tests.rank_jobs import Job, Work, notes, open_shards, run_job, samples, torchrun
+from tests.rank_jobs import Job, Work, fork_ranks, notes, open_shards, run_job, samples
 from tests.trainings import CPU, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -22,8 +22,8 @@ from metaxlm.pretrain.distributed import DistributedContext, choose_device
 
 # Of other families: one layer used twice, and language embeddings that nothing uses.
 OTHERS = {"albert": "fsdp", "xlm": "ddp"}
-STOP = ((1, 7, signal.SIGTERM),)
-TWO = {"micro_batches": 2, "steps": 14, "checkpoint_every": 5, "log_every": 3, "evaluate_every": 6}
+STOP = ((1, 3, signal.SIGTERM),)
+TWO = {"micro_batches": 2, "steps": 8, "checkpoint_every": 3, "log_every": 3, "evaluate_every": 6}
 FOUR = {"micro_batches": 4, "steps": 100, "log_every": 1, "evaluate_every": 100}
 
 
@@ -54,7 +54,7 @@ class Runs:
     def together(self, size: int, *jobs: Job) -> None:
         """Train in several processes, one job after the other."""
         work = Work(str(self.root / "shards"), str(self.root / "tokenizer"), 60, jobs)
-        process = torchrun(size, work.write(self.root / f"work-{size}.json"))
+        process = fork_ranks(size, work.write(self.root / f"work-{size}.json"))
         output, _ = process.communicate(timeout=240)
         print(output)
         assert process.returncode == 0, output
@@ -70,7 +70,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs
     runs = Runs(tmp_path_factory.mktemp("runs"), tokenizer)
     runs.alone("one", TWO)
     for name in ("one-to-ddp", "one-to-fsdp"):
-        runs.alone(name, TWO, signals=[(0, 7, signal.SIGTERM)])
+        runs.alone(name, TWO, signals=[(0, 3, signal.SIGTERM)])
     others = []
     for name, sharding in OTHERS.items():
         folder, encoder = (
@@ -96,7 +96,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Runs
 
 def test_two_processes_train_as_one_with_two_micro_batches_to_the_bit(runs: Runs) -> None:
     assert ending(runs / "ddp") == ending(runs / "one")
-    assert samples(runs / "ddp", 14) == samples(runs / "one", 14)
+    assert samples(runs / "ddp", 8) == samples(runs / "one", 8)
 
 
 def test_shards_of_a_model_train_as_the_whole_one(runs: Runs) -> None:
@@ -117,7 +117,7 @@ def check_close(found: Path, expected: Path, tolerance: float) -> None:
         assert left.get("held_out") == pytest.approx(right.get("held_out"), abs=tolerance)
     left, right = load_newest(found), load_newest(expected)
     assert left is not None and right is not None
-    assert left.state.step == right.state.step == 14
+    assert left.state.step == right.state.step == 8
     for one, other in ((left.model, right.model), (left.moments, right.moments)):
         assert set(one) == set(other)
         for name, tensor in one.items():
@@ -126,9 +126,9 @@ def check_close(found: Path, expected: Path, tolerance: float) -> None:
 
 def test_a_stop_asked_of_one_process_stops_all_at_the_same_step(runs: Runs) -> None:
     for name in ("ddp-to-one-stopped", "fsdp-to-one-stopped"):
-        assert {note["end"] for note in notes(runs / name)} == {"job: stopped after step 8"}
+        assert {note["end"] for note in notes(runs / name)} == {"job: stopped after step 4"}
         assert len(notes(runs / name)) == 2
-        assert list_checkpoints(runs / name)[-1].name == "step-00000008"
+        assert list_checkpoints(runs / name)[-1].name == "step-00000004"
 
 
 @pytest.mark.parametrize("name", ["ddp-to-ddp", "ddp-to-one", "one-to-ddp"])

@@ -25,7 +25,8 @@ def retrieval(run_dir: Path, variant: str) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_demo_reproduces_the_ranking(seed: int, tmp_path: Path) -> None:
-    assert run_main("demo", "--quiet", "--output", tmp_path, "--set", f"seed={seed}") == 0
+    settings = ("--output", tmp_path, "--set", f"seed={seed}")
+    assert run_main("demo", "--quiet", *settings, workers=True) == 0
     xlm, metaxlm, with_dictionaries = (
         retrieval(tmp_path / "demo", name) for name in ("xlm", "metaxlm", "metaxlm+dict")
     )

@@ -6,6 +6,7 @@ import fcntl
 import json
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -117,20 +118,36 @@ def unevaluated(finished: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_processes_share_a_run_and_one_may_be_killed(finished: Path, tmp_path: Path) -> None:
+def test_processes_share_a_run_and_one_may_be_killed(
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     write_toy(tmp_path, **CHANGES)
     for name in ("corpus", "vocabulary", "shards", "meta"):
         shutil.copytree(finished / "runs/toy" / name, tmp_path / "runs/toy" / name)
     options = ("--shared", *JOBS_ONLY)
-    killed, left = (start(tmp_path, *options, SLURM_ARRAY_TASK_ID=number) for number in "05")
-    deadline = time.monotonic() + 120
-    while len(find_jobs(tmp_path)) < 3 and time.monotonic() < deadline:
+    killed = start(tmp_path, *options, SLURM_ARRAY_TASK_ID="0")
+    stamps: dict[str, int] = {}
+
+    def kill_later() -> None:
+        while len(find_jobs(tmp_path)) < 3 and killed.poll() is None:
+            time.sleep(0.02)
+        killed.send_signal(signal.SIGKILL)
+        stamps.update({name: _stamp(tmp_path, name) for name in find_jobs(tmp_path)})
+
+    # The other process is this one, which joins when the first has begun.
+    while not list(tmp_path.glob("runs/toy/variants/*/.lock-model")) and killed.poll() is None:
         time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    before = find_jobs(tmp_path)
-    stamps = {name: _stamp(tmp_path, name) for name in before}
-    outputs = [killed.communicate()[0].decode(), left.communicate()[0].decode()]
-    assert (killed.returncode, left.returncode) == (-signal.SIGKILL, 0), outputs
+    killer = threading.Thread(target=kill_later)
+    killer.start()
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "5")
+    assert run(tmp_path, *options) == 0
+    killer.join()
+    outputs = [killed.communicate()[0].decode(), capsys.readouterr().out]
+    assert killed.returncode == -signal.SIGKILL, outputs
+    before = set(stamps)
     assert 3 <= len(before) < len(JOBS)
     assert find_jobs(tmp_path) == JOBS
     assert {name: _stamp(tmp_path, name) for name in before} == stamps

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from metaxlm.analysis.results import Row, make_frame
 from metaxlm.analysis.scores import Results
 from metaxlm.analysis.tables import format_cell, markdown_row, section_cell
 from metaxlm.languages import language_name
@@ -52,10 +51,10 @@ _PARTS = {
 def model_card(
     recipe: Mapping[str, Any],
     variant: str,
-    results: Sequence[Row] = (),
+    results: Results | None = None,
     architecture: str = "XLMRobertaForMaskedLM",
 ) -> str:
-    """Return README.md of one variant; `results` may have the rows of all variants.
+    """Return README.md of one variant; `results` may have the scores of all variants.
 
     `architecture` is the class in config.json.
     """
@@ -77,7 +76,7 @@ def model_card(
         "## Results",
         _results_table(results, variant) if results else "None were recorded.",
         "## Limits",
-        _limits(recipe, bool(results)),
+        _limits(recipe, results is not None),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -149,9 +148,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(markdown_row(line) for line in [header, ["---"] * len(header), *rows])
 
 
-def _results_table(results: Sequence[Row], variant: str) -> str:
+def _results_table(found: Results, variant: str) -> str:
     """Return means over languages and seeds: one row per task, one column per variant."""
-    found = Results(make_frame(results))
     columns = found.variants
     sections = list(found.sections(found.tasks, columns).values())
     if not sections:

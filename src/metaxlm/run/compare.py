@@ -20,6 +20,7 @@ from metaxlm import __version__
 from metaxlm.analysis import results, stats
 from metaxlm.analysis.results import LanguagePair
 from metaxlm.analysis.run_folder import PROVENANCE
+from metaxlm.analysis.scores import Results
 from metaxlm.analysis.stats import TaskComparison, compare_pairs
 from metaxlm.digests import CARD, require_whole, write_listed
 from metaxlm.errors import MetaXLMError
@@ -57,10 +58,11 @@ def collect_results(
     provenance = describe_provenance(values, layout, stages, finished, jobs)
     write_listed(layout.root, PROVENANCE, dump_json(provenance))
     plain = [asdict(row) for row in rows]
+    scores = Results(results.make_frame(plain))  # all cards share what it remembers
     for stage in finished:
         if stage.name == "pretrain" and stage.variant is not None:
             architecture = read_json(stage.output / CONFIG)["architectures"][0]
-            card = model_card(values, stage.variant, plain, architecture)
+            card = model_card(values, stage.variant, scores, architecture)
             write_listed(stage.output, CARD, card)
     return plain
 

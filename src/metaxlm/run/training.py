@@ -220,7 +220,7 @@ def pretrain_variant(
         _make_switching(recipe, layout, name, tokenizer, shards),
     )
     architecture = read_json(start / CONFIG)["architectures"][0]
-    card = model_card(recipe.model_dump(mode="json"), name, (), architecture)
+    card = model_card(recipe.model_dump(mode="json"), name, None, architecture)
     what = f"{name} during pretraining"
     title, extras = f"pretraining {name}", read_extras(start)
     phase = _Phase(recipe, recipe.pretraining, title, tokenizer, place, what, extras)
