@@ -5,26 +5,38 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from metaxlm.analysis.claims import (
     CHECKS,
-    check_best_layer,
+    check_cost,
     check_count,
+    check_keeps,
     check_order,
     check_share,
     check_similar,
-    check_stability,
+    check_trade_off,
     evaluate_claims,
     list_claims,
 )
 from metaxlm.analysis.contrast import UNDECIDED, MissingScoresError
-from metaxlm.analysis.learning_curves import check_lag, check_points, check_stays_high, check_trend
+from metaxlm.analysis.curve_claims import (
+    check_grows,
+    check_lag,
+    check_points,
+    check_rises,
+    check_settles,
+    check_starts_low,
+    check_stays_high,
+    check_trend,
+)
+from metaxlm.analysis.layer_claims import check_best_layer, check_layer_mean, check_stability
+from metaxlm.analysis.results import COMPARED, VARIANTS
 from metaxlm.analysis.results import TASKS as ALL_TASKS
-from metaxlm.analysis.results import VARIANTS
-from tests.analysis.rows import make_results, make_row, make_scores
+from tests.analysis.rows import make_comparison, make_results, make_row, make_scores
 
 Rows = list[dict[str, Any]]
 SEEDS = (-0.002, 0.0, 0.002)
@@ -42,21 +54,22 @@ Shape = Callable[[int], float]
 
 def test_every_claim_calls_its_check_with_its_parameters() -> None:
     assert {claim.check for claim in list_claims()} == set(CHECKS)
-    assert len(list_claims()) == 28
-    keys = ("variants", "variant", "first", "seconds", "base", "parts", "whole")
+    assert len(list_claims()) == 35
+    keys = ("variants", "variant", "first", "second", "seconds", "base", "parts", "whole", "high",
+            "low", "more", "less", "others")  # fmt: skip
     for claim in list_claims():
         inspect.signature(CHECKS[claim.check]).bind(None, **claim.parameters)
-        assert {*claim.parameters.get("tasks", [claim.parameters.get("task")])} <= {*ALL_TASKS}
+        tasks = claim.parameters.get("tasks", [claim.parameters.get("task")])
+        assert {*tasks} <= {*ALL_TASKS} or claim.check == "cost"
         named = [claim.parameters.get(key, []) for key in keys]
-        sides = [claim.parameters[k]["variant"] for k in ("high", "low") if k in claim.parameters]
         flat = {name for part in named for name in ([part] if isinstance(part, str) else part)}
-        assert flat | {*sides} and flat | {*sides} <= VARIANTS.keys()
+        assert flat and flat <= VARIANTS.keys() | COMPARED.keys()
 
 
 def test_without_scores_every_claim_names_what_is_missing() -> None:
     for verdict in evaluate_claims(make_results([make_row("xnli", "mine", 0.5)])):
         assert verdict.outcome == UNDECIDED
-        assert "No scores of" in verdict.reason
+        assert verdict.reason.startswith(("No scores of", "No training times"))
 
 
 # Tables
@@ -127,6 +140,52 @@ def test_tasks_at_their_baselines_decide_nothing() -> None:
 def test_tasks_are_counted_by_their_tests(scores: list[float], at_least: int, outcome: str) -> None:
     results = make_results(make_tasks(xlm=0.5, metaxlm=scores))
     assert check_count(results, "metaxlm", ["xlm"], TASKS, at_least=at_least)[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("part", "outcome"), [(0.51, "holds"), (0.499, UNDECIDED), (0.45, "fails"), (0.57, "fails")]
+)
+def test_a_small_gain_is_a_gain(part: float, outcome: str) -> None:
+    rows = make_tasks(**{"xlm": 0.5, "xlm+kd": part, "metaxlm": 0.6})
+    found = check_share(make_results(rows), "xlm", ["xlm+kd"], "metaxlm", TASKS, 0.25, False)
+    assert found[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("scores", "outcome"),
+    [([0.48, 0.49, 0.7], "holds"), ([0.48, 0.3, 0.7], "fails"), ([0.48, 0.459, 0.7], UNDECIDED)],
+)
+def test_a_share_of_a_score_is_kept(scores: list[float], outcome: str) -> None:
+    results = make_results(make_tasks(freeze=scores, xlm=0.5))
+    assert check_keeps(results, "freeze", "xlm", TASKS, 0.9)[0] == outcome
+    low = make_results(make_tasks(freeze=scores, xlm=0.5) + make_levels(0.5))
+    assert check_keeps(low, "freeze", "xlm", TASKS, 0.9)[0] == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("english", "others", "outcome"),
+    [(0.05, -0.05, "holds"), (0.05, 0.05, "fails"), (0.05, 0.0, UNDECIDED), (-0.1, -0.1, "fails")],
+)
+def test_a_trade_off_has_two_sides(english: float, others: float, outcome: str) -> None:
+    rows = make_tasks(less=0.6)
+    moves = {"en": english, "de": others}
+    rows += [{**r, "variant": "more", "value": r["value"] + moves[r["language"]]} for r in rows]
+    assert check_trade_off(make_results(rows), "more", "less", TASKS)[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "outcome"),
+    [
+        (0.05, [0.03, 0.031], "holds"), (0.032, [0.03, 0.031], UNDECIDED),
+        (0.047, [0.028, 0.053], UNDECIDED), (0.02, [0.03, 0.031], "fails"),
+    ],
+)  # fmt: skip
+def test_times_count_beyond_their_range(first: float, others: list[float], outcome: str) -> None:
+    seconds = {"kd": first, **{f"v{k}": value for k, value in enumerate(others)}}
+    results = replace(make_results([make_row("xnli", "kd", 0.5)]), step_seconds=seconds)
+    assert check_cost(results, "kd", ["v0", "v1", "absent"])[0] == outcome
+    with pytest.raises(MissingScoresError, match="No training times"):
+        check_cost(results, "kd", ["v0", "absent"])
 
 
 # Languages and directions
@@ -254,11 +313,43 @@ def test_lower_error_rates_are_better_and_a_layer_may_be_left_out() -> None:
         check_count(make_results([*rows, *short]), "body", ["xlm"], ["alignment"], "layers")
 
 
+def test_layers_are_tested_over_languages_not_over_sentences() -> None:
+    """Four pairs, of which one gains nearly nothing: sentences would settle it, pairs do not."""
+    gains = (0.001, 0.1, 0.2, 0.15)
+    rows = make_layers("alignment", "xlm", lambda _, k: 0.5 + k / 50, PAIRS, 1)
+    rows += make_layers("alignment", "metaxlm", lambda _, k: 0.5 + k / 50 - gains[k], PAIRS, 1)
+    by_pair = {("en", code): -gain for code, gain in zip(PAIRS, gains, strict=True)}
+    tested = make_comparison(
+        "alignment", ("metaxlm", "xlm"), by_pair, scenario="features", metric="aer"
+    )
+    tests = [replace(tested, layer=layer) for layer in (0, 1)]
+    found = check_count(make_results(rows, tests), "metaxlm", ["xlm"], ["alignment"], "layers")
+    assert found[0] == UNDECIDED
+    assert "Student's t over 4 languages" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("gain", "base", "outcome"),
+    [(0.05, 0.3, "holds"), (-0.05, 0.3, "fails"), (0.002, 0.001, UNDECIDED)],
+)
+def test_the_mean_over_layers_is_compared_by_language(
+    gain: float, base: float, outcome: str
+) -> None:
+    """A layer that is worse does not decide."""
+    rows = make_layers("tatoeba", "xlm", lambda *_: base, MANY)
+    rows += make_layers(
+        "tatoeba", "metaxlm", lambda layer, _: base + (-gain if layer == 3 else gain), MANY
+    )
+    found = check_layer_mean(make_results(rows), "metaxlm", "xlm", "tatoeba")
+    assert found[0] == outcome
+
+
 @pytest.mark.parametrize(
     ("top", "best", "outcome"),
     [
         (12, [7] * 4, "holds"), (12, [9] * 4, "holds"), (12, [6] * 4, "fails"),
-        (12, [8, 8, 2, 2], UNDECIDED), (6, [5] * 4, "holds"), (6, [2] * 4, "fails"),
+        (12, [8, 8, 2, 2], UNDECIDED), (6, [4] * 4, "holds"), (6, [5] * 4, "fails"),
+        (6, [2] * 4, "fails"), (24, [14] * 4, "holds"), (2, [1] * 4, "holds"),
     ],
 )  # fmt: skip
 def test_the_best_layer_scales_with_the_model(top: int, best: list[int], outcome: str) -> None:
@@ -324,20 +415,38 @@ def test_curves_like_the_papers_support_its_claims() -> None:
 
 
 @pytest.mark.parametrize(
-    ("english", "others", "steps", "lag", "no_lag"),
+    ("english", "others", "steps", "lag", "low"),
     [
         (rise(14000, 0.6), rise(14000, 0.3), STEPS, "fails", "holds"),
         (rise(20000, 0.6), rise(14000, 0.3), STEPS, "fails", "holds"),
-        (rise(14000, 0.6), rise(20000, 0.3), STEPS, "holds", "fails"),
+        (rise(14000, 0.6), rise(20000, 0.3), STEPS, "holds", "holds"),
         (rise(20000, 0.6), rise(21000, 0.3), range(2000, 80000, 8000), UNDECIDED, "holds"),
-        (rise(14000, 0.6), rise(10**6, 0.3), STEPS, UNDECIDED, UNDECIDED),
+        (rise(14000, 0.6), rise(10**6, 0.3), STEPS, UNDECIDED, "holds"),
         (rise(0, 0.03, 0.75), rise(12000, 0.4), STEPS, UNDECIDED, "fails"),
     ],
 )
-def test_lags(english: Shape, others: Shape, steps: range, lag: str, no_lag: str) -> None:
+def test_lags(english: Shape, others: Shape, steps: range, lag: str, low: str) -> None:
     results = make_results(make_rows("xlm", english, others, steps))
-    assert check_lag(results, "xlm", "mlqa", expected=True)[0] == lag
-    assert check_lag(results, "xlm", "mlqa", expected=False)[0] == no_lag
+    assert check_lag(results, "xlm", "mlqa")[0] == lag
+    assert check_starts_low(results, "xlm", "mlqa")[0] == low
+    alone = make_results(make_rows("xlm", english, others, steps, seeds=1))
+    assert check_starts_low(alone, "xlm", "mlqa")[0] == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("others", "outcome"),
+    [
+        (rise(0, 0.4), "holds"),
+        (rise(20000, 0.4), "fails"),  # also where English leaves its plateau at the same step
+        (lambda step: 0.1 + (step if step <= 12000 else 24000 - step / 2) / 50000, "fails"),
+        (lambda _: 0.1, UNDECIDED),
+    ],
+)
+def test_languages_keep_rising_from_the_start(others: Shape, outcome: str) -> None:
+    results = make_results(make_rows("metaxlm", rise(20000, 0.6), others))
+    assert check_rises(results, "metaxlm", "mlqa")[0] == outcome
+    alone = make_results(make_rows("metaxlm", rise(20000, 0.6), others, seeds=1))
+    assert check_rises(alone, "metaxlm", "mlqa")[0] == UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -359,20 +468,21 @@ def test_a_gap_falls_by_its_trend(gap: Shape, outcome: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "seeds", "outcome"),
-    [(0.3, 3, "holds"), (0.1, 3, UNDECIDED), (0.01, 3, "fails"), (0.3, 1, UNDECIDED)],
+    ("gap", "seeds", "grows", "settles"),
+    [
+        (lambda step: 0.1 if step < 14000 else 0.3, 3, "holds", "holds"),
+        (lambda step: 0.1 if step < 14000 else 0.3, 1, UNDECIDED, UNDECIDED),
+        (lambda step: 0.1 + step / 200000, 3, "fails", UNDECIDED),  # all along
+        (lambda step: 0.1 if step < 36000 else 0.3, 3, "holds", "fails"),  # at the end only
+        (lambda step: 0.3 - step / 200000, 3, "fails", "fails"),
+        (lambda _: 0.2, 3, UNDECIDED, UNDECIDED),
+    ],
 )
-def test_a_gap_grows_from_its_first_to_its_last_quarter(
-    late: float, seeds: int, outcome: str
-) -> None:
-    def others(step: int) -> float:
-        return 0.7 if step <= 10000 else 0.8 - late if step > 30000 else 0.5
-
-    results = make_results(make_rows("xlm", lambda _: 0.8, others, seeds=seeds))
-    sides = ({"variant": "xlm", "at": "last quarter"}, {"variant": "xlm", "at": "first quarter"})
-    found = check_points(results, "mlqa", "gap", *sides)
-    assert found[0] == outcome
-    assert [number for _, number in found[1][:2]] == [f"{100 * late:.1f}", "10.0"]
+def test_a_gap_grows_fast_and_settles(gap: Shape, seeds: int, grows: str, settles: str) -> None:
+    rows = make_rows("xlm", lambda _: 0.8, lambda step: 0.8 - gap(step), seeds=seeds)
+    results = make_results(rows)
+    assert check_grows(results, "xlm", "mlqa", "gap")[0] == grows
+    assert check_settles(results, "xlm", "mlqa", "gap")[0] == settles
 
 
 def test_gaps_are_compared_at_the_first_common_checkpoint() -> None:
@@ -380,12 +490,11 @@ def test_gaps_are_compared_at_the_first_common_checkpoint() -> None:
     rows += make_rows("xlm", lambda _: 0.7, lambda _: 0.5, range(4000, 20000, 2000))
     rows += make_rows("body", lambda _: 0.7, lambda _: 0.5, range(3000, 20000, 4000))
     results = make_results(rows)
-    low = {"variant": "xlm", "at": "first"}
-    found = check_points(results, "mlqa", "gap", {"variant": "metaxlm", "at": "first"}, low)
+    found = check_points(results, "mlqa", "gap", "metaxlm", "xlm")
     assert found[0] == "holds"
     assert [number for _, number in found[1][:2]] == ["40.0", "20.0"]
     with pytest.raises(MissingScoresError, match="share no checkpoint"):
-        check_points(results, "mlqa", "gap", {"variant": "body", "at": "first"}, low)
+        check_points(results, "mlqa", "gap", "body", "xlm")
 
 
 @pytest.mark.parametrize(
@@ -395,6 +504,7 @@ def test_gaps_are_compared_at_the_first_common_checkpoint() -> None:
         (rise(0, 0.5, 0.2), 0.1, "fails"),
         (rise(0, 0.03, 0.75), 0.9, "fails"),
         (lambda step: 0.9 if step == 2000 else 1.0, 0.2, UNDECIDED),
+        (lambda step: 0.9 if step == 2000 else 0.7, 0.2, "fails"),  # it forgets
         (rise(0, 0.03, 0.75), 0.775, UNDECIDED),
     ],
 )
@@ -409,7 +519,7 @@ def test_english_stays_high(english: Shape, base: float, outcome: str) -> None:
 def test_a_model_that_learned_nothing_has_no_curve() -> None:
     rows = [*XLM, make_row("mlqa", None, 0.66, metric="chance", split="dev")]
     with pytest.raises(MissingScoresError, match="at its baselines on MLQA"):
-        check_lag(make_results(rows), "xlm", "mlqa", expected=True)
+        check_lag(make_results(rows), "xlm", "mlqa")
     few = make_results([row for row in XLM if row["step"] > 37000])
     with pytest.raises(MissingScoresError, match="Too few checkpoints"):
-        check_lag(few, "xlm", "mlqa", expected=True)
+        check_lag(few, "xlm", "mlqa")

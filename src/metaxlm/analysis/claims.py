@@ -1,13 +1,12 @@
 """Evaluate the paper's claims on a run's own results.
 
-`claims.yaml` has every claim in plain words, its place and numbers in the paper, how it is tested,
-and which check of `CHECKS` tests it; the other keys of an entry are the check's parameters. A claim
-holds only where the numbers and a test (p < 0.05) support it, fails where the contrary is
-supported, and is undecided otherwise. Tasks that no model has learned decide nothing, nor do scores
-of a single seed of finetuning.
+`claims.yaml` has every claim in plain words and in the paper's own, its place and numbers there,
+how it is tested, and which check of `CHECKS` tests it; the other keys of an entry are the check's
+parameters. A claim holds only where the numbers and a test (p < 0.05) support it, fails where the
+contrary is supported, and is undecided otherwise. Tasks that no model has learned decide nothing,
+nor do scores of a single seed of finetuning.
 """
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,21 +26,38 @@ from metaxlm.analysis.contrast import (
     Outcome,
     average_measures,
     contrast,
+    contrast_languages,
     contrast_values,
     decide_all,
     explain,
     list_numbers,
     name_basis,
+    require_variants,
     write_p_value,
 )
-from metaxlm.analysis.learning_curves import check_lag, check_points, check_stays_high, check_trend
+from metaxlm.analysis.curve_claims import (
+    check_grows,
+    check_lag,
+    check_points,
+    check_rises,
+    check_settles,
+    check_starts_low,
+    check_stays_high,
+    check_trend,
+)
+from metaxlm.analysis.layer_claims import (
+    check_best_layer,
+    check_layer_mean,
+    check_stability,
+    list_layers,
+)
 from metaxlm.analysis.results import SOURCE, Names, display_name, join_names, title_task
 from metaxlm.analysis.scores import Results
-from metaxlm.analysis.stats import ALPHA, EQUAL, join_p_values, mean, share_test, sign_test
+from metaxlm.analysis.stats import ALPHA, EQUAL, join_p_values, mean, sign_test
 from metaxlm.analysis.tables import Table, text_table
 from metaxlm.languages import language_name
 
-_TEXTS = ("name", "statement", "section", "paper", "test", "check")
+_TEXTS = ("name", "statement", "quote", "section", "paper", "test", "check")
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,7 @@ class Claim:
 
     name: str
     statement: str
+    quote: str  # the paper's sentence, or its table
     section: str
     paper: str  # the paper's own numbers
     test: str  # the test, in words
@@ -92,7 +109,7 @@ def evaluate_claims(results: Results, claims: Sequence[Claim] = ()) -> list[Verd
 def make_claims_table(verdicts: Sequence[Verdict]) -> Table:
     """Build the claims with verdict, numbers and reason, for Markdown."""
     rows = [
-        [v.claim.statement, v.claim.section, v.outcome, v.claim.paper,
+        [v.claim.statement, v.claim.section, v.outcome, f"“{v.claim.quote}” {v.claim.paper}",
          "; ".join(f"{label}: {number}" for label, number in v.numbers), v.reason]
         for v in verdicts
     ]  # fmt: skip
@@ -116,7 +133,7 @@ def check_order(
     languages: str = "all", exact_match: bool = False,
 ) -> Conclusion:  # fmt: skip
     """Each variant is better than the one before, on the mean over tasks."""
-    _require(results, variants)
+    require_variants(results, variants)
     metrics = {task: results.info(task).metrics if exact_match else () for task in tasks}
     measures = [Measure(task, scenario, metrics[task]) for task in tasks]
     if languages != "all":
@@ -141,10 +158,11 @@ def check_count(
 
     Groups are tasks, languages of each task (trained and tested in the same one), directions of
     transfer as means over tasks, or layers. Gains must be supported together (a partial
-    conjunction); languages and directions are counted by their signs, with a sign test.
+    conjunction); languages and directions are counted by their signs, with a sign test. Layers are
+    tested over languages.
     """
     variants = [first, *seconds]
-    _require(results, variants)
+    require_variants(results, variants)
     groups = _list_groups(results, variants, tasks, over, languages)
     learned = {
         name: any(m.is_learned(results, variants) for m in measures)
@@ -154,7 +172,12 @@ def check_count(
     if over == "layers":
         learned = dict.fromkeys(groups, True)
     every = {
-        name: [contrast(results, first, second, measures, variants) for second in seconds]
+        name: [
+            contrast_languages(results, first, second, measures)
+            if over == "layers"
+            else contrast(results, first, second, measures, variants)
+            for second in seconds
+        ]
         for name, measures in groups.items()
     }
     numbers = [
@@ -203,9 +226,12 @@ def check_share(
     results: Results, base: str, parts: Names, whole: str, tasks: Names, share: float,
     may_harm: bool,
 ) -> Conclusion:  # fmt: skip
-    """Each part gains at most this share of what the whole gains over the base."""
+    """Each part gains at most this share of what the whole gains over the base.
+
+    Unless a part `may_harm`, it must also gain something: a loss within the noise decides nothing.
+    """
     variants = [base, *parts, whole]
-    _require(results, variants)
+    require_variants(results, variants)
     measures = [Measure(task) for task in tasks]
     unlearned = _list_unlearned(results, variants, measures)
     gain = contrast(results, whole, base, measures, variants)
@@ -227,7 +253,84 @@ def check_share(
     if is_large:
         return FAILS, numbers, reason
     is_small = max(shares) <= share and all(lead.direction > 0 for lead in leads)
+    is_small &= may_harm or min(shares) > 0
     return (HOLDS if is_small else UNDECIDED), numbers, reason
+
+
+def check_keeps(
+    results: Results, first: str, second: str, tasks: Names, share: float
+) -> Conclusion:
+    """The first variant has at least this share of the second one's score on each task."""
+    variants = [first, second]
+    require_variants(results, variants)
+    numbers, limits, unlearned = [], [], []
+    for task in tasks:
+        means = average_measures(results, variants, [Measure(task)])
+        ours, theirs = (means[variant][0] for variant in variants)
+        numbers.append((f"{title_task(task)}: share", f"{100 * mean(ours) / mean(theirs):.0f} %"))
+        if not Measure(task).is_learned(results, [second]):
+            unlearned.append(task)
+            continue
+        samples = [list(ours.values()), [share * value for value in theirs.values()]]
+        value, name = mean(ours) - share * mean(theirs), f"{100 * share:.0f} % of"
+        limits.append(
+            contrast_values(
+                results, f"{title_task(task)}: {display_name(first)}",
+                f"{name} {display_name(second)}", value, samples, [],
+            )
+        )  # fmt: skip
+    caveats = _caveats(results, variants, tasks, unlearned)
+    if not limits:
+        return UNDECIDED, numbers, caveats
+    outcome = decide_all(limits)
+    if outcome == HOLDS and unlearned:
+        outcome = UNDECIDED
+    return outcome, numbers, explain(limits, caveats, ("is above", "is below"))
+
+
+def check_trade_off(results: Results, more: str, less: str, tasks: Names) -> Conclusion:
+    """The variant with more text in the source language is better there, and worse elsewhere."""
+    variants = [more, less]
+    require_variants(results, variants)
+    measures = [Measure(task) for task in tasks]
+    source, others = (
+        [_restrict(results, variants, one, is_source) for one in measures]
+        for is_source in (True, False)
+    )
+    steps = [
+        contrast(results, more, less, source, variants),
+        contrast(results, less, more, others, variants),
+    ]
+    labels = ("English", "other languages")
+    numbers = [
+        (f"{label}: {one.label}", one.describe()) for label, one in zip(labels, steps, strict=True)
+    ]
+    unlearned = _list_unlearned(results, variants, measures)
+    if len(unlearned) == len(measures):
+        return UNDECIDED, numbers, _name_unlearned(unlearned)
+    caveats = _caveats(results, variants, tasks, unlearned)
+    return decide_all(steps), numbers, f"In English, then elsewhere: {explain(steps, caveats)}"
+
+
+def check_cost(results: Results, first: str, others: Names) -> Conclusion:
+    """A step of the first variant takes longer than those of the others, which all do the same.
+
+    Other work on the same device changes times: the first variant must be slower than the slowest
+    of the others by more than their range.
+    """
+    seconds = results.step_seconds
+    known = [name for name in others if name in seconds]
+    if first not in seconds or len(known) < 2:
+        raise MissingScoresError("No training times of the variants to compare")
+    numbers = [(display_name(v), f"{1000 * seconds[v]:.1f} ms per step") for v in [first, *known]]
+    low, high = (find(seconds[name] for name in known) for find in (min, max))
+    span = high - low
+    spread = f"{1000 * low:.1f} to {1000 * high:.1f} ms for steps that compute the same"
+    if seconds[first] > high + span:
+        return HOLDS, numbers, f"{display_name(first)} is slower than all others ({spread})."
+    if seconds[first] < low - span:
+        return FAILS, numbers, f"{display_name(first)} is faster than all others ({spread})."
+    return UNDECIDED, numbers, f"Times differ too much between equal trainings: {spread}."
 
 
 def check_similar(
@@ -235,7 +338,7 @@ def check_similar(
     dissimilar: Sequence[Names],
 ) -> Conclusion:  # fmt: skip
     """Transfer between similar languages scores higher than between others, in all variants."""
-    _require(results, variants)
+    require_variants(results, variants)
     sides = [
         [Measure(task, pairs=((a, b),)) for a, b in pairs for task in tasks]
         for pairs in (similar, dissimilar)
@@ -251,119 +354,16 @@ def check_similar(
     return decide_all(contrasts), list_numbers(contrasts), explain(contrasts)
 
 
-Profile = dict[Any, dict[int, float]]  # scores by languages and layer; higher is better
-
-
-def check_best_layer(
-    results: Results, variants: Names, task: str, layer: int, of: int
-) -> Conclusion:
-    """The best layer of each variant is at this relative depth, give or take one layer of `of`."""
-    _require(results, variants)
-    conclusions = []
-    for variant in variants:
-        profile = _read_profile(results, variant, task)
-        layers = sorted(next(iter(profile.values())))
-        target, reach = layer * layers[-1] / of, max(1.0, layers[-1] / of)
-        near = [one for one in layers if abs(one - target) <= reach + 1e-9]
-        conclusions.append(_check_best(results, variant, task, profile, near))
-    outcomes = {outcome for outcome, _, _ in conclusions}
-    outcome = FAILS if FAILS in outcomes else HOLDS if outcomes == {HOLDS} else UNDECIDED
-    place = f"Layer {layer} of {of} corresponds to {near[0]} to {near[-1]} of {layers[-1]} here."
-    reason = " ".join([*(reason for _, _, reason in conclusions), place])
-    return outcome, [pair for _, numbers, _ in conclusions for pair in numbers], reason
-
-
-def _check_best(
-    results: Results, variant: str, task: str, profile: Profile, near: Sequence[int]
-) -> Conclusion:
-    name, layers = display_name(variant), sorted(next(iter(profile.values())))
-    means = {one: statistics.fmean(p[one] for p in profile.values()) for one in layers}
-    best = max(layers, key=lambda one: means[one])
-    if not Measure(task, "features", layer=best).is_learned(results, [variant]):
-        raise MissingScoresError(f"{name} is at the level of guessing on {title_task(task)}")
-    hits = sum(max(layers, key=lambda one: p[one]) in near for p in profile.values())
-    span, share = f"{near[0]} to {near[-1]}", f"{hits} of {len(profile)}"
-    numbers = [
-        (f"{name}: best layer", f"{best} of {layers[-1]}"),
-        (f"{name}: languages with their best at {span}", share),
-    ]
-    if best not in near:
-        rival = max(near, key=lambda one: means[one])
-        gains = [of_pair[best] - of_pair[rival] for of_pair in profile.values()]
-        lead = contrast_values(results, str(best), str(rival), statistics.fmean(gains), [], gains)
-        numbers.append((f"{name}: layer {best} − layer {rival}", lead.describe()))
-        words = "clearly" if lead.direction > 0 else "not clearly"
-        reason = f"{name} is best at layer {best}, {words} better than {span}."
-        return (FAILS if lead.direction > 0 else UNDECIDED), numbers, reason
-    p_value = share_test(hits, len(profile), len(near) / len(layers))
-    numbers.append((f"{name}: probability by chance", write_p_value(p_value)))
-    words = "more than by chance" if p_value < ALPHA else "which may be chance"
-    reason = f"{name} is best at layer {best}, and {share} languages at {span}, {words}."
-    return (HOLDS if p_value < ALPHA else UNDECIDED), numbers, reason
-
-
-def check_stability(results: Results, first: str, second: str, task: str) -> Conclusion:
-    """The scores of the first variant vary less over its layers than those of the second."""
-    _require(results, [first, second])
-    profiles = [_read_profile(results, variant, task) for variant in (first, second)]
-    shared = [pair for pair in profiles[0] if pair in profiles[1]]
-    if not shared:
-        names = join_names([first, second])
-        raise MissingScoresError(f"{names} share no languages of {title_task(task)}")
-    spreads = [
-        [statistics.pstdev(v for layer, v in profile[pair].items() if layer) for pair in shared]
-        for profile in profiles
-    ]
-    gains = [wide - narrow for narrow, wide in zip(*spreads, strict=True)]
-    lead = contrast_values(results, first, second, statistics.fmean(gains), [], gains)
-    numbers = [
-        (f"{display_name(variant)}: deviation over layers", f"{100 * statistics.fmean(spread):.1f}")
-        for variant, spread in zip((first, second), spreads, strict=True)
-    ]
-    label = f"{display_name(second)} − {display_name(first)}"
-    reason = explain([lead], verbs=("varies less by layer than", "varies more by layer than"))
-    return decide_all([lead]), [*numbers, (label, lead.describe())], reason
-
-
-def _read_profile(results: Results, variant: str, task: str) -> Profile:
-    """Return a variant's scores by languages and layer, error rates turned."""
-    profile: Profile = {}
-    for layer in _list_layers(results, [variant], task):
-        for pair, series in Measure(task, "features", layer=layer).read(results, variant).items():
-            value = 1 - mean(series) if results.info(task).lower else mean(series)
-            profile.setdefault(pair, {})[layer] = value
-    most = max(len(of_pair) for of_pair in profile.values())
-    return {pair: of_pair for pair, of_pair in profile.items() if len(of_pair) == most}
-
-
-def _list_layers(results: Results, variants: Names, task: str) -> list[int]:
-    """Return the layers of a task; all variants must have the same."""
-    layers = [list(results.scores_by_layer(task, variant)) for variant in variants]
-    if missing := [name for name, of in zip(variants, layers, strict=True) if not of]:
-        raise MissingScoresError(f"No scores of {join_names(missing)} on {title_task(task)}")
-    if any(of != layers[0] for of in layers):
-        raise MissingScoresError(f"{join_names(variants)} were measured at different layers")
-    return layers[0]
-
-
 CHECKS: dict[str, Callable[..., Conclusion]] = {
     check.__name__.removeprefix("check_").replace("_", " "): check
     for check in (
-        check_order, check_count, check_share, check_similar, check_best_layer, check_stability,
-        check_lag, check_trend, check_points, check_stays_high,
+        check_order, check_count, check_share, check_keeps, check_trade_off, check_cost,
+        check_similar, check_best_layer, check_layer_mean, check_stability, check_starts_low,
+        check_lag, check_rises, check_grows, check_settles, check_trend, check_points,
+        check_stays_high,
     )
 }  # fmt: skip
 """The names that `check` in claims.yaml may have."""
-
-
-def _require(results: Results, variants: Names) -> None:
-    """Reject variants without scores, and those trained for different numbers of steps."""
-    if missing := [name for name in variants if name not in results.final_steps]:
-        raise MissingScoresError(f"No scores of {join_names(missing)}")
-    steps = {name: results.final_steps[name] for name in variants}
-    if len({step for step in steps.values() if step is not None}) > 1:
-        shown = ", ".join(f"{display_name(name)} {step}" for name, step in steps.items())
-        raise MissingScoresError(f"Different numbers of steps: {shown}")
 
 
 def _restrict(results: Results, variants: Names, measure: Measure, is_source: bool) -> Measure:
@@ -382,7 +382,7 @@ def _list_groups(
         return {title_task(task): [Measure(task)] for task in tasks}
     if over == "layers":
         [task] = tasks
-        layers = _list_layers(results, variants, task)
+        layers = list_layers(results, variants, task)
         return {f"layer {k}": [Measure(task, "features", layer=k)] for k in layers}
     if over == "languages":
         return {

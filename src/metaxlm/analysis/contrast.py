@@ -9,6 +9,9 @@ The value is positive where the first variant is better. The tests, in order of 
 3. over sentences, for features, which have no seeds: randomization within pairs of the same
    sentences; without such tests over languages, by their signs, or Student's t for fewer than six.
 
+Claims about layers are always tested over languages (`contrast_languages`): a test over sentences
+holds the languages fixed, and the claims are not about these languages.
+
 One seed of finetuning is not tested: a collapsed finetuning shows in all examples and all languages
 at once. Seeds of two variants are not paired, because the same seed in two models is another
 finetuning; these p-values are larger than those of the paired tests, which hold the models fixed.
@@ -218,6 +221,23 @@ def _contrast(
     return Contrast(first, second, value, p_value, BOTH, agrees, half)
 
 
+def contrast_languages(results: Results, first: str, second: str, measures: Measures) -> Contrast:
+    """Compare two variants on features over the languages, each a mean over the measures."""
+    sides: list[list[PairScores]] = [[], []]
+    for measure in measures:
+        shared = measure.read_shared(results, [first, second])
+        for side, variant in zip(sides, (first, second), strict=True):
+            side.append(shared[variant])
+    pairs = share_pairs(sides[0])
+    ours, theirs = (
+        [statistics.fmean(mean(scores[pair]) for scores in side) for pair in pairs]
+        for side in sides
+    )
+    sign = -1.0 if results.info(measures[0].task).lower else 1.0
+    gains = [sign * (a - b) for a, b in zip(ours, theirs, strict=True)]
+    return contrast_values(results, first, second, statistics.fmean(gains), [], gains)
+
+
 def contrast_values(
     results: Results, first: str, second: str, value: float, seeds: Samples, gains: Sequence[float]
 ) -> Contrast:
@@ -315,3 +335,13 @@ def try_contrast(
         return contrast(results, first, second, measures, among)
     except MissingScoresError:
         return None
+
+
+def require_variants(results: Results, variants: Names) -> None:
+    """Reject variants without scores, and those trained for different numbers of steps."""
+    if missing := [name for name in variants if name not in results.final_steps]:
+        raise MissingScoresError(f"No scores of {join_names(missing)}")
+    steps = {name: results.final_steps[name] for name in variants}
+    if len({step for step in steps.values() if step is not None}) > 1:
+        shown = ", ".join(f"{display_name(name)} {step}" for name, step in steps.items())
+        raise MissingScoresError(f"Different numbers of steps: {shown}")

@@ -25,22 +25,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metaxlm.analysis.contrast import (
-    FAILS,
     FEWEST_SEEDS,
-    HOLDS,
-    UNDECIDED,
-    Conclusion,
-    MissingScoresError,
-    Outcome,
-    contrast_values,
-    decide_all,
-    explain,
-    name_basis,
-    write_p_value,
 )
-from metaxlm.analysis.results import SOURCE, display_name, has_learned, join_names, title_task
+from metaxlm.analysis.results import SOURCE, display_name
 from metaxlm.analysis.scores import Results
-from metaxlm.analysis.stats import ALPHA, SeedScores, average, deviation, mean, subtract, trend_test
+from metaxlm.analysis.stats import SeedScores, average, deviation, mean, subtract
 from metaxlm.analysis.tables import Column, Group, Line, Table, mark_best, seed_cell
 
 Quantity = Literal["source", "others", "gap"]
@@ -52,10 +41,6 @@ PANELS: dict[Quantity, str] = {
     "others": "(a) other languages", "source": "(b) English", "gap": "(c) transfer gap"
 }  # fmt: skip
 _CURVE_LANGUAGES = {"source": "en", "others": "all but en", "gap": "en less all but en"}
-FEWEST_CHECKPOINTS = 5  # with fewer points no trend can reach 0.05
-FINE = 0.2
-"""Checkpoints closer than this share of the source's onset would show a lag like the paper's, which
-is 6K of 14K steps."""
 MIN_RISE = 0.02  # a curve that ends less than this above its plateau has not risen
 NOISE_FACTOR = 3.0
 RISE_SHARE = 0.1
@@ -63,7 +48,6 @@ FEWEST_FLAT = 3  # checkpoints that make a plateau
 PLATEAU_SLOPE = 0.5  # a plateau's slope is below this share of the slope of the climb
 _MAD_TO_DEVIATION = 1.4826
 _MAX_ROUNDS = 20
-_LABELS = {"source": "English", "others": "the other languages", "gap": "the transfer gap"}
 
 
 @dataclass(frozen=True)
@@ -140,7 +124,7 @@ def find_onset(curve: Curve, seed: int | None = None) -> Onset | None:
     errors = [deviation(list(curve[step].values())) or 0.0 for step in steps]
     if seed is None:
         errors = [e / math.sqrt(len(curve[s])) for e, s in zip(errors, steps, strict=True)]
-    roughness = _measure_roughness(steps, values)
+    roughness = measure_roughness(steps, values)
     return detect_rise(steps, values, [max(roughness, error) for error in errors])
 
 
@@ -199,7 +183,7 @@ def _is_straight(steps: Sequence[int], values: Floats, place: int, halfway: floa
     return slope >= PLATEAU_SLOPE * climb
 
 
-def _measure_roughness(steps: Sequence[int], values: Floats) -> float:
+def measure_roughness(steps: Sequence[int], values: Floats) -> float:
     """Estimate noise from distances to the line between both neighbors; robust to a few kinks."""
     distances = []
     for k in range(1, len(steps) - 1):
@@ -266,154 +250,3 @@ def make_curve_table(curves: Mapping[str, Curves]) -> Table | None:
     )
     columns, title = [Column(format_steps(s)) for s in steps], "MLQA along pretraining, by step"
     return mark_best(Table("curves-mlqa", title, columns, groups, [note]))
-
-
-def check_lag(results: Results, variant: str, task: str, expected: bool) -> Conclusion:
-    """The other languages leave the plateau later than the source language, or do not.
-
-    Without a lag they rise from the first checkpoints on, or together with the source. One seed
-    decides nothing.
-    """
-    curves = _trace(results, variant, task)
-    source, others = find_onset(curves["source"]), find_onset(curves["others"])
-    numbers = [
-        ("English rises", str(source or "never")),
-        ("the others rise", str(others or "never")),
-    ]
-    lag, seeds = find_lag(curves), min(map(len, curves["others"].values()))
-    if lag is not None:
-        low, high = lag.bounds
-        numbers += [
-            ("lag", f"about {_round(lag.steps)} steps ({low:,} to {high:,} by the checkpoints)"),
-            ("seeds that agree", f"{lag.num_agreeing} of {lag.num_seeds}"),
-        ]
-        seeds = lag.num_seeds if expected else seeds
-        outcome, reason = _check_lag(lag, expected)
-    elif expected or others is None:
-        outcome, reason = UNDECIDED, "A lag needs both curves to leave a plateau."
-    elif others.step is None:
-        outcome, reason = HOLDS, "The others rise from the first checkpoints on."
-    else:
-        outcome, reason = FAILS, f"Only the others stay on a plateau, up to step {others.low:,}."
-    if outcome != UNDECIDED and seeds < FEWEST_SEEDS:
-        return UNDECIDED, numbers, f"{reason} This is one seed, and another one must confirm it."
-    return outcome, numbers, reason
-
-
-def _check_lag(lag: Lag, expected: bool) -> tuple[Outcome, str]:
-    right, wrong = (HOLDS, FAILS) if expected else (FAILS, HOLDS)
-    if abs(lag.steps) < lag.resolution:
-        is_fine = lag.resolution <= FINE * (lag.source.step or 0.0) or not expected
-        return (wrong if is_fine else UNDECIDED), "Both rise between neighboring checkpoints."
-    if lag.steps < 0 and (lag.is_resolved or not expected):
-        return wrong, "The others rise before English."
-    if lag.is_resolved:
-        return right, f"The others rise about {_round(lag.steps)} steps after English."
-    return UNDECIDED, "The seeds do not agree on the lag."
-
-
-def check_trend(
-    results: Results, variant: str, task: str, quantity: Quantity, toward: Literal["up", "down"]
-) -> Conclusion:
-    """A quantity rises, or falls, over the checkpoints."""
-    curve = _trace(results, variant, task)[quantity]
-    steps = sorted(curve)
-    if (number := len(steps)) < FEWEST_CHECKPOINTS:
-        words = f"{display_name(variant)} has {number} checkpoints"
-        raise MissingScoresError(f"{words}, a trend needs {FEWEST_CHECKPOINTS}")
-    values = [mean(curve[step]) for step in steps]
-    trend, p_value = trend_test(values)
-    sign = 1 if toward == "up" else -1
-    numbers = [
-        (f"{_LABELS[quantity]} at step {steps[k]:,}", f"{100 * values[k]:.1f}") for k in (0, -1)
-    ]
-    numbers.append(("trend over checkpoints", f"{write_p_value(p_value)}, {number} checkpoints"))
-    outcome, words = UNDECIDED, "has no clear trend"
-    if p_value < ALPHA:
-        words = "rises" if trend > 0 else "falls"
-        if sign * trend < 0:
-            outcome = FAILS
-        elif sign * (values[-1] - values[0]) > 0:
-            outcome = HOLDS
-    reason = f"{display_name(variant)} {words}: Mann and Kendall's test over the checkpoints."
-    return outcome, numbers, reason
-
-
-def check_points(
-    results: Results, task: str, quantity: Quantity, high: Mapping[str, str], low: Mapping[str, str]
-) -> Conclusion:
-    """A quantity is larger at one part of a curve than at another, or than another variant's.
-
-    Each side names a `variant` and `at`: the `first` checkpoint that both have, or the mean over
-    the `first quarter` or `last quarter` of them.
-    """
-    curves = [_trace(results, side["variant"], task)[quantity] for side in (high, low)]
-    shared = sorted(set(curves[0]) & set(curves[1]))
-    if not shared:
-        names = [high["variant"], low["variant"]]
-        raise MissingScoresError(f"{join_names(names)} share no checkpoint on {title_task(task)}")
-    number = max(1, len(shared) // 4)
-    parts = {"first": shared[:1], "first quarter": shared[:number],
-             "last quarter": shared[-number:]}  # fmt: skip
-    series, numbers = [], []
-    for side, curve in zip((high, low), curves, strict=True):
-        steps = parts[side["at"]]
-        series.append(average([curve[step] for step in steps]))
-        where = f"step {steps[0]:,}" + (f" to {steps[-1]:,}" if steps[1:] else "")
-        numbers.append((f"{display_name(side['variant'])}: {_LABELS[quantity]} at {where}",
-                        f"{100 * mean(series[-1]):.1f}"))  # fmt: skip
-    first, second = (f"{display_name(side['variant'])} ({side['at']})" for side in (high, low))
-    samples, value = [list(one.values()) for one in series], mean(series[0]) - mean(series[1])
-    lead = contrast_values(results, first, second, value, samples, [])
-    reason = explain([lead], verbs=("is larger than", "is smaller than"))
-    return decide_all([lead]), [*numbers, ("difference", lead.describe())], reason
-
-
-def check_stays_high(
-    results: Results, variant: str, base: str, task: str, share: float
-) -> Conclusion:
-    """In the source language a variant has most of its score at once, and stays above the base."""
-    own, other = (_trace(results, name, task)["source"] for name in (variant, base))
-    shared = sorted(set(own) & set(other))
-    if len(shared) < 2:
-        names = join_names([variant, base])
-        raise MissingScoresError(f"{names} share too few checkpoints on {title_task(task)}")
-    lowest = min(shared, key=lambda step: mean(own[step]))
-    ratio = mean(own[lowest]) / mean(own[shared[-1]])
-    ahead = sum(mean(own[step]) > mean(other[step]) for step in shared)
-    numbers = [
-        ("lowest score in English", f"{100 * mean(own[lowest]):.1f} at step {lowest:,}"),
-        ("last score in English", f"{100 * mean(own[shared[-1]]):.1f}"),
-        ("lowest by last", f"{100 * ratio:.0f} %"),
-        (f"checkpoints above {display_name(base)}", f"{ahead} of {len(shared)}"),
-    ]
-    seeds = [list(own[lowest].values()), [share * value for value in own[shared[-1]].values()]]
-    value = statistics.fmean(seeds[0]) - statistics.fmean(seeds[1])
-    lead = contrast_values(results, "lowest", "limit", value, seeds, [])
-    outcome = UNDECIDED
-    if lead.direction > 0 and ahead == len(shared):
-        outcome = HOLDS
-    elif lead.direction < 0 or (lead.p_value is not None and 2 * ahead < len(shared)):
-        outcome = FAILS
-    reason = f"The claim needs {100 * share:.0f} % and every checkpoint: {name_basis([lead])}."
-    return outcome, numbers, reason
-
-
-def _trace(results: Results, variant: str, task: str) -> dict[Quantity, Curve]:
-    """Return a variant's curves; it must have learned the task in the source language."""
-    name, title = display_name(variant), title_task(task)
-    if variant not in results.final_steps:
-        raise MissingScoresError(f"No scores of {name}")
-    curves = trace_curves(results, task, variant)
-    if (number := len(curves["source"])) < 3:
-        raise MissingScoresError(f"Too few checkpoints: {name} was measured at {number} on {title}")
-    level = results.best_baseline(task, "transfer", [(SOURCE, SOURCE)])
-    if not has_learned(max(map(mean, curves["source"].values())), level):
-        raise MissingScoresError(f"{name} is at its baselines on {title} in English")
-    return curves
-
-
-def _round(steps: float) -> str:
-    """Write steps with two digits, which is as well as checkpoints allow."""
-    digits = 1 - math.floor(math.log10(max(1.0, abs(steps))))
-    return f"{round(steps, digits):,.0f}"

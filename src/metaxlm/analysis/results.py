@@ -93,9 +93,13 @@ VARIANTS = {
 """The models of the paper by the names of the recipes; any other variant is an idea beyond it."""
 
 
+COMPARED = {"mbert": "mBERT", "xlm+source": "XLM (alpha 1)", "xlm+target": "XLM (alpha 0.3)"}
+"""Models that the paper's text compares, and that its tables do not train."""
+
+
 def display_name(variant: str) -> str:
     """Return the paper's name of a variant, or the variant's own."""
-    return VARIANTS.get(variant, variant)
+    return VARIANTS.get(variant) or COMPARED.get(variant, variant)
 
 
 def join_names(variants: Iterable[str], separator: str = " and ") -> str:

@@ -170,12 +170,17 @@ class Run:
 def read_run(run_dir: Path) -> Run:
     """Read a run folder; missing results are an error."""
     require_whole(run_dir)
-    results = Results(load_results(run_dir), read_comparisons(run_dir / COMPARISONS))
     recipe, recipe_text = read_recipe(run_dir / RECIPE)
     named = recipe.get("variants")
     named = [check_name(str(v), "variant") for v in named] if isinstance(named, dict) else []
     home = run_dir / "variants"
     folders = sorted(p.name for p in home.glob("[!.]*/"))
+    logs = {v: log for v in dict.fromkeys([*named, *folders]) if (log := read_log(home / v))}
+    seconds = {
+        v: log[-1]["seconds"] / log[-1]["step"] for v, log in logs.items() if log[-1].get("seconds")
+    }
+    frame, tests = load_results(run_dir), read_comparisons(run_dir / COMPARISONS)
+    results = Results(frame, tests, step_seconds=seconds)
     variants = list(dict.fromkeys([*named, *results.variants, *folders]))
     places = {v: home / v / COVERAGE for v in variants}
     notes = read_text(run_dir / DATA_NOTES) if (run_dir / DATA_NOTES).is_file() else ""
@@ -185,7 +190,7 @@ def read_run(run_dir: Path) -> Run:
         variants=variants,
         recipe=recipe,
         recipe_text=recipe_text,
-        logs={v: log for v in variants if (log := read_log(home / v))},
+        logs={v: logs[v] for v in variants if v in logs},
         meta_log=read_log(run_dir / "meta"),
         examples=_read_examples(run_dir, variants),
         coverage={v: _read_object(path) for v, path in places.items() if path.is_file()},

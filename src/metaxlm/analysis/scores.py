@@ -84,6 +84,7 @@ class Results:
     """False for numbers without seeds and examples, as published ones are: then the signs of
     differences decide alone."""
     infos: Mapping[str, TaskInfo] = field(default_factory=dict)  # tasks that are not the paper's
+    step_seconds: Mapping[str, float] = field(default_factory=dict)  # of pretraining, by variant
     _memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def remember(self, key: Any, make: Callable[[], T]) -> T:
