@@ -141,9 +141,9 @@ class MatchingRecipe(Section):
         Literal["text", "dictionary", "frequency_weighted"], BeforeValidator(rename_precedence)
     ] = "text"
     """Which match to use for a token that both a text rule and a dictionary match: the text match,
-    the dictionary, or an average weighted by the token's relative frequency in each language's
-    text. In the last case, tokens that are frequent in the source language keep their text
-    match."""
+    the dictionary (the paper's sentence on +Dict can be read either way), or an average weighted by
+    the token's relative frequency in each language's text. In the last case, tokens that are
+    frequent in the source language keep their text match."""
     one_to_many: OneToMany = "mean_per_language"
     """How to combine several translations of a token: the first; their mean; a mean weighted by
     their frequency in the source language; the mean per language, then over languages; the same
