@@ -86,7 +86,10 @@ def test_errors_name_file_line_and_key(tmp_path: Path, text: str, expected: str)
     ("override", "expected"),
     [
         ("pretraining.steps", "expected KEY=VALUE"),
-        ("variants.metaxlm.initialize=bot", "should be 'none', 'body', 'embeddings' or 'both'"),
+        (
+            "variants.metaxlm.initialize=bot",
+            "should be 'none', 'body', 'embeddings', 'remainder' or 'both'",
+        ),
         ("evaluation.finetune.xnli.epoch=3", "did you mean 'epochs'?"),
         ("name=a/b", "name: String should match pattern"),
         ("variants.a/b.initialize=both", "variant 'a/b': cannot be a file name"),
@@ -214,7 +217,10 @@ def test_values_of_earlier_versions_are_accepted(tmp_path: Path) -> None:
     new = load_recipe(write(tmp_path, save_recipe(recipe)))
     assert new == recipe
     stages = [build_stages(one, RunLayout(tmp_path), WORLD) for one in (recipe, new)]
-    assert '"precedence": "use"' in json.dumps(stages[0][-1].upstream[0].inputs)
+    initialize = stages[0][-1].upstream[0]
+    assert '"precedence": "use"' in json.dumps(initialize.inputs)
+    # A key that is not set must not train finished models again.
+    assert "alpha" not in initialize.inputs["variant"] and "alpha" not in stages[0][-1].inputs
     assert [one.fingerprint for one in stages[0]] == [one.fingerprint for one in stages[1]]
 
 

@@ -13,12 +13,15 @@ from metaxlm.analysis.paper import (
     AVERAGED,
     MEAN,
     MODELS,
+    TABLES,
     average_tasks,
     find_paper_mean,
     find_paper_scores,
     list_paper_languages,
+    make_paper_table,
     paper_scores,
 )
+from tests.analysis.rows import make_results, make_row
 
 PAPER = Path(__file__).parents[2] / ".." / "shared" / "paper" / "metaxlm.tex"
 NUM_LANGUAGES = {
@@ -39,6 +42,16 @@ ROUNDING = 0.0005
 def list_values(model: str, task: str, metric: str) -> list[float]:
     found = (find_paper_scores(task, code).get(model, {}) for code in list_paper_languages(task))
     return [scores[metric] for scores in found if metric in scores]
+
+
+def test_table_5_has_rows_for_what_the_paper_leaves_open() -> None:
+    spec = next(table for table in TABLES if table.name == "table-5-initialization")
+    rows = [make_row("xnli", variant, 0.5) for variant in ("xlm", "body", "remainder")]
+    labels = [line.label for line in make_paper_table(make_results(rows), spec).groups[0].lines]
+    assert labels == ["None", "Body", "Emb", "Both", "Remainder"]
+    rows = [row for row in rows if row["variant"] != "remainder"]
+    labels = [line.label for line in make_paper_table(make_results(rows), spec).groups[0].lines]
+    assert labels == ["None", "Body", "Emb", "Both"]
 
 
 @pytest.mark.parametrize("model", MODELS[:3])

@@ -95,5 +95,7 @@ def test_counts_with_44_dictionaries(
     assert int(other.is_matched.sum()) == 116_727
     is_text = plan.is_matched & ~translated
     assert int(is_text.sum()) == 26_819
-    changed = sum(plan.origin(row)[2:5] != other.origin(row)[2:5] for row in np.flatnonzero(is_text))
+    changed = sum(
+        plan.origin(row)[2:5] != other.origin(row)[2:5] for row in np.flatnonzero(is_text)
+    )
     assert changed == 15_796

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionaries
 from metaxlm.init.ledger import load_ledger
 from metaxlm.init.match_plan import Plan, make_plan
-from metaxlm.init.start import Parts, initialize, match
+from metaxlm.init.start import Parts, Preset, initialize, match
 from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import load_pretrained
@@ -145,6 +146,22 @@ def test_each_switch_copies_its_part_and_nothing_else(
     found = initialize(config, source, plan, Parts(**{part: True}), SEED).state_dict()
     changed = {key for key in fresh if not torch.equal(found[key], fresh[key])}
     assert changed == {key for key in fresh if key.startswith(PREFIXES[part])}
+
+
+def test_body_embeddings_and_remainder_are_both(plan: Plan, source: MaskedLM) -> None:
+    """Every tensor that `both` copies is copied by exactly one of the three."""
+    config = _config(len(plan))
+    fresh = initialize(config, None, None, Parts(), SEED).state_dict()
+    states = {
+        name: initialize(config, source, plan, Parts.preset(name), SEED).state_dict()
+        for name in get_args(Preset)
+    }
+    for key, value in states["both"].items():
+        copied = [n for n in ("body", "embeddings", "remainder")
+                  if not torch.equal(states[n][key], fresh[key])]  # fmt: skip
+        assert len(copied) == 1, key
+        assert torch.equal(states[copied[0]][key], value)
+    assert all(torch.equal(states["none"][key], value) for key, value in fresh.items())
 
 
 def test_random_values_depend_on_the_seed_alone(plan: Plan, source: MaskedLM) -> None:

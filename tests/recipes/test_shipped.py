@@ -85,8 +85,9 @@ def test_a_recipe_loads(path: Path) -> None:
 
 def test_each_table_and_figure_has_a_recipe_in_both_folders() -> None:
     found = {f: {path.stem for path in (RECIPES / f).glob("*.yaml")} for f in FOLDERS}
-    assert found["paper"] == {"base", *TABLES["paper"]}
-    assert found["twin"] == {"base", *TABLES["twin"], "ideas", "minilm"}
+    further = {"base", "readings", "trade_off"}
+    assert found["paper"] == {*further, *TABLES["paper"]}
+    assert found["twin"] == {*further, *TABLES["twin"], "ideas", "minilm"}
 
 
 def test_the_paper_pretrains_as_its_appendix_prints() -> None:
@@ -165,6 +166,29 @@ def test_base_is_all_tables_together(folder: str) -> None:
     # The twin also aligns the variants of tables 3 to 5, which is fast.
     others = OTHERS if folder == "twin" else ()
     assert {(v, t) for v, t, _, _ in rest} == {(v, t) for v in others for t in FEATURES}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_the_paper_leaves_open_is_measured_beside_its_variants(folder: str) -> None:
+    base, readings, trade_off = (load(folder, n) for n in ("base", "readings", "trade_off"))
+    for recipe in (readings, trade_off):
+        own = {"variants", "evaluation"}
+        assert recipe.model_dump(exclude=own) == base.model_dump(exclude=own)
+        assert base.variants.items() <= recipe.variants.items()
+    first, second = (readings.variants[name] for name in ("metaxlm+dict", "dict-first"))
+    orders = [readings.find_matching(variant).precedence for variant in (first, second)]
+    assert orders == ["text", "dictionary"]
+    assert second.model_copy(update={"matching": None}) == first
+    jobs = list_grid(readings)
+    by_order = [
+        {job[1:] for job in jobs if job[0] == name} for name in ("metaxlm+dict", "dict-first")
+    ]
+    assert by_order[0] == by_order[1]
+    table_5 = list_grid(load(folder, "initialization"))
+    for name in ("remainder", "body+embeddings"):
+        assert {job[1:] for job in jobs if job[0] == name} >= {job[1:] for job in table_5}
+    alphas = {name: trade_off.variants[name].alpha for name in ("xlm+source", "xlm", "xlm+target")}
+    assert alphas == {"xlm+source": 1.0, "xlm": None, "xlm+target": 0.3}
 
 
 def test_the_ideas_are_evaluated_like_the_dictionaries() -> None:

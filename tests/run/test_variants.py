@@ -35,6 +35,7 @@ VARIANTS = {
     "switched": {"initialize": "none", "switch": {"probability": 0.5}},
     "xlm": {"initialize": "none"},
 }
+BIAS = "head.bias"
 MODEL = {"layers": 1, "hidden": 16, "heads": 2, "ffn": 32, "max_positions": 64}
 
 
@@ -86,6 +87,7 @@ def list_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
 def test_a_frozen_body_and_kept_models(metaxlm: Command, place: Path) -> None:
     run(metaxlm, "--variant", "frozen", "--variant", "metaxlm")
     folders = {name: place / "variants" / name for name in ("frozen", "metaxlm")}
+    trained = load(folders["frozen"] / "model")
     for name, folder in folders.items():
         end = load(folder / "model")
         body = {key for key in end if key.startswith("encoder.layers.")}
@@ -99,6 +101,12 @@ def test_a_frozen_body_and_kept_models(metaxlm: Command, place: Path) -> None:
     assert len(AutoTokenizer.from_pretrained(steps / "step-00000002")) == len(words[0])
     checkpoint = find_models(str(folders["frozen"] / "checkpoints"))[-1]
     assert open_model(checkpoint).encoder.config.norm_eps == 1e-12  # BERT's, not RoBERTa's
+
+    # Another distribution of languages gives other blocks.
+    change = ("--set", "variants.frozen.alpha=0.0")
+    printed = run(metaxlm, "--variant", "frozen", *change)
+    assert "initialize frozen: up to date" in printed
+    assert not torch.equal(load(folders["frozen"] / "model")[BIAS], trained[BIAS])
 
     # Freezing affects training, not the initialization.
     before = load(folders["metaxlm"] / "initialization/model")

@@ -12,7 +12,7 @@ freezing, initialization) have means of five tasks only, with F1 for questions. 
 import csv
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 
@@ -132,6 +132,8 @@ class PaperTable:
     note: str
     average: str = ""
     """The published average of the last column; without it questions have F1 alone."""
+    further: Mapping[str, str] = field(default_factory=dict)
+    """Labels of rows that the paper does not have, shown where they were measured."""
 
 
 _MAIN = {name: VARIANTS[name] for name in MAIN_VARIANTS}
@@ -152,15 +154,18 @@ TABLES = (
     ),
     *(
         PaperTable(name, title, variants, [(task, "") for task in ABLATED],
-                   f"As table 1; F1 for questions.{more}")
-        for name, title, variants, more in (
+                   f"As table 1; F1 for questions.{more}", further=further)
+        for name, title, variants, more, further in (
             ("table-3-distillation", "Table 3. Knowledge distillation from the English model",
-             {name: VARIANTS[name] for name in ("xlm", "xlm+kd", "metaxlm")}, ""),
+             {name: VARIANTS[name] for name in ("xlm", "xlm+kd", "metaxlm")}, "", {}),
             ("table-4-freezing", "Table 4. The Transformer body frozen in pretraining",
-             {name: VARIANTS[name] for name in ("xlm", "metaxlm", "freeze")}, ""),
+             {name: VARIANTS[name] for name in ("xlm", "metaxlm", "freeze")}, "", {}),
             ("table-5-initialization", "Table 5. Which parts are initialized",
              {"xlm": "None", "body": "Body", "embeddings": "Emb", "metaxlm": "Both"},
-             " None is XLM, Both is MetaXLM; Emb is the word embeddings."),
+             " None is XLM. Body is the Transformer layers, Emb the word embeddings. Both is "
+             "MetaXLM: these and the remainder, which is positions, token types, the LayerNorm of "
+             "the embeddings and the MLM head.",
+             {"body+embeddings": "Body + Emb", "remainder": "Remainder"}),
         )
     ),
 )  # fmt: skip
@@ -169,6 +174,8 @@ TABLES = (
 def make_paper_table(results: Results, spec: PaperTable) -> Table:
     """Build a table of the paper; what has not been measured is a dash, and a note names it."""
     tasks, both = list(dict.fromkeys(task for task, _ in spec.columns)), bool(spec.average)
+    further = {v: label for v, label in spec.further.items() if v in results.final_steps}
+    spec = replace(spec, variants={**spec.variants, **further})
     sections = results.sections(tasks, list(spec.variants), both=both)
     if spec.columns[0][1]:
         sections = {t: sections[name] for t in tasks if (name := f"{t}-supervised") in sections}
@@ -223,7 +230,7 @@ def _list_references(sections: Mapping[str, Section]) -> list[Line]:
 def _make_cell(section: Section | None, task: str, variant: str, code: str, both: bool) -> Cell:
     if section is not None and section.shared:
         return with_paper(section, variant, [(code, code)] if code else section.shared)
-    published = find_paper_scores(task, code or MEAN).get(VARIANTS[variant], {})
+    published = find_paper_scores(task, code or MEAN).get(display_name(variant), {})
     return Cell(paper=_printed(published, both=both))
 
 

@@ -93,8 +93,11 @@ VARIANTS = {
 """The models of the paper by the names of the recipes; any other variant is an idea beyond it."""
 
 
-COMPARED = {"mbert": "mBERT", "xlm+source": "XLM (alpha 1)", "xlm+target": "XLM (alpha 0.3)"}
-"""Models that the paper's text compares, and that its tables do not train."""
+COMPARED = {
+    "mbert": "mBERT", "xlm+source": "XLM (alpha 1)", "xlm+target": "XLM (alpha 0.3)",
+    "body+embeddings": "Body + embeddings", "remainder": "Remainder only",
+}  # fmt: skip
+"""Models that the paper's text compares or leaves open, and that its tables do not have."""
 
 
 def display_name(variant: str) -> str:

@@ -60,7 +60,10 @@ _PARTS = {
     "layers": "the Transformer body",
     "head": "the prediction head",
 }
-_PRESETS: dict[str, list[str]] = {"none": [], "body": ["layers"], "embeddings": ["words"]}
+_PRESETS: dict[str, list[str]] = {
+    "none": [], "body": ["layers"], "embeddings": ["words"],
+    "remainder": ["positions", "embedding_norm", "head"],
+}  # fmt: skip
 _DATA_HEADS = {"used": "Used for", "what": "What", "here": "Here", "license": "License"}
 _TWINS_OWN = "Text in 22 languages"  # data of the recipes whose names begin with `twin`
 

@@ -69,7 +69,7 @@ def match_command(
     ] = False,
     by_use: Annotated[bool, Option("--by-use", hidden=True)] = False,
     initialize: Annotated[
-        str, Option(help="Copy both, body, embeddings, none, or words,head,...")
+        str, Option(help="Copy both, body, embeddings, remainder, none, or words,head,...")
     ] = "both",
     positions: Annotated[int | None, Option(min=1, help="Maximum length of the new model.")] = None,
     settings: Annotated[

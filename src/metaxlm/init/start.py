@@ -45,12 +45,17 @@ from metaxlm.vocab.trim import TrimLoss, choose_pieces, measure_loss, trim_token
 
 _HELD_OUT_EVERY, _MOST_HELD_OUT = 20, 2_000  # sentences
 
-Preset = Literal["none", "body", "embeddings", "both"]
+Preset = Literal["none", "body", "embeddings", "remainder", "both"]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts to copy from the source model; the presets are the variants of the paper."""
+    """The parts to copy from the source model.
+
+    The presets `body`, `embeddings` and `remainder` have no part in common, and together all of
+    them, which is `both`: the paper names the body and the word embeddings, and does not say where
+    positions, token types, the LayerNorm of the embeddings and the MLM head belong.
+    """
 
     words: bool = False  # token embeddings by the plan; the decoder is tied to them
     positions: bool = False  # position embeddings, and the token type embeddings added to them
@@ -60,11 +65,12 @@ class Parts:
 
     @classmethod
     def preset(cls, name: Preset) -> Self:
-        """Return a variant of the paper: none, body, embeddings or both."""
+        """Return a variant of the paper (none, body, embeddings, both), or the remainder."""
         every = [part.name for part in fields(cls)]
         presets = {"none": [], "body": ["layers"], "embeddings": ["words"], "both": every}
+        presets["remainder"] = [part for part in every if part not in ("layers", "words")]
         if name not in presets:
-            known = "none, body, embeddings or both"
+            known = "none, body, embeddings, remainder or both"
             raise MetaXLMError(f"initialize: no preset {name!r}; choose {known}")
         return cls(**dict.fromkeys(presets[name], True))
 

@@ -201,8 +201,9 @@ class SwitchRecipe(Section):
 class VariantRecipe(Section):
     """One model of the experiment; variants differ only in these keys."""
 
-    initialize: Literal["none", "body", "embeddings", "both"] | PartsRecipe = "both"
-    """What to copy from the meta-pretrained model: a preset, or single parts."""
+    initialize: Literal["none", "body", "embeddings", "remainder", "both"] | PartsRecipe = "both"
+    """What to copy from the meta-pretrained model: single parts, or a preset. `body` is `layers`,
+    `embeddings` is `words`, `remainder` is all other parts, and `both` is all three."""
     dictionaries: bool = False
     """Also match through bilingual dictionaries (+Dict)."""
     matching: MatchingRecipe | None = None
@@ -213,6 +214,8 @@ class VariantRecipe(Section):
     """Also distill from the meta-pretrained model on text in its language (XLM+KD)."""
     switch: SwitchRecipe | None = None
     """Replace some words of the text by dictionary translations before masking."""
+    alpha: Scheduled | None = None
+    """Replaces `pretraining.alpha`, to compare distributions of languages (figure 1)."""
 
     @model_validator(mode="after")
     def _a_teacher_reads_its_own_language(self) -> Self:

@@ -271,6 +271,8 @@ def _build_variant(
     settings = values["variants"][name]
     choices = recipe.find_matching(variant)
     training = {key: settings.pop(key) for key in ("freeze", "distill")}
+    if (alpha := settings.pop("alpha")) is not None:
+        training["alpha"] = alpha
     # Keep keys and values of earlier versions, so that finished models are not trained again.
     if training["distill"] is not None:
         training["distill"] |= {"tokens": 0.0, "temperature": 1.0}

@@ -196,7 +196,10 @@ def _load_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -
 def pretrain_variant(
     recipe: Recipe, layout: RunLayout, name: str, world: DistributedContext, folder: Path
 ) -> None:
-    """Phase (b): cross-lingual pretraining of a variant; all variants see the same blocks."""
+    """Phase (b): cross-lingual pretraining of a variant.
+
+    All variants are trained on the same blocks, except those with their own `alpha`.
+    """
     variant, place = recipe.variants[name], layout.variant(name)
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
     start = place / "initialization" / "model"
@@ -211,10 +214,13 @@ def pretrain_variant(
         )
     shards = open_shards(recipe, layout)
     seed = derive_seed(recipe.seed, "pretraining")
+    settings = recipe.pretraining
+    if variant.alpha is not None:
+        settings = settings.model_copy(update={"alpha": variant.alpha})
     batches = BatchSource(
         shards,
         tokenizer,
-        recipe.pretraining,
+        settings,
         seed,
         None if teacher is None else teacher.prepare,
         _make_switching(recipe, layout, name, tokenizer, shards),
@@ -223,7 +229,7 @@ def pretrain_variant(
     card = model_card(recipe.model_dump(mode="json"), name, None, architecture)
     what = f"{name} during pretraining"
     title, extras = f"pretraining {name}", read_extras(start)
-    phase = _Phase(recipe, recipe.pretraining, title, tokenizer, place, what, extras)
+    phase = _Phase(recipe, settings, title, tokenizer, place, what, extras)
     phase.run(model, batches, seed, world, folder, card, teacher)
 
 
