@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from metaxlm.data.decontaminate import drop_test_lines
 from metaxlm.data.documents import Rejection, Split
 from metaxlm.data.executors import advance, run_tasks
 from metaxlm.data.text import (
@@ -93,14 +94,18 @@ def prepare_text(
     engine: EngineRecipe,
     folder: Path,
     work_dir: Path,
+    tests: Path | None = None,
 ) -> Seconds:
-    """Read, clean, deduplicate and split the files of every language into `folder/XX`."""
+    """Read, clean, deduplicate and split the files of every language into `folder/XX`.
+
+    `tests` is a file of `write_test_hashes`, whose sentences are removed.
+    """
     rounds = _Rounds(engine, work_dir.absolute())
     tallies, parts = _extract(recipe, languages, rounds)
     for language, tally in tallies.items():
         _check_rejections(language, tally, recipe.max_rejected)
     marks = _deduplicate(parts, rounds) if recipe.cleaning.deduplicate else {}
-    done = _split(recipe, parts, marks, rounds)
+    done = _split(recipe, parts, marks, rounds, tests)
     for language, tally in tallies.items():
         _assemble(folder / language, language, tally, done[language])
     return rounds.seconds
@@ -278,17 +283,25 @@ def _bits_name(number: int) -> str:
 
 
 def _split(
-    recipe: CorpusRecipe, parts: Outputs, marks: Mapping[Path, Path], rounds: _Rounds
+    recipe: CorpusRecipe,
+    parts: Outputs,
+    marks: Mapping[Path, Path],
+    rounds: _Rounds,
+    tests: Path | None,
 ) -> Outputs:
     items = [(language, path, marks.get(path)) for language in parts for path in parts[language]]
-    split = partial(_split_part, recipe.split_sentences)
+    split = partial(_split_part, recipe.split_sentences, tests)
     return rounds.run("split", split, items, [path.stat().st_size for _, path, _ in items])
 
 
-def _split_part(split_sentences: bool, task: tuple[str, Path, Path | None, Path]) -> None:
+def _split_part(
+    split_sentences: bool, tests: Path | None, task: tuple[str, Path, Path | None, Path]
+) -> None:
     language, path, marks, output = task
     dropped: Counter[str] = Counter()
     documents = _read_part(path, marks, dropped)
+    if tests is not None:
+        documents = drop_test_lines(documents, tests, dropped)
     if split_sentences:
         from metaxlm.data.sentences import split_sentences as split
 
@@ -297,6 +310,8 @@ def _split_part(split_sentences: bool, task: tuple[str, Path, Path | None, Path]
             for paragraphs in documents
         )
         documents = filter(None, split_documents)
+        if tests is not None:
+            documents = drop_test_lines(documents, tests, dropped)
     with atomic_folder(output, internal=True) as temporary:
         counts = write_lines(temporary / _SENTENCES, documents)
         write_json(temporary / _COUNTS, {"text": asdict(counts), "dropped": dropped})

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaxlm.analysis.tables import Table, render_markdown, text_table
+from metaxlm.data.decontaminate import TEST_SENTENCE, describe_removed
 from metaxlm.data.documents import Document
 from metaxlm.data.shards import open_shard
 from metaxlm.data.text import merge_reasons, read_sentences
@@ -109,8 +110,9 @@ def collect_statistics(folder: Path, alpha: float, unit: SizeUnit) -> list[Langu
 
 
 def describe_losses(folder: Path) -> list[str]:
-    """Describe what corpus preparation left out: one line for records, one for paragraphs."""
-    counts = [facts["counts"] for facts in _find(folder, "text").values()]
+    """Describe what corpus preparation left out: records, paragraphs, sentences of test sets."""
+    found = _find(folder, "text")
+    counts = [facts["counts"] for facts in found.values()]
     records = sum(facts["records"] for facts in counts)
     titles = {"rejected": f"rejected of {records:,} records", "dropped": "dropped paragraphs"}
     lines = []
@@ -118,6 +120,9 @@ def describe_losses(folder: Path) -> list[str]:
         reasons = merge_reasons(facts[key] or {} for facts in counts)
         shown = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         lines.append(f"{title}: {shown or 'none'}")
+    dropped = {path.name: facts["counts"]["dropped"] or {} for path, facts in found.items()}
+    if any(TEST_SENTENCE in reasons for reasons in dropped.values()):
+        lines.append(describe_removed([(k, v.get(TEST_SENTENCE, 0)) for k, v in dropped.items()]))
     return lines
 
 

@@ -57,6 +57,9 @@ class CorpusRecipe(Section):
     """Split each paragraph into sentences; `false` if every line is a sentence."""
     cleaning: CleaningRecipe = CleaningRecipe()
     """Which paragraphs to keep."""
+    decontaminate: Location | None = None
+    """Folder of test sets, such as `evaluation.data`: remove lines and sentences that are in one of
+    their dev or test sets, apart from case, white space and punctuation."""
     max_rejected: Fraction = 0.01
     """Stop if a larger share of a language's records is unreadable (skipped ones do not count)."""
     task_mb: Positive = 64
@@ -68,6 +71,8 @@ class CorpusRecipe(Section):
     def _files_need_a_path(self) -> Self:
         if self.source != "phrasebook" and self.path is None:
             raise ValueError(f"`source: {self.source}` needs `path`, a folder with the files")
+        if self.source == "phrasebook" and self.decontaminate is not None:
+            raise ValueError("`decontaminate` is for files; the built-in corpus has its own tests")
         return self
 
 

@@ -1,11 +1,13 @@
 """The stages before training: corpus, vocabulary, shards."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm import __version__
+from metaxlm.data.decontaminate import TEST_SENTENCE, describe_removed, write_test_hashes
 from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.data.text import read_counts, read_sentences, seal_text
@@ -21,6 +23,7 @@ from metaxlm.vocab.unigram import sample_counts, sample_sentences, train_unigram
 
 MULTILINGUAL = "multilingual"
 MONOLINGUAL = "monolingual"
+_TEST_HASHES = "test_sentences.bin"
 
 
 def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
@@ -35,8 +38,33 @@ def prepare_corpus(recipe: Recipe, layout: RunLayout, folder: Path) -> None:
 
     for line in explain_unknown(recipe.languages):
         say(line)
-    work_dir = layout.work("corpus")
-    prepare_text(recipe.corpus, recipe.languages, recipe.engine, folder / "text", work_dir)
+    work_dir, text = layout.work("corpus"), folder / "text"
+    tests = _collect_tests(recipe.corpus.decontaminate, work_dir)
+    prepare_text(recipe.corpus, recipe.languages, recipe.engine, text, work_dir, tests)
+    if tests is not None:
+        counts = {code: read_counts(text / code).dropped or {} for code in recipe.languages}
+        removed = [(code, one.get(TEST_SENTENCE, 0)) for code, one in counts.items()]
+        say(f"corpus: {describe_removed(removed)}")
+
+
+def _collect_tests(folder: Path | None, work_dir: Path) -> Path | None:
+    """Write the hashes of the test sets in a folder for the workers."""
+    if folder is None:
+        return None
+    from metaxlm.finetune.test_sentences import list_test_sentences
+
+    names: Counter[str] = Counter()
+
+    def list_texts() -> Iterator[str]:
+        for name, text in list_test_sentences(folder):
+            names[name] += 1
+            yield text
+
+    work_dir.mkdir(parents=True, exist_ok=True)
+    path = work_dir.absolute() / _TEST_HASHES
+    total = write_test_hashes(path, list_texts())
+    say(f"corpus: removing {total:,} sentences of test sets ({', '.join(names)})")
+    return path
 
 
 def prepare_vocabularies(recipe: Recipe, layout: RunLayout, folder: Path) -> None:

@@ -206,7 +206,9 @@ def build_stages(
     values = recipe.model_dump(mode="json")
     is_imported = recipe.meta.model is not None
     text = {key: values[key] for key in ("seed", "languages", "source_language")}
-    text["corpus"] = recipe.corpus.model_dump(mode="json", exclude={"path"})
+    text["corpus"] = recipe.corpus.model_dump(mode="json", exclude={"path", "decontaminate"})
+    if recipe.corpus.decontaminate is not None:
+        text["decontaminate"] = _list_tests(recipe.corpus.decontaminate, layout, files)
     corpus = Stage(
         "corpus",
         layout.corpus,
@@ -406,6 +408,14 @@ def _list_text(recipe: Recipe, layout: RunLayout, files: FileFingerprints) -> li
         for language in recipe.languages
         for path in find_inputs(folder, recipe.corpus.source, language)
     ]
+
+
+def _list_tests(folder: Path, layout: RunLayout, files: FileFingerprints) -> list[list[Any]]:
+    """Fingerprint the test sets that are removed, or use those of the finished corpus."""
+    earlier = read_marker(layout.corpus).get("inputs", {}).get("decontaminate")
+    if not folder.exists() and earlier is not None:
+        return list(earlier)
+    return _list_folder(folder, "decontaminate", files)
 
 
 def _describe_model(
