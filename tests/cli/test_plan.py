@@ -79,6 +79,28 @@ def test_numbers(metaxlm: Command, recipe: Path) -> None:
     assert xlm["hours_on"] is None
 
 
+@pytest.mark.parametrize(
+    ("languages", "share"),
+    [
+        ("[en, de]", 12.58**0.7 / (12.58**0.7 + 5.43**0.7)),  # table 6 of the paper
+        ("[en, de, xx]", 1 / 3),
+    ],
+)
+def test_a_teacher_has_its_price(
+    metaxlm: Command, recipe: Path, languages: str, share: float
+) -> None:
+    change = ("--set", f"languages={languages}", "--set", "variants.kd.distill.pooled=1.0")
+    more = ("--set", "variants.kd.initialize=none", "--no-measure")
+    result = plan(metaxlm, recipe, *change, *more)
+    rows = {row["name"]: row for row in result["trainings"]}
+    # A forward pass of two layers on the blocks in English: 2 FLOPs per weight and token.
+    tokens, weights, attention = 20 * 8 * 32, 2 * (4 * 32**2 + 2 * 32 * 64), 2 * 2 * 32 * 32
+    teacher = share * tokens * 2 * (weights + attention)
+    assert rows["kd"]["flops"] - rows["xlm"]["flops"] == pytest.approx(teacher)
+    assert any(note.startswith(f"kd: with the teacher's forward pass on {share:.0%}")
+               for note in result["notes"])  # fmt: skip
+
+
 def test_without_measuring(metaxlm: Command, recipe: Path) -> None:
     result = plan(metaxlm, recipe, "--no-measure", "--on", "A100")
     for row in result["trainings"]:

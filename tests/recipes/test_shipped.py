@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.recipes.paper_tables import AMAZON, FEATURES, IDEAS, OTHERS, TABLES, XTREME
 
-from metaxlm.languages import LANGUAGES
+from metaxlm.languages import LANGUAGES, task_languages
 from metaxlm.recipe import Recipe, Section
 from metaxlm.recipe.recipe_file import load_recipe
 from metaxlm.run.grid import list_blocks
@@ -41,6 +41,7 @@ PAPER_LANGUAGES = """\
     pa pl ps pt ro ru sa sd si sk sl sq sr sv sw ta te tg th tl tr tt ug uk ur uz vi yi zh
 """
 
+FOLDERS_OF = {"tatoeba": "tatoeba", "alignment": "wordalign"}
 GridJob = tuple[str, str, int, int]  # variant, task, step, number of the seed
 
 
@@ -52,8 +53,12 @@ def list_grid(recipe: Recipe) -> set[GridJob]:
     """List the jobs of a recipe, without training languages."""
     found: set[GridJob] = set()
     for block in list_blocks(recipe):
-        assert block.languages is None and block.sources is None  # all that a task's data has
+        assert block.sources is None
         tasks, features = choose_tasks(block.tasks)
+        # Finetuned tasks have the paper's languages by default, features all that their data has.
+        pinned = [task_languages(FOLDERS_OF[name]) for name in features]
+        assert block.languages is None or [tuple(block.languages)] == pinned
+        assert block.languages is not None or recipe.name != "paper" or not features
         seeds = {task.name: recipe.evaluation.finetune[task.name].seeds for task in tasks}
         if block.seeds is not None:
             seeds = dict.fromkeys(seeds, block.seeds)

@@ -205,6 +205,7 @@ def make_paper_table(results: Results, spec: PaperTable) -> Table:
         published = find_paper_scores(spec.average)
         averages = [f"{100 * published[label]['average']:.1f}" for label in spec.variants.values()]
         notes.append(f"The paper prints an Avg of {', '.join(averages)}.")
+        notes.append("mBERT's numbers are the printed ones, over all languages.")
     notes += _note_sections(results, sections, tasks, list(spec.variants), brief=not both)
     return mark_best(Table(spec.name, spec.title, columns, groups, notes))
 

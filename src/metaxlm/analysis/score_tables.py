@@ -416,7 +416,7 @@ def make_task_table(
     about = ["Mean over languages, then mean ± deviation over seeds."]
     if published:
         about.append("The paper's rows are over the same languages.")
-        groups.append(Group(published, "Published by the paper: 270 million parameters"))
+        groups.append(Group(published, "The paper: 270 million parameters"))
     for section in sections:
         where = f" ({section.scenario})" if section.task.trained_in_each else ""
         splits = section.splits(section.shared)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Better = Literal["higher", "lower"]
 Style = Literal["percent", "count", "decimal", "seconds", "text"]
-PAPER_LABEL = "Published by the paper: 270 million parameters, another size, not competitors"
+PAPER_LABEL = "The paper, over the same languages: 270 million parameters, not competitors"
 _FIELDS = (
     "table", "group", "row", "column", "detail", "number", "value", "deviation", "paper", "variant",
     "step", "task", "scenario", "source", "language", "metric", "layer", "split", "seed", "origin",

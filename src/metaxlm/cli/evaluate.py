@@ -56,8 +56,8 @@ def evaluate_command(
 ) -> None:
     """Finetune and test encoders on tasks; write scores, predictions and comparison tables.
 
-    Hyperparameters default to the paper's. Tables also show chance, majority and the paper's
-    scores; two or more models are tested against each other on the same examples.
+    Hyperparameters default to the paper's table 8, seeds to one. Tables also show chance, majority
+    and the paper's scores; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
     from metaxlm.analysis.score_tables import fit_terminal

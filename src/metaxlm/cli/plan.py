@@ -47,7 +47,7 @@ class TrainingRun:
     config: EncoderConfig
     recipe: TrainingRecipe
     frozen_body: bool = False
-    has_teacher: bool = False
+    teacher_share: float = 0.0  # of the blocks that a teacher reads too
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -71,8 +71,24 @@ def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
     config = estimate_config(recipe, size)
     for name, variant in recipe.variants.items():
         frozen, taught = variant.freeze == "body", variant.distill is not None
-        runs.append(TrainingRun(name, config, recipe.pretraining, frozen, taught))
+        share = _expect_share(recipe) if taught else 0.0
+        runs.append(TrainingRun(name, config, recipe.pretraining, frozen, share))
     return runs
+
+
+def _expect_share(recipe: Recipe) -> float:
+    """Return the expected share of blocks in the source language: by the paper's Wikipedia sizes,
+    or equal shares if a language has none.
+    """
+    from metaxlm.languages import LANGUAGES, rebalance
+    from metaxlm.pretrain.optimizer import value_at
+
+    known = {code: LANGUAGES[code].paper_gb for code in recipe.languages if code in LANGUAGES}
+    sizes = {code: size for code, size in known.items() if size is not None}
+    if len(sizes) < len(recipe.languages):
+        return 1 / len(recipe.languages)
+    alpha = value_at(recipe.pretraining.alpha, recipe.pretraining.steps // 2)
+    return rebalance(sizes, alpha)[recipe.source_language]
 
 
 def plan_command(
@@ -167,7 +183,8 @@ def _plan_run(
         )
 
     memory = estimate_memory(bfloat16, is_gpu or not config.attention_dropout)
-    flops = cost.step_flops(config, recipe, frozen_body=frozen)
+    own_flops = cost.step_flops(config, recipe, frozen_body=frozen)
+    flops = own_flops + cost.teacher_flops(config, recipe, run.teacher_share)
     row: dict[str, Any] = {
         "name": run.name,
         "parameters": cost.count_parameters(config),
@@ -178,7 +195,7 @@ def _plan_run(
         "memory_bytes": sum(memory.values()),
         "memory_parts": memory,
         "disk_bytes": cost.estimate_disk(config, recipe, frozen_body=frozen),
-        "has_teacher": run.has_teacher,
+        "teacher_share": run.teacher_share,
         "measured": None,
         "problem": measured if isinstance(measured, str) else None,
         "hours": 0.0 if not recipe.steps else None,
@@ -195,10 +212,11 @@ def _plan_run(
             "length": recipe.length,
             "tokens_per_second": recipe.batch_size * recipe.length / measured.seconds,
             "matmul_flops": peak,
-            "peak_share": flops / measured.seconds / peak,
+            "peak_share": own_flops / measured.seconds / peak,
             "memory_bytes": measured.peak_bytes,
         }
-        row["hours"] = recipe.steps * measured.seconds / 3600
+        # Steps are measured without the teacher.
+        row["hours"] = recipe.steps * measured.seconds * flops / own_flops / 3600
         # A share measured on a CPU does not apply to a GPU.
         share = row["measured"]["peak_share"] if is_gpu else share
     if named is not None:
@@ -271,8 +289,11 @@ def _explain(
         notes.append(f"meta: {recipe.meta.model} is imported, nothing is trained")
     if recipe.vocabulary.min_count:
         notes.append("vocabulary.min_count will leave fewer tokens than are counted here")
-    if any(row["has_teacher"] for row in rows):
-        notes.append("the forward passes of the teacher (distill) are not counted")
+    for row in (row for row in rows if row["teacher_share"]):
+        notes.append(
+            f"{row['name']}: with the teacher's forward pass on {row['teacher_share']:.0%} of the "
+            "blocks, the expected share of its language; not measured, and without its memory"
+        )
     return notes
 
 

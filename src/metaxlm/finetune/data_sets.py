@@ -335,7 +335,8 @@ WIKIPEDIA = DataSet(
     name="Wikipedia", purpose="pretraining text",
     home="https://dumps.wikimedia.org, https://huggingface.co/datasets/wikimedia/wikipedia",
     license="CC BY-SA 4.0",
-    needs={"dump|dump (multistream)|parquet": tuple(c for c in LANGUAGES if LANGUAGES[c].in_xlmr)},
+    needs={"dump|dump (multistream)|parquet":
+           tuple(code for code, known in LANGUAGES.items() if known.paper_gb is not None)},
     read=_read_dump,
     layouts=(
         Layout("dumps", "XXwiki-DATE-pages-articles-multistream.xml.bz2",

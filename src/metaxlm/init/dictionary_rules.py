@@ -1,9 +1,10 @@
 """Embeddings through bilingual dictionaries: the +Dict extension of vocabulary matching.
 
 Section 3.2 of the paper: "first searching the word translation in the dictionaries, and then
-applying the mapping strategy". The recipe decides the rest. A token is looked up as the word it
-spells (normalized, lower case, as in MUSE). A translation is matched as a word start. Translations
-of several tokens are used only for words without another.
+applying the mapping strategy". It can mean all words, or those without a match yet
+(`matching.precedence`), and leaves the rest open, which the recipe decides. A token is looked up as
+the word it spells (normalized, lower case, as in MUSE). A translation is matched as a word start.
+Translations of several tokens are used only for words without another.
 """
 
 from collections import Counter, defaultdict

@@ -146,6 +146,13 @@ def step_flops(
     return count_step_flops(config, *shape, frozen_body=frozen_body)
 
 
+def teacher_flops(config: EncoderConfig, recipe: TrainingRecipe, share: float) -> float:
+    """Count the FLOPs of distillation in an average step: the teacher's body reads the blocks in
+    its language, one forward product per weight.
+    """
+    return share * count_step_flops(config, recipe.batch_size, recipe.length, 0) / 3
+
+
 def estimate_memory(
     config: EncoderConfig,
     batch_size: int,

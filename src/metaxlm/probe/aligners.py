@@ -28,7 +28,11 @@ TIE = 1e-9  # shares that differ by less are equal; the cost decides between the
 
 @dataclass(frozen=True)
 class AlignSettings:
-    """An aligner and its parameters; the defaults are those of the paper and of each author."""
+    """An aligner and its parameters; the defaults are those of each author.
+
+    The paper names XLM-Align's aligner and no settings: joint encoding and two iterations are from
+    XLM-Align.
+    """
 
     method: Method = "transport"
     """`transport`: the paper's; `sinkhorn`: entropic transport; `argmax`, `itermax`, `match`:
@@ -64,7 +68,7 @@ class AlignSettings:
                     raise MetaXLMError(f"alignment: {name} is {getattr(self, name)}; use {hint}")
 
 
-PAPER = AlignSettings()  # the settings of the paper's Section 4.4
+PAPER = AlignSettings()  # the aligner of the paper's Section 4.4
 
 
 @dataclass(frozen=True)

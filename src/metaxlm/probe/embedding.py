@@ -5,7 +5,7 @@
 
     vectors = embed_texts(load_encoder("xlm-roberta-base"), ["A text.", "Ein Text."])[8]
 
-The mean is over all tokens, `<s>` and `</s>` included, as in the paper's Section 4.4 (Tatoeba).
+The mean is over all tokens (the paper's Section 4.4), here with `<s>` and `</s>`.
 Shapes: B batch, D hidden, N texts, C texts of a chunk, Y choices of layers.
 """
 
@@ -51,7 +51,7 @@ class EmbedOptions(TypedDict, total=False):
     """Options of `embed_texts` and `embed_stream`."""
 
     layers: Sequence[LayerChoice] | None  # default: every layer
-    specials: bool  # include `<s>` and `</s>` in the mean, as in the paper (default)
+    specials: bool  # include `<s>` and `</s>` in the mean (default); the paper does not say
     precision: Precision
     batch_tokens: int  # largest number of tokens of a batch
     title: str  # name of the work in messages

@@ -1,6 +1,6 @@
 """Encode sentence pairs in bulk and link their words, for the word alignment of Section 4.4.
 
-Pairs are encoded jointly (`<s> source </s> target </s>`, the paper's way) or each side separately.
+Pairs are encoded jointly (`<s> source </s> target </s>`, XLM-Align's way) or each side separately.
 All sentences are concatenated in flat arrays, so that the host never loops over pieces. Pairs of
 similar length form a span; the links of a span leave the device in one transfer, and the host reads
 them while the device computes the next span. Shapes: N entries of all sentences, P sentence pairs,

@@ -47,10 +47,11 @@ class _Hyperparameters(Section):
 
 
 class FinetuneRecipe(_Hyperparameters):
-    """A task finetuned in the source language; missing keys default to the paper's values."""
+    """A task finetuned in the source language; missing keys default to the paper's values, where it
+    has one."""
 
     seeds: Positive = 1
-    """Number of seeds."""
+    """Number of seeds; the paper has 5."""
 
 
 class GridRecipe(Section):

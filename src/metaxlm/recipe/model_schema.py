@@ -41,7 +41,8 @@ class ModelRecipe(Section):
 
 
 class TrainingRecipe(Section):
-    """One run of masked-language-model training; defaults as in the paper's appendix."""
+    """One run of masked-language-model training; defaults as in the paper's table 7, and as in
+    RoBERTa where it names no value."""
 
     steps: Count = 200_000
     """Number of optimizer steps; 0 evaluates the initialization itself."""

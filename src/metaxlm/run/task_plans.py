@@ -117,7 +117,7 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class TaskOverrides:
-    """The user's settings of tasks; defaults are the paper's."""
+    """The user's settings of tasks; defaults are the paper's, where it has one."""
 
     languages: Sequence[str] | None = None
     sources: Sequence[str] | None = None
