@@ -136,11 +136,14 @@ def train_phase(
     workers: int = 1,
     export: Export | None = None,
     trackers: Trackers | None = None,
+    steps_dir: Path | None = None,
 ) -> TrainingState:
     """Train a phase to its last step, resuming from the newest checkpoint in the folder.
 
-    `make_phase` is called when the folder is locked.
+    `make_phase` is called when the folder is locked. Models of `keep_steps` are exported to
+    `steps_dir`, by default to the folder `steps` beside the checkpoints.
     """
+    steps_dir = steps_dir or folder.parent / STEPS
     indices, count = world.share(recipe.micro_batches, recipe.batch_size)
     with exclusive_folder(folder) if world.is_main else nullcontext():
         if world.is_main:
@@ -152,7 +155,7 @@ def train_phase(
         if world.is_main:
             frozen = not all(parameter.requires_grad for parameter in model.parameters())
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
-            require_space(needed, folder, folder.parent / STEPS)
+            require_space(needed, folder, steps_dir)
             with suppress(torch.OutOfMemoryError):
                 peak = measure_peak(world.device, step.bfloat16) * world.size
             log_path = folder / LOG_NAME
@@ -162,7 +165,7 @@ def train_phase(
             return state.step % every == 0 or state.step == recipe.steps
 
         with (
-            _open_writer(folder, recipe, model, state.step, export) as writer,
+            _open_writer(folder, steps_dir, recipe, model, state.step, export) as writer,
             Prefetcher(batches, state.step, recipe.steps, indices, count, workers) as prefetcher,
             deferred_stops() as stop_requested,
             track(title, recipe.steps, "steps", completed=state.step) as advance,
@@ -285,15 +288,20 @@ def _resume(step: ModelStep[Any], folder: Path, title: str) -> TrainingState:
 
 
 def _open_writer(
-    folder: Path, recipe: TrainingRecipe, model: MaskedLM, newest: int, export: Export | None
+    folder: Path,
+    steps_dir: Path,
+    recipe: TrainingRecipe,
+    model: MaskedLM,
+    newest: int,
+    export: Export | None,
 ) -> CheckpointWriter:
     def publish(checkpoint: Checkpoint) -> None:
         if export is not None:
-            place = folder.parent / STEPS / step_name(checkpoint.state.step)
+            place = steps_dir / step_name(checkpoint.state.step)
             export(MaskedLM.from_state(model.config, checkpoint.model), place)
 
     for step in recipe.keep_steps:  # export again if a model is missing or damaged
-        source, place = (parent / step_name(step) for parent in (folder, folder.parent / STEPS))
+        source, place = (parent / step_name(step) for parent in (folder, steps_dir))
         if source.is_dir() and find_damage(place) and not find_damage(source):
             publish(load_checkpoint(source))
     return CheckpointWriter(folder, recipe.keep_checkpoints, recipe.keep_steps, publish, newest)
