@@ -29,6 +29,7 @@ from metaxlm.streams import open_stream
 
 COUNTED_LINES = 500_000  # of each language, to count words
 _FEWEST, _MOST = 3, 64  # words of a sentence that is used
+_READ_TIMES = 4
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -47,8 +48,12 @@ def _read_file(path: Path) -> Iterator[str]:
 def choose_sentences(
     sentences: Iterable[str], most: int, seed: int, where: str = "the text"
 ) -> list[str]:
-    """Return at most this many distinct sentences of 3 to 64 words, chosen at random."""
-    kept = list(dict.fromkeys(filter(_is_usable, map(str.strip, sentences))))
+    """Return at most this many distinct sentences of 3 to 64 words.
+
+    They are chosen at random from the first ones, four times as many at most.
+    """
+    usable = filter(_is_usable, map(str.strip, sentences))
+    kept = list(dict.fromkeys(islice(usable, _READ_TIMES * most)))
     if not kept:
         raise MetaXLMError(
             f"{where}: no sentence of {_FEWEST} to {_MOST} words; use English text, one sentence "
