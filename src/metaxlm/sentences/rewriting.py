@@ -9,8 +9,10 @@ Shapes: N pairs; T words of a batch; U units, which are types of words and then 
 languages; S sentences.
 """
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,7 @@ from metaxlm.sentences.spelling import (
     convert_separator,
     raise_case,
 )
-from metaxlm.sentences.translations import Choices, Lexicon, is_unspaced
+from metaxlm.sentences.translations import Choices, Lexicon, is_unspaced, normalize_english
 
 MIN_COVERAGE = 0.1
 """Smallest share of the running words that dictionaries must translate."""
@@ -57,53 +59,41 @@ class Rewriting:
     phrases: bool = True  # whether phrases of the dictionary are replaced as one
 
 
-@dataclass(frozen=True, eq=False)
 class _Table:
     """Translations of units by language."""
 
-    groups_GU: NDArray[np.int32]  # group of translations, or -1
-    steps: Floats  # group + cumulative share of each translation: sorted
-    forms: Objects  # the translations
+    def __init__(self, choices_GU: Iterator[Sequence[Choices]]) -> None:
+        forms: list[str] = []
+        weights, sizes = array("d"), array("i")
+        groups = []
+        for choices_U in choices_GU:
+            has_choices = np.array([bool(choices) for choices in choices_U])
+            groups.append(np.where(has_choices, np.cumsum(has_choices) - 1 + len(sizes), -1))
+            for choices in filter(None, choices_U):
+                sizes.append(len(choices))
+                for form, weight in choices:
+                    forms.append(form)
+                    weights.append(weight)
+        self.groups_GU = np.stack(groups).astype(np.int32)  # group of translations, or -1
+        self.forms: Objects = np.array(forms, object)
+        self.is_dropped = np.array([not form for form in forms], np.bool_)
+        self._starts = np.cumsum(sizes, dtype=np.int64) - np.asarray(sizes, np.int64)
+        group = np.repeat(np.arange(len(sizes)), sizes)
+        totals = np.bincount(group, weights, minlength=len(sizes))
+        sums = np.cumsum(np.asarray(weights) / totals[group])
+        # Shares below a translation's, within its group; above the last one is nothing.
+        self._steps = sums - np.arange(len(sizes))[group]
+        self._steps[self._starts[1:] - 1] = self._steps[-1:] = 1.0
 
     def draw(self, groups: NDArray[np.int32], random: Floats) -> Ints:
         """Return a translation of each group."""
-        return np.searchsorted(self.steps, groups + random, side="right")
-
-
-class _TableMaker:
-    """Collects the translations of one language after the other."""
-
-    def __init__(self) -> None:
-        self._groups: list[NDArray[np.int32]] = []
-        self._num_groups = 0
-        self._weights: list[float] = []
-        self._sizes: list[int] = []
-        self._forms: list[str] = []
-
-    def add(self, choices_U: Sequence[Choices]) -> None:
-        """Add a language."""
-        groups = np.full(len(choices_U), -1, np.int32)
-        for unit, choices in enumerate(choices_U):
-            if choices:
-                groups[unit] = len(self._sizes)
-                self._sizes.append(len(choices))
-                for choice in choices:
-                    self._forms.append(choice.form)
-                    self._weights.append(choice.weight)
-        self._groups.append(groups)
-
-    def make(self) -> _Table:
-        """Return the table of all languages."""
-        sizes = np.array(self._sizes, np.int64)
-        group = np.repeat(np.arange(len(sizes)), sizes)
-        weights = np.array(self._weights, np.float64)
-        totals = np.bincount(group, weights, minlength=len(sizes))
-        sums = np.cumsum(weights / totals[group]) if len(weights) else weights
-        # A group's shares add up to 1, so the sum over all groups is nearly the step itself.
-        before = np.append(0.0, sums)[np.cumsum(sizes) - sizes]
-        steps = group + np.minimum(sums - before[group], 1.0)
-        steps[np.cumsum(sizes) - 1] = np.arange(1, len(sizes) + 1)
-        return _Table(np.stack(self._groups), steps, np.array(self._forms, object))
+        drawn = self._starts[groups]
+        # Translations are sorted by weight, so few steps are needed.
+        left = np.flatnonzero(random >= self._steps[drawn])
+        while len(left):
+            drawn[left] += 1
+            left = left[random[left] >= self._steps[drawn[left]]]
+        return drawn
 
 
 class _Phrases:
@@ -173,32 +163,44 @@ class DictionaryPairs:
         self._source = dictionaries.source_language
         self._targets = tuple(dictionaries.by_language)
         weights = (
-            {code: 1.0 for code in self._targets} if language_weights is None else language_weights
+            dict.fromkeys(self._targets, 1.0) if language_weights is None else language_weights
         )
         self._weights = [weights.get(code, 0.0) for code in self._targets]
         self._key = derive_seed(seed, "dictionary pairs")
         self._split = split = SplitSentences(sentences)
         english_counts = split.count_types()
         numbers = {word: number for number, word in enumerate(split.types)}
+        bases = [list(list_bases(word)) for word in split.types]
+        known = numbers.keys() | {base for some in bases for base in some}
+
+        @cache
+        def normalize(english: str) -> str | None:
+            parts = normalize_english(english).split()
+            most = _MOST_PHRASE_WORDS if settings.phrases else 1
+            if len(parts) == 1:
+                return parts[0] if parts[0] in known else None
+            return " ".join(parts) if len(parts) <= most and numbers.keys() >= set(parts) else None
+
         phrases: dict[tuple[int, ...], int] = {}
-        by_language = []
+        by_language: list[tuple[list[Choices], dict[int, Choices]]] = []
         for language, dictionary in dictionaries.by_language.items():
-            lexicon = Lexicon(dictionary, (word_counts or {}).get(language), english_counts)
-            words = [find_word(lexicon, word) for word in split.types]
+            counts = (word_counts or {}).get(language)
+            lexicon = Lexicon(dictionary, normalize, counts, english_counts)
+            words = [
+                lexicon.find_first(word, some)
+                for word, some in zip(split.types, bases, strict=True)
+            ]
             of_phrases = {}
             for english in lexicon if settings.phrases else ():
-                parts = english.split()
-                if 1 < len(parts) <= _MOST_PHRASE_WORDS and all(part in numbers for part in parts):
-                    number = phrases.setdefault(
-                        tuple(numbers[part] for part in parts), len(phrases)
-                    )
-                    of_phrases[number] = lexicon.find(english)
+                if " " in english and normalize(english):
+                    key = tuple(numbers[part] for part in english.split())
+                    of_phrases[phrases.setdefault(key, len(phrases))] = lexicon.find(english)
             by_language.append((words, of_phrases))
-        maker = _TableMaker()
-        while by_language:
-            words, of_phrases = by_language.pop(0)
-            maker.add([*words, *(of_phrases.get(number, []) for number in range(len(phrases)))])
-        self._table = maker.make()
+        num_phrases = len(phrases)
+        self._table = _Table(
+            [*words, *(of_phrases.get(number, []) for number in range(num_phrases))]
+            for words, of_phrases in by_language
+        )
         self._phrases = _Phrases(list(phrases), len(split.types))
         self._types = np.array(["I" if word == "i" else word for word in split.types], object)
         is_joint = np.array([text in (" ", "-") for text in split.separators])
@@ -254,17 +256,18 @@ class DictionaryPairs:
         random_T = uniform(self._key, number_T, counter_T)
         groups_T[random_T >= settings.replaced] = -1
         if settings.phrases:
-            kept = self._join_phrases(
-                words_T, groups_T, separators_T, language_T, random_T, counts, slot_T
-            )
+            kept = self._join_phrases(words_T, groups_T, separators_T, language_T, random_T, counts)
             row_T, number_T, language_T = row_T[kept], number_T[kept], language_T[kept]
             words_T, separators_T = words_T[kept], separators_T[kept]
             groups_T, counter_T, at = groups_T[kept], counter_T[kept], at[kept]
         is_replaced = groups_T >= 0
         places = np.flatnonzero(is_replaced)
         random = uniform(self._key, number_T[places], counter_T[places] + 1)
+        drawn = self._table.draw(groups_T[places], random)
         forms_T = self._types[words_T]
-        forms_T[places] = self._table.forms[self._table.draw(groups_T[places], random)]
+        forms_T[places] = self._table.forms[drawn]
+        is_dropped = np.zeros(len(forms_T), np.bool_)
+        is_dropped[places] = self._table.is_dropped[drawn]
         self._raise_cases(forms_T, split.cases_T[at], language_T)
         # Words change places, separators do not.
         is_shuffled = uniform(self._key, numbers, _SHUFFLED) < settings.shuffled
@@ -273,10 +276,11 @@ class DictionaryPairs:
         rank = np.arange(len(row_T)) - first[row_T]
         longest = int(counts.max(initial=0)) + settings.reach + 1
         order = np.argsort(row_T * longest + rank + noise, kind="stable")
-        forms_T, is_replaced = forms_T[order], is_replaced[order]
-        joints_T = self._join(forms_T, separators_T, is_replaced, row_T, language_T)
+        joints_T = self._join(
+            separators_T, is_replaced[order], is_dropped[order], row_T, language_T
+        )
         parts = np.empty(2 * len(forms_T), object)
-        parts[0::2], parts[1::2] = forms_T, joints_T
+        parts[0::2], parts[1::2] = forms_T[order], joints_T
         return self._write(parts.tolist(), (2 * first).tolist(), anchors, languages)
 
     def _join_phrases(
@@ -287,7 +291,6 @@ class DictionaryPairs:
         language_T: Ints,
         random_T: Floats,
         counts: Ints,
-        slot_T: Ints,
     ) -> NDArray[np.bool_]:
         """Give phrases to their first words, and return which words are left."""
         num_words = len(words_T)
@@ -322,9 +325,9 @@ class DictionaryPairs:
 
     def _join(
         self,
-        forms_T: Objects,
         separators_T: NDArray[np.int32],
         is_replaced: NDArray[np.bool_],
+        is_dropped: NDArray[np.bool_],
         row_T: Ints,
         language_T: Ints,
     ) -> Objects:
@@ -334,7 +337,6 @@ class DictionaryPairs:
         # Two words left in English keep their space in languages without spaces.
         follows = np.append(is_replaced[1:], False)
         joints_T[is_space & self._is_unspaced[language_T] & (is_replaced | follows)] = ""
-        is_dropped = forms_T == ""
         joints_T[is_dropped & is_space] = ""
         # A dropped word before punctuation takes the space before it along.
         before = np.flatnonzero(is_dropped & ~is_space) - 1
@@ -357,14 +359,6 @@ class DictionaryPairs:
                 text = contract(text, language)
             texts.append(capitalize(text, language) if has_capital[row] else text)
         return texts
-
-
-def find_word(lexicon: Lexicon, word: str) -> Choices:
-    """Return the translations of a word, or else of its base form."""
-    if word in lexicon:
-        return lexicon.find(word)
-    base = next((base for base in list_bases(word) if base in lexicon), None)
-    return [] if base is None else lexicon.find(base)
 
 
 def check_coverage(sentences: Sequence[str], dictionaries: Dictionaries) -> dict[str, float]:

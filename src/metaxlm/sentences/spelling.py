@@ -50,6 +50,7 @@ _COMPILED = {
     language: [(re.compile(pattern), replacement) for pattern, replacement in rules]
     for language, rules in _CONTRACTIONS.items()
 }
+_OPENING = "\"'“”‘’„«»¿¡([-—– "
 _DOTTED = frozenset({"az", "tr"})  # i has the capital İ
 
 
@@ -76,13 +77,16 @@ def contracts(language: str) -> bool:
 
 def capitalize(text: str, language: str) -> str:
     """Return a text whose first letter is a capital, in scripts that have them."""
-    for place, character in enumerate(text):
-        if character.isalpha():
-            capital = "İ" if character == "i" and language in _DOTTED else character.upper()
-            return text[:place] + capital + text[place + 1 :] if len(capital) == 1 else text
-        if character.isdigit():
-            break
-    return text
+    first = text[:1]
+    if not first.isalnum():  # quotation marks
+        inner = text.lstrip(_OPENING)
+        if inner in (text, ""):
+            return text
+        return text[: len(text) - len(inner)] + capitalize(inner, language)
+    if first == "i" and language in _DOTTED:
+        return "İ" + text[1:]
+    capital = first.upper()
+    return capital + text[1:] if len(capital) == 1 else text
 
 
 def raise_case(text: str, language: str) -> str:

@@ -8,8 +8,7 @@ words, which most dictionaries lack, are in `short_words.tsv`.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -36,15 +35,8 @@ _EDGES = " \t!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~«»„“”‘’‚‹›¿¡�
 _SENTENCE_START = re.compile(r"(?:^|[.!?…:;»«\"”“„)] +[«\"“„(¿¡—-]*)\w", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A translation and its weight."""
-
-    form: str  # empty: the word is dropped
-    weight: float
-
-
-Choices = list[Choice]
+Choices = list[tuple[str, float]]
+"""Translations with their weights; an empty one means that the word is dropped."""
 
 
 def is_unspaced(language: str) -> bool:
@@ -129,11 +121,15 @@ def _count_unspaced(
 
 
 class Lexicon:
-    """The translations of one language, by English word or phrase in lower case."""
+    """The translations of one language, by English word or phrase in lower case.
+
+    `normalize` returns the key of a dictionary's entry, or None for one that is not needed.
+    """
 
     def __init__(
         self,
         dictionary: Dictionary,
+        normalize: Callable[[str], str | None],
         counts: Mapping[str, int] | None = None,
         english_counts: Mapping[str, int] | None = None,
     ) -> None:
@@ -141,11 +137,8 @@ class Lexicon:
         self._text = _TargetText(counts) if counts else None
         self._english = english_counts or {}
         self._num_english = sum(self._english.values()) or 1
-        self._ranked, self._capitals = _rank(dictionary)
+        self._ranked, self._capitals = _rank(dictionary, normalize)
         self._short = load_short_words().get(dictionary.language, {})
-
-    def __contains__(self, english: str) -> bool:
-        return english in self._ranked or english in self._short
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ranked.keys() | self._short.keys())
@@ -154,14 +147,20 @@ class Lexicon:
         """Return the translations of a word or phrase; empty if it has none."""
         if english in self._short:
             return self._weigh_short(self._short[english])
-        ranked = self._ranked.get(english, {})
+        ranked = self._ranked.get(english)
+        if ranked is None:
+            return []
         forms = self._remove_english(english, ranked)
         capitals = self._capitals.get(english, {})
         weighed = [
-            Choice(self._write(form, capitals.get(form, form)), weight * self._weigh(form))
+            (self._write(form, capitals.get(form, form)), weight * self._weigh(form))
             for form, weight in forms.items()
         ]
-        return sorted(weighed, key=lambda choice: -choice.weight)[:_MOST_TRANSLATIONS]
+        return sorted(weighed, key=lambda choice: -choice[1])[:_MOST_TRANSLATIONS]
+
+    def find_first(self, word: str, bases: Iterable[str]) -> Choices:
+        """Return the translations of a word, or else of its first base form that has some."""
+        return self.find(word) or next(filter(None, map(self.find, bases)), [])
 
     def _weigh_short(self, forms: tuple[str, ...]) -> Choices:
         """Return the listed forms; the share of dropped words follows from the rank."""
@@ -170,8 +169,8 @@ class Lexicon:
         kept = sum(by_rank.values())
         weights = {form: rank**RANK_POWER * self._weigh(form) for form, rank in by_rank.items()}
         scale = kept / (sum(weights.values()) or 1.0)
-        choices = [Choice(form, weight * scale) for form, weight in weights.items()]
-        return choices + ([Choice("", dropped)] if dropped else [])
+        choices = [(form, weight * scale) for form, weight in weights.items()]
+        return choices + ([("", dropped)] if dropped else [])
 
     def _weigh(self, form: str) -> float:
         return 1.0 if self._text is None else self._text.weigh(form)
@@ -225,17 +224,21 @@ class _TargetText:
         return self._written.get(form, otherwise)
 
 
-def _rank(dictionary: Dictionary) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, str]]]:
+def _rank(
+    dictionary: Dictionary, normalize: Callable[[str], str | None]
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, str]]]:
     """Return weights of the translations by rank, added over the files, and their capitals."""
     ranked: dict[str, dict[str, float]] = defaultdict(dict)
     capitals: dict[str, dict[str, str]] = defaultdict(dict)
     for pairs in dictionary.files:
         num_seen: Counter[str] = Counter()
         for word, english in pairs.iter_written():
+            key = normalize(english)
+            if key is None:
+                continue
             form = word.strip("-–… ")
             if not form or form.count(" ") >= _MOST_WORDS:
                 continue
-            key = normalize(english)
             num_seen[key] += 1
             lower = form.lower()
             if form != lower:
@@ -245,6 +248,6 @@ def _rank(dictionary: Dictionary) -> tuple[dict[str, dict[str, float]], dict[str
     return dict(ranked), dict(capitals)
 
 
-def normalize(english: str) -> str:
-    """Return an English word or phrase in lower case, its words separated by spaces."""
-    return " ".join(english.lower().replace("’", "'").replace("-", " ").split())
+def normalize_english(text: str) -> str:
+    """Return a word or phrase in lower case, its words separated by spaces."""
+    return " ".join(text.lower().replace("’", "'").replace("-", " ").split())
