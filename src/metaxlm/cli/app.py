@@ -10,7 +10,17 @@ import typer
 from typer import Argument, Option
 
 from metaxlm import __version__
-from metaxlm.cli import align, doctor, embed, evaluate, exit_codes, matching, plan, retrieve
+from metaxlm.cli import (
+    align,
+    doctor,
+    embed,
+    evaluate,
+    exit_codes,
+    matching,
+    plan,
+    retrieve,
+    sentences_command,
+)
 from metaxlm.cli.options import (
     Device,
     Output,
@@ -45,6 +55,7 @@ app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed_command)
 app.command("export")(embed.export_command)
+app.command("sentences", epilog=sentences_command.EXAMPLES)(sentences_command.sentences_command)
 app.command("retrieve", epilog=retrieve.RETRIEVE_EXAMPLES)(retrieve.retrieve_command)
 app.command("mine", epilog=retrieve.MINE_EXAMPLES)(retrieve.mine_command)
 app.command("align", epilog=align.EXAMPLES)(align.align_command)
