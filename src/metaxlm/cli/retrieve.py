@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from metaxlm.cli.embed import BatchTokens, LayerOption, Specials
+from metaxlm.cli.embed import BatchTokens, Center, LayerOption, RemoveComponents, Sif, Specials
 from metaxlm.cli.options import Device, Quiet, keep_output_clean
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, check_file_output, open_output
@@ -27,6 +27,7 @@ RETRIEVE_EXAMPLES = """
 Both sides are texts, one per line, or .npy and .parquet files of `metaxlm embed`.
 Writes k lines for each query, the nearest key first:
   query's line TAB key's line TAB cosine TAB query TAB key
+--sif, --center and --remove-components are fitted on each side by itself.
 \b
 Examples:
   metaxlm retrieve --model DIR --queries de.txt --keys en.txt --k 5 --output found.tsv
@@ -75,6 +76,9 @@ def retrieve_command(
     ] = False,
     output: Annotated[str | None, Option(help="File to write; - is stdout.")] = None,
     specials: Specials = True,
+    sif: Sif = False,
+    center: Center = False,
+    remove_components: RemoveComponents = 0,
     batch_tokens: BatchTokens = 16_384,
     faiss: FaissOption = None,
     faiss_search: FaissSearchOption = "",
@@ -86,6 +90,7 @@ def retrieve_command(
     target = output if output is not None or parallel else STANDARD
     with keep_output_clean(target):
         from metaxlm.pretrain.distributed import choose_device
+        from metaxlm.probe.corrections import Corrections
         from metaxlm.probe.nearest import find_by_faiss, find_nearest
         from metaxlm.probe.retrieval_io import load_indexes
 
@@ -97,6 +102,7 @@ def retrieve_command(
         sides, _ = load_indexes(
             (queries, keys), layer, _opener(model), chosen, specials=specials,
             batch_tokens=batch_tokens, is_parallel=parallel, takes_several=target is None,
+            corrections=Corrections(sif, center, remove_components),
         )  # fmt: skip
         if parallel:
             _show_accuracy(sides, chosen)
@@ -137,6 +143,9 @@ def mine_command(
     output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
     layer: LayerOption = None,
     specials: Specials = True,
+    sif: Sif = False,
+    center: Center = False,
+    remove_components: RemoveComponents = 0,
     batch_tokens: BatchTokens = 16_384,
     faiss: FaissOption = None,
     faiss_search: FaissSearchOption = "",
@@ -147,6 +156,7 @@ def mine_command(
     set_quiet(quiet)
     with keep_output_clean(output):
         from metaxlm.pretrain.distributed import choose_device
+        from metaxlm.probe.corrections import Corrections
         from metaxlm.probe.retrieval import mine_pairs, score_mining, tune_threshold
         from metaxlm.probe.retrieval_io import load_indexes
 
@@ -156,6 +166,7 @@ def mine_command(
         (first, second), true = load_indexes(
             (source, target), layer, _opener(model), chosen, specials=specials,
             batch_tokens=batch_tokens, has_ids=ids, gold=gold,
+            corrections=Corrections(sif, center, remove_components),
         )  # fmt: skip
         found = mine_pairs(
             first.vectors[0], second.vectors[0], margin=margin, k=k, mode=mode, device=chosen,

@@ -28,6 +28,7 @@ from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, atomic_file, get_standard_input
 from metaxlm.finetune.readers.input_lines import open_input, read_lines
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.corrections import NONE, Corrections, correct_vectors
 from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_texts
 from metaxlm.probe.nearest import Vectors
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
@@ -293,10 +294,12 @@ def load_indexes(
     is_parallel: bool = False,
     takes_several: bool = False,
     gold: Path | None = None,
+    corrections: Corrections = NONE,
 ) -> tuple[Sides, GoldPairs]:
     """Check two texts or vector files and gold pairs, then open the model and embed the texts.
 
-    `takes_several` allows several layers, and makes all layers the default.
+    `takes_several` allows several layers, and makes all layers the default. Each side has its own
+    corrections.
     """
     sides = first, second = _open_index(sources[0], has_ids), _open_index(sources[1], has_ids)
     texts = [side for side in sides if side.texts]
@@ -307,12 +310,15 @@ def load_indexes(
             path = Path(side.name)
             names = _name_layers(path, layer, bool(texts), takes_several)
             _check_several(layer, len(names), takes_several)
-            side.vectors = [read_vectors(path, name) for name in names]
+            if corrections.sif:
+                raise MetaXLMError(f"{path}: --sif weights the tokens of a text; name the text")
+            found = [read_vectors(path, name) for name in names]
+            side.vectors = [correct_vectors(vectors_ND, corrections) for vectors_ND in found]
             side.layers = tuple(name or "-" for name in names)
     a, b = len(first), len(second)
     if is_parallel and a != b:
-        found = f"has {a:,} lines, {second.name} has {b:,}"
-        raise MetaXLMError(f"{first.name}:{a}: {found}; parallel files need equally many")
+        what = f"has {a:,} lines, {second.name} has {b:,}"
+        raise MetaXLMError(f"{first.name}:{a}: {what}; parallel files need equally many")
     pairs = [] if gold is None else read_gold_pairs(gold, sides)
     if not texts or open_model is None:
         return sides, pairs
@@ -322,7 +328,7 @@ def load_indexes(
     layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
     options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
-    options["needs_tokens"] = True
+    options |= {"needs_tokens": True, "corrections": corrections}
     for side in texts:
         side.layers = tuple(str(choice) for choice in layers)
         options["title"] = f"embed {Path(side.name).name}"
