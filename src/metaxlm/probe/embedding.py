@@ -26,6 +26,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.batches import collate_inputs, evaluating
 from metaxlm.finetune.encoding import MAX_CHARACTERS, Ids, check_tokenizer
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.model.sentence_modules import Pooling
 from metaxlm.pretrain.distributed import choose_device, own_bfloat16
 from metaxlm.probe.corrections import NONE, Corrections, Moments, correct_vectors, weigh_tokens
 from metaxlm.probe.pool import (
@@ -62,6 +63,8 @@ class EmbedOptions(TypedDict, total=False):
     place: Callable[[int], str]  # name a text by its number (from 1) in messages
     needs_tokens: bool  # reject texts without a token of their own, as always without `specials`
     corrections: Corrections  # SIF weights, centering, removal of components; default: none
+    pooling: Pooling  # the mean (default), or the state of the first token
+    max_length: int | None  # longest text in tokens; default: the encoder's positions
 
 
 class Embedded(NamedTuple):
@@ -155,7 +158,7 @@ def _embed_chunks(
         named = ", ".join(work.named_cuts) + (", ..." if work.num_cut > _NAMED else "")
         say(
             f"{work.title}: {work.num_cut:,} of {work.num_texts:,} texts are longer than "
-            f"{model.encoder.config.max_positions} tokens and were cut: {named}"
+            f"{work.limit} tokens and were cut: {named}"
         )
 
 
@@ -188,11 +191,15 @@ class _Embedder:
     place: Callable[[int], str] = "text {}".format
     needs_tokens: bool = False
     corrections: Corrections = NONE
+    pooling: Pooling = "mean"
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
             raise MetaXLMError(f"precision {self.precision!r}: use float32 or bfloat16")
         self.choices = choose_layers(self.model, self.layers)
+        positions = self.model.encoder.config.max_positions
+        self.limit = min(self.max_length or positions, positions)
         self.frame = find_frame(self.model.tokenizer)
         vector_bytes = 4 * len(self.choices) * self.model.encoder.config.hidden_size
         self.chunk_size = max(1, min(_MOST_TEXTS, _MOST_BYTES // vector_bytes))
@@ -202,20 +209,17 @@ class _Embedder:
 
     def count_tokens(self, texts: Iterable[str]) -> None:
         """Weight tokens by their share of those that are averaged."""
-        config = self.model.encoder.config
         frame = NO_FRAME if self.specials else self.frame
         rows = (
             row[frame.before : len(row) - frame.after]
             for chunk in take_texts(texts, self.chunk_size, 16 * MAX_CHARACTERS)
-            for row in tokenize_texts(
-                self.model.tokenizer, chunk, self.frame, config.max_positions
-            )[0]
+            for row in tokenize_texts(self.model.tokenizer, chunk, self.frame, self.limit)[0]
         )
-        self.weights_V = weigh_tokens(rows, config.vocab_size).to(self.device)
+        vocab_size = self.model.encoder.config.vocab_size
+        self.weights_V = weigh_tokens(rows, vocab_size).to(self.device)
 
     def tokenize(self, texts: Sequence[str]) -> list[Ids]:
-        max_length = self.model.encoder.config.max_positions
-        ids, cut = tokenize_texts(self.model.tokenizer, texts, self.frame, max_length)
+        ids, cut = tokenize_texts(self.model.tokenizer, texts, self.frame, self.limit)
         for index, row in enumerate(ids):
             if len(row) <= self.frame.size and (self.needs_tokens or not self.specials):
                 name, text = self.place(self.num_texts + index + 1), texts[index]
@@ -251,6 +255,8 @@ class _Embedder:
         weights_BL = None if self.weights_V is None else self.weights_V[inputs.ids_BL]
         means = {
             number: pool_mean(states[number], inputs.mask_BL, frame, weights_BL)
+            if self.pooling == "mean"
+            else states[number][:, 0].float()
             for number in numbers
         }
         chosen = ([means[number] for number in choice.numbers] for choice in self.choices)
