@@ -10,7 +10,17 @@ import typer
 from typer import Argument, Option
 
 from metaxlm import __version__
-from metaxlm.cli import align, doctor, embed, evaluate, exit_codes, matching, plan, retrieve
+from metaxlm.cli import (
+    align,
+    doctor,
+    embed,
+    evaluate,
+    evaluate_sentences,
+    exit_codes,
+    matching,
+    plan,
+    retrieve,
+)
 from metaxlm.cli.options import (
     Device,
     Output,
@@ -43,6 +53,9 @@ app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
+app.command("evaluate-sentences", epilog=evaluate_sentences.EXAMPLES)(
+    evaluate_sentences.evaluate_sentences_command
+)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed_command)
 app.command("export")(embed.export_command)
 app.command("retrieve", epilog=retrieve.RETRIEVE_EXAMPLES)(retrieve.retrieve_command)

@@ -42,10 +42,15 @@ The score of a pair is its cosine over the mean cosine of both sentences' k
 neighbors (ratio), minus that mean (distance), or the cosine (absolute).
 Pairs are mutual best candidates (mutual), the best of every source (forward) or
 target (backward), or the highest of both with each sentence once (max).
+Known pairs (--calibrate) are mixed into the texts, two thirds of them without
+their partner. One half chooses the threshold (best F1, or --precision), the
+other half measures it; the output has pairs of the two texts only.
 \b
 Examples:
   metaxlm mine --model DIR --source de.txt --target en.txt --threshold 1.06 \\
       --output pairs.tsv
+  metaxlm mine --model DIR --source de.txt --target en.txt --calibrate known.tsv \\
+      --precision 0.9 --output pairs.tsv
   metaxlm mine --source de.npy --target en.npy --gold gold.tsv --output pairs.tsv
   metaxlm mine --model DIR --source de-en.dev.de --target de-en.dev.en --ids \\
       --gold de-en.dev.gold --output pairs.tsv
@@ -139,6 +144,14 @@ def mine_command(
     gold: Annotated[
         Path | None, Option(help="True pairs: source's line TAB target's line.")
     ] = None,
+    known: Annotated[
+        Path | None,
+        Option("--calibrate", help="Known pairs, source TAB target: they set the threshold."),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        Option(min=0, max=1, help="With --calibrate: lowest threshold with this precision."),
+    ] = None,
     ids: Annotated[bool, Option("--ids", help="Lines are id TAB text (BUCC).")] = False,
     output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
     layer: LayerOption = None,
@@ -156,22 +169,33 @@ def mine_command(
     set_quiet(quiet)
     with keep_output_clean(output):
         from metaxlm.pretrain.distributed import choose_device
+        from metaxlm.probe.calibration import calibrate
         from metaxlm.probe.corrections import Corrections
         from metaxlm.probe.retrieval import mine_pairs, score_mining, tune_threshold
         from metaxlm.probe.retrieval_io import load_indexes
 
-        check_file_output(output, source, target, gold)
+        check_file_output(output, source, target, gold, known)
+        if precision is not None and (known is None or threshold is not None):
+            raise MetaXLMError("--precision: needs --calibrate FILE, and no --threshold")
         index = _make_index(faiss, faiss_search)
         chosen = choose_device(device)
         (first, second), true = load_indexes(
             (source, target), layer, _opener(model), chosen, specials=specials,
             batch_tokens=batch_tokens, has_ids=ids, gold=gold,
-            corrections=Corrections(sif, center, remove_components),
+            corrections=Corrections(sif, center, remove_components), known=known,
         )  # fmt: skip
+        sides = first.vectors[0], second.vectors[0]
+        if known is not None:
+            reached = calibrate(
+                first.known[0], second.known[0], sides, precision=precision, threshold=threshold,
+                margin=margin, k=k, mode=mode, device=chosen, faiss_index=index, title="calibrate",
+            )  # fmt: skip
+            threshold = reached.threshold
+            told = _describe_scores(reached.scores, "held-out known")
+            say(f"threshold {threshold:.4f}: {told}")
         found = mine_pairs(
-            first.vectors[0], second.vectors[0], margin=margin, k=k, mode=mode, device=chosen,
-            faiss_index=index, title="mine",
-        )  # fmt: skip
+            *sides, margin=margin, k=k, mode=mode, device=chosen, faiss_index=index, title="mine"
+        )
         kept = found if threshold is None else found.cut(threshold)
         lines = (
             f"{score:.6f}\t"
@@ -229,11 +253,11 @@ def _show_accuracy(sides: Sides, device: torch.device) -> None:
         say(f"best: layer {best[0]}, {100 * best[-1]:.1f}")
 
 
-def _describe_scores(scores: MiningScores) -> str:
+def _describe_scores(scores: MiningScores, kind: str = "gold") -> str:
     return (
         f"F1 {100 * scores.f1:.1f}, precision {100 * scores.precision:.1f}, recall "
         f"{100 * scores.recall:.1f} ({scores.num_right:,} of {scores.num_found:,} found are "
-        f"among {scores.num_gold:,} gold pairs)"
+        f"among {scores.num_gold:,} {kind} pairs)"
     )
 
 

@@ -8,7 +8,7 @@ Shapes: N texts, D hidden.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -106,12 +106,12 @@ def read_sentence_data(
         chosen = present if languages is None else [code for code in languages if code in present]
         tatoeba = [_cut_pairs(read_tatoeba(data, code), limit) for code in chosen]
         if not tatoeba:
-            say(f"tatoeba: skipped, {data / 'tatoeba'} has no files of the languages")
+            say(f"tatoeba: skipped, no files of the languages in {data / 'tatoeba'}")
         for group, names in (("xnli", ("xnli",)), ("reviews", GROUPS["amazon"])):
             found = [_read_task(TASKS[name], data, languages, limit) for name in names]
             tasks[group] = [task for task in found if task is not None]
             if not tasks[group]:
-                say(f"{group}: skipped, {data} has no English training set with test sets")
+                say(f"{group}: skipped, no English training set and labeled test sets in {data}")
     sentences = [] if english is None else [line for line in read_lines(english) if line.strip()]
     if english is None:
         rows = (_select(pairs.english, lines) for pairs in tatoeba)
@@ -122,8 +122,15 @@ def read_sentence_data(
         sentences = []
     scored = {path.stem: _read_sts(path) for path in sts}
     tasks = {name: found for name, found in tasks.items() if found}
+    known = {pairs.language for pairs in tatoeba}
+    known |= {code for found in tasks.values() for task in found for code in task.tests}
+    if missing := [code for code in languages or () if code not in known]:
+        found_codes = " ".join(sorted(known))
+        raise MetaXLMError(
+            f"--languages {','.join(missing)}: no data set has them; found: {found_codes}"
+        )
     if not tatoeba and not tasks and not sentences and not scored:
-        raise MetaXLMError("evaluate-sentences: nothing to score; see `metaxlm data check --data`")
+        raise MetaXLMError("evaluate-sentences: nothing to score; name --data, --english or --sts")
     return SentenceData(tatoeba, sentences, tasks, scored, lines)
 
 
@@ -161,11 +168,10 @@ def score_sentences(
             vectors_ND, vectors_ND if teacher_ND is None else teacher_ND
         )
     for name, rows in data.sts.items():
-        first_ND, second_ND = (
-            encoder.encode([row[side] for row in rows], f"STS {name}") for side in (0, 1)
-        )
-        cosines_N = (first_ND.double() * second_ND.double()).sum(dim=1)
-        gold = [score for *_, score in rows]
+        first_ND = encoder.encode([row[0] for row in rows], f"STS {name}")
+        second_ND = encoder.encode([row[1] for row in rows], f"STS {name}")
+        cosines_N = F.cosine_similarity(first_ND.double(), second_ND.double(), dim=1)
+        gold = [row[2] for row in rows]
         scores.setdefault("sts", {})[name] = float(spearmanr(cosines_N.numpy(), gold).statistic)
     return scores, vectors_ND
 
@@ -198,7 +204,8 @@ def compare_with_teacher(vectors_ND: Tensor, teacher_ND: Tensor) -> Scores:
     """Return the mean cosine of both, if they are equally wide, and the correlation of pairs."""
     scores: Scores = {}
     if vectors_ND.shape == teacher_ND.shape:
-        scores["cosine"] = float((vectors_ND.double() * teacher_ND.double()).sum(dim=1).mean())
+        cosines_N = F.cosine_similarity(vectors_ND.double(), teacher_ND.double(), dim=1)
+        scores["cosine"] = float(cosines_N.mean())
     above = np.triu_indices(len(vectors_ND), k=1)
     ours, theirs = ((side @ side.T).numpy()[above] for side in (vectors_ND, teacher_ND))
     scores["spearman"] = float(spearmanr(ours, theirs).statistic)
@@ -236,9 +243,10 @@ def _read_task(
     tests: dict[str, list[LabeledText]] = {}
     for file in sorted(files, key=lambda file: file.split != "test"):
         is_wanted = file.split in ("dev", "test") and (wanted is None or file.language in wanted)
-        if is_wanted and file.language not in tests:
-            if examples := _read_labeled(task, file)[:limit]:
-                tests[file.language] = examples
+        if not is_wanted or file.language in tests:
+            continue
+        if examples := _read_labeled(task, file)[:limit]:
+            tests[file.language] = examples
     train = [file for file in files if (file.split, file.language) == ("train", "en")]
     if not train or not tests:
         return None
@@ -263,7 +271,7 @@ def _read_sts(path: Path) -> list[tuple[str, str, float]]:
         if len(fields) > 3 or not first.strip() or not second.strip() or not np.isfinite(score):
             raise MetaXLMError(f"{path}:{number}: needs two texts and a finite score between tabs")
         rows.append((first, second, score))
-    if len({score for *_, score in rows}) < 2:
+    if len({row[2] for row in rows}) < 2:
         raise MetaXLMError(f"{path}: all scores are equal, so nothing correlates with them")
     return rows
 
@@ -281,11 +289,3 @@ def _spread(items: list[Any], most: int) -> list[Any]:
     if len(items) <= most:
         return items
     return [items[k * len(items) // most] for k in range(most)]
-
-
-def mean_over(
-    scores: Scores, measure: str, keep: Callable[[str], bool], key: str = ""
-) -> float | None:
-    """Return the mean of a measure over the languages to keep; None without any."""
-    found = [v[key] if key else v for code, v in scores.get(measure, {}).items() if keep(code)]
-    return float(np.mean(found)) if found else None
