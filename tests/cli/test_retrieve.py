@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from metaxlm.model.any_encoder import load_encoder
+from metaxlm.probe.corrections import Corrections
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import find_nearest
 from metaxlm.probe.retrieval import mine_pairs
@@ -104,6 +105,31 @@ def test_vectors_need_no_model(metaxlm: Command, folder: Path) -> None:
     command = "retrieve --queries both.npy --keys both.npy --parallel"
     code, printed, _ = metaxlm(*command.split())
     assert (code, printed.count("100.0")) == (0, 7)
+
+
+def test_each_side_is_corrected(metaxlm: Command, folder: Path) -> None:
+    chosen = Corrections(sif=True, center=True, remove_components=1)
+    model = load_encoder(folder / "model")
+    german, english = (
+        embed_texts(model, lines, corrections=chosen)[1] for lines in read_texts(folder)
+    )
+    options = ["--layer", "1", "--sif", "--center", "--remove-components", "1"]
+    command = ("mine", "--model", "model", *SIDES.split(), "--margin", "distance", *options)
+    assert metaxlm(*command, "--output", "pairs.tsv")[0] == 0
+    expected = mine_pairs(german, english, margin="distance").score_P.tolist()
+    scores = [float(row[0]) for row in read(folder / "pairs.tsv")]
+    assert scores == pytest.approx(expected, abs=1e-4)
+    # Vector files are centered too, but SIF needs the text.
+    for name, vectors in zip(("de.npy", "en.npy"), embed(folder, 1), strict=True):
+        np.save(folder / name, vectors.numpy())
+    command = ("retrieve", "--queries", "de.npy", "--keys", "en.npy", "--output", "found.tsv")
+    assert metaxlm(*command, "--center")[0] == 0
+    german, english = (side - side.mean(dim=0) for side in embed(folder, 1))
+    cosines = [float(row[2]) for row in read(folder / "found.tsv")]
+    wanted = find_nearest(german, english).similarities_Qk[:, 0].tolist()
+    assert cosines == pytest.approx(wanted, abs=1e-4)
+    told = metaxlm.complaint(*command, "--sif")
+    assert "de.npy: --sif weights the tokens of a text; name the text" in told
 
 
 def test_pairs_are_mined_and_scored(metaxlm: Command, folder: Path) -> None:

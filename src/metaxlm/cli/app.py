@@ -15,6 +15,7 @@ from metaxlm.cli import (
     doctor,
     embed,
     evaluate,
+    evaluate_sentences,
     exit_codes,
     matching,
     plan,
@@ -53,6 +54,9 @@ app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
+app.command("evaluate-sentences", epilog=evaluate_sentences.EXAMPLES)(
+    evaluate_sentences.evaluate_sentences_command
+)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed_command)
 app.command("export")(embed.export_command)
 app.command("sentences", epilog=sentences_command.EXAMPLES)(sentences_command.sentences_command)
