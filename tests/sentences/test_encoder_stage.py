@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Path:
         "name": "encoders",
         "languages": ["en", "de"],
         "corpus": {"source": "text", "path": "text", "cleaning": {"deduplicate": False}},
-        "vocabulary": {"size": 110},
+        "vocabulary": {"size": 80},
         "meta": {"model": str(teacher)},
         "model": {"layers": 1, "hidden": 16, "heads": 2, "ffn": 32, "max_positions": 64},
         "matching": {"dictionaries": "muse"},
