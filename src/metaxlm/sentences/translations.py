@@ -20,7 +20,7 @@ from metaxlm.scripts import UNSPACED
 from metaxlm.streams import find_compression, open_stream
 
 FREQUENCY_POWER = 0.75
-RANK_POWER = 0.5
+RANK_POWER = 1.0
 _UNSEEN = 0.1  # occurrences of a translation that the text does not have
 _PHRASE_SHARE = 0.05  # occurrences of a phrase, as a share of those of its rarest word
 _MOST_WORDS = 3  # of a translation
