@@ -132,6 +132,13 @@ class SplitSentences:
         self.starts_with_capital_S = np.zeros(len(sentences), np.bool_)
         first = self.cases_T[starts[has_words]]
         self.starts_with_capital_S[has_words] = (first == TITLE) | (first == _START)
+        is_capital_T = self.cases_T == TITLE
+        num_capitals = np.bincount(self.words_T, is_capital_T, len(self.types))
+        inner = np.bincount(self.words_T, minlength=len(self.types)).astype(np.float64)
+        for counts_of, marked in ((num_capitals, first == TITLE), (inner, has_words[has_words])):
+            np.subtract.at(counts_of, self.words_T[starts[has_words][marked]], 1)
+        is_name = num_capitals > inner / 2
+        self.names = {self.types[number] for number in np.flatnonzero(is_name).tolist()}
         self.cases_T[starts[has_words][first == TITLE]] = LOWER
         self.cases_T[self.cases_T == _START] = LOWER
 

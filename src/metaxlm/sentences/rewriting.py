@@ -185,7 +185,7 @@ class DictionaryPairs:
         by_language: list[tuple[list[Choices], dict[int, Choices]]] = []
         for language, dictionary in dictionaries.by_language.items():
             counts = (word_counts or {}).get(language)
-            lexicon = Lexicon(dictionary, normalize, counts, english_counts)
+            lexicon = Lexicon(dictionary, normalize, counts, english_counts, split.names)
             words = [
                 lexicon.find_first(word, some)
                 for word, some in zip(split.types, bases, strict=True)
