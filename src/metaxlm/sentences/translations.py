@@ -6,6 +6,7 @@ in the target language were counted, its weight also grows with its frequency th
 words, which most dictionaries lack, are in `short_words.tsv`.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -231,7 +232,7 @@ class _TargetText:
         if not count and " " in lower:
             rarest = min(self._counts.get(word, 0) for word in lower.split())
             count = _PHRASE_SHARE * rarest
-        return float(count + _UNSEEN) ** FREQUENCY_POWER
+        return math.pow(count + _UNSEEN, FREQUENCY_POWER)
 
     def write(self, form: str, otherwise: str) -> str:
         """Return a word with the capitals that it usually has."""
