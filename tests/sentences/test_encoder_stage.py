@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.commands import Command
-from tests.conftest import PARTS, sentences
-from tests.sentences.encoder_trainings import make_teacher, save_student
 from transformers import AutoModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.analysis.results import load_results
 from metaxlm.files import read_json
 from metaxlm.recipe.recipe_file import load_recipe
+from tests.commands import Command
+from tests.conftest import PARTS, sentences
+from tests.sentences.encoder_trainings import make_teacher, save_student
 
 WORDS = {
     "the": "die", "cat": "Katze", "a": "ein", "dog": "Hund", "my": "meine", "sister": "Schwester",

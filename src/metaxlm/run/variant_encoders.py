@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
-from metaxlm.data.text import read_sentences
+from metaxlm.data.text import list_parts, read_sentences
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionaries
 from metaxlm.model.huggingface import load_pretrained, read_encoder_config
@@ -19,7 +18,7 @@ from metaxlm.randomness import derive_seed
 from metaxlm.recipe import Recipe
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MULTILINGUAL, load_vocabulary, open_shards
-from metaxlm.sentences.preparation import COUNTED_LINES, prepare_pairs, read_text
+from metaxlm.sentences.preparation import prepare_pairs, read_text
 from metaxlm.sentences.student import MaskedText, Training
 from metaxlm.sentences.teacher import load_teacher, read_modules
 from metaxlm.sentences.translations import count_words
@@ -76,8 +75,8 @@ def train_variant_encoder(
         return read_text(text, source_language)
 
     def count(language: str, dictionaries: Dictionaries) -> Counter[str]:
-        lines = islice(read_sentences(layout.text(language)), COUNTED_LINES)
-        return count_words(lines, language, dictionaries.by_language[language])
+        part = list_parts(layout.text(language))[0]
+        return count_words(part, language, dictionaries.by_language[language])
 
     prepared = prepare_pairs(
         settings, seed, read_sentences=read, dictionaries=list_dictionaries(recipe, layout),
