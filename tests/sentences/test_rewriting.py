@@ -248,8 +248,8 @@ def test_words_of_a_text_are_counted(tmp_path: Path) -> None:
 
 
 def test_coverage_by_language() -> None:
-    dictionaries = make_dictionaries(de="cat=katze;dog=hund", fr="zebra=zèbre")
-    assert check_coverage(["cat dogs bird fish"], dictionaries) == {"de": 0.5, "fr": 0.0}
+    dictionaries = make_dictionaries(de="cat=katze;dog=hund", fr="bird=oiseau")
+    assert check_coverage(["cat dogs bird fish"], dictionaries) == {"de": 0.5, "fr": 0.25}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_dictionaries_that_do_not_fit_the_text_are_an_error(
     sentences: list[str], message: str
 ) -> None:
     with pytest.raises(MetaXLMError) as caught:
-        check_coverage(sentences, make_dictionaries(de="cat=katze"))
+        check_coverage(sentences, make_dictionaries(de="cat=katze", fr="bird=oiseau"))
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
