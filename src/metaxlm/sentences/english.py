@@ -34,7 +34,7 @@ _SUBJECTS = frozenset(
     ("he", "she", "it", "that", "this", "there", "here", "what", "who", "where", "when", "how",
      "why", "everything", "everyone")
 )  # fmt: skip
-_VOWELS = frozenset("aeiou")
+_VOWELS = frozenset("aeiouy")
 
 
 @cache
@@ -72,7 +72,7 @@ def list_bases(word: str) -> Iterator[str]:
         ("ily", ("y",)), ("ly", ("", "le")),
     ):  # fmt: skip
         stem = word.removesuffix(ending)
-        if stem == word or len(stem) < 2:
+        if stem == word or len(stem) < 2 or not _VOWELS.intersection(stem):  # thing
             continue
         if ending == "s" and stem.endswith("s"):  # glass
             continue
@@ -80,7 +80,8 @@ def list_bases(word: str) -> Iterator[str]:
         if ending in ("ed", "ing", "er", "est") and stem[-1] == stem[-2] not in _VOWELS:
             yield stem[:-1]
         for replacement in replacements:
-            yield stem + replacement
+            if replacement or len(stem) > 2 or stem[-1] in _VOWELS:  # going, but not using
+                yield stem + replacement
 
 
 class SplitSentences:
