@@ -1,6 +1,6 @@
 """Small trainings of sentence encoders that tests start, disturb and compare.
 
-As a script, several processes train together: `python -m tests.sentences.encoder_trainings FOLDER N`.
+As a script with FOLDER and N, fork N processes that train together.
 """
 
 from __future__ import annotations

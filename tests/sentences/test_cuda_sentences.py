@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.recipe import ExecutionRecipe
+from metaxlm.recipe.sentences_schema import SentencesRecipe
+from metaxlm.sentences.sentence_step import SentenceObjective, SentenceStep
 from tests.sentences.encoder_trainings import (
     SETTINGS,
     SentenceTrainings,
@@ -14,12 +20,6 @@ from tests.sentences.encoder_trainings import (
 from tests.sentences.test_sentence_step import make_source, make_vectors
 from tests.sentences.test_student import crash_at
 from tests.trainings import ending, rows
-from transformers import PreTrainedTokenizerBase as Tokenizer
-
-from metaxlm.pretrain.distributed import DistributedContext
-from metaxlm.recipe import ExecutionRecipe
-from metaxlm.recipe.sentences_schema import SentencesRecipe
-from metaxlm.sentences.sentence_step import SentenceObjective, SentenceStep
 
 pytestmark = [
     pytest.mark.gpu,

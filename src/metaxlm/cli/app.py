@@ -67,8 +67,9 @@ app.command("plan")(plan.plan_command)
 app.command("doctor")(doctor.doctor_command)
 
 StageName = Literal[
-    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report"
-]
+    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "sentences", "evaluate",
+    "report",
+]  # fmt: skip
 
 
 def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:

@@ -59,6 +59,7 @@ class TrainingRun:
 
 def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
     """Return the training runs of a recipe in order; an imported encoder needs none."""
+    from metaxlm.recipe import name_encoder
     from metaxlm.run.training import encoder_config, estimate_config
     from metaxlm.vocab.tokenizer import load_tokenizer
 
@@ -72,6 +73,9 @@ def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
     for name, variant in recipe.variants.items():
         frozen, taught = variant.freeze == "body", variant.distill is not None
         runs.append(TrainingRun(name, config, recipe.pretraining, frozen, taught))
+        if recipe.sentences is not None and name in recipe.list_encoders():
+            training = recipe.sentences.make_training()
+            runs.append(TrainingRun(name_encoder(name), config, training))
     return runs
 
 

@@ -217,9 +217,7 @@ def _read_pairs(path: Path, from_source: bool) -> WordPairs:
     words, translations = (second, first) if from_source else (first, second)
     written = "\n".join(words)
     lower = "\n".join(part.lower() for part in words)
-    return WordPairs(
-        str(path), lower, "\n".join(translations), "" if written == lower else written
-    )
+    return WordPairs(str(path), lower, "\n".join(translations), "" if written == lower else written)
 
 
 def _read_chunks(path: Path) -> Iterator[str]:

@@ -213,6 +213,8 @@ class VariantRecipe(Section):
     """Also distill from the meta-pretrained model on text in its language (XLM+KD)."""
     switch: SwitchRecipe | None = None
     """Replace some words of the text by dictionary translations before masking."""
+    sentences: Literal[False] | None = None
+    """`false` trains no sentence encoder of this variant, if the recipe has `sentences`."""
 
     @model_validator(mode="after")
     def _a_teacher_reads_its_own_language(self) -> Self:

@@ -19,6 +19,8 @@ class RewritingRecipe(Section):
     """Share of the sentences with local noise in the word order."""
     reach: Count = 3
     """Places that a word of these sentences moves at most."""
+    phrases: bool = True
+    """Whether phrases of the dictionaries are replaced as one."""
 
 
 class SourceWeights(Section):

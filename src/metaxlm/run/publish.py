@@ -37,6 +37,7 @@ _MAY_DIFFER = {
     "corpus": ("path",),
     "matching": ("dictionaries",),
     "meta": ("model",),
+    "sentences": ("teacher", "text", "dictionaries", "parallel"),
     "evaluation": ("data", "grid"),
 }
 """Recipe keys with paths, or that only select jobs."""

@@ -7,7 +7,9 @@ import itertools
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,11 @@ Ints = NDArray[np.int64]
 
 LOWER, TITLE, UPPER, _START = range(4)  # capitals of a word; `_START`: only at a sentence's start
 _WORD = re.compile(r"([^\W_]+(?:['’][^\W_]+)*)")
-_ACRONYMS = frozenset("AM AN AS AT BE DO HE IF IN IS IT ME MY NO OF ON OR SO TO UP US WE".split())
+# In capitals, these are not the common words: US, IT.
+_ACRONYMS = frozenset(
+    ("AM", "AN", "AS", "AT", "BE", "DO", "HE", "IF", "IN", "IS", "IT", "ME", "MY", "NO", "OF",
+     "ON", "OR", "SO", "TO", "UP", "US", "WE")
+)  # fmt: skip
 _CONTRACTED = {
     "can't": ("can", "not"), "won't": ("will", "not"), "shan't": ("shall", "not"),
     "cannot": ("can", "not"), "ain't": ("is", "not"), "let's": ("let", "us"),
@@ -25,33 +31,18 @@ _ENDINGS = {"'m": "am", "'re": "are", "'ve": "have", "'ll": "will", "'d": "would
 _AUXILIARIES = frozenset({"do", "does", "did"})  # without a meaning of their own before "not"
 # After these words, 's is a verb; elsewhere it is a possessive, which dictionaries lack.
 _SUBJECTS = frozenset(
-    "he she it that this there here what who where when how why everything everyone".split()
-)
-_VOWELS = frozenset("aeiou")
+    ("he", "she", "it", "that", "this", "there", "here", "what", "who", "where", "when", "how",
+     "why", "everything", "everyone")
+)  # fmt: skip
+_VOWELS = frozenset("aeiouy")
 
-_IRREGULAR = {
-    form: base
-    for line in """
-    be am is are was were been being; have has had; do does did done; go went gone; say said
-    make made; take took taken; come came; see saw seen; know knew known; get got gotten
-    give gave given; find found; think thought; tell told; become became; leave left; feel felt
-    put; bring brought; begin began begun; keep kept; hold held; write wrote written
-    stand stood; hear heard; let; mean meant; meet met; run ran; pay paid; sit sat
-    speak spoke spoken; lie lay lain; lead led; read; grow grew grown; lose lost; fall fell fallen
-    send sent; build built; understand understood; draw drew drawn; break broke broken
-    spend spent; cut; rise rose risen; drive drove driven; buy bought; wear wore worn
-    choose chose chosen; eat ate eaten; drink drank drunk; sing sang sung; swim swam swum
-    fly flew flown; forget forgot forgotten; forgive forgave forgiven; sleep slept; win won
-    teach taught; catch caught; fight fought; sell sold; throw threw thrown; show showed shown
-    steal stole stolen; hide hid hidden; ride rode ridden; ring rang rung; shake shook shaken
-    shoot shot; wake woke woken; bite bit bitten; blow blew blown; bear bore born borne
-    man men; woman women; child children; foot feet; tooth teeth; mouse mice; person people
-    life lives; wife wives; knife knives; leaf leaves; wolf wolves; self selves; half halves
-    good better best; bad worse worst; far farther farthest; little less least; much more most
-    """.replace("\n", ";").split(";")
-    for base, *forms in [line.split() or [""]]
-    for form in forms
-}
+
+@cache
+def _load_irregular() -> Mapping[str, str]:
+    """Return the base forms of irregular verbs, nouns and adjectives."""
+    text = resources.files("metaxlm.sentences").joinpath("irregular_forms.tsv").read_text("utf-8")
+    rows = (line.split("\t") for line in text.splitlines()[1:])
+    return {form: base for base, forms in rows for form in forms.split()}
 
 
 def expand(word: str) -> tuple[str, ...]:
@@ -72,8 +63,8 @@ def expand(word: str) -> tuple[str, ...]:
 
 def list_bases(word: str) -> Iterator[str]:
     """Yield the possible base forms of an inflected word, the likeliest first."""
-    if word in _IRREGULAR:
-        yield _IRREGULAR[word]
+    if (irregular := _load_irregular().get(word)) is not None:
+        yield irregular
     for ending, replacements in (
         ("ies", ("y", "ie")), ("es", ("e", "")), ("s", ("",)),
         ("ied", ("y",)), ("ed", ("e", "")), ("ing", ("", "e")),
@@ -81,7 +72,7 @@ def list_bases(word: str) -> Iterator[str]:
         ("ily", ("y",)), ("ly", ("", "le")),
     ):  # fmt: skip
         stem = word.removesuffix(ending)
-        if stem == word or len(stem) < 2:
+        if stem == word or len(stem) < 2 or not _VOWELS.intersection(stem):  # thing
             continue
         if ending == "s" and stem.endswith("s"):  # glass
             continue
@@ -89,7 +80,8 @@ def list_bases(word: str) -> Iterator[str]:
         if ending in ("ed", "ing", "er", "est") and stem[-1] == stem[-2] not in _VOWELS:
             yield stem[:-1]
         for replacement in replacements:
-            yield stem + replacement
+            if replacement or len(stem) > 2 or stem[-1] in _VOWELS:  # going, but not using
+                yield stem + replacement
 
 
 class SplitSentences:
@@ -126,14 +118,27 @@ class SplitSentences:
         self.separators_T[np.cumsum(repeats) - 1] = np.asarray(separators, np.int32)
         ends = np.cumsum(np.asarray(counts, np.int64))
         self.offsets_S = np.append(0, np.append(0, np.cumsum(repeats))[ends])
-        starts = self.offsets_S[:-1]
         has_words = np.diff(self.offsets_S) > 0
+        starts = self.offsets_S[:-1][has_words]
+        self.names = self._find_names(starts)
         # The capital of the first word belongs to the sentence.
+        first = self.cases_T[starts]
         self.starts_with_capital_S = np.zeros(len(sentences), np.bool_)
-        first = self.cases_T[starts[has_words]]
         self.starts_with_capital_S[has_words] = (first == TITLE) | (first == _START)
-        self.cases_T[starts[has_words][first == TITLE]] = LOWER
+        self.cases_T[starts[first == TITLE]] = LOWER
         self.cases_T[self.cases_T == _START] = LOWER
+
+    def _find_names(self, starts: Ints) -> frozenset[str]:
+        """Return the words that mostly have a capital within sentences."""
+        is_inner_T = np.ones(len(self.words_T), np.bool_)
+        is_inner_T[starts] = False
+        is_capital_T = is_inner_T & (self.cases_T == TITLE)
+        counts, num_capitals = (
+            np.bincount(self.words_T[chosen_T], minlength=len(self.types))
+            for chosen_T in (is_inner_T, is_capital_T)
+        )
+        places = np.flatnonzero(num_capitals > counts / 2).tolist()
+        return frozenset(self.types[place] for place in places)
 
     def count_types(self) -> dict[str, int]:
         """Return how often each type of word occurs."""
@@ -145,7 +150,8 @@ def list_ranges(starts: Ints, counts: Ints) -> Ints:
     """Return start, start + 1, ..., start + count - 1 of each range, one range after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - counts), counts)
+    ranges: Ints = np.arange(total) + np.repeat(starts - (ends - counts), counts)
+    return ranges
 
 
 def _read_token(token: str) -> tuple[tuple[str, ...], int]:

@@ -6,7 +6,7 @@
 | table of several languages | `any.tsv`: `english TAB translation TAB code` | the last column |
 | Moses | `name.en`, `name.de`: line by line | the ending |
 | Tatoeba | `tatoeba.deu-eng.deu`, `tatoeba.deu-eng.eng` | the ending |
-| mined | `en-de.tsv`: `score TAB english TAB translation`, or also two ids after the score | the name |
+| mined | `en-de.tsv`: `score TAB english TAB translation`; two ids may follow the score | name |
 
 A path is a table, one file of a pair or their common name without the ending, or a folder with any
 of these.

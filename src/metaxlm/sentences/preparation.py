@@ -27,7 +27,6 @@ from metaxlm.sentences.rewriting import DictionaryPairs, Rewriting, check_covera
 from metaxlm.sentences.translations import count_words
 from metaxlm.streams import open_stream
 
-COUNTED_LINES = 500_000  # of each language, to count words
 _FEWEST, _MOST = 3, 64  # words of a sentence that is used
 _READ_TIMES = 4
 _LETTER = re.compile(r"[^\W\d_]")
@@ -135,7 +134,6 @@ def count_folder(folder: Path) -> Callable[[str, Dictionaries], Counter[str] | N
         if not paths:
             say(f"{folder}: no {language}.txt; translations into {language} are not ranked by it")
             return None
-        lines = islice(_read_file(paths[0]), COUNTED_LINES)
-        return count_words(lines, language, dictionaries.by_language[language])
+        return count_words(paths[0], language, dictionaries.by_language[language])
 
     return count

@@ -146,6 +146,46 @@ class _Phrases:
         return starts, lengths, numbers
 
 
+def _make_tables(
+    split: SplitSentences,
+    dictionaries: Dictionaries,
+    word_counts: Mapping[str, Mapping[str, int]],
+    has_phrases: bool,
+) -> tuple[_Table, _Phrases]:
+    """Look up the words and phrases of the sentences in all languages."""
+    english_counts = split.count_types()
+    numbers = {word: number for number, word in enumerate(split.types)}
+    bases = [list(list_bases(word)) for word in split.types]
+    known = numbers.keys() | {base for some in bases for base in some}
+
+    @cache
+    def normalize(english: str) -> str | None:
+        words = normalize_english(english).split()
+        if len(words) == 1:
+            return words[0] if words[0] in known else None
+        is_phrase = has_phrases and len(words) <= _MOST_PHRASE_WORDS and numbers.keys() >= {*words}
+        return " ".join(words) if is_phrase else None
+
+    phrases: dict[tuple[int, ...], int] = {}
+    found: list[tuple[list[Choices], dict[int, Choices]]] = []
+    for language, dictionary in dictionaries.by_language.items():
+        counts = word_counts.get(language)
+        lexicon = Lexicon(dictionary, normalize, counts, english_counts, split.names)
+        of_words = list(map(lexicon.find_first, split.types, bases))
+        of_phrases = {}
+        for english in lexicon:
+            if " " in english and normalize(english):
+                key = tuple(numbers[word] for word in english.split())
+                of_phrases[phrases.setdefault(key, len(phrases))] = lexicon.find(english)
+        found.append((of_words, of_phrases))
+    num_phrases = len(phrases)
+    table = _Table(
+        [*of_words, *(of_phrases.get(number, []) for number in range(num_phrases))]
+        for of_words, of_phrases in found
+    )
+    return table, _Phrases(list(phrases), len(split.types))
+
+
 class DictionaryPairs:
     """English sentences, rewritten into a random language."""
 
@@ -158,58 +198,30 @@ class DictionaryPairs:
         word_counts: Mapping[str, Mapping[str, int]] | None = None,
         language_weights: Mapping[str, float] | None = None,
     ) -> None:
+        assert len(sentences) > 0
         self._sentences = sentences
-        self._settings = settings = settings or Rewriting()
+        self._settings = settings or Rewriting()
         self._source = dictionaries.source_language
         self._targets = tuple(dictionaries.by_language)
-        weights = (
-            dict.fromkeys(self._targets, 1.0) if language_weights is None else language_weights
-        )
+        weights = language_weights or dict.fromkeys(self._targets, 1.0)
         self._weights = [weights.get(code, 0.0) for code in self._targets]
         self._key = derive_seed(seed, "dictionary pairs")
         self._split = split = SplitSentences(sentences)
-        english_counts = split.count_types()
-        numbers = {word: number for number, word in enumerate(split.types)}
-        bases = [list(list_bases(word)) for word in split.types]
-        known = numbers.keys() | {base for some in bases for base in some}
-
-        @cache
-        def normalize(english: str) -> str | None:
-            parts = normalize_english(english).split()
-            most = _MOST_PHRASE_WORDS if settings.phrases else 1
-            if len(parts) == 1:
-                return parts[0] if parts[0] in known else None
-            return " ".join(parts) if len(parts) <= most and numbers.keys() >= set(parts) else None
-
-        phrases: dict[tuple[int, ...], int] = {}
-        by_language: list[tuple[list[Choices], dict[int, Choices]]] = []
-        for language, dictionary in dictionaries.by_language.items():
-            counts = (word_counts or {}).get(language)
-            lexicon = Lexicon(dictionary, normalize, counts, english_counts)
-            words = [
-                lexicon.find_first(word, some)
-                for word, some in zip(split.types, bases, strict=True)
-            ]
-            of_phrases = {}
-            for english in lexicon if settings.phrases else ():
-                if " " in english and normalize(english):
-                    key = tuple(numbers[part] for part in english.split())
-                    of_phrases[phrases.setdefault(key, len(phrases))] = lexicon.find(english)
-            by_language.append((words, of_phrases))
-        num_phrases = len(phrases)
-        self._table = _Table(
-            [*words, *(of_phrases.get(number, []) for number in range(num_phrases))]
-            for words, of_phrases in by_language
+        has_phrases = self._settings.phrases
+        self._table, self._phrases = _make_tables(
+            split, dictionaries, word_counts or {}, has_phrases
         )
-        self._phrases = _Phrases(list(phrases), len(split.types))
-        self._types = np.array(["I" if word == "i" else word for word in split.types], object)
-        is_joint = np.array([text in (" ", "-") for text in split.separators])
-        self._is_joint = is_joint
+        shown = ["I" if word == "i" else word for word in split.types]
+        self._types: Objects = np.array(shown, object)
         self._is_space = np.array([text == " " for text in split.separators])
-        separators = [
-            [convert_separator(text, code) for text in split.separators] for code in self._targets
-        ]
-        self._separators = np.array(separators, object)
+        self._is_joint = np.array([text in (" ", "-") for text in split.separators])
+        self._separators: Objects = np.array(
+            [
+                [convert_separator(text, code) for text in split.separators]
+                for code in self._targets
+            ],
+            object,
+        )
         self._is_unspaced = np.array([is_unspaced(code) for code in self._targets])
 
     @property
@@ -231,6 +243,8 @@ class DictionaryPairs:
         is_kept = uniform(self._key, numbers, _UNCHANGED) < self._settings.unchanged
         texts = [self._sentences[anchor] for anchor in anchors.tolist()]
         rows = np.flatnonzero(~is_kept)
+        # Language by language, so that memory is read near where it was read before.
+        rows = rows[np.argsort(languages[rows], kind="stable")]
         rewritten = self.rewrite(anchors[rows], languages[rows], numbers[rows])
         for row, text in zip(rows.tolist(), rewritten, strict=True):
             texts[row] = text
@@ -362,9 +376,9 @@ class DictionaryPairs:
 
 
 def check_coverage(sentences: Sequence[str], dictionaries: Dictionaries) -> dict[str, float]:
-    """Return the share of running words with a translation, by language.
+    """Return the share of running words that the dictionary of each language translates.
 
-    Dictionaries that cover less than a tenth in every language are an error.
+    Less than a tenth in some language is an error: its texts would mostly be English.
     """
     counts = SplitSentences(sentences[:_COVERAGE_SENTENCES]).count_types()
     total = sum(counts.values())
@@ -373,19 +387,17 @@ def check_coverage(sentences: Sequence[str], dictionaries: Dictionaries) -> dict
     shares = {}
     for language, dictionary in dictionaries.by_language.items():
         known = {english.lower() for _, english in dictionary}
-        found = sum(
+        found = (
             count
             for word, count in counts.items()
             if word in known or any(base in known for base in list_bases(word))
         )
-        shares[language] = found / total
-    poor = {language: share for language, share in shares.items() if share < MIN_COVERAGE}
-    if len(poor) == len(shares):
-        best = max(shares, key=lambda language: shares[language])
-        origin = dictionaries.by_language[best].files[0].origin
+        shares[language] = sum(found) / total
+    worst = min(shares, key=lambda language: shares[language])
+    if shares[worst] < MIN_COVERAGE:
         raise MetaXLMError(
-            f"{origin}: translates {shares[best]:.1%} of the words of the English text, less than "
-            f"{MIN_COVERAGE:.0%}; is the text in {dictionaries.source_language}, and are the "
-            "dictionary's columns in the order of its name?"
+            f"{dictionaries.by_language[worst].files[0].origin}: translates {shares[worst]:.1%} of "
+            f"the words of the English text into {worst}, less than {MIN_COVERAGE:.0%}; give a "
+            "larger dictionary, leave the language out, or check the order of its columns"
         )
     return shares

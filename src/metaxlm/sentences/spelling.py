@@ -44,6 +44,10 @@ _CONTRACTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
         (r"\bzu der\b", "zur"), (r"\bvon dem\b", "vom"), (r"\bbei dem\b", "beim"),
         (r"\bin das\b", "ins"),
     ),
+    "ar": (
+        (r"\bال (?=ال)", ""), (r"\b(ال|و|ل|ب) (?=\w)", r"\1"),
+        (r"(?<=[ء-ي]) (ه|ك|ها|نا|ني)\b", r"\1"),
+    ),
     "el": ((r"\bσε (το[νυ]?|τη[νς]?|τα|τις|τους)\b", r"σ\1"),),
 }  # fmt: skip
 _COMPILED = {

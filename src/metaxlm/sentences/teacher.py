@@ -26,7 +26,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file, digest_value, read_json
 from metaxlm.finetune.batches import collate_inputs, evaluating
 from metaxlm.finetune.encoding import Ids, check_tokenizer
-from metaxlm.hub import CONFIG, MODULES
+from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.huggingface import read_encoder_config
 from metaxlm.model.model_folder import SENTENCE_SETTINGS, find_folder, is_transformer
@@ -76,7 +76,9 @@ def read_modules(source: str | Path) -> SentenceModules:
         raise MetaXLMError(f"{root / MODULES}: its encoder is not in {folder}; {_USE}")
     settings = _read_settings(folder / SENTENCE_SETTINGS)
     positions = read_encoder_config(folder).max_positions
+    # Newer folders have the limit among the settings of the tokenizer.
     limit = settings.get("max_seq_length")
+    limit = limit or _read_settings(folder / TOKENIZER_CONFIG).get("model_max_length")
     return SentenceModules(
         _read_pooling(root / Path(str(modules[1].get("path"))).name / CONFIG),
         "Normalize" in kinds,

@@ -6,9 +6,10 @@ in the target language were counted, its weight also grows with its frequency th
 words, which most dictionaries lack, are in `short_words.tsv`.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,18 +21,20 @@ from metaxlm.scripts import UNSPACED
 from metaxlm.streams import find_compression, open_stream
 
 FREQUENCY_POWER = 0.75
-RANK_POWER = 0.5
+RANK_POWER = 1.0
 _UNSEEN = 0.1  # occurrences of a translation that the text does not have
 _PHRASE_SHARE = 0.05  # occurrences of a phrase, as a share of those of its rarest word
 _MOST_WORDS = 3  # of a translation
 _MOST_TRANSLATIONS = 12  # of a word
 _MOST_LETTERS = 8  # of a word in a script without spaces
-_SAMPLE_BYTES = 10_000_000  # of a file whose words are counted, spread over the file
+_SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # that are counted, spread over a file
 _UNPACKED = 4  # bytes of text per byte of a compressed file, roughly
 # Borrowings are about as frequent as in English; words left over from English are much rarer.
 _BORROWED = 0.1
-DROPPED = "-"
+DROPPED, _UNLISTED = "-", "*"  # in the table of short words; an empty cell is also `DROPPED`
+_CAPITALIZED_NOUNS = frozenset({"de", "lb"})  # MUSE has them in lower case
 _EDGES = " \t!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~«»„“”‘’‚‹›¿¡…—–·•、。「」『』（）！？：；，،؛؟۔।॥"
+_NO_TRANSLATION = re.compile(r"/|^\S \S")  # several in one, or the letters of a root
 _SENTENCE_START = re.compile(r"(?:^|[.!?…:;»«\"”“„)] +[«\"“„(¿¡—-]*)\w", re.MULTILINE)
 
 
@@ -54,6 +57,7 @@ def load_short_words() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         language: {
             row[0]: tuple(form.replace("_", " ") for form in (row[column].split() or [DROPPED]))
             for row in rows
+            if row[column] != _UNLISTED
         }
         for column, language in enumerate(header)
         if column > 0
@@ -68,7 +72,8 @@ def count_words(
     In a language without spaces, words are the longest ones of the dictionary and of the short
     words; without a dictionary nothing is counted.
     """
-    lines = _read(text) if isinstance(text, Path) else iter(text)
+    most = _UNSPACED_BYTES if is_unspaced(language) else _SAMPLE_BYTES
+    lines = _read(text, most) if isinstance(text, Path) else iter(text)
     if is_unspaced(language):
         return _count_unspaced(lines, language, dictionary)
     counts: Counter[str] = Counter()
@@ -87,11 +92,11 @@ def _lower_match(match: re.Match[str]) -> str:
     return match[0].lower()
 
 
-def _read(path: Path) -> Iterator[str]:
+def _read(path: Path, most_bytes: int) -> Iterator[str]:
     """Yield lines spread over a file."""
     with open_stream(path) as stream:
         size = path.stat().st_size * (1 if find_compression(path) is None else _UNPACKED)
-        stride = -(-size // _SAMPLE_BYTES)
+        stride = max(1, -(-size // most_bytes))
         for number, line in read_lines(stream, path):
             if number % stride == 0:
                 yield decode_line(number, line, path)
@@ -132,10 +137,13 @@ class Lexicon:
         normalize: Callable[[str], str | None],
         counts: Mapping[str, int] | None = None,
         english_counts: Mapping[str, int] | None = None,
+        names: Container[str] = (),
     ) -> None:
         self._is_latin = getattr(LANGUAGES.get(dictionary.language), "script", "Latin") == "Latin"
         self._text = _TargetText(counts) if counts else None
+        self._has_capitals = dictionary.language in _CAPITALIZED_NOUNS
         self._english = english_counts or {}
+        self._names = names
         self._num_english = sum(self._english.values()) or 1
         self._ranked, self._capitals = _rank(dictionary, normalize)
         self._short = load_short_words().get(dictionary.language, {})
@@ -176,15 +184,22 @@ class Lexicon:
         return 1.0 if self._text is None else self._text.weigh(form)
 
     def _write(self, form: str, otherwise: str) -> str:
-        return otherwise if self._text is None else self._text.write(form, otherwise)
+        if self._text is None or not self._has_capitals:
+            return otherwise
+        return self._text.write(form, otherwise)
 
     def _remove_english(self, english: str, forms: dict[str, float]) -> dict[str, float]:
-        """Remove an English word from its own translations, unless it is borrowed."""
+        """Remove an English word from its own translations, unless it is borrowed.
+
+        A name that may stay as it is does: `Tom` is not a tomcat.
+        """
         if english not in forms:
             return forms
         others = {form: weight for form, weight in forms.items() if form != english}
         if not self._is_latin:
             return others
+        if english in self._names:
+            return {english: 1.0}
         if self._text is None:
             return others or forms
         share = self._english.get(english, 0) / self._num_english
@@ -217,7 +232,7 @@ class _TargetText:
         if not count and " " in lower:
             rarest = min(self._counts.get(word, 0) for word in lower.split())
             count = _PHRASE_SHARE * rarest
-        return float(count + _UNSEEN) ** FREQUENCY_POWER
+        return math.pow(count + _UNSEEN, FREQUENCY_POWER)
 
     def write(self, form: str, otherwise: str) -> str:
         """Return a word with the capitals that it usually has."""
@@ -237,7 +252,7 @@ def _rank(
             if key is None:
                 continue
             form = word.strip("-–… ")
-            if not form or form.count(" ") >= _MOST_WORDS:
+            if not form or form.count(" ") >= _MOST_WORDS or _NO_TRANSLATION.search(form):
                 continue
             num_seen[key] += 1
             lower = form.lower()
