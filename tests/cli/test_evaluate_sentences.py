@@ -33,7 +33,8 @@ def folder(tmp_path: Path, models: Path, data: Path) -> Path:
 def read_table(text: str) -> dict[str, list[str]]:
     """The cells of the first Markdown table by the first one."""
     rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    return {row[0]: row[1:] for row in rows if len(row) > 1}
+    end = next((k for k in range(3, len(rows)) if len(rows[k]) < 2), len(rows))
+    return {row[0]: row[1:] for row in rows[:end] if len(row) > 1}
 
 
 def encode(folder: Path, texts: list[str]) -> np.ndarray:
@@ -65,7 +66,7 @@ def test_every_measure_beside_the_teacher(metaxlm: Command, folder: Path) -> Non
     ]
     cosines = encode(folder, texts[0]) @ encode(folder, texts[1]).T
     hits = cosines.argmax(axis=1) == np.arange(len(cosines))
-    assert student["tatoeba"]["de"]["to_en"] == pytest.approx(hits[1::2].mean(), abs=0.11)
+    assert student["tatoeba"]["de"]["to_en"] == pytest.approx(hits[1::2].mean())
 
 
 def test_the_head_of_inference(metaxlm: Command, folder: Path) -> None:

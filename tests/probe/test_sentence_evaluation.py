@@ -89,7 +89,7 @@ def test_correlation_with_scores_of_a_file(make_model: MakeModel, tmp_path: Path
     expected = []
     for text in TEXT:
         ids = model.tokenizer(text, truncation=True, max_length=4)["input_ids"]
-        states = model.encoder.hidden_states(torch.tensor([ids]))[-1]
+        states = model.encoder.eval().hidden_states(torch.tensor([ids]))[-1]
         expected.append(torch.nn.functional.normalize(states[0, 0].detach(), dim=0))
     assert vectors is not None
     torch.testing.assert_close(vectors, torch.stack(expected), atol=1e-5, rtol=0)
@@ -120,5 +120,5 @@ def test_missing_data_sets_are_named(tmp_path: Path, messages: Callable[[], str]
     told = messages()
     for name in ("tatoeba", "xnli", "reviews", "English"):
         assert f"{name}: skipped, " in told
-    with pytest.raises(MetaXLMError, match="--data .*: no such folder"):
+    with pytest.raises(MetaXLMError, match=r"--data .*: no such folder"):
         read_sentence_data(tmp_path / "missing")
