@@ -114,6 +114,12 @@ def test_broken_files_of_scores(tmp_path: Path, content: str, expected: str) -> 
         read_sentence_data(None, sts=[path])
 
 
+def test_files_of_scores_need_different_names(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name / "sts.tsv", "a\tb\t1\na\tc\t2\n") for name in ("one", "two")]
+    with pytest.raises(MetaXLMError, match="two files have the same name"):
+        read_sentence_data(None, sts=paths)
+
+
 def test_missing_data_sets_are_named(tmp_path: Path, messages: Callable[[], str]) -> None:
     with pytest.raises(MetaXLMError, match="nothing to score; name --data, --english or --sts"):
         read_sentence_data(tmp_path)
