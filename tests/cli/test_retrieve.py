@@ -148,6 +148,25 @@ def test_pairs_are_mined_and_scored(metaxlm: Command, folder: Path) -> None:
     assert "tuned on this gold: F1" in printed
 
 
+def test_known_pairs_set_the_threshold(metaxlm: Command, folder: Path) -> None:
+    german, english = read_texts(folder)
+    # Each sentence is its own translation here, so that even a random encoder finds most pairs.
+    lines = [f"{word} {line}" for word in ("Ja", "Nein", "Nun", "Oh") for line in german]
+    write(folder / "known.tsv", [f"{line}\t{line}" for line in lines])
+    command = ("mine", "--model", "model", *SIDES.split(), "--calibrate", "known.tsv")
+    code, printed, errors = metaxlm(*command, "--precision", "0.9", "--output", "pairs.tsv")
+    assert (code, errors) == (0, "")
+    told = re.search(r"threshold ([\d.]+): F1 .*, precision .* held-out known pairs\)", printed)
+    assert told is not None, printed
+    rows = read(folder / "pairs.tsv")
+    assert all(row[1] in german and row[2] in english for row in rows)
+    # The pairs are those of the same threshold without known pairs.
+    assert metaxlm("mine", "--model", "model", *SIDES.split(), "--output", "all.tsv")[0] == 0
+    limit = float(told[1])
+    near = [row for row in read(folder / "all.tsv") if abs(float(row[0]) - limit) > 1e-4]
+    assert [row for row in rows if row in near] == [row for row in near if float(row[0]) > limit]
+
+
 def test_ids_of_bucc(metaxlm: Command, folder: Path) -> None:
     for name in ("de", "en"):
         lines = (folder / f"{name}.txt").read_text("utf-8").splitlines()
@@ -194,6 +213,9 @@ def test_gold_that_cannot_be(metaxlm: Command, folder: Path) -> None:
         (f"mine --model model {SIDES} --output de.txt", "is also an input"),
         (f"mine --model model {SIDES} --faiss-search nprobe=3", "needs --faiss"),
         ("mine --source good.npy --target good.npy --ids", "vectors have no ids"),
+        (f"mine --model model {SIDES} --precision 0.9", "--precision: needs --calibrate FILE"),
+        (f"mine --model model {SIDES} --calibrate gap.txt", "gap.txt:1: cannot be read; write"),
+        ("mine --source good.npy --target good.npy --calibrate gap.txt", "known pairs are texts"),
     ],
 )
 def test_mistakes_are_one_line(

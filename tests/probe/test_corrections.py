@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.decomposition import TruncatedSVD
 
+from metaxlm import api
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers.parallel import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
@@ -15,7 +17,7 @@ from metaxlm.probe import embedding
 from metaxlm.probe.corrections import Corrections, correct_vectors
 from metaxlm.probe.embedding import embed_stream, embed_texts
 from metaxlm.probe.pool import parse_layers
-from metaxlm.probe.retrieval import measure_pairs, measure_retrieval
+from metaxlm.probe.retrieval import measure_pairs, measure_retrieval, mine_pairs
 from tests.finetune.conftest import CPU, TEXT
 from tests.probe.conftest import MakeModel
 
@@ -102,6 +104,19 @@ def test_retrieval_corrects_each_side(make_model: MakeModel) -> None:
     )
     for layer, foreign, english in zip(outcome.layers, *sides, strict=True):
         assert torch.equal(layer.hits_N2, measure_pairs(foreign, english)[0])
+
+
+def test_the_python_functions_take_the_same_options(make_model: MakeModel) -> None:
+    model = make_model(max_positions=256)
+    chosen = Corrections(sif=True, center=True, remove_components=1)
+    german, english = (
+        embed_texts(model, texts, CPU, corrections=chosen)[-1] for texts in (TEXT[:5], TEXT[5:])
+    )
+    options: dict[str, Any] = {"sif": True, "center": True, "remove_components": 1, "device": "cpu"}
+    np.testing.assert_allclose(api.embed(model, TEXT[:5], **options), german, atol=1e-6)
+    found = api.mine(model, TEXT[:5], TEXT[5:], layer=-1, margin="distance", **options)
+    expected = mine_pairs(german, english, margin="distance")
+    np.testing.assert_allclose(found["score"], expected.score_P, atol=1e-6)
 
 
 @pytest.mark.parametrize(

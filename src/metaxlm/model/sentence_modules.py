@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.hub import CONFIG, MODULES
+from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG
 from metaxlm.model.model_folder import SENTENCE_FILES, SENTENCE_SETTINGS, is_transformer
 from metaxlm.model.model_folder import read_tensors as read_weights
 
@@ -70,7 +70,9 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
         return None
     _reject_prompts(root)
     settings = _read_settings(folder / SENTENCE_SETTINGS)
-    length = settings.get("max_seq_length")
+    tokenizer = _read_settings(folder / TOKENIZER_CONFIG)
+    limits = (settings.get("max_seq_length"), tokenizer.get("model_max_length"))
+    length = next((limit for limit in limits if isinstance(limit, int)), None)
     pooling: Pooling | None = None
     layers: list[Dense] = []
     normalize = False
@@ -91,8 +93,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
     if pooling is None:
         raise MetaXLMError(f"{root / MODULES}: has no Pooling, so texts have no vectors")
     return SentenceModules(
-        pooling, length if isinstance(length, int) else None,
-        settings.get("do_lower_case") is True, tuple(layers), normalize,
+        pooling, length, settings.get("do_lower_case") is True, tuple(layers), normalize
     )  # fmt: skip
 
 

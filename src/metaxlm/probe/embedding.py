@@ -201,6 +201,11 @@ class _Embedder:
         positions = self.model.encoder.config.max_positions
         self.limit = min(self.max_length or positions, positions)
         self.frame = find_frame(self.model.tokenizer)
+        if self.limit <= self.frame.size:
+            raise MetaXLMError(
+                f"{self.model.source}: texts of {self.limit} tokens have only special tokens; "
+                "raise max_seq_length"
+            )
         vector_bytes = 4 * len(self.choices) * self.model.encoder.config.hidden_size
         self.chunk_size = max(1, min(_MOST_TEXTS, _MOST_BYTES // vector_bytes))
         self.num_texts = self.num_cut = 0

@@ -121,6 +121,8 @@ def read_sentence_data(
         say("English: skipped, it needs --english FILE or Tatoeba")
         sentences = []
     scored = {path.stem: _read_sts(path) for path in sts}
+    if len(scored) < len(sts):
+        raise MetaXLMError("--sts: two files have the same name; rename one, it is its column")
     tasks = {name: found for name, found in tasks.items() if found}
     known = {pairs.language for pairs in tatoeba}
     known |= {code for found in tasks.values() for task in found for code in task.tests}
@@ -255,7 +257,10 @@ def _read_task(
 
 
 def _read_labeled(task: AnyTask, file: DataFile) -> list[LabeledText]:
-    return [example for example in task.read(file).items if example.label is not None]
+    examples = task.read(file)
+    for notice in examples.notices:
+        say(notice)
+    return [example for example in examples.items if example.label is not None]
 
 
 def _read_sts(path: Path) -> list[tuple[str, str, float]]:
