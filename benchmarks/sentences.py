@@ -115,8 +115,8 @@ def make_case(options: argparse.Namespace, folder: Path, device: torch.device) -
     pairs = DictionaryPairs(sentences, load_dictionaries(options.dictionary), seed=1)
     teacher, student = load_teacher(options.teacher), load_pretrained(options.student)
     encoder = AnyEncoder(options.student, student.tokenizer, student.model.encoder)
-    export_sentence_transformers(encoder, folder / "start", normalize=teacher.modules.normalizes)
-    vectors = teacher.embed_ids(teacher.tokenize(sentences), device)
+    export_sentence_transformers(encoder, folder / "start", normalize=teacher.modules.normalize)
+    vectors = teacher.embed(sentences, device, lambda _: None)
     return Case(teacher, folder / "start", pairs, torch.from_numpy(vectors), options, device)
 
 

@@ -14,7 +14,7 @@ import torch
 from metaxlm.errors import MetaXLMError
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.sentences import teacher as teaching
-from metaxlm.sentences.teacher import compute_vectors, load_teacher, read_modules
+from metaxlm.sentences.teacher import compute_vectors, load_teacher, read_teacher
 from tests.conftest import sentences
 from tests.sentences.encoder_trainings import CPU, make_teacher
 
@@ -34,21 +34,19 @@ def test_vectors_are_those_of_the_peer(tmp_path: Path, pooling: Any, normalize: 
     folder = make_teacher(tmp_path, pooling=pooling, normalize=normalize, max_length=9)
     change_json(folder / "sentence_bert_config.json", do_lower_case=True)
     teacher = load_teacher(folder)
-    assert teacher.modules.max_length == 9
+    assert teacher.max_length == 9
     world = DistributedContext.alone(CPU)
     found = compute_vectors(teacher, TEXTS, tmp_path / "work", world).float().numpy()
     expected = peer.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(found, expected, atol=1e-3)
-    # Cut to 9 tokens, the last text is one of the others.
-    assert len(teacher.tokenize(TEXTS)[-1]) == 9
 
 
 def test_the_peers_own_folders_are_read(tmp_path: Path) -> None:
     peer = pytest.importorskip("sentence_transformers")
     folder = make_teacher(tmp_path, pooling="cls", normalize=True, max_length=12)
     peer.SentenceTransformer(str(folder), device="cpu").save(str(tmp_path / "saved"))
-    assert read_modules(tmp_path / "saved") == read_modules(folder)
+    assert read_teacher(tmp_path / "saved") == read_teacher(folder)
 
 
 def test_shards_are_computed_once_and_by_any_number_of_processes(
@@ -60,13 +58,13 @@ def test_shards_are_computed_once_and_by_any_number_of_processes(
     assert len(list((tmp_path / "one" / "teacher").iterdir())) == 3
     texts = list(TEXTS)
     calls: list[int] = []
-    embed_ids = teaching.SentenceTeacher.embed_ids
+    embed = teaching.SentenceTeacher.embed
 
-    def count(self: Any, ids: Any, device: torch.device) -> Any:
-        calls.append(len(ids))
-        return embed_ids(self, ids, device)
+    def count(self: Any, texts: Any, *others: Any) -> Any:
+        calls.append(len(texts))
+        return embed(self, texts, *others)
 
-    monkeypatch.setattr(teaching.SentenceTeacher, "embed_ids", count)
+    monkeypatch.setattr(teaching.SentenceTeacher, "embed", count)
     again = compute_vectors(teacher, texts, tmp_path / "one", DistributedContext.alone(CPU))
     assert torch.equal(again, alone) and not calls
     next((tmp_path / "one" / "teacher").iterdir()).unlink()
@@ -101,12 +99,12 @@ def break_folder(folder: Path, kind: str) -> None:
     ("kind", "message"),
     [
         ("modules", "not a sentence encoder, it has no modules.json"),
-        ("max", "pools by max_tokens; a teacher pools by mean or cls"),
-        ("both", "pools by .* and .*; a teacher pools by mean or cls"),
-        ("dense", "has the modules Transformer, Pooling, Dense"),
-        ("order", "has the modules Pooling, Transformer"),
+        ("max", "pools by pooling_mode_max_tokens; only the mean and cls"),
+        ("both", "pools by .*, .*; only the mean and cls"),
+        ("dense", "Dense|2"),
+        ("order", "does not start with an encoder"),
         ("pooling", "1_Pooling/config.json"),
-        ("list", "has the modules none"),
+        ("list", "does not start with an encoder"),
     ],
 )
 def test_other_folders_are_rejected(tmp_path: Path, kind: str, message: str) -> None:
@@ -115,5 +113,5 @@ def test_other_folders_are_rejected(tmp_path: Path, kind: str, message: str) -> 
     shutil.copytree(folder, tmp_path / kind)
     break_folder(tmp_path / kind, kind)
     with pytest.raises(MetaXLMError, match=message) as error:
-        read_modules(tmp_path / kind)
+        read_teacher(tmp_path / kind)
     assert "\n" not in str(error.value)

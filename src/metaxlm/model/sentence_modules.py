@@ -114,8 +114,9 @@ def _reject_prompts(root: Path) -> None:
 def _read_pooling(path: Path) -> Pooling:
     values = _read_settings(path)
     chosen = [key for key, value in values.items() if key.startswith("pooling_mode_") and value]
-    if not chosen and isinstance(values.get("pooling_mode"), str):
-        chosen = [values["pooling_mode"]]
+    if not chosen:  # newer folders
+        modes = values.get("pooling_mode", [])
+        chosen = [modes] if isinstance(modes, str) else list(modes)
     if len(chosen) != 1 or chosen[0] not in _MODES:
         found = ", ".join(chosen) or "no mode"
         raise MetaXLMError(f"{path}: pools by {found}; only the mean and cls are supported")

@@ -25,7 +25,7 @@ from metaxlm.run.models import find_models
 from metaxlm.run.stages import Stage, list_changes, read_marker
 from metaxlm.sentences.preparation import count_folder, prepare_pairs, read_text
 from metaxlm.sentences.student import Training
-from metaxlm.sentences.teacher import check_widths, load_teacher, read_modules
+from metaxlm.sentences.teacher import check_widths, load_teacher, read_teacher
 from metaxlm.stopping import deferred_stops
 
 
@@ -99,7 +99,7 @@ def _check_request(request: EncoderRequest) -> Path:
     folder = find_folder(source)
     if not (folder / CONFIG).is_file():
         raise MetaXLMError(f"{request.student}: a checkpoint; name a folder with a {CONFIG}")
-    read_modules(settings.teacher)
+    read_teacher(settings.teacher)
     check_widths(settings.teacher, folder)
     return folder
 

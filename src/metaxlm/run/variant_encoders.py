@@ -20,7 +20,7 @@ from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MULTILINGUAL, load_vocabulary, open_shards
 from metaxlm.sentences.preparation import prepare_pairs, read_text
 from metaxlm.sentences.student import MaskedText, Training
-from metaxlm.sentences.teacher import load_teacher, read_modules
+from metaxlm.sentences.teacher import load_teacher, read_teacher
 from metaxlm.sentences.translations import count_words
 
 
@@ -50,7 +50,7 @@ def check_encoders(recipe: Recipe) -> None:
     assert recipe.sentences is not None
     teacher = recipe.sentences.teacher or recipe.meta.model
     assert teacher is not None
-    read_modules(teacher)
+    read_teacher(teacher)
     width = read_encoder_config(find_folder(teacher)).hidden_size
     if width != recipe.model.hidden:
         raise MetaXLMError(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from metaxlm.model.encoder import NativeEncoder
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.model.sentence_modules import Pooling
 from metaxlm.pretrain.batches.masking import IGNORED, Masked, Masking
 from metaxlm.pretrain.checkpoint import TrainingState
 from metaxlm.pretrain.cost import count_step_flops
@@ -30,8 +31,6 @@ from metaxlm.pretrain.step import ModelStep, Objective, is_recording
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.recipe.sentences_schema import SentencesRecipe
 from metaxlm.sentences.sentence_batches import SentenceBatch, SentenceSource
-
-Pooling = Literal["mean", "cls"]
 
 _NUM_GROUPS = 4  # of similar lengths, for encoders that need padding
 _WIDTH_MULTIPLE = 16  # of padded texts

@@ -139,8 +139,8 @@ class Training:
         modules = self.teacher.modules
         encoder = AnyEncoder(self.source, self.student.tokenizer, model.encoder)
         export_sentence_transformers(
-            encoder, folder, normalize=modules.normalizes, pooling=modules.pooling,
-            max_length=modules.max_length, card=self._write_card(),
+            encoder, folder, normalize=modules.normalize, pooling=modules.pooling,
+            max_length=self.teacher.max_length, card=self._write_card(),
         )  # fmt: skip
 
     def _write_card(self) -> str:

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,87 +20,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import atomic_file, digest_value, read_json
-from metaxlm.finetune.batches import collate_inputs, evaluating
-from metaxlm.finetune.encoding import Ids, check_tokenizer
-from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG
+from metaxlm.files import atomic_file, digest_value
+from metaxlm.finetune.encoding import check_tokenizer
+from metaxlm.hub import MODULES
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.model.huggingface import read_encoder_config
-from metaxlm.model.model_folder import SENTENCE_SETTINGS, find_folder, is_transformer
-from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
-from metaxlm.probe.embedding import plan_work
-from metaxlm.probe.pool import find_frame, pool_mean, run_ahead, tokenize_texts
+from metaxlm.model.model_folder import find_folder
+from metaxlm.model.sentence_modules import SentenceModules, read_sentence_modules
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.probe.embedding import embed_stream
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import track
 from metaxlm.stopping import check_stop
-
-Pooling = Literal["mean", "cls"]
 
 SHARD_ANCHORS = 32_768
 _BATCH_TOKENS = 65_536
 VECTORS = "teacher"  # folder of the stored vectors in the work folder
 _USE = "use a folder such as all-MiniLM-L6-v2, or write one with `metaxlm export`"
-_POOLING_MODES: dict[str, Pooling] = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-}
+TITLE = "teacher's vectors"
 
 
-@dataclass(frozen=True)
-class SentenceModules:
-    """How a sentence-transformers folder turns hidden states into a vector."""
-
-    pooling: Pooling
-    normalizes: bool  # whether vectors have length 1
-    max_length: int  # tokens of a text; longer ones are cut
-    lower_case: bool  # whether texts are lowercased before they are tokenized
-
-
-def read_modules(source: str | Path) -> SentenceModules:
-    """Read the settings of a sentence-transformers folder; reject other folders."""
-    folder = find_folder(source)
-    root = folder if (folder / MODULES).is_file() else folder.parent
-    if not (root / MODULES).is_file():
+def read_teacher(source: str | Path) -> SentenceModules:
+    """Read how a sentence-transformers folder pools; reject other folders."""
+    modules = read_sentence_modules(find_folder(source))
+    if modules is None:
         raise MetaXLMError(f"{source}: not a sentence encoder, it has no {MODULES}; {_USE}")
-    listed = read_json(root / MODULES)
-    modules = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
-        raise MetaXLMError(
-            f"{root / MODULES}: has the modules {', '.join(kinds) or 'none'}; a teacher has "
-            f"Transformer, Pooling and perhaps Normalize: {_USE}"
-        )
-    if not is_transformer(modules[0]) or root / str(modules[0].get("path", "")) != folder:
-        raise MetaXLMError(f"{root / MODULES}: its encoder is not in {folder}; {_USE}")
-    settings = _read_settings(folder / SENTENCE_SETTINGS)
-    positions = read_encoder_config(folder).max_positions
-    # Newer folders have the limit among the settings of the tokenizer.
-    limit = settings.get("max_seq_length")
-    limit = limit or _read_settings(folder / TOKENIZER_CONFIG).get("model_max_length")
-    return SentenceModules(
-        _read_pooling(root / Path(str(modules[1].get("path"))).name / CONFIG),
-        "Normalize" in kinds,
-        min(limit, positions) if isinstance(limit, int) and limit > 2 else positions,
-        bool(settings.get("do_lower_case")),
-    )
-
-
-def _read_pooling(path: Path) -> Pooling:
-    values = read_json(path)
-    found = values.get("pooling_mode") if isinstance(values, dict) else None
-    modes = [found] if isinstance(found, str) else list(found or ())
-    if not modes and isinstance(values, dict):
-        old = (name for name, value in values.items() if name.startswith("pooling_mode_") and value)
-        modes = [_POOLING_MODES.get(name, name) for name in old] or ["mean"]
-    for mode in _POOLING_MODES.values():
-        if modes == [mode]:
-            return mode
-    shown = " and ".join(map(str, modes)).replace("pooling_mode_", "") or "nothing"
-    raise MetaXLMError(f"{path}: pools by {shown}; a teacher pools by mean or cls")
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    values = read_json(path) if path.is_file() else {}
-    return values if isinstance(values, dict) else {}
+    if modules.layers:
+        raise MetaXLMError(f"{source}: has a Dense module, which a student has not; {_USE}")
+    return modules
 
 
 def check_widths(teacher: str | Path, student: str | Path) -> None:
@@ -134,38 +78,32 @@ class SentenceTeacher:
         tokenizer |= {"truncation": None, "padding": None}
         return digest_value([content.hexdigest(), tokenizer, str(self.modules)])
 
-    def tokenize(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the token ids of texts, cut to the folder's longest length."""
+    @property
+    def max_length(self) -> int:
+        """The largest number of tokens of a text; longer ones are cut."""
+        positions = self.model.encoder.config.max_positions
+        return min(self.modules.max_length or positions, positions)
+
+    def embed(
+        self, texts: Sequence[str], device: torch.device, advance: Callable[[int], None]
+    ) -> NDArray[np.float16]:
+        """Return the vectors of texts, scaled to length 1, [A, D]."""
         if self.modules.lower_case:
             texts = [text.lower() for text in texts]
-        tokenizer = self.model.tokenizer
-        return tokenize_texts(tokenizer, texts, find_frame(tokenizer), self.modules.max_length)[0]
-
-    def embed_ids(self, ids: Sequence[Ids], device: torch.device) -> NDArray[np.float16]:
-        """Return the vectors of tokenized texts, scaled to length 1, [A, D]."""
-        encoder = self.model.encoder.to(device)
-        shape = (len(ids), encoder.config.hidden_size)
-        vectors_AD = torch.empty(shape, dtype=torch.float16, device=device)
-        with evaluating(encoder):
-            for batch in plan_work([len(row) for row in ids], device, _BATCH_TOKENS):
-                inputs = collate_inputs([ids[k] for k in batch], encoder.config.pad_id, device)
-                with ExitStack() as stack:
-                    if device.type == "cuda":
-                        stack.enter_context(own_bfloat16(device))
-                        stack.enter_context(torch.autocast(device.type, dtype=torch.bfloat16))
-                    hidden_BLD = encoder(*inputs)
-                is_mean = self.modules.pooling == "mean"
-                mask_BL = inputs.mask_BL
-                pooled_BD = pool_mean(hidden_BLD, mask_BL) if is_mean else hidden_BLD[:, 0].float()
-                rows_B = torch.tensor(batch, device=device)
-                vectors_AD[rows_B] = F.normalize(pooled_BD).half()
-        vectors: NDArray[np.float16] = vectors_AD.cpu().numpy()
-        return vectors
+        chunks = embed_stream(
+            self.model, texts, device, advance=advance, title=TITLE, pooling=self.modules.pooling,
+            layers=[LayerChoice((self.model.encoder.config.num_layers,))],
+            max_length=self.max_length, batch_tokens=_BATCH_TOKENS,
+            precision="bfloat16" if device.type == "cuda" else "float32",
+        )  # fmt: skip
+        vectors_AD = torch.cat([F.normalize(part.vectors_YCD[0]).half() for part in chunks])
+        found: NDArray[np.float16] = vectors_AD.numpy()
+        return found
 
 
 def load_teacher(source: str | Path) -> SentenceTeacher:
     """Load a sentence-transformers folder or hub name; reject what is not a sentence encoder."""
-    modules = read_modules(source)
+    modules = read_teacher(source)
     model = load_encoder(source)
     check_tokenizer(model.tokenizer, model.encoder.config)
     return SentenceTeacher(model, modules)
@@ -189,25 +127,15 @@ def compute_vectors(
     parts = {k: texts[k : k + SHARD_ANCHORS] for k in missing[world.rank :: world.size]}
     if parts:
         total = sum(map(len, parts.values()))
-        with track("teacher's vectors", total, "sentences") as advance:
-            for first, vectors in _embed_parts(teacher, parts, world.device):
+        with track(TITLE, total, "sentences") as advance:
+            for first, part in parts.items():
+                check_stop()
+                vectors = teacher.embed(part, world.device, advance)
                 with atomic_file(paths[first]) as temporary, temporary.open("wb") as file:
                     np.save(file, vectors)
-                advance(len(vectors))
     teacher.model.encoder.to("cpu")
     world.broadcast(None)  # wait for the other processes
     return torch.from_numpy(np.concatenate(list(_read_shards(paths.values()))))
-
-
-def _embed_parts(
-    teacher: SentenceTeacher, parts: Mapping[int, Sequence[str]], device: torch.device
-) -> Iterator[tuple[int, NDArray[np.float16]]]:
-    # A thread tokenizes the next part while this one is computed.
-    with ThreadPoolExecutor(1) as pool:
-        begun = ((first, pool.submit(teacher.tokenize, part)) for first, part in parts.items())
-        for first, ids in run_ahead(begun):
-            check_stop()
-            yield first, teacher.embed_ids(ids.result(), device)
 
 
 def _read_shards(paths: Iterable[Path]) -> Iterator[NDArray[np.float16]]:
