@@ -275,6 +275,8 @@ def _explain(
         notes.append(f"meta: {recipe.meta.model} is imported, nothing is trained")
     if recipe.vocabulary.min_count:
         notes.append("vocabulary.min_count will leave fewer tokens than are counted here")
+    if recipe.list_encoders():
+        notes.append("sentence encoders: estimated for texts of sentences.max_length tokens")
     if any(row["has_teacher"] for row in rows):
         notes.append("the forward passes of the teacher (distill) are not counted")
     return notes

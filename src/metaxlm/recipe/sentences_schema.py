@@ -1,6 +1,6 @@
 """Recipe section of sentence encoders, which are trained after cross-lingual pretraining."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -41,7 +41,8 @@ class SentencesRecipe(Section):
     text: Location | None = None
     """English text, one sentence or paragraph per line; null uses the run's own text."""
     max_sentences: Positive = 1_000_000
-    """Use at most this many sentences of the text, chosen at random."""
+    """Use at most this many sentences, chosen at random from the first ones of the text (four times
+    as many)."""
     dictionaries: list[Location] | None = None
     """Folders of dictionaries such as MUSE's `en-de.txt`; null uses `matching.dictionaries`.
     With `[]`, no sentence is rewritten."""
@@ -63,7 +64,7 @@ class SentencesRecipe(Section):
     """Share of the steps used for linear warm-up; the rate then decays linearly to zero."""
     body_rate: Real = 1.0
     """Learning rate of the Transformer layers, relative to that of the embeddings."""
-    temperature: Annotated[float, Field(gt=0)] = 0.05
+    temperature: Annotated[Real, Field(gt=0)] = 0.05
     """Divisor of the cosines in the contrastive loss; smaller values weigh hard negatives more."""
     cosine_weight: Real = 4.0
     """Weight of 1 - cosine between the vectors of student and teacher."""
@@ -72,8 +73,6 @@ class SentencesRecipe(Section):
     `pretraining`; 0 leaves it out. Not available in `metaxlm sentences`, which has no shards."""
     max_length: Annotated[int, Field(ge=3)] = 64
     """Tokens of a text in training, including special tokens; longer texts are cut."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """`auto` is bfloat16 where the GPU supports it, and float32 elsewhere."""
     checkpoint_every: Positive = 1_000
     """Steps between checkpoints."""
     keep_steps: list[Positive] = []
@@ -83,11 +82,12 @@ class SentencesRecipe(Section):
 
     def make_training(self) -> TrainingRecipe:
         """Return the settings of the training loop."""
-        same = ("steps", "batch_size", "learning_rate", "precision", "log_every", "keep_steps")
-        chosen = {name: getattr(self, name) for name in (*same, "checkpoint_every")}
+        same = ("steps", "batch_size", "learning_rate", "checkpoint_every", "keep_steps")
+        chosen = {name: getattr(self, name) for name in (*same, "log_every")}
         return TrainingRecipe(
             **chosen, warmup_steps=int(self.warmup * self.steps), length=self.max_length,
             keep_checkpoints=1, held_out=0, adam_betas=[0.9, 0.999], adam_epsilon=1e-8,
+            mask_probability=0.0,
         )  # fmt: skip
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ from metaxlm.randomness import derive_seed
 from metaxlm.recipe import Recipe
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MULTILINGUAL, load_vocabulary, open_shards
+from metaxlm.sentences.parallel_files import load_parallel
 from metaxlm.sentences.preparation import prepare_pairs, read_text
 from metaxlm.sentences.student import MaskedText, Training
 from metaxlm.sentences.teacher import load_teacher, read_teacher
@@ -46,9 +47,12 @@ def has_pairs(recipe: Recipe) -> bool:
 
 
 def check_encoders(recipe: Recipe) -> None:
-    """Reject a teacher that is not a sentence encoder or has another width, before any work."""
-    assert recipe.sentences is not None
-    teacher = recipe.sentences.teacher or recipe.meta.model
+    """Reject a teacher or parallel text that cannot be used, before any work."""
+    settings = recipe.sentences
+    assert settings is not None
+    for path in settings.parallel:
+        load_parallel(path, recipe.source_language, recipe.languages)
+    teacher = settings.teacher or recipe.meta.model
     assert teacher is not None
     read_teacher(teacher)
     width = read_encoder_config(find_folder(teacher)).hidden_size

@@ -36,7 +36,7 @@ from metaxlm.sentences.pairs import PairSource
 
 Ints = NDArray[np.int64]
 
-MOST_WORKERS = 8
+MOST_WORKERS = 12
 _MOST_CHARACTERS = 24  # of a token: longer texts are cut before they are tokenized
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
