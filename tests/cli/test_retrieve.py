@@ -159,6 +159,7 @@ def test_known_pairs_set_the_threshold(metaxlm: Command, folder: Path) -> None:
     told = re.search(r"threshold ([\d.]+): F1 .*, precision .* held-out known pairs\)", printed)
     assert told is not None, printed
     rows = read(folder / "pairs.tsv")
+    assert re.search(rf"got one; at this rate, \d+ of the {len(rows)} pairs are wrong", printed)
     assert all(row[1] in german and row[2] in english for row in rows)
     # The pairs are those of the same threshold without known pairs.
     assert metaxlm("mine", "--model", "model", *SIDES.split(), "--output", "all.tsv")[0] == 0

@@ -69,11 +69,22 @@ def test_threshold_and_precision_by_hand(with_texts: bool, precision: float | No
 def test_a_given_threshold_is_measured() -> None:
     source, target, texts = make_sides(0.3)
     low, high = (
-        calibrate(source, target, texts, threshold=limit, margin="distance").scores
+        calibrate(source, target, texts, threshold=limit, margin="distance")
         for limit in (-9.0, 9.0)
     )
-    assert low.num_found > low.num_gold  # sentences without a partner have a best one too
-    assert (high.num_found, high.num_gold) == (0, 40)
+    assert low.scores.num_found > low.scores.num_gold  # a sentence without a partner has a best one
+    assert (high.scores.num_found, high.scores.num_gold, high.false_rate) == (0, 40, 0.0)
+    assert high.count_wrong(1_000, 20) == 0
+    # All odd known sources without their target that are in a mined pair are false.
+    alone = {source[p].tolist()[0] for p in range(NUM_KNOWN) if p // 2 % 3 == 1 and p % 2}
+    sources = [p for p in range(NUM_KNOWN) if p // 2 % 3 != 2]
+    targets = [p for p in range(NUM_KNOWN) if p // 2 % 3 != 1]
+    sides = torch.cat([source[sources], texts[0]]), torch.cat([target[targets], texts[1]])
+    found = sides[0][mine_pairs(*sides, margin="distance").source_P][:, 0].tolist()
+    num_false = len(alone & set(found))
+    assert low.false_rate == pytest.approx(num_false / len(alone))
+    assert low.count_wrong(1_000, 900) == round(1_000 * num_false / len(alone))
+    assert low.count_wrong(1_000, 20) == 20
 
 
 def test_thresholds_that_do_not_exist() -> None:

@@ -44,7 +44,8 @@ Pairs are mutual best candidates (mutual), the best of every source (forward) or
 target (backward), or the highest of both with each sentence once (max).
 Known pairs (--calibrate) are mixed into the texts, two thirds of them without
 their partner. One half chooses the threshold (best F1, or --precision), the
-other half measures it; the output has pairs of the two texts only.
+other half measures it; the output has pairs of the two texts only. The last
+message is the one to trust where few sentences of the texts have a translation.
 \b
 Examples:
   metaxlm mine --model DIR --source de.txt --target en.txt --threshold 1.06 \\
@@ -185,6 +186,7 @@ def mine_command(
             corrections=Corrections(sif, center, remove_components), known=known,
         )  # fmt: skip
         sides = first.vectors[0], second.vectors[0]
+        reached = None
         if known is not None:
             reached = calibrate(
                 first.known[0], second.known[0], sides, precision=precision, threshold=threshold,
@@ -205,6 +207,12 @@ def mine_command(
         )
         counts = f"{len(first):,} sources and {len(second):,} targets"
         _write_lines(output, lines, f"pairs of {counts}")
+        if reached is not None:
+            wrong = reached.count_wrong(len(first), len(kept))
+            say(
+                f"{reached.false_rate:.1%} of the known sources without a translation got one; at "
+                f"this rate, {wrong:,} of the {len(kept):,} pairs are wrong"
+            )
         if gold is not None:
             scope = "all pairs" if threshold is None else f"threshold {threshold:g}"
             say(f"{scope}: {_describe_scores(score_mining(kept, true))}")

@@ -37,6 +37,11 @@ class Calibration:
 
     threshold: float
     scores: MiningScores
+    false_rate: float  # share of the sources without a partner that got one
+
+    def count_wrong(self, num_sources: int, num_found: int) -> int:
+        """Return how many of the pairs found in a text are expected to be wrong."""
+        return min(num_found, round(self.false_rate * num_sources))
 
 
 def calibrate(
@@ -86,7 +91,11 @@ def calibrate(
     elif threshold is None:
         assert precision is not None
         threshold = _find_threshold(halves[0], precision)
-    return Calibration(threshold, score_mining(halves[1].cut(threshold), gold[1]))
+    kept = halves[1].cut(threshold)
+    is_alone_P = (role_P == 1) & (numbers_P % 2 == 1)
+    is_false_R = (kept.source_P >= 0) & is_alone_P[kept.source_P]
+    false_rate = float(is_false_R.sum() / is_alone_P.sum())
+    return Calibration(threshold, score_mining(kept, gold[1]), false_rate)
 
 
 def _find_threshold(found: MinedPairs, precision: float) -> float:
