@@ -43,7 +43,7 @@ def embed(folder: Path, texts: list[str]) -> torch.Tensor:
 def retrieve(trainings: SentenceTrainings, folder: Path) -> float:
     """The share of German and Russian sentences whose English original is the nearest one."""
     teacher = load_teacher(trainings.teacher)
-    english_ND = torch.from_numpy(teacher.embed_ids(teacher.tokenize(sentences("en")), CPU)).float()
+    english_ND = torch.from_numpy(teacher.embed(sentences("en"), CPU, lambda _: None)).float()
     hits = []
     for language in ("de", "ru"):
         vectors_ND = F.normalize(embed(folder, sentences(language)))
