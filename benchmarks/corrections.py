@@ -43,7 +43,7 @@ def main() -> None:
         for center, components in product((False, True), COMPONENTS):
             key = (sif, center, components)
             after = Corrections(center=center, remove_components=components)
-            layers = [measure(*both, after) for both in zip(*sides, strict=True)]
+            layers = [measure(one, other, after) for one, other in zip(*sides, strict=True)]
             found[key] = found.get(key, torch.zeros(len(layers))) + torch.tensor(layers)
     print("| SIF | centering | removed | layer 0 | last layer |\n|---|---|---:|---:|---:|")
     for (sif, center, components), sums in found.items():
