@@ -139,9 +139,11 @@ def test_english_left_in_a_dictionary_is_not_a_translation() -> None:
     assert set(draw("taxi thing", counts=words, fr="taxi=taxi;taxi=auto").texts) == {
         "taxi thing", "auto thing",
     }  # fmt: skip
-    name = ["He saw Tom.", "We saw Tom."]
-    texts = draw(name, fr="tom=tom;tom=matou;saw=vit").texts
-    assert all(text.endswith("vit Tom.") for text in texts)
+    names = ["We saw Tom.", "We speak German."]
+    entries = "tom=tom;tom=matou;german=german;german=allemand;saw=vit;speak=parle"
+    words = {"fr": {"Tom": 20, "allemand": 20, "nous": 20}}
+    endings = {text.split(maxsplit=1)[1] for text in draw(names, counts=words, fr=entries).texts}
+    assert endings == {"vit Tom.", "parle Allemand."}
 
 
 def test_capitals_of_german_nouns() -> None:

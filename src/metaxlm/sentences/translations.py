@@ -149,7 +149,8 @@ class Lexicon:
         self._short = load_short_words().get(dictionary.language, {})
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._ranked.keys() | self._short.keys())
+        # In the order of the files, so that all processes number phrases in the same way.
+        return iter(dict.fromkeys([*self._ranked, *self._short]))
 
     def find(self, english: str) -> Choices:
         """Return the translations of a word or phrase; empty if it has none."""
@@ -191,20 +192,20 @@ class Lexicon:
     def _remove_english(self, english: str, forms: dict[str, float]) -> dict[str, float]:
         """Remove an English word from its own translations, unless it is borrowed.
 
-        A name that may stay as it is does: `Tom` is not a tomcat.
+        A name in the text stays as it is: `Tom` is not a tomcat, but `German` is translated.
         """
         if english not in forms:
             return forms
         others = {form: weight for form, weight in forms.items() if form != english}
         if not self._is_latin:
             return others
-        if english in self._names:
-            return {english: 1.0}
+        is_name = english in self._names
         if self._text is None:
-            return others or forms
+            return forms if is_name or not others else others
         share = self._english.get(english, 0) / self._num_english
-        is_borrowed = self._text.share(english) >= _BORROWED * share
-        return forms if is_borrowed else others
+        if self._text.share(english) < _BORROWED * share:
+            return others
+        return {english: 1.0} if is_name else forms
 
 
 class _TargetText:
