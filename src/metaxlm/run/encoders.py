@@ -54,6 +54,8 @@ class EncoderRequest:
 
 def train_encoder(request: EncoderRequest, world: DistributedContext) -> None:
     """Train and write the encoder, or take part in the training as another process."""
+    if not world.is_main:
+        set_quiet(True)
     folder = _check_request(request)
     trainings: list[Training] = []
 
@@ -163,7 +165,6 @@ def _prepare(request: EncoderRequest, folder: Path) -> Training:
 
 
 def _follow(stage: Stage, world: DistributedContext) -> None:
-    set_quiet(True)
     with deferred_stops() as stop_requested:
         while world.next_order(stop_requested) is not None:
             try:
