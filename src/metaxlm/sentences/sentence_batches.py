@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.data.encode import SentenceEncoder
 from metaxlm.finetune.batches import round_total
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.probe.pool import find_frame
@@ -171,11 +171,9 @@ class _Reader:
     ) -> None:
         self._pairs, self._rows_A = pairs, rows_A
         self._batch_size, self._max_length = batch_size, max_length
-        self._after = find_frame(tokenizer).after
-        self._backend = tokenizer.backend_tokenizer
-        # Reset what the tokenizer's file or an earlier call has set.
-        self._backend.no_truncation()
-        self._backend.no_padding()
+        self._encoder = SentenceEncoder(tokenizer.backend_tokenizer)
+        frame, ids = find_frame(tokenizer), np.array(tokenizer("a")["input_ids"], np.int32)
+        self._before, self._after = ids[: frame.before], ids[len(ids) - frame.after :]
 
     def read(self, step: int, index: int, count: int) -> _Rows:
         """Return the rows of a micro-batch, the longest text first."""
@@ -186,20 +184,16 @@ class _Reader:
         ids = self.tokenize(drawn.texts)
         lengths_B = np.array([len(row) for row in ids], np.int32)
         order = np.argsort(-lengths_B, kind="stable")
-        flat = chain.from_iterable(ids[row] for row in order.tolist())
-        ids_N = np.fromiter(flat, np.int32, int(lengths_B.sum()))
+        ids_N = np.concatenate([ids[row] for row in order.tolist()])
         return _Rows(ids_N, lengths_B[order], self._rows_A[drawn.anchors[order]])
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokenize(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Return the token ids of texts with special tokens, cut to the longest length."""
-        most, after = self._max_length, self._after
-        cut = [text[: most * _MOST_CHARACTERS] for text in texts]
-        # The fast variant computes no offsets.
-        rows = [found.ids for found in self._backend.encode_batch_fast(cut)]
-        return [
-            row if len(row) <= most else row[: most - after] + row[len(row) - after :]
-            for row in rows
-        ]
+        most = self._max_length - len(self._before) - len(self._after)
+        cut = (text[: most * _MOST_CHARACTERS] for text in texts)
+        encoded = self._encoder.encode([" ".join(text.split()) for text in cut])
+        rows = np.split(encoded.ids.astype(np.int32), np.cumsum(encoded.lengths)[:-1])
+        return [np.concatenate([self._before, row[:most], self._after]) for row in rows]
 
     def samples(self, step: int) -> list[tuple[str, str]]:
         first = step * self._batch_size
