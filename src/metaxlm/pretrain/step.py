@@ -353,8 +353,6 @@ class ModelStep(TrainStep[Inputs]):
         recipe: TrainingRecipe,
         execution: ExecutionRecipe,
         world: DistributedContext,
-        *,
-        body_rate: float = 1.0,
     ) -> None:
         self.model = objective.model.to(world.device).train()
         self.objective = world.wrap(objective, execution.sharding)
@@ -363,7 +361,7 @@ class ModelStep(TrainStep[Inputs]):
         first, second = recipe.adam_betas
         optimizer = make_optimizer(
             self.model, learning_rate=rate, weight_decay=decay, betas=(first, second),
-            epsilon=epsilon, body_rate=body_rate,
+            epsilon=epsilon, body_rate=recipe.body_rate,
         )  # fmt: skip
         bfloat16 = uses_bfloat16(recipe, world.device)
         super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)

@@ -57,6 +57,8 @@ class TrainingRecipe(Section):
     """Peak of the linear schedule."""
     warmup_steps: Count = 10_000
     """Steps of linear warm-up, at most `steps`; the rate then decays linearly to zero."""
+    body_rate: Real = 1.0
+    """Learning rate of the Transformer layers, relative to that of all other parameters."""
     weight_decay: Real = 0.01
     """Decoupled weight decay; biases and LayerNorms are excluded."""
     adam_betas: Annotated[list[Fraction], Field(min_length=2, max_length=2)] = [0.9, 0.98]

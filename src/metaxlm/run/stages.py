@@ -301,7 +301,7 @@ def _build_variant(
     pretrain = Stage(
         "pretrain",
         folder / "model",
-        {"seed": recipe.seed, "pretraining": values["pretraining"]} | training,
+        {"seed": recipe.seed, "pretraining": _drop_new(values["pretraining"])} | training,
         (initialize,) if variant.distill is None else (initialize, meta),
         partial(pretrain_variant, recipe, layout, name, world),
         name,
@@ -471,9 +471,14 @@ def _describe_model(
     """Describe a section whose `model` is a folder on this machine or a name on the hub."""
     section: VocabularyRecipe | MetaRecipe = getattr(recipe, name)
     if section.model is None or not Path(section.model).is_dir():
-        return {name: section.model_dump(mode="json"), "files": []}
-    settings = section.model_dump(mode="json", exclude={"model"})
+        return {name: _drop_new(section.model_dump(mode="json")), "files": []}
+    settings = _drop_new(section.model_dump(mode="json", exclude={"model"}))
     return {name: settings, "files": _list_folder(Path(section.model), name, files)}
+
+
+def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
+    """Drop keys of later versions at their defaults, so that finished models are not repeated."""
+    return {key: value for key, value in settings.items() if (key, value) != ("body_rate", 1.0)}
 
 
 def _list_place(path: Path, what: str, files: FileFingerprints) -> list[list[Any]]:

@@ -190,7 +190,7 @@ class SentenceStep(ModelStep[_SentenceInputs]):
             model, pooling, predicts_tokens=masking is not None, kernels=execution.kernels
         )
         recipe = settings.make_training()
-        super().__init__(objective, recipe, execution, world, body_rate=settings.body_rate)
+        super().__init__(objective, recipe, execution, world)
         self._vectors_AD = vectors_AD.to(world.device)
         self._settings, self._masking, self._probability = settings, masking, probability
 
