@@ -203,7 +203,7 @@ def _work(values: dict[str, Any]) -> None:
                 print(f"{job['folder']}: {time.monotonic() - start:.1f} s", flush=True)
 
 
-def _fork(size: int) -> None:
+def fork(size: int) -> None:
     """Return in each of several processes; this one ends with them."""
     for name in ("torch.distributed.fsdp", "transformers.activations"):
         import_module(name)  # here, and not in each of them
@@ -220,7 +220,7 @@ def main() -> None:
     """Do the work as one process of several, or fork as many as the second argument says."""
     torch.set_num_threads(1)
     if len(sys.argv) > 2:
-        _fork(int(sys.argv[2]))
+        fork(int(sys.argv[2]))
     try:
         _work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     except (MetaXLMError, Interrupted) as error:

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tests.toy_runs import run_main
 
 DOCS = Path(__file__).parents[1] / "docs"
-TUTORIALS = ("match", "own_text", "classifier", "compare", "reproduce")
+TUTORIALS = ("match", "own_text", "classifier", "sentences", "compare", "reproduce")
 SMALLER = {
     "size: 64000": "size: 400",
     "layers: 12, hidden: 768, heads: 12, ffn: 3072, max_positions: 512":
@@ -48,6 +48,7 @@ def desk(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     classifier.save_pretrained(folder / "classifier")
     AutoTokenizer.from_pretrained(folder / "english").save_pretrained(folder / "classifier")
+    call("export", "--model", folder / "english", "--normalize", "--output", folder / "teacher")
     call("publish", toy_run, folder / "published")
     return folder
 
@@ -72,6 +73,7 @@ def test_examples_run(name: str, desk: Path, monkeypatch: pytest.MonkeyPatch) ->
         elif language == "python":
             exec(compile(code, f"{name}.md", "exec"), values)
         else:
+            code = code.replace("steps=4000", "steps=4 --set batch_size=8")
             for line in code.splitlines():
                 command, *arguments = shlex.split(line)
                 assert command == "metaxlm", line

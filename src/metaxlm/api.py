@@ -17,7 +17,8 @@ from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
-from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.corrections import Corrections
+from metaxlm.probe.embedding import EmbedOptions, embed_texts
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
 from metaxlm.probe.retrieval import Margin, mine_pairs
 from metaxlm.run.models import open_one_model
@@ -38,15 +39,22 @@ def embed(
     texts: Sequence[str],
     *,
     layer: int | str | None = -1,
+    sif: bool = False,
+    center: bool = False,
+    remove_components: int = 0,
     device: str = "auto",
 ) -> NDArray[np.float32]:
     """Return the mean hidden states of one layer as an array [texts, hidden size].
 
     Layer 0 is the embedding output and -1 the last layer. `6..8` is the mean of three layers. None
-    is the layer at two thirds of the depth.
+    is the layer at two thirds of the depth. `sif` weights tokens by their frequency in the texts,
+    `center` subtracts the mean vector, `remove_components` removes the first principal components;
+    they need the texts of one language in each call.
     """
     encoder, layers = _open(model, layer)
-    vectors = embed_texts(encoder, texts, choose_device(device), layers=layers)
+    corrections = Corrections(sif, center, remove_components)
+    options: EmbedOptions = {"layers": layers, "corrections": corrections}
+    vectors = embed_texts(encoder, texts, choose_device(device), **options)
     return vectors[0].numpy()
 
 
@@ -77,18 +85,23 @@ def mine(
     layer: int | str | None = None,
     margin: Margin = "ratio",
     threshold: float | None = None,
+    sif: bool = False,
+    center: bool = False,
+    remove_components: int = 0,
     device: str = "auto",
 ) -> DataFrame:
     """Find translations in two lists of sentences; return the pairs, best first.
 
     The columns `source` and `target` are positions in the lists, `score` is the margin over the
-    nearest neighbors.
+    nearest neighbors. `sif`, `center` and `remove_components` are those of `embed`, for each list.
     """
     import pandas as pd
 
     encoder, layers = _open(model, layer)
     chosen = choose_device(device)
-    sides = [embed_texts(encoder, side, chosen, layers=layers)[0] for side in (source, target)]
+    corrections = Corrections(sif, center, remove_components)
+    options: EmbedOptions = {"layers": layers, "corrections": corrections}
+    sides = [embed_texts(encoder, side, chosen, **options)[0] for side in (source, target)]
     k = min(4, len(source), len(target))
     found = mine_pairs(*sides, margin=margin, k=k, threshold=threshold, device=chosen)
     columns = {"score": found.score_P, "source": found.source_P, "target": found.target_P}

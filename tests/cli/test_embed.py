@@ -20,6 +20,7 @@ from metaxlm.model.any_encoder import load_encoder
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.probe.corrections import Corrections
 from metaxlm.probe.embedding import embed_stream, embed_texts
 from metaxlm.probe.retrieval_io import read_vectors
 from tests.commands import Command
@@ -55,6 +56,17 @@ def test_the_last_layer_in_float16(metaxlm: Command, folder: Path, expected: np.
     vectors = np.load(folder / "out" / "a.npy")
     assert vectors.dtype == np.float16
     np.testing.assert_allclose(vectors, expected[2], atol=2e-3)
+
+
+def test_corrections_reach_the_vectors(metaxlm: Command, folder: Path) -> None:
+    options = ("--sif", "--center", "--remove-components", "2", "--type", "float32")
+    assert metaxlm(*EMBED, "a.npy", *options)[0] == 0
+    chosen = Corrections(sif=True, center=True, remove_components=2)
+    wanted = embed_texts(load_encoder(folder / "model"), LINES, corrections=chosen)[2]
+    np.testing.assert_allclose(np.load(folder / "a.npy"), wanted, atol=1e-5)
+    told = metaxlm.complaint(*EMBED, "b.npy", "--remove-components", "10")
+    assert "10 vectors of 16 numbers allow at most 9; remove fewer" in told
+    assert not (folder / "b.npy").exists()
 
 
 def test_options_reach_the_vectors(metaxlm: Command, folder: Path, expected: np.ndarray) -> None:

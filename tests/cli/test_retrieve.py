@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from metaxlm.model.any_encoder import load_encoder
+from metaxlm.probe.corrections import Corrections
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import find_nearest
 from metaxlm.probe.retrieval import mine_pairs
@@ -106,6 +107,31 @@ def test_vectors_need_no_model(metaxlm: Command, folder: Path) -> None:
     assert (code, printed.count("100.0")) == (0, 7)
 
 
+def test_each_side_is_corrected(metaxlm: Command, folder: Path) -> None:
+    chosen = Corrections(sif=True, center=True, remove_components=1)
+    model = load_encoder(folder / "model")
+    german, english = (
+        embed_texts(model, lines, corrections=chosen)[1] for lines in read_texts(folder)
+    )
+    options = ["--layer", "1", "--sif", "--center", "--remove-components", "1"]
+    command = ("mine", "--model", "model", *SIDES.split(), "--margin", "distance", *options)
+    assert metaxlm(*command, "--output", "pairs.tsv")[0] == 0
+    expected = mine_pairs(german, english, margin="distance").score_P.tolist()
+    scores = [float(row[0]) for row in read(folder / "pairs.tsv")]
+    assert scores == pytest.approx(expected, abs=1e-4)
+    # Vector files are centered too, but SIF needs the text.
+    for name, vectors in zip(("de.npy", "en.npy"), embed(folder, 1), strict=True):
+        np.save(folder / name, vectors.numpy())
+    command = ("retrieve", "--queries", "de.npy", "--keys", "en.npy", "--output", "found.tsv")
+    assert metaxlm(*command, "--center")[0] == 0
+    german, english = (side - side.mean(dim=0) for side in embed(folder, 1))
+    cosines = [float(row[2]) for row in read(folder / "found.tsv")]
+    wanted = find_nearest(german, english).similarities_Qk[:, 0].tolist()
+    assert cosines == pytest.approx(wanted, abs=1e-4)
+    told = metaxlm.complaint(*command, "--sif")
+    assert "de.npy: --sif weights the tokens of a text; name the text" in told
+
+
 def test_pairs_are_mined_and_scored(metaxlm: Command, folder: Path) -> None:
     expected = mine_pairs(*embed(folder, 0), k=2, margin="distance")
     pairs = list(zip(expected.source_P.tolist(), expected.target_P.tolist(), strict=True))
@@ -120,6 +146,26 @@ def test_pairs_are_mined_and_scored(metaxlm: Command, folder: Path) -> None:
     right = len(pairs[::2])
     assert f"recall 100.0 ({right} of {len(pairs)} found are among {right} gold pairs)" in printed
     assert "tuned on this gold: F1" in printed
+
+
+def test_known_pairs_set_the_threshold(metaxlm: Command, folder: Path) -> None:
+    german, english = read_texts(folder)
+    # Each sentence is its own translation here, so that even a random encoder finds most pairs.
+    lines = [f"{word} {line}" for word in ("Ja", "Nein", "Nun", "Oh") for line in german]
+    write(folder / "known.tsv", [f"{line}\t{line}" for line in lines])
+    command = ("mine", "--model", "model", *SIDES.split(), "--calibrate", "known.tsv")
+    code, printed, errors = metaxlm(*command, "--precision", "0.9", "--output", "pairs.tsv")
+    assert (code, errors) == (0, "")
+    told = re.search(r"threshold ([\d.]+): F1 .*, precision .* held-out known pairs\)", printed)
+    assert told is not None, printed
+    rows = read(folder / "pairs.tsv")
+    assert re.search(rf"got one; at this rate, \d+ of the {len(rows)} pairs are wrong", printed)
+    assert all(row[1] in german and row[2] in english for row in rows)
+    # The pairs are those of the same threshold without known pairs.
+    assert metaxlm("mine", "--model", "model", *SIDES.split(), "--output", "all.tsv")[0] == 0
+    limit = float(told[1])
+    near = [row for row in read(folder / "all.tsv") if abs(float(row[0]) - limit) > 1e-4]
+    assert [row for row in rows if row in near] == [row for row in near if float(row[0]) > limit]
 
 
 def test_ids_of_bucc(metaxlm: Command, folder: Path) -> None:
@@ -168,6 +214,9 @@ def test_gold_that_cannot_be(metaxlm: Command, folder: Path) -> None:
         (f"mine --model model {SIDES} --output de.txt", "is also an input"),
         (f"mine --model model {SIDES} --faiss-search nprobe=3", "needs --faiss"),
         ("mine --source good.npy --target good.npy --ids", "vectors have no ids"),
+        (f"mine --model model {SIDES} --precision 0.9", "--precision: needs --calibrate FILE"),
+        (f"mine --model model {SIDES} --calibrate gap.txt", "gap.txt:1: cannot be read; write"),
+        ("mine --source good.npy --target good.npy --calibrate gap.txt", "known pairs are texts"),
     ],
 )
 def test_mistakes_are_one_line(

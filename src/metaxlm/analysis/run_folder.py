@@ -51,8 +51,9 @@ PROVENANCE = "provenance.json"
 COVERAGE = "initialization/coverage.json"
 DATA_NOTES = "data_notes.txt"
 LOG = "log.jsonl"  # the log of a training in a published run
-# A finished training has its log in the model folder, an unfinished one beside its checkpoints.
-_LOG_PLACES = (LOG, "model/training_log.jsonl", "checkpoints/log.jsonl")
+# A finished training has its log in the model folder, an unfinished one beside its checkpoints; a
+# sentence encoder has it in its own folder.
+_LOG_PLACES = (LOG, "model/training_log.jsonl", "checkpoints/log.jsonl", "training_log.jsonl")
 _PARTS = {
     "words": "matched word embeddings",
     "positions": "position embeddings",

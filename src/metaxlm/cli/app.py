@@ -10,7 +10,18 @@ import typer
 from typer import Argument, Option
 
 from metaxlm import __version__
-from metaxlm.cli import align, doctor, embed, evaluate, exit_codes, matching, plan, retrieve
+from metaxlm.cli import (
+    align,
+    doctor,
+    embed,
+    evaluate,
+    evaluate_sentences,
+    exit_codes,
+    matching,
+    plan,
+    retrieve,
+    sentences_command,
+)
 from metaxlm.cli.options import (
     Device,
     Output,
@@ -43,8 +54,12 @@ app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
+app.command("evaluate-sentences", epilog=evaluate_sentences.EXAMPLES)(
+    evaluate_sentences.evaluate_sentences_command
+)
 app.command("embed", epilog=embed.EXAMPLES)(embed.embed_command)
 app.command("export")(embed.export_command)
+app.command("sentences", epilog=sentences_command.EXAMPLES)(sentences_command.sentences_command)
 app.command("retrieve", epilog=retrieve.RETRIEVE_EXAMPLES)(retrieve.retrieve_command)
 app.command("mine", epilog=retrieve.MINE_EXAMPLES)(retrieve.mine_command)
 app.command("align", epilog=align.EXAMPLES)(align.align_command)
@@ -52,8 +67,9 @@ app.command("plan")(plan.plan_command)
 app.command("doctor")(doctor.doctor_command)
 
 StageName = Literal[
-    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "evaluate", "report"
-]
+    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "sentences", "evaluate",
+    "report",
+]  # fmt: skip
 
 
 def _complete_variant(context: typer.Context, incomplete: str) -> list[str]:

@@ -16,9 +16,13 @@ Layers are counted from 0, the embedding output: 8, -1 (the last), 6..8 or 1+12
 numbers], or [layers, texts, numbers]; a .parquet file has the columns line, text
 and one per layer, such as layer_8.
 \b
+--sif, --center and --remove-components change the vectors by the texts of the
+file, in this order: give each language a file of its own.
+\b
 Examples:
   metaxlm embed --model xlm-roberta-base --layer 8 --input a.txt --output a.npy
   metaxlm embed --model runs/demo/variants/xlm --input a.txt --output a.parquet
+  metaxlm embed --model DIR --sif --center --input de.txt --output de.npy
   zcat a.gz | metaxlm embed --model DIR --input - --output a.npy --type float32
 """
 
@@ -27,6 +31,14 @@ Specials = Annotated[
 ]
 BatchTokens = Annotated[
     int, Option("--batch-tokens", min=1, help="Largest number of tokens of a batch.")
+]
+Sif = Annotated[
+    bool, Option("--sif", help="Weight tokens: those that are frequent in the texts count less.")
+]
+Center = Annotated[bool, Option("--center", help="Subtract the mean vector of the texts.")]
+RemoveComponents = Annotated[
+    int,
+    Option("--remove-components", metavar="K", min=0, help="Remove the first K components."),
 ]
 LayerOption = Annotated[
     str | None,
@@ -43,6 +55,9 @@ def embed_command(
     output: Annotated[Path, Option(help="A .npy or .parquet file to write.")],
     layer: Annotated[str, Option(help="Layers: 8, -1 (last), 6..8 (mean), all or 0,4,8.")] = "-1",
     specials: Specials = True,
+    sif: Sif = False,
+    center: Center = False,
+    remove_components: RemoveComponents = 0,
     stored: Annotated[
         Literal["float16", "float32"], Option("--type", help="Data type of the file.")
     ] = "float16",
@@ -58,6 +73,7 @@ def embed_command(
     set_quiet(quiet)
     from metaxlm.files import check_file_output
     from metaxlm.pretrain.distributed import choose_device
+    from metaxlm.probe.corrections import Corrections
     from metaxlm.probe.embedding import embed_stream
     from metaxlm.probe.pool import parse_layers
     from metaxlm.probe.retrieval_io import check_ending, open_sentences, write_vectors
@@ -75,6 +91,7 @@ def embed_command(
                 encoder, sentences, chosen, layers=layers, specials=specials,
                 precision=precision, batch_tokens=batch_tokens, place=sentences.place,
                 needs_tokens=True, advance=advance,
+                corrections=Corrections(sif, center, remove_components),
             )  # fmt: skip
             num_texts, width = len(sentences), config.hidden_size
             write_vectors(

@@ -59,6 +59,7 @@ class TrainingRun:
 
 def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
     """Return the training runs of a recipe in order; an imported encoder needs none."""
+    from metaxlm.recipe import name_encoder
     from metaxlm.run.training import encoder_config, estimate_config
     from metaxlm.vocab.tokenizer import load_tokenizer
 
@@ -73,6 +74,9 @@ def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
         frozen, taught = variant.freeze == "body", variant.distill is not None
         share = _expect_share(recipe) if taught else 0.0
         runs.append(TrainingRun(name, config, recipe.pretraining, frozen, share))
+        if recipe.sentences is not None and name in recipe.list_encoders():
+            training = recipe.sentences.make_training()
+            runs.append(TrainingRun(name_encoder(name), config, training))
     return runs
 
 
@@ -294,6 +298,8 @@ def _explain(
             f"{row['name']}: with the teacher's forward pass on {row['teacher_share']:.0%} of the "
             "blocks, the expected share of its language; not measured, and without its memory"
         )
+    if recipe.list_encoders():
+        notes.append("sentence encoders: estimated for texts of sentences.max_length tokens")
     return notes
 
 

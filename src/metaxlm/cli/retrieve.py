@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from metaxlm.cli.embed import BatchTokens, LayerOption, Specials
+from metaxlm.cli.embed import BatchTokens, Center, LayerOption, RemoveComponents, Sif, Specials
 from metaxlm.cli.options import Device, Quiet, keep_output_clean
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, check_file_output, open_output
@@ -27,6 +27,7 @@ RETRIEVE_EXAMPLES = """
 Both sides are texts, one per line, or .npy and .parquet files of `metaxlm embed`.
 Writes k lines for each query, the nearest key first:
   query's line TAB key's line TAB cosine TAB query TAB key
+--sif, --center and --remove-components are fitted on each side by itself.
 \b
 Examples:
   metaxlm retrieve --model DIR --queries de.txt --keys en.txt --k 5 --output found.tsv
@@ -41,10 +42,16 @@ The score of a pair is its cosine over the mean cosine of both sentences' k
 neighbors (ratio), minus that mean (distance), or the cosine (absolute).
 Pairs are mutual best candidates (mutual), the best of every source (forward) or
 target (backward), or the highest of both with each sentence once (max).
+Known pairs (--calibrate) are mixed into the texts, two thirds of them without
+their partner. One half chooses the threshold (best F1, or --precision), the
+other half measures it; the output has pairs of the two texts only. The last
+message is the one to trust where few sentences of the texts have a translation.
 \b
 Examples:
   metaxlm mine --model DIR --source de.txt --target en.txt --threshold 1.06 \\
       --output pairs.tsv
+  metaxlm mine --model DIR --source de.txt --target en.txt --calibrate known.tsv \\
+      --precision 0.9 --output pairs.tsv
   metaxlm mine --source de.npy --target en.npy --gold gold.tsv --output pairs.tsv
   metaxlm mine --model DIR --source de-en.dev.de --target de-en.dev.en --ids \\
       --gold de-en.dev.gold --output pairs.tsv
@@ -75,6 +82,9 @@ def retrieve_command(
     ] = False,
     output: Annotated[str | None, Option(help="File to write; - is stdout.")] = None,
     specials: Specials = True,
+    sif: Sif = False,
+    center: Center = False,
+    remove_components: RemoveComponents = 0,
     batch_tokens: BatchTokens = 16_384,
     faiss: FaissOption = None,
     faiss_search: FaissSearchOption = "",
@@ -86,6 +96,7 @@ def retrieve_command(
     target = output if output is not None or parallel else STANDARD
     with keep_output_clean(target):
         from metaxlm.pretrain.distributed import choose_device
+        from metaxlm.probe.corrections import Corrections
         from metaxlm.probe.nearest import find_by_faiss, find_nearest
         from metaxlm.probe.retrieval_io import load_indexes
 
@@ -97,6 +108,7 @@ def retrieve_command(
         sides, _ = load_indexes(
             (queries, keys), layer, _opener(model), chosen, specials=specials,
             batch_tokens=batch_tokens, is_parallel=parallel, takes_several=target is None,
+            corrections=Corrections(sif, center, remove_components),
         )  # fmt: skip
         if parallel:
             _show_accuracy(sides, chosen)
@@ -133,10 +145,21 @@ def mine_command(
     gold: Annotated[
         Path | None, Option(help="True pairs: source's line TAB target's line.")
     ] = None,
+    known: Annotated[
+        Path | None,
+        Option("--calibrate", help="Known pairs, source TAB target: they set the threshold."),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        Option(min=0, max=1, help="With --calibrate: lowest threshold with this precision."),
+    ] = None,
     ids: Annotated[bool, Option("--ids", help="Lines are id TAB text (BUCC).")] = False,
     output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
     layer: LayerOption = None,
     specials: Specials = True,
+    sif: Sif = False,
+    center: Center = False,
+    remove_components: RemoveComponents = 0,
     batch_tokens: BatchTokens = 16_384,
     faiss: FaissOption = None,
     faiss_search: FaissSearchOption = "",
@@ -147,20 +170,34 @@ def mine_command(
     set_quiet(quiet)
     with keep_output_clean(output):
         from metaxlm.pretrain.distributed import choose_device
+        from metaxlm.probe.calibration import calibrate
+        from metaxlm.probe.corrections import Corrections
         from metaxlm.probe.retrieval import mine_pairs, score_mining, tune_threshold
         from metaxlm.probe.retrieval_io import load_indexes
 
-        check_file_output(output, source, target, gold)
+        check_file_output(output, source, target, gold, known)
+        if precision is not None and (known is None or threshold is not None):
+            raise MetaXLMError("--precision: needs --calibrate FILE, and no --threshold")
         index = _make_index(faiss, faiss_search)
         chosen = choose_device(device)
         (first, second), true = load_indexes(
             (source, target), layer, _opener(model), chosen, specials=specials,
             batch_tokens=batch_tokens, has_ids=ids, gold=gold,
+            corrections=Corrections(sif, center, remove_components), known=known,
         )  # fmt: skip
+        sides = first.vectors[0], second.vectors[0]
+        reached = None
+        if known is not None:
+            reached = calibrate(
+                first.known[0], second.known[0], sides, precision=precision, threshold=threshold,
+                margin=margin, k=k, mode=mode, device=chosen, faiss_index=index, title="calibrate",
+            )  # fmt: skip
+            threshold = reached.threshold
+            told = _describe_scores(reached.scores, "held-out known")
+            say(f"threshold {threshold:.4f}: {told}")
         found = mine_pairs(
-            first.vectors[0], second.vectors[0], margin=margin, k=k, mode=mode, device=chosen,
-            faiss_index=index, title="mine",
-        )  # fmt: skip
+            *sides, margin=margin, k=k, mode=mode, device=chosen, faiss_index=index, title="mine"
+        )
         kept = found if threshold is None else found.cut(threshold)
         lines = (
             f"{score:.6f}\t"
@@ -170,6 +207,12 @@ def mine_command(
         )
         counts = f"{len(first):,} sources and {len(second):,} targets"
         _write_lines(output, lines, f"pairs of {counts}")
+        if reached is not None:
+            wrong = reached.count_wrong(len(first), len(kept))
+            say(
+                f"{reached.false_rate:.1%} of the known sources without a translation got one; at "
+                f"this rate, {wrong:,} of the {len(kept):,} pairs are wrong"
+            )
         if gold is not None:
             scope = "all pairs" if threshold is None else f"threshold {threshold:g}"
             say(f"{scope}: {_describe_scores(score_mining(kept, true))}")
@@ -218,11 +261,11 @@ def _show_accuracy(sides: Sides, device: torch.device) -> None:
         say(f"best: layer {best[0]}, {100 * best[-1]:.1f}")
 
 
-def _describe_scores(scores: MiningScores) -> str:
+def _describe_scores(scores: MiningScores, kind: str = "gold") -> str:
     return (
         f"F1 {100 * scores.f1:.1f}, precision {100 * scores.precision:.1f}, recall "
         f"{100 * scores.recall:.1f} ({scores.num_right:,} of {scores.num_found:,} found are "
-        f"among {scores.num_gold:,} gold pairs)"
+        f"among {scores.num_gold:,} {kind} pairs)"
     )
 
 

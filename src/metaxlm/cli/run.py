@@ -29,7 +29,7 @@ from metaxlm.files import exclusive_folder, shared_folder, sweep
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.distributed import DistributedContext, choose_device, local_place
 from metaxlm.progress import console, say, set_quiet
-from metaxlm.recipe import Recipe
+from metaxlm.recipe import Recipe, name_encoder
 from metaxlm.run.compare import collect_results
 from metaxlm.run.fingerprints import FILE_NAME as INPUTS
 from metaxlm.run.fingerprints import FileFingerprints
@@ -104,9 +104,9 @@ class Work:
         # Other processes follow rank 0's orders, and need not check every file.
         selected = select_stages(stages, request.stage, trained, also) if world.is_main else []
         pretrained = {
-            stage.variant: stage
+            stage.variant if stage.name == "pretrain" else name_encoder(stage.variant): stage
             for stage in stages
-            if stage.name == "pretrain"
+            if stage.name in ("pretrain", "sentences")
             and stage.variant is not None
             and (not variants or stage.variant in variants)
         }
@@ -319,7 +319,8 @@ def _task_data(work: Work) -> Iterator[tuple[Grid, bool]]:
 
 def _sort_jobs(grid: Grid) -> list[EvalJob]:
     """Return all jobs by variant, those of its finished model first."""
-    last, variants = grid.recipe.pretraining.steps, list(grid.recipe.variants)
+    last, recipe = grid.recipe.pretraining.steps, grid.recipe
+    variants = [*recipe.variants, *map(name_encoder, recipe.list_encoders())]
     places = {
         model.name: (variants.index(model.variant or ""), (model.step or 0) % last if last else 0)
         for each in grid.evaluations

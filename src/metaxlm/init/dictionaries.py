@@ -35,9 +35,15 @@ class WordPairs:
     origin: str  # the file, or the two files that were joined
     words: str  # one word per line in lower case; a word with several translations is repeated
     translations: str  # one translation into the source language per line, as the file writes it
+    written: str = ""  # the words as the file writes them, if some have capitals
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(_split_lines(self.words), _split_lines(self.translations), strict=True)
+
+    def iter_written(self) -> Iterator[tuple[str, str]]:
+        """Yield the pairs as the file writes them."""
+        words = _split_lines(self.written or self.words)
+        return zip(words, _split_lines(self.translations), strict=True)
 
     def __len__(self) -> int:
         return self.words.count("\n") + 1
@@ -209,8 +215,9 @@ def _read_pairs(path: Path, from_source: bool) -> WordPairs:
     if num_broken:
         say(fault)
     words, translations = (second, first) if from_source else (first, second)
+    written = "\n".join(words)
     lower = "\n".join(part.lower() for part in words)
-    return WordPairs(str(path), lower, "\n".join(translations))
+    return WordPairs(str(path), lower, "\n".join(translations), "" if written == lower else written)
 
 
 def _read_chunks(path: Path) -> Iterator[str]:

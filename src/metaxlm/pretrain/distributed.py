@@ -177,6 +177,15 @@ class DistributedContext:
         dist.all_reduce(votes, dist.ReduceOp.MAX, group=self._hosts)
         return bool(votes)
 
+    def join_rows(self, rows: Tensor) -> Tensor:
+        """Return the rows of all processes in order; only own rows have a gradient (collective)."""
+        if self.size == 1:
+            return rows
+        parts = [torch.empty_like(rows) for _ in range(self.size)]
+        dist.all_gather(parts, rows.detach().contiguous())
+        parts[self.rank] = rows
+        return torch.cat(parts)
+
     def broadcast(self, value: Value) -> Value:
         """Return rank 0's value in every process (collective)."""
         if self.size == 1:

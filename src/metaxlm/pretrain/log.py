@@ -60,9 +60,14 @@ class TrainingLog:
         return time.monotonic() - self._start
 
     def write_row(
-        self, state: TrainingState, rate: float, norm: float, probability: float, step_flops: float
+        self,
+        state: TrainingState,
+        rate: float,
+        norm: float,
+        numbers: Mapping[str, float],
+        step_flops: float,
     ) -> None:
-        """Write the row of a step, with the mean loss since the last row."""
+        """Write the row of a step with its numbers and the mean loss since the last row."""
         state.seconds = self.seconds
         loss = state.loss_sum / state.loss_count if state.loss_count else None
         tokens, seconds, step = self._window
@@ -75,7 +80,7 @@ class TrainingLog:
             "loss": loss,
             "learning_rate": rate,
             "gradient_norm": norm if math.isfinite(norm) else None,
-            "mask_probability": probability,
+            **numbers,
             "tokens": state.tokens,
             "skipped": state.skipped,
             "tokens_per_second": round(speed, 1),

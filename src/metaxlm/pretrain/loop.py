@@ -1,13 +1,16 @@
-"""The training loop of both pretraining phases: masked language modeling.
+"""The training loop of all phases: masked language modeling and sentence encoders.
 
 The model is trained in place; checkpoints and `log.jsonl` are written to a folder. A run that was
 stopped or killed resumes from its newest checkpoint and ends with bit-identical weights: samples,
 masks and dropout are functions of (seed, step), and everything else is in the checkpoint.
+`train` pretrains by masked language modeling; `train_phase` is the loop itself.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any, Generic
 
 import torch
 
@@ -16,7 +19,7 @@ from metaxlm.files import exclusive_folder, sweep, write_json
 from metaxlm.manifest import find_damage
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
-from metaxlm.pretrain.batches.source import BatchSource, MicroBatch, Prefetcher
+from metaxlm.pretrain.batches.source import Batch, BatchSource, MicroBatch, MicroBatches, Prefetcher
 from metaxlm.pretrain.checkpoint import (
     Checkpoint,
     CheckpointWriter,
@@ -31,7 +34,7 @@ from metaxlm.pretrain.cost import count_step_flops, estimate_disk, measure_peak
 from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
 from metaxlm.pretrain.log import LOG_NAME, Trackers, TrainingLog
 from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
-from metaxlm.pretrain.step import PretrainStep, Teacher
+from metaxlm.pretrain.step import ModelStep, PretrainStep, Teacher
 from metaxlm.progress import say, track
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
@@ -41,6 +44,61 @@ STEPS = "steps"  # folder next to the checkpoints with the exported models of `k
 BAD_STEPS_NAME = "bad_steps.json"
 Export = Callable[[MaskedLM, Path], None]  # writes a model as a Hugging Face folder
 _AGREE_EVERY = 2  # steps: all processes must agree on a stop, which costs a message
+
+
+class Phase(ABC, Generic[Batch]):
+    """What the loop trains: a step, the batches of a run, and what its log shows."""
+
+    def __init__(
+        self, step: ModelStep[Any], batches: MicroBatches[Batch], recipe: TrainingRecipe
+    ) -> None:
+        self.step, self.batches, self.recipe = step, batches, recipe
+
+    @abstractmethod
+    def take(self, number: int, batches: Sequence[Batch]) -> None:
+        """Take a step, counted from 0, on its micro-batches."""
+
+    @abstractmethod
+    def describe(self, state: TrainingState) -> tuple[dict[str, float], float]:
+        """Return the numbers of the last step for its log row, and the FLOPs of a step."""
+
+    def measure(self) -> Mapping[str, float] | None:
+        """Return a loss of held-out text for each language; None if nothing is held out."""
+        return None
+
+    def rate(self, number: int) -> float:
+        """Return the learning rate of a step."""
+        recipe = self.recipe
+        return learning_rate(number, recipe.learning_rate, recipe.steps, recipe.warmup_steps)
+
+
+class _Pretraining(Phase[MicroBatch]):
+    def __init__(
+        self,
+        step: PretrainStep,
+        batches: BatchSource,
+        recipe: TrainingRecipe,
+        masking: Masking,
+        seed: int,
+    ) -> None:
+        super().__init__(step, batches, recipe)
+        self._step, self._source, self._masking, self._seed = step, batches, masking, seed
+
+    def take(self, number: int, batches: Sequence[MicroBatch]) -> None:
+        probability = value_at(self.recipe.mask_probability, number)
+        self._step(batches, self.rate(number), probability, self._source.mask_key(number))
+
+    def describe(self, state: TrainingState) -> tuple[dict[str, float], float]:
+        recipe, config = self.recipe, self.step.model.config
+        probability = value_at(recipe.mask_probability, state.step - 1)
+        num_predictions = round(probability * recipe.batch_size * recipe.length)
+        flops = count_step_flops(config, recipe.batch_size, recipe.length, num_predictions)
+        return {"mask_probability": probability}, flops
+
+    def measure(self) -> Mapping[str, float] | None:
+        if not self.recipe.held_out:
+            return None
+        return measure_held_out(self._step, self._source, self._masking, self.recipe, self._seed)
 
 
 def train(
@@ -58,20 +116,46 @@ def train(
     export: Export | None = None,
     trackers: Trackers | None = None,
 ) -> TrainingState:
-    """Train to the recipe's last step, resuming from the newest checkpoint in the folder."""
+    """Pretrain to the recipe's last step, resuming from the newest checkpoint in the folder."""
     execution = execution or ExecutionRecipe()
-    indices, count = world.share(recipe.micro_batches, recipe.batch_size)
+
+    def make_phase() -> Phase[MicroBatch]:
+        step = PretrainStep(model, masking, recipe, execution, world, teacher)
+        return _Pretraining(step, batches, recipe, masking, seed)
+
     workers = execution.workers
+    return train_phase(make_phase, recipe, folder, world, title, workers, export, trackers)
+
+
+def train_phase(
+    make_phase: Callable[[], Phase[Batch]],
+    recipe: TrainingRecipe,
+    folder: Path,
+    world: DistributedContext,
+    title: str,
+    workers: int = 1,
+    export: Export | None = None,
+    trackers: Trackers | None = None,
+    steps_dir: Path | None = None,
+) -> TrainingState:
+    """Train a phase to its last step, resuming from the newest checkpoint in the folder.
+
+    `make_phase` is called when the folder is locked. Models of `keep_steps` are exported to
+    `steps_dir`, by default to the folder `steps` beside the checkpoints.
+    """
+    steps_dir = steps_dir or folder.parent / STEPS
+    indices, count = world.share(recipe.micro_batches, recipe.batch_size)
     with exclusive_folder(folder) if world.is_main else nullcontext():
         if world.is_main:
             sweep(folder)  # temporary files of a killed run
-        step = PretrainStep(model, masking, recipe, execution, world, teacher)
+        phase = make_phase()
+        step, batches, model = phase.step, phase.batches, phase.step.model
         state = _resume(step, folder, title)
         log_path = peak = None
         if world.is_main:
             frozen = not all(parameter.requires_grad for parameter in model.parameters())
             needed = estimate_disk(model.config, recipe, frozen_body=frozen)
-            require_space(needed, folder, folder.parent / STEPS)
+            require_space(needed, folder, steps_dir)
             with suppress(torch.OutOfMemoryError):
                 peak = measure_peak(world.device, step.bfloat16) * world.size
             log_path = folder / LOG_NAME
@@ -81,21 +165,21 @@ def train(
             return state.step % every == 0 or state.step == recipe.steps
 
         with (
-            _open_writer(folder, recipe, model, state.step, export) as writer,
+            _open_writer(folder, steps_dir, recipe, model, state.step, export) as writer,
             Prefetcher(batches, state.step, recipe.steps, indices, count, workers) as prefetcher,
             deferred_stops() as stop_requested,
             track(title, recipe.steps, "steps", completed=state.step) as advance,
         ):
             while state.step < recipe.steps:
-                values = _scheduled_values(recipe, state.step)
-                step(prefetcher.get(state.step), *values, batches.mask_key(state.step))
+                phase.take(state.step, prefetcher.get(state.step))
                 state.step += 1
                 if is_due(recipe.log_every):
-                    _write_row(step, state, log, recipe)
-                if recipe.held_out and is_due(recipe.evaluate_every):
+                    _write_row(phase, state, log)
+                if is_due(recipe.evaluate_every):
                     with log.pausing():
-                        losses = measure_held_out(step, batches, masking, recipe, seed)
-                    log.write_held_out(state.step, losses)
+                        losses = phase.measure()
+                    if losses is not None:
+                        log.write_held_out(state.step, losses)
                 advance(note=log.note)
                 stopping = _must_stop(step, state, recipe, batches, folder, stop_requested)
                 if stopping or state.step in recipe.keep_steps or is_due(recipe.checkpoint_every):
@@ -105,28 +189,19 @@ def train(
     return state
 
 
-def _scheduled_values(recipe: TrainingRecipe, step: int) -> tuple[float, float]:
-    rate = learning_rate(step, recipe.learning_rate, recipe.steps, recipe.warmup_steps)
-    return rate, value_at(recipe.mask_probability, step)
-
-
-def _write_row(
-    step: PretrainStep, state: TrainingState, log: TrainingLog, recipe: TrainingRecipe
-) -> None:
-    norm = step.read(state)
-    rate, probability = _scheduled_values(recipe, state.step - 1)
-    num_predictions = round(probability * recipe.batch_size * recipe.length)
-    flops = count_step_flops(step.model.config, recipe.batch_size, recipe.length, num_predictions)
-    log.write_row(state, rate, norm, probability, flops)
-    step.totals.reset()
+def _write_row(phase: Phase[Any], state: TrainingState, log: TrainingLog) -> None:
+    norm = phase.step.read(state)
+    numbers, flops = phase.describe(state)
+    log.write_row(state, phase.rate(state.step - 1), norm, numbers, flops)
+    phase.step.totals.reset()
     state.loss_sum, state.loss_count = 0.0, 0
 
 
 def _must_stop(
-    step: PretrainStep,
+    step: ModelStep[Any],
     state: TrainingState,
     recipe: TrainingRecipe,
-    batches: BatchSource,
+    batches: MicroBatches[Any],
     folder: Path,
     stop_requested: Callable[[], bool],
 ) -> bool:
@@ -144,7 +219,7 @@ def _must_stop(
     return world.agree(stop_requested())
 
 
-def abort_on_nan(path: Path, steps: range, batches: BatchSource, *, write: bool) -> None:
+def abort_on_nan(path: Path, steps: range, batches: MicroBatches[Any], *, write: bool) -> None:
     """Write the samples of bad steps, counted from 0, and raise the error that ends the run."""
     if write:
         write_json(path, [{"step": step, "samples": batches.samples(step)} for step in steps])
@@ -156,7 +231,11 @@ def abort_on_nan(path: Path, steps: range, batches: BatchSource, *, write: bool)
 
 
 def _save(
-    step: PretrainStep, state: TrainingState, log: TrainingLog, writer: CheckpointWriter, wait: bool
+    step: ModelStep[Any],
+    state: TrainingState,
+    log: TrainingLog,
+    writer: CheckpointWriter,
+    wait: bool,
 ) -> None:
     step.read(state)
     state.seconds, state.log = log.seconds, log.flush()
@@ -196,7 +275,7 @@ def measure_held_out(
         step.model.train()
 
 
-def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
+def _resume(step: ModelStep[Any], folder: Path, title: str) -> TrainingState:
     found = load_newest(folder) if step.world.is_main else None
     if found is not None:
         check_fit(found, step.model, folder)
@@ -209,15 +288,20 @@ def _resume(step: PretrainStep, folder: Path, title: str) -> TrainingState:
 
 
 def _open_writer(
-    folder: Path, recipe: TrainingRecipe, model: MaskedLM, newest: int, export: Export | None
+    folder: Path,
+    steps_dir: Path,
+    recipe: TrainingRecipe,
+    model: MaskedLM,
+    newest: int,
+    export: Export | None,
 ) -> CheckpointWriter:
     def publish(checkpoint: Checkpoint) -> None:
         if export is not None:
-            place = folder.parent / STEPS / step_name(checkpoint.state.step)
+            place = steps_dir / step_name(checkpoint.state.step)
             export(MaskedLM.from_state(model.config, checkpoint.model), place)
 
     for step in recipe.keep_steps:  # export again if a model is missing or damaged
-        source, place = (parent / step_name(step) for parent in (folder, folder.parent / STEPS))
+        source, place = (parent / step_name(step) for parent in (folder, steps_dir))
         if source.is_dir() and find_damage(place) and not find_damage(source):
             publish(load_checkpoint(source))
     return CheckpointWriter(folder, recipe.keep_checkpoints, recipe.keep_steps, publish, newest)

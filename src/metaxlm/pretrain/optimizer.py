@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's state of each parameter
+RATE_FACTOR = "rate_factor"  # of a group of parameters, relative to the learning rate
 Scheduled = float | Mapping[int, float]  # a constant, or values at steps, interpolated linearly
 
 
@@ -41,12 +42,22 @@ def make_optimizer(
     weight_decay: float,
     betas: tuple[float, float],
     epsilon: float,
+    body_rate: float = 1.0,
 ) -> torch.optim.AdamW:
-    """Return AdamW over the model's trainable parameters, with and without weight decay."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Return AdamW over the model's trainable parameters, with and without weight decay.
+
+    The layers of a model with `find_part` are trained with `body_rate` times the learning rate.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    body = {name for name, _ in named if body_rate != 1.0 and model.find_part(name) == "layers"}  # type: ignore[operator]
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        {
+            "params": [p for n, p in named if (p.ndim > 1) == is_large and (n in body) == is_body],
+            "weight_decay": weight_decay if is_large else 0.0,
+            RATE_FACTOR: body_rate if is_body else 1.0,
+        }
+        for is_body in ((False, True) if body else (False,))
+        for is_large in (True, False)
     ]
     return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, eps=epsilon, fused=True)
 
@@ -54,10 +65,11 @@ def make_optimizer(
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of all parameters, in place if it is a tensor on the device."""
     for group in optimizer.param_groups:
+        scaled = rate * group.get(RATE_FACTOR, 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(scaled)
         else:
-            group["lr"] = rate
+            group["lr"] = scaled
 
 
 def export_moments(optimizer: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:

@@ -224,15 +224,17 @@ class FusedUpdate:
         """Take a step with gradients divided by `shrink`; do nothing if `skip` is 1."""
         from metaxlm.model.kernels.adamw import update
 
-        group = self._large[0][1]
         time = self._time.double() + 1
-        first, second = (-torch.expm1(time * math.log(beta)) for beta in group["betas"])
-        numbers = torch.stack([group["lr"].double(), shrink.double(), first, second.sqrt()]).float()
+        numbers: dict[int, Tensor] = {}  # by group: rates may differ
         for parameter, group in self._large:
+            if id(group) not in numbers:
+                first, second = (-torch.expm1(time * math.log(beta)) for beta in group["betas"])
+                found = [group["lr"].double(), shrink.double(), first, second.sqrt()]
+                numbers[id(group)] = torch.stack(found).float()
             state = self._optimizer.state[parameter]
             update(
                 parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"],
-                self.copies.get(parameter), numbers, skip,
+                self.copies.get(parameter), numbers[id(group)], skip,
                 group["betas"], group["eps"], group["weight_decay"],
             )  # fmt: skip
             parameter.grad = None  # so that torch's step ignores it
@@ -255,6 +257,8 @@ class Teacher(Protocol):
 
 class Objective(nn.Module):
     """A model with its training loss; the module that DDP and FSDP wrap."""
+
+    predicts_tokens = True  # whether the masked-LM head is used
 
     def __init__(
         self, model: MaskedLM, teacher: Teacher | None = None, *, kernels: str = "auto"
@@ -340,42 +344,32 @@ def _tensors(batch: MicroBatch) -> list[Tensor]:
     return [batch.ids_BL, batch.lengths_B, batch.rows_B, *extra]
 
 
-class PretrainStep(TrainStep[_MaskedLMInputs]):
-    """Pretrains a model; only `read`, `collect` and `restore` wait for the device."""
+class ModelStep(TrainStep[Inputs]):
+    """Trains a whole model; only `read`, `collect` and `restore` wait for the device."""
 
     def __init__(
         self,
-        model: MaskedLM,
-        masking: Masking,
+        objective: Objective,
         recipe: TrainingRecipe,
         execution: ExecutionRecipe,
         world: DistributedContext,
-        teacher: Teacher | None = None,
     ) -> None:
-        self.model = model.to(world.device).train()
-        objective = Objective(model, teacher, kernels=execution.kernels)
+        self.model = objective.model.to(world.device).train()
         self.objective = world.wrap(objective, execution.sharding)
         # The optimizer comes after `wrap`, because sharding replaces the parameters.
         rate, decay, epsilon = recipe.learning_rate, recipe.weight_decay, recipe.adam_epsilon
         first, second = recipe.adam_betas
         optimizer = make_optimizer(
-            model, learning_rate=rate, weight_decay=decay, betas=(first, second), epsilon=epsilon
-        )
+            self.model, learning_rate=rate, weight_decay=decay, betas=(first, second),
+            epsilon=epsilon, body_rate=recipe.body_rate,
+        )  # fmt: skip
         bfloat16 = uses_bfloat16(recipe, world.device)
         super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)
-        self._masking = masking
         self._new_tokens = 0
         # A late copy of `totals.bad_in_row` on the host, so that no step waits for it.
         counter = self.totals.bad_in_row
         self._bad_in_row = torch.zeros((), dtype=counter.dtype, pin_memory=counter.is_cuda)
         self._copied: torch.cuda.Event | None = None
-
-    def __call__(
-        self, batches: Sequence[MicroBatch], rate: float, probability: float, mask_key: int
-    ) -> None:
-        """Take a step; `mask_key` decides its masks, each `dropout_seed` the dropout."""
-        self.take(_MaskedLMInputs.make(batches, mask_key, probability), rate)
-        self._new_tokens += sum(batch.num_tokens for batch in batches)
 
     def count_bad_steps(self) -> int:
         """Return the number of consecutive bad steps as of a few steps ago; never wait."""
@@ -417,6 +411,45 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
         totals.bad.fill_(state.skipped)
         totals.bad_in_row.fill_(state.skipped_in_row)
 
+    def _can_be_captured(self) -> bool:
+        if self.world.size > 1 or not isinstance(self.objective, Objective):
+            return False
+        with self._autocast():
+            return self.objective.uses_fused_kernels(self.world.device)
+
+    def _make_fused_update(self) -> FusedUpdate:
+        assert isinstance(self.objective, Objective) and isinstance(
+            self.model.encoder, NativeEncoder
+        )
+        copies_words = self.objective.predicts_tokens
+        update = FusedUpdate(self.model.encoder, self._optimizer, copies_words=copies_words)
+        self.objective.copies = update.copies
+        return update
+
+
+class PretrainStep(ModelStep[_MaskedLMInputs]):
+    """Pretrains a model by masked language modeling."""
+
+    def __init__(
+        self,
+        model: MaskedLM,
+        masking: Masking,
+        recipe: TrainingRecipe,
+        execution: ExecutionRecipe,
+        world: DistributedContext,
+        teacher: Teacher | None = None,
+    ) -> None:
+        objective = Objective(model, teacher, kernels=execution.kernels)
+        super().__init__(objective, recipe, execution, world)
+        self._masking = masking
+
+    def __call__(
+        self, batches: Sequence[MicroBatch], rate: float, probability: float, mask_key: int
+    ) -> None:
+        """Take a step; `mask_key` decides its masks, each `dropout_seed` the dropout."""
+        self.take(_MaskedLMInputs.make(batches, mask_key, probability), rate)
+        self._new_tokens += sum(batch.num_tokens for batch in batches)
+
     def _compute(self, inputs: _MaskedLMInputs, skip: bool = False) -> None:
         masked = [
             self._masking(b.ids_BL, b.lengths_B, b.rows_B, inputs.key, inputs.probability)
@@ -441,20 +474,6 @@ class PretrainStep(TrainStep[_MaskedLMInputs]):
             # DDP and FSDP average over processes, but this loss is a share of a sum.
             torch.autograd.backward(loss * self.world.size)
         return loss.detach().double()
-
-    def _can_be_captured(self) -> bool:
-        if self.world.size > 1 or not isinstance(self.objective, Objective):
-            return False
-        with self._autocast():
-            return self.objective.uses_fused_kernels(self.world.device)
-
-    def _make_fused_update(self) -> FusedUpdate:
-        assert isinstance(self.objective, Objective) and isinstance(
-            self.model.encoder, NativeEncoder
-        )
-        update = FusedUpdate(self.model.encoder, self._optimizer, copies_words=True)
-        self.objective.copies = update.copies
-        return update
 
 
 def uses_bfloat16(recipe: TrainingRecipe, device: torch.device) -> bool:

@@ -6,13 +6,16 @@
     vectors = embed_texts(load_encoder("xlm-roberta-base"), ["A text.", "Ein Text."])[8]
 
 The mean is over all tokens (the paper's Section 4.4), here with `<s>` and `</s>`.
+`corrections` are fitted on the texts of one call: embed each language by itself.
 Shapes: B batch, D hidden, N texts, C texts of a chunk, Y choices of layers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 import torch
@@ -23,7 +26,9 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.batches import collate_inputs, evaluating
 from metaxlm.finetune.encoding import MAX_CHARACTERS, Ids, check_tokenizer
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.model.sentence_modules import Pooling
 from metaxlm.pretrain.distributed import choose_device, own_bfloat16
+from metaxlm.probe.corrections import NONE, Corrections, Moments, correct_vectors, weigh_tokens
 from metaxlm.probe.pool import (
     NO_FRAME,
     LayerChoice,
@@ -57,6 +62,9 @@ class EmbedOptions(TypedDict, total=False):
     title: str  # name of the work in messages
     place: Callable[[int], str]  # name a text by its number (from 1) in messages
     needs_tokens: bool  # reject texts without a token of their own, as always without `specials`
+    corrections: Corrections  # SIF weights, centering, removal of components; default: none
+    pooling: Pooling  # the mean (default), or the state of the first token
+    max_length: int | None  # longest text in tokens; default: the encoder's positions
 
 
 class Embedded(NamedTuple):
@@ -81,9 +89,13 @@ def embed_texts(
     vectors_YND = torch.empty(num_layers, len(texts), model.encoder.config.hidden_size)
     done = 0
     with track(options.get("title", "embed"), len(texts), "sentences") as advance:
-        for part in embed_stream(model, texts, device, advance=advance, **options):
+        for part in _embed_chunks(model, texts, device, advance=advance, **options):
             vectors_YND[:, done : done + len(part.texts)] = part.vectors_YCD
             done += len(part.texts)
+    corrections = options.get("corrections", NONE)
+    if corrections.needs_all_vectors:
+        for vectors_ND in vectors_YND:
+            vectors_ND.copy_(torch.as_tensor(correct_vectors(vectors_ND, corrections)))
     return vectors_YND
 
 
@@ -95,11 +107,47 @@ def embed_stream(
     advance: Callable[[int], None] = lambda _: None,
     **options: Unpack[EmbedOptions],
 ) -> Iterator[Embedded]:
-    """Yield texts in order with their vectors, in chunks; the stream may not fit into memory."""
+    """Yield texts in order with their vectors, in chunks; the stream may not fit into memory.
+
+    SIF weights need texts that can be read twice.
+    """
+    chunks = _embed_chunks(model, texts, device, advance=advance, **options)
+    corrections = options.get("corrections", NONE)
+    return _correct_chunks(chunks, corrections) if corrections.needs_all_vectors else chunks
+
+
+def _correct_chunks(chunks: Iterator[Embedded], corrections: Corrections) -> Iterator[Embedded]:
+    moments = Moments(corrections)
+    num_chunks = 0
+    with TemporaryFile(prefix="metaxlm-") as waiting:
+        for texts, vectors_YCD in chunks:
+            num_chunks += 1
+            moments.add(vectors_YCD)
+            pickle.dump((texts, vectors_YCD.numpy()), waiting, protocol=5)
+        fitted = moments.fit()
+        waiting.seek(0)
+        for _ in range(num_chunks):
+            texts, array_YCD = pickle.load(waiting)  # written above
+            yield Embedded(texts, fitted.apply(torch.from_numpy(array_YCD)))
+
+
+def _embed_chunks(
+    model: AnyEncoder,
+    texts: Iterable[str],
+    device: torch.device | None = None,
+    *,
+    advance: Callable[[int], None] = lambda _: None,
+    **options: Unpack[EmbedOptions],
+) -> Iterator[Embedded]:
     device = device or choose_device("auto")
     check_tokenizer(model.tokenizer, model.encoder.config)
     work = _Embedder(model, device, **options)
     model.encoder.to(device)
+    if isinstance(texts, Sized):
+        work.corrections.check(len(texts), model.encoder.config.hidden_size)
+    if work.corrections.sif:
+        assert iter(texts) is not texts, "SIF weights need texts that can be read twice"
+        work.count_tokens(texts)
     # A thread tokenizes the next chunk while this one is computed.
     with ThreadPoolExecutor(max_workers=1) as pool:
         chunks = take_texts(texts, work.chunk_size, 16 * MAX_CHARACTERS)
@@ -110,7 +158,7 @@ def embed_stream(
         named = ", ".join(work.named_cuts) + (", ..." if work.num_cut > _NAMED else "")
         say(
             f"{work.title}: {work.num_cut:,} of {work.num_texts:,} texts are longer than "
-            f"{model.encoder.config.max_positions} tokens and were cut: {named}"
+            f"{work.limit} tokens and were cut: {named}"
         )
 
 
@@ -142,20 +190,41 @@ class _Embedder:
     title: str = "embed"
     place: Callable[[int], str] = "text {}".format
     needs_tokens: bool = False
+    corrections: Corrections = NONE
+    pooling: Pooling = "mean"
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
             raise MetaXLMError(f"precision {self.precision!r}: use float32 or bfloat16")
         self.choices = choose_layers(self.model, self.layers)
+        positions = self.model.encoder.config.max_positions
+        self.limit = min(self.max_length or positions, positions)
         self.frame = find_frame(self.model.tokenizer)
+        if self.limit <= self.frame.size:
+            raise MetaXLMError(
+                f"{self.model.source}: texts of {self.limit} tokens have only special tokens; "
+                "raise max_seq_length"
+            )
         vector_bytes = 4 * len(self.choices) * self.model.encoder.config.hidden_size
         self.chunk_size = max(1, min(_MOST_TEXTS, _MOST_BYTES // vector_bytes))
         self.num_texts = self.num_cut = 0
         self.named_cuts: list[str] = []
+        self.weights_V: Tensor | None = None
+
+    def count_tokens(self, texts: Iterable[str]) -> None:
+        """Weight tokens by their share of those that are averaged."""
+        frame = NO_FRAME if self.specials else self.frame
+        rows = (
+            row[frame.before : len(row) - frame.after]
+            for chunk in take_texts(texts, self.chunk_size, 16 * MAX_CHARACTERS)
+            for row in tokenize_texts(self.model.tokenizer, chunk, self.frame, self.limit)[0]
+        )
+        vocab_size = self.model.encoder.config.vocab_size
+        self.weights_V = weigh_tokens(rows, vocab_size).to(self.device)
 
     def tokenize(self, texts: Sequence[str]) -> list[Ids]:
-        max_length = self.model.encoder.config.max_positions
-        ids, cut = tokenize_texts(self.model.tokenizer, texts, self.frame, max_length)
+        ids, cut = tokenize_texts(self.model.tokenizer, texts, self.frame, self.limit)
         for index, row in enumerate(ids):
             if len(row) <= self.frame.size and (self.needs_tokens or not self.specials):
                 name, text = self.place(self.num_texts + index + 1), texts[index]
@@ -188,7 +257,13 @@ class _Embedder:
         frame = NO_FRAME if self.specials else self.frame
         numbers = {number for choice in self.choices for number in choice.numbers}
         # The mean of layers is the mean of their pooled vectors, which are small.
-        means = {number: pool_mean(states[number], inputs.mask_BL, frame) for number in numbers}
+        weights_BL = None if self.weights_V is None else self.weights_V[inputs.ids_BL]
+        means = {
+            number: pool_mean(states[number], inputs.mask_BL, frame, weights_BL)
+            if self.pooling == "mean"
+            else states[number][:, 0].float()
+            for number in numbers
+        }
         chosen = ([means[number] for number in choice.numbers] for choice in self.choices)
         return torch.stack([torch.stack(pooled).mean(dim=0) for pooled in chosen])
 

@@ -174,14 +174,25 @@ def plan_sentences(lengths: Sequence[int], max_tokens: int, group_cost: int) -> 
     return batches
 
 
-def pool_mean(hidden_BLD: Tensor, mask_BL: Tensor | None, frame: Frame = NO_FRAME) -> Tensor:
-    """Return the mean over the real tokens outside the frame in float32, [B, D]."""
+def pool_mean(
+    hidden_BLD: Tensor,
+    mask_BL: Tensor | None,
+    frame: Frame = NO_FRAME,
+    weights_BL: Tensor | None = None,
+) -> Tensor:
+    """Return the (weighted) mean over the real tokens outside the frame in float32, [B, D]."""
     hidden_BLD = hidden_BLD.float()
     length = hidden_BLD.shape[1]
-    if mask_BL is None:
+    if mask_BL is None and weights_BL is None:
         return hidden_BLD[:, frame.before : length - frame.after].mean(dim=1)
+    if mask_BL is None:
+        mask_BL = hidden_BLD.new_ones(hidden_BLD.shape[:2], dtype=torch.bool)
     columns_L = torch.arange(length, device=mask_BL.device)
     counts_B = mask_BL.sum(dim=1)
     inner_BL = (columns_L >= frame.before) & (columns_L < (counts_B - frame.after)[:, None])
-    weights_BL = inner_BL.float() / (counts_B - frame.size)[:, None]
-    return torch.bmm(weights_BL[:, None], hidden_BLD).squeeze(1)
+    if weights_BL is None:
+        shares_BL = inner_BL.float() / (counts_B - frame.size)[:, None]
+    else:
+        shares_BL = inner_BL * weights_BL
+        shares_BL = shares_BL / shares_BL.sum(dim=1, keepdim=True)
+    return torch.bmm(shares_BL[:, None], hidden_BLD).squeeze(1)

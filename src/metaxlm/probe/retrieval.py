@@ -19,7 +19,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers.parallel import ParallelSentences
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
-from metaxlm.probe.embedding import choose_layers, embed_texts
+from metaxlm.probe.corrections import NONE, Corrections
+from metaxlm.probe.embedding import EmbedOptions, choose_layers, embed_texts
 from metaxlm.probe.nearest import FaissIndex, Nearest, Vectors, find_both, find_by_faiss
 from metaxlm.probe.pool import LayerChoice
 
@@ -85,15 +86,25 @@ def measure_retrieval(
     *,
     layers: Sequence[LayerChoice] | None = None,
     batch_tokens: int = 16_384,
+    corrections: Corrections = NONE,
 ) -> RetrievalOutcome:
-    """Embed both sides once, and retrieve in both directions with each layer (default: all)."""
+    """Embed both sides once, and retrieve in both directions with each layer (default: all).
+
+    Corrections are fitted on each side; the paper has none.
+    """
     num_pairs = len(sentences.foreign)
     device = device or choose_device("auto")
     # Both sides at once: more sentences of each length need less padding.
-    texts, title = [*sentences.foreign, *sentences.english], f"tatoeba {sentences.language}: embed"
-    vectors_YND = embed_texts(
-        model, texts, device, layers=layers, batch_tokens=batch_tokens, title=title
-    )
+    parts = [[*sentences.foreign, *sentences.english]]
+    if corrections != NONE:
+        parts = [list(sentences.foreign), list(sentences.english)]
+    options: EmbedOptions = {
+        "layers": layers,
+        "batch_tokens": batch_tokens,
+        "title": f"tatoeba {sentences.language}: embed",
+        "corrections": corrections,
+    }
+    vectors_YND = torch.cat([embed_texts(model, part, device, **options) for part in parts], dim=1)
     shown = torch.linspace(0, num_pairs - 1, min(NUM_EXAMPLES, num_pairs)).long().tolist()
     outcomes: list[LayerRetrieval] = []
     for choice, vectors_ND in zip(choose_layers(model, layers), vectors_YND, strict=True):

@@ -28,6 +28,7 @@ from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, atomic_file, get_standard_input
 from metaxlm.finetune.readers.input_lines import open_input, read_lines
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.corrections import NONE, Corrections, correct_vectors
 from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_texts
 from metaxlm.probe.nearest import Vectors
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
@@ -268,6 +269,8 @@ class EmbeddingIndex:
     ids: list[str] = field(default_factory=list)  # names of the lines; empty if lines are counted
     layers: tuple[str, ...] = ()
     vectors: list[Vectors] = field(default_factory=list)  # one table for each layer
+    known_texts: list[str] = field(default_factory=list)  # this side of known pairs
+    known: list[Vectors] = field(default_factory=list)  # their vectors, one table for each layer
 
     def __len__(self) -> int:
         return len(self.vectors[0]) if self.vectors else len(self.texts)
@@ -293,10 +296,13 @@ def load_indexes(
     is_parallel: bool = False,
     takes_several: bool = False,
     gold: Path | None = None,
+    corrections: Corrections = NONE,
+    known: Path | None = None,
 ) -> tuple[Sides, GoldPairs]:
     """Check two texts or vector files and gold pairs, then open the model and embed the texts.
 
-    `takes_several` allows several layers, and makes all layers the default.
+    `takes_several` allows several layers, and makes all layers the default. Each side has its own
+    corrections. `known` is a file of known pairs, for calibration.
     """
     sides = first, second = _open_index(sources[0], has_ids), _open_index(sources[1], has_ids)
     texts = [side for side in sides if side.texts]
@@ -307,13 +313,20 @@ def load_indexes(
             path = Path(side.name)
             names = _name_layers(path, layer, bool(texts), takes_several)
             _check_several(layer, len(names), takes_several)
-            side.vectors = [read_vectors(path, name) for name in names]
+            if corrections.sif:
+                raise MetaXLMError(f"{path}: --sif weights the tokens of a text; name the text")
+            found = [read_vectors(path, name) for name in names]
+            side.vectors = [correct_vectors(vectors_ND, corrections) for vectors_ND in found]
             side.layers = tuple(name or "-" for name in names)
     a, b = len(first), len(second)
     if is_parallel and a != b:
-        found = f"has {a:,} lines, {second.name} has {b:,}"
-        raise MetaXLMError(f"{first.name}:{a}: {found}; parallel files need equally many")
+        what = f"has {a:,} lines, {second.name} has {b:,}"
+        raise MetaXLMError(f"{first.name}:{a}: {what}; parallel files need equally many")
     pairs = [] if gold is None else read_gold_pairs(gold, sides)
+    if known is not None:
+        if vectors := [side.name for side in sides if not side.texts]:
+            raise MetaXLMError(f"{vectors[0]}: known pairs are texts; name a text instead")
+        first.known_texts, second.known_texts = read_known_pairs(known)
     if not texts or open_model is None:
         return sides, pairs
     model = open_model()
@@ -322,12 +335,15 @@ def load_indexes(
     layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
     options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
-    options["needs_tokens"] = True
+    options |= {"needs_tokens": True, "corrections": corrections}
     for side in texts:
         side.layers = tuple(str(choice) for choice in layers)
         options["title"] = f"embed {Path(side.name).name}"
         options["place"] = f"{side.name}:{{}}".format
-        side.vectors = list(embed_texts(model, side.texts, device, **options))
+        together = [*side.texts, *side.known_texts]
+        vectors_YND = embed_texts(model, together, device, **options)
+        side.vectors = list(vectors_YND[:, : len(side.texts)])
+        side.known = list(vectors_YND[:, len(side.texts) :])
     a, b = len(first.vectors), len(second.vectors)
     if a != b:
         raise MetaXLMError(
@@ -379,6 +395,15 @@ def _check_several(layer: str | None, count: int, takes_several: bool) -> None:
     if count > 1 and not takes_several:
         usage = "several layers are for retrieve --parallel without --output"
         raise MetaXLMError(f"--layer {layer}: {usage}; name one")
+
+
+def read_known_pairs(path: Path) -> tuple[list[str], list[str]]:
+    """Read lines `source TAB target` of texts; return both sides."""
+    pairs = [line.split("\t") for line in read_lines(path)]
+    for number, pair in enumerate(pairs, start=1):
+        if len(pair) != 2 or not all(text.strip() for text in pair):
+            raise MetaXLMError(f"{path}:{number}: cannot be read; write source TAB target")
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
 def read_gold_pairs(path: Path, sides: Sides) -> GoldPairs:

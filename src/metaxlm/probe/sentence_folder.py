@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import yaml
@@ -38,9 +38,19 @@ _MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize
 
 
 def export_sentence_transformers(
-    model: AnyEncoder, folder: Path, layer: LayerChoice | None = None, *, normalize: bool = False
+    model: AnyEncoder,
+    folder: Path,
+    layer: LayerChoice | None = None,
+    *,
+    normalize: bool = False,
+    pooling: Literal["mean", "cls"] = "mean",
+    max_length: int | None = None,
+    card: str | None = None,
 ) -> None:
-    """Write a folder for `SentenceTransformer(folder)` atomically; `layer` defaults to the last."""
+    """Write a folder for `SentenceTransformer(folder)` atomically; `layer` defaults to the last.
+
+    Texts are cut to `max_length` tokens, by default to the encoder's positions.
+    """
     number = _choose_number(model, layer)
     config = model.encoder.config
     with atomic_folder(folder) as temporary:
@@ -62,8 +72,11 @@ def export_sentence_transformers(
             write_json(temporary / CONFIG, values)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, model.tokenizer, config.max_positions, has_token_types=has_types)
-        files = {name: dump_json(v) for name, v in _describe_modules(model, normalize).items()}
-        for name, text in {**files, "README.md": _write_card(model, number, normalize)}.items():
+        length = min(max_length or config.max_positions, config.max_positions)
+        described = _describe_modules(model, normalize, pooling, length)
+        files = {name: dump_json(values) for name, values in described.items()}
+        files["README.md"] = card or _write_card(model, number, normalize)
+        for name, text in files.items():
             (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(text, encoding="utf-8")
 
@@ -118,17 +131,20 @@ def _cut_foreign(encoder: ForeignEncoder, num_layers: int) -> PreTrainedModel:
     return short
 
 
-def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
+def _describe_modules(
+    model: AnyEncoder, normalize: bool, pooling: str, max_length: int
+) -> dict[str, Any]:
     config = model.encoder.config
     modules = [
         {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{name}"}
         for k, (path, name) in enumerate(_MODULES.items())
     ]
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    chosen = {"cls": "cls_token", "mean": "mean_tokens"}[pooling]
     return {
         MODULES: modules if normalize else modules[:2],
         SENTENCE_SETTINGS: {
-            "max_seq_length": config.max_positions,
+            "max_seq_length": max_length,
             "do_lower_case": False,
             **(describe_pooler(config.family) if isinstance(model.encoder, Encoder) else {}),
         },
@@ -139,7 +155,7 @@ def _describe_modules(model: AnyEncoder, normalize: bool) -> dict[str, Any]:
         },
         "1_Pooling/config.json": {
             "word_embedding_dimension": config.hidden_size,
-            **{f"pooling_mode_{mode}": mode == "mean_tokens" for mode in modes},
+            **{f"pooling_mode_{mode}": mode == chosen for mode in modes},
         },
     }
 
@@ -150,7 +166,7 @@ def _write_card(model: AnyEncoder, number: int, normalize: bool) -> str:
     parts = Path(model.source.removeprefix(HUB)).parts
     source = "/".join([part for part in parts if part not in ("/", "model")][-2:])
     front = {
-        **_read_inherited(model.source),
+        **read_inherited(model.source),
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
         "tags": ["sentence-transformers", "feature-extraction", "metaxlm"],
@@ -180,7 +196,8 @@ print(model.similarity(vectors, vectors))
 """
 
 
-def _read_inherited(source: str) -> dict[str, Any]:
+def read_inherited(source: str) -> dict[str, Any]:
+    """Return language and license of the card of a local folder, if it has them."""
     path = Path(source).expanduser() / "README.md"
     try:
         parts = read_text(path).split("---\n") if path.is_file() else []

@@ -15,12 +15,13 @@ from metaxlm.recipe.evaluation_schema import (
 from metaxlm.recipe.model_schema import (
     DistillationRecipe, ExecutionRecipe, MatchingRecipe, PartsRecipe, TrainingRecipe, VariantRecipe,
 )  # fmt: skip
-from metaxlm.recipe.schema import Recipe
+from metaxlm.recipe.schema import Recipe, name_encoder
+from metaxlm.recipe.sentences_schema import SentencesRecipe
 from metaxlm.recipe.values import Section
 
 __all__ = [
     "AlignmentRecipe", "CleaningRecipe", "CorpusRecipe", "DistillationRecipe", "EngineRecipe",
     "ExecutionRecipe", "FinetuneRecipe", "GridRecipe", "MatchingRecipe", "PartsRecipe",
-    "PhrasebookRecipe", "Recipe", "RetrievalRecipe", "Section", "SlurmRecipe", "TrainingRecipe",
-    "VariantRecipe",
+    "PhrasebookRecipe", "Recipe", "RetrievalRecipe", "Section", "SentencesRecipe", "SlurmRecipe",
+    "TrainingRecipe", "VariantRecipe", "name_encoder",
 ]  # fmt: skip

@@ -58,6 +58,8 @@ class TrainingRecipe(Section):
     """Peak of the linear schedule."""
     warmup_steps: Count = 10_000
     """Steps of linear warm-up, at most `steps`; the rate then decays linearly to zero."""
+    body_rate: Real = 1.0
+    """Learning rate of the Transformer layers, relative to that of all other parameters."""
     weight_decay: Real = 0.01
     """Decoupled weight decay; biases and LayerNorms are excluded."""
     adam_betas: Annotated[list[Fraction], Field(min_length=2, max_length=2)] = [0.9, 0.98]
@@ -217,6 +219,8 @@ class VariantRecipe(Section):
     """Replace some words of the text by dictionary translations before masking."""
     alpha: Scheduled | None = None
     """Replaces `pretraining.alpha`, to compare distributions of languages (figure 1)."""
+    sentences: Literal[False] | None = None
+    """`false` trains no sentence encoder of this variant, if the recipe has `sentences`."""
 
     @model_validator(mode="after")
     def _a_teacher_reads_its_own_language(self) -> Self:

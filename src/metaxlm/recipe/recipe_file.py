@@ -18,6 +18,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_text
 from metaxlm.reading import parse_yaml, reading
 from metaxlm.recipe import MatchingRecipe, Recipe, Section
+from metaxlm.recipe.sentences_schema import SentencesRecipe
 
 Lines = dict[tuple[str, ...], int | str]
 """The line of each key of a YAML file, by its path of keys; `file:line` in another file."""
@@ -40,6 +41,17 @@ def load_matching(overrides: Sequence[str]) -> MatchingRecipe:
     for override in overrides:
         _apply_override(values, override.removeprefix("matching."))
     return _validate(MatchingRecipe, values, Path("--set"), {}, ("matching",))
+
+
+def load_sentences(given: Mapping[str, Any], overrides: Sequence[str]) -> SentencesRecipe:
+    """Build the `sentences` section of a recipe from given values and `key=value` pairs."""
+    values = dict(given)
+    for override in overrides:
+        key = override.partition("=")[0].removeprefix("sentences.")
+        if key.strip() in given:
+            raise MetaXLMError(f"--set {override!r}: is set by an option of the command; use that")
+        _apply_override(values, override.removeprefix("sentences."))
+    return _validate(SentencesRecipe, values, Path("--set"), {}, ("sentences",))
 
 
 def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lines]:

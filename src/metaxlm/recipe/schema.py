@@ -15,7 +15,15 @@ from metaxlm.recipe.model_schema import (
     TrainingRecipe,
     VariantRecipe,
 )
+from metaxlm.recipe.sentences_schema import SentencesRecipe
 from metaxlm.recipe.values import Count, LanguageCode, Section, VariantName
+
+ENCODER = "+sentences"  # ending of the name of a variant's sentence encoder in results
+
+
+def name_encoder(variant: str) -> str:
+    """Return the name of a variant's sentence encoder in results."""
+    return f"{variant}{ENCODER}"
 
 
 class Recipe(Section):
@@ -41,8 +49,10 @@ class Recipe(Section):
     matching: MatchingRecipe = MatchingRecipe()
     pretraining: TrainingRecipe = TrainingRecipe()
     """Phase (b), cross-lingual pretraining."""
+    sentences: SentencesRecipe | None = None
+    """Train a sentence encoder of each variant after pretraining; `null` trains none."""
     execution: ExecutionRecipe = ExecutionRecipe()
-    """How to run both training phases."""
+    """How to run all training phases."""
     variants: Annotated[dict[VariantName, VariantRecipe], Field(min_length=1)]
     """Models to compare, by name."""
     evaluation: EvaluationRecipe = EvaluationRecipe()
@@ -54,6 +64,26 @@ class Recipe(Section):
             return self.matching
         folder = variant.matching.dictionaries or self.matching.dictionaries
         return variant.matching.model_copy(update={"dictionaries": folder})
+
+    def list_encoders(self) -> list[str]:
+        """Return the variants that have a sentence encoder."""
+        if self.sentences is None:
+            return []
+        return [name for name, variant in self.variants.items() if variant.sentences is None]
+
+    @model_validator(mode="after")
+    def _a_teacher_exists(self) -> Self:
+        if self.sentences is None:
+            return self
+        if self.sentences.teacher is None and self.meta.model is None:
+            raise ValueError("sentences.teacher is null, and so is meta.model; name a teacher")
+        if self.sentences.max_length > self.model.max_positions:
+            most = self.model.max_positions
+            raise ValueError(f"sentences.max_length exceeds model.max_positions {most}")
+        for name in self.list_encoders():
+            if name_encoder(name) in self.variants:
+                raise ValueError(f"variant {name_encoder(name)!r} has the name of an encoder")
+        return self
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:

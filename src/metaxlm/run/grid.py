@@ -33,7 +33,8 @@ from metaxlm.pretrain.distributed import describe_device
 from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
-from metaxlm.recipe import FinetuneRecipe, GridRecipe, Recipe
+from metaxlm.recipe import FinetuneRecipe, GridRecipe, Recipe, name_encoder
+from metaxlm.recipe.schema import ENCODER
 from metaxlm.run import task_plans
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.jobs import EvalJob, FinishedJob, JobKey, claim, keep_current, list_jobs
@@ -48,6 +49,7 @@ from metaxlm.run.task_plans import (
     TaskOverrides,
     TaskPlan,
 )
+from metaxlm.run.variant_encoders import has_pairs
 from metaxlm.stopping import check_stop
 
 Loaded = dict[str, tuple[dict[DataFile, Dataset], dict[tuple[str, str], TaskData]]]
@@ -325,7 +327,8 @@ class Grid:
 
     recipe: Recipe
     layout: RunLayout
-    stages: Mapping[str, Stage]  # the pretraining stage of each variant to evaluate
+    stages: Mapping[str, Stage]
+    """The pretraining stage of each variant to evaluate, and the stage of its sentence encoder."""
     device: torch.device
     files: FileFingerprints = field(default_factory=FileFingerprints)
     check_stop: Callable[[], None] = check_stop
@@ -337,7 +340,7 @@ class Grid:
         """One evaluation per block and number of seeds; needs the task data, not the models."""
         evaluations = [
             Evaluation(
-                self._list_models(block),
+                self._list_models(block, plan),
                 plan,
                 self.layout.root,
                 self.device,
@@ -347,7 +350,7 @@ class Grid:
             )
             for block in list_blocks(self.recipe)
             for plan in self._plan(block)
-            if self._list_models(block)
+            if self._list_models(block, plan)
         ]
         fingerprints: dict[Path, str] = {}
         for job in chain.from_iterable(each.jobs.values() for each in evaluations):
@@ -406,12 +409,19 @@ class Grid:
 
     def _read_fingerprint(self, record: Mapping[str, Any]) -> str:
         """Return the current fingerprint of a job's model; empty if the model is gone."""
-        marker = self.layout.variant(str(record["variant"])) / "model" / MARKER
+        variant = str(record["variant"])
+        folder = self.layout.variant(variant) / "model"
+        if variant.endswith(ENCODER):
+            folder = self.layout.encoder(variant.removesuffix(ENCODER))
+        marker = folder / MARKER
         found = read_sealed(marker) if marker.is_file() else {}
         return digest_value([found["fingerprint"], record["step"]]) if found else ""
 
-    def _list_models(self, block: GridRecipe) -> list[NamedModel]:
-        """Return the models of a block, which need not exist yet."""
+    def _list_models(self, block: GridRecipe, plan: EvaluationPlan) -> list[NamedModel]:
+        """Return the models of a block, which need not exist yet.
+
+        Sentence encoders are measured as they are, and not finetuned.
+        """
         training = self.recipe.pretraining
         steps = [*(training.list_kept() if block.steps == "kept" else []), training.steps]
         variants = self.recipe.variants if block.variants is None else block.variants
@@ -422,6 +432,12 @@ class Grid:
                 name, folder = f"{variant}-step-{step}", folder.parent / STEPS / step_name(step)
             fingerprint = digest_value([self.stages[variant].fingerprint, step])
             models.append(NamedModel(name, folder, step, variant, fingerprint))
+        for variant in self.recipe.list_encoders() if plan.features else ():
+            name, step = name_encoder(variant), training.steps
+            if variant in variants and name in self.stages:
+                fingerprint = digest_value([self.stages[name].fingerprint, step])
+                folder = self.layout.encoder(variant)
+                models.append(NamedModel(name, folder, step, name, fingerprint))
         return models
 
     def _plan(self, block: GridRecipe) -> list[EvaluationPlan]:
@@ -493,6 +509,11 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
         raise MetaXLMError(
             "evaluation.data is not set; name the folder with tatoeba/, wordalign/, xnli/ and so "
             "on, or set retrieval and alignment to null"
+        )
+    if recipe.list_encoders() and not has_pairs(recipe):
+        raise MetaXLMError(
+            "sentences: no source of pairs; set sentences.dictionaries, matching.dictionaries or "
+            "sentences.parallel"
         )
     for variant in recipe.variants.values():
         uses_dictionaries = variant.dictionaries or variant.switch

@@ -31,5 +31,13 @@ class RunLayout:
         return self.root / f"work-{stage}"
 
     def variant(self, name: str) -> Path:
-        """Return a variant's folder with `initialization/`, `checkpoints/`, `steps/`, `model/`."""
+        """Return a variant's folder.
+
+        It has `initialization/`, `checkpoints/`, `steps/`, `model/`, and its sentence encoder in
+        `sentences/`.
+        """
         return self.root / "variants" / name
+
+    def encoder(self, name: str) -> Path:
+        """Return the folder of a variant's sentence encoder."""
+        return self.variant(name) / "sentences"

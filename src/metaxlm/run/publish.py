@@ -37,6 +37,7 @@ _MAY_DIFFER = {
     "corpus": ("path",),
     "matching": ("dictionaries",),
     "meta": ("model",),
+    "sentences": ("teacher", "text", "dictionaries", "parallel"),
     "evaluation": ("data", "grid"),
 }
 """Recipe keys with paths, or that only select jobs."""
@@ -99,8 +100,14 @@ def publish_more(run_dir: Path, folder: Path) -> Addition:
     return addition
 
 
+def _list_trainings(variants: Iterable[str]) -> list[str]:
+    """Return the folders of all trainings below a run, whether they exist or not."""
+    places = (f"variants/{name}{part}" for name in variants for part in ("", "/sentences"))
+    return ["meta", *places]
+
+
 def _copy_logs(source: Path, target: Path, variants: Iterable[str]) -> None:
-    for training in ("meta", *(f"variants/{name}" for name in variants)):
+    for training in _list_trainings(variants):
         if (log := run_folder.find_log(source / training)) is not None:
             _copy(log, target / training / run_folder.LOG)
         _copy(source / training / run_folder.COVERAGE, target / training / run_folder.COVERAGE)
@@ -220,7 +227,7 @@ def _keep_deciding(recipe: Mapping[str, Any]) -> Facts:
 
 def _check_logs(published: Path, run_dir: Path) -> None:
     names = sorted(path.name for path in (run_dir / "variants").glob("[!.]*"))
-    for training in ("meta", *(f"variants/{name}" for name in names)):
+    for training in _list_trainings(names):
         logs = [run_folder.find_log(folder / training) for folder in (published, run_dir)]
         rows = [results.read_rows(log) for log in logs if log is not None]
         cut = [[{k: v for k, v in row.items() if k not in _SPEED} for row in log] for log in rows]

@@ -1,4 +1,5 @@
-"""Stages of a run: corpus -> vocabulary -> shards -> meta -> per variant: initialize -> pretrain.
+"""Stages of a run: corpus -> vocabulary -> shards -> meta -> per variant: initialize -> pretrain
+-> sentences.
 
 A stage fills a folder and runs only if its recipe values, the user's files, an earlier stage or its
 own files changed. The folder has a `.stage.json` with the fingerprint of all inputs and the digests
@@ -25,7 +26,7 @@ from metaxlm.manifest import MARKER
 from metaxlm.model.extras import read_extras
 from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
-from metaxlm.recipe import Recipe
+from metaxlm.recipe import Recipe, SentencesRecipe
 from metaxlm.recipe.corpus_schema import VocabularyRecipe
 from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE, MetaRecipe
 from metaxlm.recipe.recipe_file import save_recipe
@@ -33,6 +34,7 @@ from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import prepare_corpus, prepare_shards, prepare_vocabularies
 from metaxlm.run.training import initialize_variant, load_imported, meta_pretrain, pretrain_variant
+from metaxlm.run.variant_encoders import check_encoders, list_dictionaries, train_variant_encoder
 from metaxlm.stopping import check_stop
 from metaxlm.vocab.tokenizer import load_tokenizer
 
@@ -278,6 +280,7 @@ def _build_variant(
     # Keep keys and values of earlier versions, so that finished models are not trained again.
     if training["distill"] is not None:
         training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
+    settings.pop("sentences")
     settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
     if (switch := settings.pop("switch")) is not None:
         dictionary_files = _list_folder(choices.dictionaries, "dictionaries", files)
@@ -302,7 +305,7 @@ def _build_variant(
     pretrain = Stage(
         "pretrain",
         folder / "model",
-        {"seed": recipe.seed, "pretraining": values["pretraining"]} | training,
+        {"seed": recipe.seed, "pretraining": _drop_new(values["pretraining"])} | training,
         (initialize,) if variant.distill is None else (initialize, meta),
         partial(pretrain_variant, recipe, layout, name, world),
         name,
@@ -312,7 +315,56 @@ def _build_variant(
         device=describe_device(world.device),
         reads=(vocabulary, shards, *(built_in if variant.switch else ())),
     )
-    return [initialize, pretrain]
+    if name not in recipe.list_encoders():
+        return [initialize, pretrain]
+    encoder = _build_encoder(recipe, layout, world, name, (*shared, meta, pretrain), files)
+    return [initialize, pretrain, encoder]
+
+
+def _build_encoder(
+    recipe: Recipe,
+    layout: RunLayout,
+    world: DistributedContext,
+    name: str,
+    earlier: Sequence[Stage],
+    files: FileFingerprints,
+) -> Stage:
+    corpus, vocabulary, shards, meta, pretrain = earlier
+    settings = recipe.sentences
+    assert settings is not None
+    folders = list_dictionaries(recipe, layout)
+    # The work that is written, but not the result, depends on these.
+    ignored = {"teacher", "text", "dictionaries", "parallel", "checkpoint_every", "log_every"}
+    inputs: dict[str, Any] = {
+        "seed": recipe.seed,
+        "sentences": settings.model_dump(mode="json", exclude=ignored | {"keep_steps"}),
+        "languages": recipe.languages,
+        "dictionary_files": [_list_folder(one, "dictionaries", files) for one in folders],
+        "parallel_files": [_list_place(one, "parallel", files) for one in settings.parallel],
+        "text_files": [] if settings.text is None else _list_place(settings.text, "text", files),
+    }
+    if settings.mlm_weight:
+        inputs["pretraining"] = recipe.pretraining.model_dump(mode="json")
+    upstream = [pretrain]
+    if settings.teacher is None:
+        upstream.append(meta)
+    elif Path(settings.teacher).is_dir():
+        inputs["teacher_files"] = _list_folder(Path(settings.teacher), "teacher", files)
+    else:
+        inputs["teacher"] = settings.teacher
+    return Stage(
+        "sentences",
+        layout.encoder(name),
+        inputs,
+        tuple(upstream),
+        partial(train_variant_encoder, recipe, layout, name, world),
+        name,
+        work_dir=layout.variant(name) / "work-sentences",
+        keeps_work=False,
+        together=True,
+        device=describe_device(world.device),
+        reads=(corpus, vocabulary, *((shards,) if settings.mlm_weight else ())),
+    )
 
 
 def select_stages(
@@ -354,8 +406,13 @@ def _close(
 def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> None:
     """Raise an error before anything is written if the run would overwrite user files."""
     matching = [recipe.matching, *(recipe.find_matching(v) for v in recipe.variants.values())]
+    sentences = recipe.sentences or SentencesRecipe()
     inputs = (
         recipe.corpus.path,
+        sentences.teacher,
+        sentences.text,
+        *(sentences.dictionaries or ()),
+        *sentences.parallel,
         recipe.evaluation.data,
         recipe.meta.model,
         recipe.vocabulary.model,
@@ -385,6 +442,8 @@ def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
         read_extras(load_imported(recipe).folder)
     if recipe.vocabulary.model is not None and (stages is None or "vocabulary" in needed):
         load_tokenizer(recipe.vocabulary.model)
+    if recipe.list_encoders() and (stages is None or "sentences" in needed):
+        check_encoders(recipe)
 
 
 def _restore_names(matching: Mapping[str, Any]) -> dict[str, Any]:
@@ -424,9 +483,21 @@ def _describe_model(
     """Describe a section whose `model` is a folder on this machine or a name on the hub."""
     section: VocabularyRecipe | MetaRecipe = getattr(recipe, name)
     if section.model is None or not Path(section.model).is_dir():
-        return {name: section.model_dump(mode="json"), "files": []}
-    settings = section.model_dump(mode="json", exclude={"model"})
+        return {name: _drop_new(section.model_dump(mode="json")), "files": []}
+    settings = _drop_new(section.model_dump(mode="json", exclude={"model"}))
     return {name: settings, "files": _list_folder(Path(section.model), name, files)}
+
+
+def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
+    """Drop keys of later versions at their defaults, so that finished models are not repeated."""
+    return {key: value for key, value in settings.items() if (key, value) != ("body_rate", 1.0)}
+
+
+def _list_place(path: Path, what: str, files: FileFingerprints) -> list[list[Any]]:
+    """Fingerprint a file, or the files of a folder."""
+    return (
+        [files.get(path, path.parent, what)] if path.is_file() else _list_folder(path, what, files)
+    )
 
 
 def _list_folder(folder: Path | None, what: str, files: FileFingerprints) -> list[list[Any]]:

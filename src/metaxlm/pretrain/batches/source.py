@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -149,12 +149,26 @@ class BatchSource:
         return list(zip(names, blocks.tolist(), strict=True))
 
 
-class Prefetcher:
+Batch = TypeVar("Batch")
+ReadBatch = TypeVar("ReadBatch", covariant=True)
+
+
+class MicroBatches(Protocol[ReadBatch]):
+    """The batches of a training run, which are functions of the step."""
+
+    def micro_batch(self, step: int, index: int, count: int) -> ReadBatch:
+        """Return one of `count` equal micro-batches of a step; thread-safe."""
+
+    def samples(self, step: int) -> Sequence[Any]:
+        """Return the samples of a step over all processes, as JSON values."""
+
+
+class Prefetcher(Generic[Batch]):
     """Reads the micro-batches of one process ahead in threads; a context manager."""
 
     def __init__(
         self,
-        source: BatchSource,
+        source: MicroBatches[Batch],
         first_step: int,
         last_step: int,
         indices: Sequence[int],
@@ -165,7 +179,7 @@ class Prefetcher:
         self._source, self._indices, self._count = source, tuple(indices), count
         self._depth = max(depth, workers)
         self._steps = iter(range(first_step, last_step))
-        self._ready: dict[int, Future[list[MicroBatch]]] = {}
+        self._ready: dict[int, Future[list[Batch]]] = {}
         self._pool = ThreadPoolExecutor(workers, "prefetch") if workers else None
 
     def __enter__(self) -> Self:
@@ -176,7 +190,7 @@ class Prefetcher:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def get(self, step: int) -> list[MicroBatch]:
+    def get(self, step: int) -> list[Batch]:
         """Return the micro-batches of a step; call once per step, in order."""
         if self._pool is None:
             return self._make(step)
@@ -189,7 +203,7 @@ class Prefetcher:
             for step in islice(self._steps, count):
                 self._ready[step] = self._pool.submit(self._make, step)
 
-    def _make(self, step: int) -> list[MicroBatch]:
+    def _make(self, step: int) -> list[Batch]:
         return [self._source.micro_batch(step, index, self._count) for index in self._indices]
 
 
