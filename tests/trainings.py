@@ -61,6 +61,10 @@ BAD_GRADIENT = object()
 """A term of `AddedLoss` that is finite and whose gradient is not."""
 
 
+STEEP = object()
+"""A term of `AddedLoss` that is nearly 0, with a large gradient."""
+
+
 class AddedLoss:
     """A teacher that adds a number to the loss of some steps."""
 
@@ -68,8 +72,11 @@ class AddedLoss:
         size = max(numbers, default=0) + 2  # the last place is for all later steps
         self.numbers = torch.zeros(size)
         self.roots = torch.ones(size)
+        self.slopes = torch.zeros(size)
         for step, number in numbers.items():
-            if number is BAD_GRADIENT:
+            if number is STEEP:
+                self.slopes[step] = 1e3
+            elif number is BAD_GRADIENT:
                 self.roots[step] = 0.0
             else:
                 assert isinstance(number, float)
@@ -77,13 +84,16 @@ class AddedLoss:
 
     def loss(self, hidden_BLD: Tensor, extra: Extra) -> Tensor:
         assert isinstance(extra, Now)
-        self.numbers, self.roots = (t.to(hidden_BLD.device) for t in (self.numbers, self.roots))
+        self.numbers, self.roots, self.slopes = (
+            t.to(hidden_BLD.device) for t in (self.numbers, self.roots, self.slopes)
+        )
         at = extra.step.clamp_max(len(self.numbers) - 1)
         nothing = hidden_BLD.sum() * 0.0
         root = self.roots[at].sum()
         # The root of 0 has no slope; the root of 1 has.
         zero = (nothing.square() + root).sqrt() - root.sqrt()
-        return zero + self.numbers[at].sum() * (1.0 + nothing)
+        steep = self.slopes[at].sum() * hidden_BLD.float().mean()
+        return zero + self.numbers[at].sum() * (1.0 + nothing) + steep
 
 
 class Training:

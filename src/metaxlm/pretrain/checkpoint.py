@@ -37,6 +37,11 @@ class TrainingState:
     skipped: int = 0  # steps whose loss or gradient was not finite
     skipped_in_row: int = 0
     recent_losses: list[float] = field(default_factory=list)  # of log rows, for spike detection
+    recent_norms: list[float] = field(default_factory=list)  # largest ones of log rows
+    largest_norm: float = 0.0  # of good steps since the last log row
+    lowest_held_out: float | None = None  # mean over languages
+    skipped_batches: int = 0  # step k is trained on batch k + this number
+    rewinds: int = 0  # to the checkpoint before, since it was saved
     seconds: float = 0.0  # over all starts
     log: dict[str, Any] = field(default_factory=dict)  # size and digest of the training log
 
@@ -77,9 +82,13 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if path.is_dir())
 
 
-def load_newest(folder: Path) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None; log damaged ones."""
+def load_newest(
+    folder: Path, is_eligible: Callable[[int], bool] | None = None
+) -> Checkpoint | None:
+    """Return the newest undamaged checkpoint of an eligible step, or None; log damaged ones."""
     for path in reversed(list_checkpoints(folder)):
+        if is_eligible is not None and not is_eligible(int(path.name.rpartition("-")[2])):
+            continue
         damage = find_damage(path)
         if not damage:
             return load_checkpoint(path)
@@ -131,8 +140,9 @@ def require_space(needed_bytes: int, folder: Path, *others: Path) -> None:
 class CheckpointWriter:
     """Saves the checkpoints of a training run in a background thread, one at a time.
 
-    `publish` receives every checkpoint of the permanent steps before it is written. A failed save
-    raises an error at the next save or at the end.
+    `publish` receives every checkpoint of the permanent steps before it is written. The newest one
+    at a multiple of `every` is kept beside the others. A failed save raises an error at the next
+    save or at the end.
     """
 
     def __init__(
@@ -142,8 +152,9 @@ class CheckpointWriter:
         permanent: Collection[int] = (),
         publish: Callable[[Checkpoint], None] | None = None,
         newest_step: int = 0,
+        every: int = 0,
     ) -> None:
-        self._folder, self._keep = folder, keep
+        self._folder, self._keep, self._every = folder, keep, every
         self._permanent = frozenset(permanent)
         self._publish = publish
         self._newest_step = newest_step
@@ -206,7 +217,8 @@ class CheckpointWriter:
                 self._publish(checkpoint)
             save_checkpoint(self._folder, checkpoint)
             self._newest_step = step
-            remove_old(self._folder, step, self._keep, self._permanent)
+            regular = {step // self._every * self._every} if self._every else set()
+            remove_old(self._folder, step, self._keep, self._permanent | regular)
         except Exception as error:
             if not isinstance(error, MetaXLMError) and describe_failure(error) is None:
                 raise

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import secrets
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,13 +21,12 @@ from typing import Any, Protocol
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import dump_json, read_text, write_text
+from metaxlm.pretrain import guard
 from metaxlm.pretrain.checkpoint import TrainingState
 from metaxlm.progress import say
 
 LOG_NAME = "log.jsonl"
 _SHOWN_LANGUAGES = 12
-_NUM_RECENT, _FEWEST_RECENT = 50, 10  # log rows that a new row is compared with
-_SPIKE_DEVIATIONS, _SMALLEST_DEVIATION = 6.0, 0.01
 
 
 class TrainingLog:
@@ -46,13 +44,28 @@ class TrainingLog:
         self.note = ""  # for the progress bar
         self._path, self._title = path, title
         self._trackers, self._peak = trackers, peak_flops
+        self._reported: set[str] = set()  # signs of trouble; each is printed once
+        self._open(state)
+
+    def _open(self, state: TrainingState) -> None:
         self._start = time.monotonic() - state.seconds
         self._window = (state.tokens, state.seconds, state.step)
-        self._reported_spike = False
-        kept = "" if path is None else _drop_later_rows(path, state)
+        kept = "" if self._path is None else _drop_later_rows(self._path, state)
         self._digest = hashlib.sha256(kept.encode())
         self._bytes = len(kept.encode())
         state.log = self._describe()
+
+    def rewind(self, state: TrainingState, spike: guard.Spike, from_step: int) -> None:
+        """Drop the rows after a state that training returns to, and write why."""
+        self._open(state)
+        facts = {**spike, "from": from_step, "to": state.step, "rewinds": state.rewinds}
+        # Not a row of the state's own step, which a run that resumes there has not written yet.
+        self._write(state.step + 1, {"spike": facts}, {})
+        if self._path is not None:
+            say(
+                f"{self._title}: {guard.describe(spike)} before step {from_step:,}; training "
+                f"returns to step {state.step:,} and skips {from_step - state.step:,} batches"
+            )
 
     @property
     def seconds(self) -> float:
@@ -66,8 +79,11 @@ class TrainingLog:
         norm: float,
         numbers: Mapping[str, float],
         step_flops: float,
-    ) -> None:
-        """Write the row of a step with its numbers and the mean loss since the last row."""
+    ) -> guard.Spike | None:
+        """Write the row of a step with its numbers and the mean loss since the last row.
+
+        Return a jump of the loss or of the gradient norm, if there is one.
+        """
         state.seconds = self.seconds
         loss = state.loss_sum / state.loss_count if state.loss_count else None
         tokens, seconds, step = self._window
@@ -91,16 +107,27 @@ class TrainingLog:
         shown = "loss -" if loss is None else f"loss {loss:.3f}"
         peak = "" if share is None else f", {share:.1%} of peak"
         self.note = f"{shown}, {speed:,.0f} tokens/s{peak}, rate {rate:.2e}"
-        if loss is not None:
-            self._check_spike(state, loss)
+        return None if loss is None else self._check(state, loss)
 
-    def write_held_out(self, step: int, losses: Mapping[str, float]) -> None:
-        """Write the held-out loss of each language."""
+    def write_held_out(
+        self, state: TrainingState, losses: Mapping[str, float], *, is_falling: bool
+    ) -> None:
+        """Write the held-out loss of each language; warn if it rises while the rate falls."""
         finite = {name: loss if math.isfinite(loss) else None for name, loss in losses.items()}
         tracked = {f"held_out/{language}": loss for language, loss in finite.items()}
-        self._write(step, {"held_out": finite}, tracked)
-        if self._path is not None and losses:
-            say(f"{self._title}: held-out loss after step {step:,}: {describe_losses(losses)}")
+        self._write(state.step, {"held_out": finite}, tracked)
+        if not losses:
+            return
+        if self._path is not None:
+            shown = describe_losses(losses)
+            say(f"{self._title}: held-out loss after step {state.step:,}: {shown}")
+        mean = sum(losses.values()) / len(losses)
+        if math.isfinite(mean):
+            rise = guard.find_rise(mean, state.lowest_held_out, is_falling=is_falling)
+            lowest = mean if state.lowest_held_out is None else state.lowest_held_out
+            state.lowest_held_out = min(mean, lowest)
+            if rise is not None:
+                self._warn(state.step, rise)
 
     @contextmanager
     def pausing(self) -> Iterator[None]:
@@ -120,17 +147,24 @@ class TrainingLog:
     def _describe(self) -> dict[str, Any]:
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
-    def _check_spike(self, state: TrainingState, loss: float) -> None:
-        spike = find_spike(loss, state.recent_losses)
-        state.recent_losses = [*state.recent_losses, loss][-_NUM_RECENT:]
-        if spike is None:
-            return
-        self._write(state.step, {"spike": spike}, {"spike": loss})
-        if not self._reported_spike:
-            self._reported_spike = True
+    def _check(self, state: TrainingState, loss: float) -> guard.Spike | None:
+        norm = state.largest_norm
+        jump = guard.find_spike(loss, state.recent_losses)
+        steep = guard.find_steep(norm, state.recent_norms)
+        state.recent_losses = guard.remember(loss, state.recent_losses)
+        state.recent_norms = guard.remember(norm, state.recent_norms)
+        for spike in filter(None, (jump, steep)):
+            self._warn(state.step, spike)
+        return jump or steep
+
+    def _warn(self, step: int, spike: guard.Spike) -> None:
+        self._write(step, {"spike": spike}, {"spike": next(iter(spike.values()))})
+        kind = next(iter(spike))
+        if self._path is not None and kind not in self._reported:
+            self._reported.add(kind)
             say(
-                f"{self._title}: the loss jumped to {loss:.3f} at step {state.step:,}, from "
-                f"about {spike['mean']:.3f}; later jumps are reported in {LOG_NAME} only"
+                f"{self._title}: {guard.describe(spike)} (step {step:,}); "
+                f"later cases are reported in {LOG_NAME} only"
             )
 
     def _write(self, step: int, row: Mapping[str, Any], tracked: Mapping[str, Any]) -> None:
@@ -181,18 +215,6 @@ def describe_losses(losses: Mapping[str, float]) -> str:
         half = _SHOWN_LANGUAGES // 2
         shown = [*shown[:half], "...", *shown[-half:]]
     return f"{mean:.3f} ({', '.join(shown)})"
-
-
-def find_spike(loss: float, recent: Sequence[float]) -> dict[str, float] | None:
-    """Return loss, mean and deviation if the loss is six deviations above recent losses."""
-    if len(recent) < _FEWEST_RECENT:
-        return None
-    mean = statistics.fmean(recent)
-    # Late in training, losses differ so little that noise would look like a spike.
-    deviation = max(statistics.stdev(recent), _SMALLEST_DEVIATION * abs(mean))
-    if loss <= mean + _SPIKE_DEVIATIONS * deviation:
-        return None
-    return {"loss": loss, "mean": mean, "deviation": deviation}
 
 
 class _Tracker(Protocol):

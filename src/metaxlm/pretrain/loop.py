@@ -8,14 +8,14 @@ masks and dropout are functions of (seed, step), and everything else is in the c
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
 
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.files import exclusive_folder, sweep, write_json
+from metaxlm.files import exclusive_folder, remove, sweep, write_json
 from metaxlm.manifest import find_damage
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import IGNORED, Masking
@@ -25,6 +25,7 @@ from metaxlm.pretrain.checkpoint import (
     CheckpointWriter,
     TrainingState,
     check_fit,
+    list_checkpoints,
     load_checkpoint,
     load_newest,
     require_space,
@@ -32,6 +33,7 @@ from metaxlm.pretrain.checkpoint import (
 )
 from metaxlm.pretrain.cost import count_step_flops, estimate_disk, measure_peak
 from metaxlm.pretrain.distributed import DistributedContext, own_bfloat16
+from metaxlm.pretrain.guard import MOST_REWINDS, Spike
 from metaxlm.pretrain.log import LOG_NAME, Trackers, TrainingLog
 from metaxlm.pretrain.optimizer import largest, learning_rate, value_at
 from metaxlm.pretrain.step import ModelStep, PretrainStep, Teacher
@@ -166,21 +168,37 @@ def train_phase(
 
         with (
             _open_writer(folder, steps_dir, recipe, model, state.step, export) as writer,
-            Prefetcher(batches, state.step, recipe.steps, indices, count, workers) as prefetcher,
+            ExitStack() as readers,
             deferred_stops() as stop_requested,
             track(title, recipe.steps, "steps", completed=state.step) as advance,
         ):
+
+            def read_ahead() -> Prefetcher[Batch]:
+                readers.close()
+                first, last = (k + state.skipped_batches for k in (state.step, recipe.steps))
+                reader = Prefetcher(batches, first, last, indices, count, workers)
+                return readers.enter_context(reader)
+
+            prefetcher = read_ahead()
             while state.step < recipe.steps:
-                phase.take(state.step, prefetcher.get(state.step))
+                phase.take(state.step, prefetcher.get(state.step + state.skipped_batches))
                 state.step += 1
                 if is_due(recipe.log_every):
-                    _write_row(phase, state, log)
+                    spike, number = _write_row(phase, state, log), state.step
+                    if spike and recipe.rewind and _rewind(step, state, recipe, writer, folder):
+                        log.rewind(state, spike, number)
+                        prefetcher = read_ahead()
+                        advance(state.step + 1 - number)
+                        continue
                 if is_due(recipe.evaluate_every):
                     with log.pausing():
                         losses = phase.measure()
                     if losses is not None:
-                        log.write_held_out(state.step, losses)
+                        is_falling = phase.rate(state.step) < phase.rate(state.step - 1)
+                        log.write_held_out(state, losses, is_falling=is_falling)
                 advance(note=log.note)
+                if _is_regular(state.step, recipe):
+                    state.rewinds = 0
                 stopping = _must_stop(step, state, recipe, batches, folder, stop_requested)
                 if stopping or state.step in recipe.keep_steps or is_due(recipe.checkpoint_every):
                     _save(step, state, log, writer, stopping or state.step == recipe.steps)
@@ -189,12 +207,50 @@ def train_phase(
     return state
 
 
-def _write_row(phase: Phase[Any], state: TrainingState, log: TrainingLog) -> None:
+def _write_row(phase: Phase[Any], state: TrainingState, log: TrainingLog) -> Spike | None:
     norm = phase.step.read(state)
     numbers, flops = phase.describe(state)
-    log.write_row(state, phase.rate(state.step - 1), norm, numbers, flops)
+    spike = log.write_row(state, phase.rate(state.step - 1), norm, numbers, flops)
     phase.step.totals.reset()
-    state.loss_sum, state.loss_count = 0.0, 0
+    state.loss_sum, state.loss_count, state.largest_norm = 0.0, 0, 0.0
+    return spike
+
+
+def _is_regular(step: int, recipe: TrainingRecipe) -> bool:
+    """Return whether every run has a checkpoint of this step, stopped in between or not."""
+    return step % recipe.checkpoint_every == 0 or step in recipe.keep_steps
+
+
+def _rewind(
+    step: ModelStep[Any],
+    state: TrainingState,
+    recipe: TrainingRecipe,
+    writer: CheckpointWriter,
+    folder: Path,
+) -> bool:
+    """Return to the last regular checkpoint, and skip the batches since then (collective).
+
+    A run that is killed later repeats all of this from its checkpoint, and ends with the same
+    weights. Return whether there is a checkpoint to return to that was not tried too often.
+    """
+    writer.wait()
+    if state.rewinds >= MOST_REWINDS:
+        return False
+    found = None
+    if step.world.is_main:
+        found = load_newest(folder, lambda at: at < state.step and _is_regular(at, recipe))
+    earlier = step.world.broadcast(None if found is None else found.state)
+    if earlier is None:
+        return False
+    if found is not None:  # a stop may have saved later ones, which are of no use now
+        for path in list_checkpoints(folder):
+            if path.name > step_name(earlier.step):
+                remove(path)
+    earlier.skipped_batches = state.skipped_batches + state.step - earlier.step
+    earlier.rewinds = state.rewinds + 1
+    step.restore(found or Checkpoint({}, {}, earlier))
+    vars(state).update(vars(earlier))
+    return True
 
 
 def _must_stop(
@@ -214,7 +270,8 @@ def _must_stop(
     step.read(state)
     if state.skipped_in_row >= limit:
         # No checkpoint: the newest one is equivalent, because these steps changed nothing.
-        bad_steps = range(state.step - state.skipped_in_row, state.step)
+        last = state.step + state.skipped_batches
+        bad_steps = range(last - state.skipped_in_row, last)
         abort_on_nan(folder / BAD_STEPS_NAME, bad_steps, batches, write=world.is_main)
     return world.agree(stop_requested())
 
@@ -304,4 +361,6 @@ def _open_writer(
         source, place = (parent / step_name(step) for parent in (folder, steps_dir))
         if source.is_dir() and find_damage(place) and not find_damage(source):
             publish(load_checkpoint(source))
-    return CheckpointWriter(folder, recipe.keep_checkpoints, recipe.keep_steps, publish, newest)
+    every = recipe.checkpoint_every if recipe.rewind else 0
+    keep = recipe.keep_checkpoints
+    return CheckpointWriter(folder, keep, recipe.keep_steps, publish, newest, every)

@@ -45,18 +45,20 @@ class Totals:
     last_loss: Tensor  # finite or not
     bad: Tensor  # skipped steps since the start of the run
     bad_in_row: Tensor  # consecutive skipped steps up to now
+    largest_norm: Tensor  # of the gradients of good steps since `reset`
 
     @classmethod
     def zeros(cls, device: torch.device) -> Self:
         """Return empty totals."""
         real, whole = torch.float64, torch.int64
-        kinds = (real, whole, real, real, whole, whole)
+        kinds = (real, whole, real, real, whole, whole, real)
         return cls(*(torch.zeros((), dtype=kind, device=device) for kind in kinds))
 
     def reset(self) -> None:
-        """Start a new mean loss, after a log row."""
+        """Start a new mean loss and largest norm, after a log row."""
         self.loss.zero_()
         self.steps.zero_()
+        self.largest_norm.zero_()
 
 
 class _StepInputs(Protocol):
@@ -140,6 +142,8 @@ class TrainStep(ABC, Generic[Inputs]):
         totals.steps += ~bad
         totals.bad += bad
         totals.bad_in_row.copy_((totals.bad_in_row + 1) * bad)
+        good_norm = torch.where(bad, 0.0, norm).double()
+        totals.largest_norm.copy_(torch.maximum(totals.largest_norm, good_norm))
 
     def _autocast(self) -> AbstractContextManager[object]:
         if not self.bfloat16:
@@ -390,8 +394,12 @@ class ModelStep(TrainStep[Inputs]):
         state.tokens += int(self.world.sum(new_tokens))
         self._new_tokens = 0
         totals = self.totals
-        numbers = (totals.steps, totals.bad, totals.bad_in_row, totals.loss, totals.norm)
-        *counts, state.loss_sum, norm = torch.stack([n.double() for n in numbers]).tolist()
+        numbers = (
+            totals.steps, totals.bad, totals.bad_in_row, totals.loss, totals.largest_norm,
+            totals.norm,
+        )  # fmt: skip
+        read = torch.stack([n.double() for n in numbers]).tolist()
+        *counts, state.loss_sum, state.largest_norm, norm = read
         state.loss_count, state.skipped, state.skipped_in_row = map(int, counts)
         return float(norm)
 
@@ -410,6 +418,11 @@ class ModelStep(TrainStep[Inputs]):
         totals.steps.fill_(state.loss_count)
         totals.bad.fill_(state.skipped)
         totals.bad_in_row.fill_(state.skipped_in_row)
+        totals.largest_norm.fill_(state.largest_norm)
+        # Graphs contain the replaced moments.
+        self._graphs.clear()
+        self._fused_update = None
+        self._new_tokens = 0
 
     def _can_be_captured(self) -> bool:
         if self.world.size > 1 or not isinstance(self.objective, Objective):

@@ -92,6 +92,9 @@ class TrainingRecipe(Section):
     """Blocks per language that are held out to measure the loss; at most 5 % of its blocks."""
     evaluate_every: Positive = 1_000
     """Steps between evaluations on the held-out blocks; the last step is always evaluated."""
+    rewind: bool = False
+    """After a jump of the loss or of the gradient norm (five times its running median), return to
+    the last checkpoint and skip the batches since then; `false` only warns."""
     max_bad_steps: Positive = 10
     """Stop after this many consecutive steps with a non-finite loss or gradient (all skipped)."""
 

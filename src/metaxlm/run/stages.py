@@ -490,7 +490,8 @@ def _describe_model(
 
 def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
     """Drop keys of later versions at their defaults, so that finished models are not repeated."""
-    return {key: value for key, value in settings.items() if (key, value) != ("body_rate", 1.0)}
+    new = {"body_rate": 1.0, "rewind": False}
+    return {k: v for k, v in settings.items() if k not in new or v != new[k]}
 
 
 def _list_place(path: Path, what: str, files: FileFingerprints) -> list[list[Any]]:
