@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.conftest import Shards
-from tests.trainings import BAD_GRADIENT, RECIPE, Training, crash, ending, rows
+from tests.trainings import BAD_GRADIENT, RECIPE, STEEP, Training, crash, ending, rows
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from metaxlm.errors import MetaXLMError
@@ -60,3 +60,15 @@ def test_a_save_in_the_background_holds_what_its_step_had(tmp_path: Path) -> Non
     loaded = load_newest(tmp_path)
     assert loaded is not None
     assert all(torch.equal(loaded.model[name], expected[name]) for name in expected)
+
+
+def test_a_rewind_replaces_captured_steps(training: Training, tmp_path: Path) -> None:
+    """Recorded steps contain the moments, which a checkpoint replaces."""
+    recipe = RECIPE.model_copy(update={"log_every": 1, "held_out": 0, "rewind": True})
+    training.run(tmp_path / "whole", recipe, added={16: STEEP})
+    found = load_newest(tmp_path / "whole")
+    assert found is not None and found.state.skipped_batches == 7
+    with pytest.raises(RuntimeError, match="crash"):
+        training.run(tmp_path / "parts", recipe, added={16: STEEP}, act=crash(19))
+    training.run(tmp_path / "parts", recipe, added={16: STEEP})
+    assert ending(tmp_path / "parts") == ending(tmp_path / "whole")

@@ -94,6 +94,20 @@ def find_p_value(value: float, samples: Samples, known_variance: float = 0.0) ->
     return float(2 * special.stdtr(freedom, -abs(value) / math.sqrt(total)))
 
 
+def find_stratified_p_value(
+    strata: Sequence[tuple[float, Samples]], known_variance: float = 0.0
+) -> tuple[float, float]:
+    """Return a weighted sum of differences of two samples, and its two-sided p-value (Welch).
+
+    Each stratum has a weight and two samples, such as the seeds of two variants on one task. Errors
+    of different strata are independent: their variances add, and so do degrees of freedom, of which
+    a mean over tasks within each seed would keep only those of a few seeds.
+    """
+    value = sum(w * (statistics.fmean(a) - statistics.fmean(b)) for w, (a, b) in strata)
+    samples = [[w * x for x in sample] for w, pair in strata for sample in pair]
+    return value, find_p_value(value, samples, known_variance)
+
+
 def find_half_width(samples: Samples, known_variance: float = 0.0) -> float:
     """Return half of the 95 % interval of a sum or difference of means, as it is tested."""
     from scipy import special

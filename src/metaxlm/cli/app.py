@@ -184,6 +184,9 @@ def publish(
     run_dir: RunFolder,
     folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder of the publication.")],
     add: Annotated[bool, Option("--add", help="Keep published jobs; add missing ones.")] = False,
+    tallies: Annotated[
+        bool, Option("--tallies", help="Also publish right and wrong by test example.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Copy a run's results, recipe and logs into a small folder, and write its report there."""
@@ -194,9 +197,10 @@ def publish(
 
     with exclusive_folder(run_dir):
         if add:
-            say(publishing.publish_more(run_dir, folder).describe())
+            added = publishing.publish_more(run_dir, folder, with_tallies=tallies)
+            say(added.describe())
         else:
-            publishing.publish(run_dir, folder)
+            publishing.publish(run_dir, folder, with_tallies=tallies)
     say(f"published: {folder}; `metaxlm report {folder}` writes its report again")
 
 

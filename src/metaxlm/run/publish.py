@@ -2,7 +2,7 @@
 
 The folder has results and tests between variants (compressed), recipe, provenance, training logs
 and coverage, and the report made from these files; `metaxlm report FOLDER` makes it again. It has
-no weights and no predictions.
+no weights and no predictions; with tallies, the tests over examples can be redone.
 
 `publish --add` adds the jobs that a publication lacks, from another run of the same recipe.
 Published scores are kept. A run with other settings, training runs or test sets is rejected,
@@ -29,12 +29,13 @@ from metaxlm.recipe.model_schema import rename_precedence
 from metaxlm.recipe.recipe_file import save_values
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stages import Stage, list_changes
+from metaxlm.run.tallies import FILE_NAME, collect_tallies, read_tallies, write_tallies
 
 _JOB = ("model", "task", "source", "seed")
 _SPEED = frozenset({"tokens_per_second", "peak_share", "seconds"})
 """Columns of a log that depend on the machine."""
 _MAY_DIFFER = {
-    "corpus": ("path",),
+    "corpus": ("path", "decontaminate"),
     "matching": ("dictionaries",),
     "meta": ("model",),
     "sentences": ("teacher", "text", "dictionaries", "parallel"),
@@ -63,7 +64,7 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
     return Stage("report", layout.report, inputs, finished, fill, version=3)
 
 
-def publish(run_dir: Path, folder: Path) -> None:
+def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
     """Write the folder atomically; an earlier publication of the run is replaced."""
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
@@ -76,11 +77,13 @@ def publish(run_dir: Path, folder: Path) -> None:
         _copy_logs(run_dir, target, run.variants)
         for notes in (run_dir / run_folder.DATA_NOTES, folder / run_folder.DATA_NOTES):
             _copy(notes, target / run_folder.DATA_NOTES)
+        if with_tallies:
+            write_tallies(target / FILE_NAME, collect_tallies(run_dir))
         write_report(target)
 
 
-def publish_more(run_dir: Path, folder: Path) -> Addition:
-    """Add the run's jobs that the publication lacks."""
+def publish_more(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> Addition:
+    """Add the run's jobs that the publication lacks, and their tallies; published ones stay."""
     run = read_run(run_dir)
     _check_place(run.name, run_dir, folder)
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -96,6 +99,10 @@ def publish_more(run_dir: Path, folder: Path) -> Addition:
         for source in (run_dir, folder):  # published files replace those of the run
             _copy_logs(source, target, [*addition.recipe["variants"]])
             _copy(source / run_folder.DATA_NOTES, target / run_folder.DATA_NOTES)
+        earlier = read_tallies(path) if (path := folder / FILE_NAME).is_file() else {}
+        if with_tallies or earlier:
+            more = collect_tallies(run_dir) if with_tallies else {}
+            write_tallies(target / FILE_NAME, more | earlier)
         write_report(target)
     return addition
 

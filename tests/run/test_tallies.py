@@ -1,0 +1,57 @@
+"""Published tallies are those of the jobs, and give the same tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.commands import Command
+
+from metaxlm.analysis.stats import compare_pairs, find_comparison, read_comparisons
+from metaxlm.run.compare import LAYER_RESAMPLES
+from metaxlm.run.jobs import JobKey, list_jobs
+from metaxlm.run.tallies import FILE_NAME, read_tallies, write_tallies
+from metaxlm.run.task_plans import score_sums
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_counts_and_fractions_come_back(tmp_path: Path, dtype: type) -> None:
+    found = {JobKey("a+b", "xnli", "zh-Hant", 2): {"test-de": np.array([[1.0, 0], [200, 3]])}}
+    if dtype is np.float64:
+        found[JobKey("xlm", "mlqa", "en", 0)] = {"dev-en": np.array([[1 / 3, 1.0], [300, 1]])}
+    write_tallies(tmp_path / FILE_NAME, found)
+    again = read_tallies(tmp_path / FILE_NAME)
+    assert again.keys() == found.keys()
+    for key, tallies in found.items():
+        for name, tally in tallies.items():
+            np.testing.assert_array_equal(again[key][name], tally)
+            assert again[key][name].dtype == np.float64
+
+
+def test_a_published_test_can_be_redone(metaxlm: Command, toy_run: Path, tmp_path: Path) -> None:
+    code, _, errors = metaxlm("publish", toy_run, tmp_path / "published", "--tallies")
+    assert code == 0, errors
+    tallies = read_tallies(tmp_path / "published" / FILE_NAME)
+    jobs = {job.key: job.read_tallies() for job in list_jobs(toy_run)[0]}
+    assert tallies.keys() == {key for key, found in jobs.items() if found}
+    comparisons = read_comparisons(tmp_path / "published" / "comparisons.json")
+    tested = next(one for one in comparisons if one.task == "tatoeba")
+    [pair, *_] = tested.pairs
+    names = [f"{language}-{tested.layer}" for _, language in tested.units]
+    by_model = {
+        key.model: [found[name] for name in names]
+        for key, found in tallies.items()
+        if key.task == "tatoeba" and key.model in (pair.first, pair.second)
+    }
+    [again] = compare_pairs(
+        by_model,
+        lambda sums: score_sums("tatoeba", sums),
+        resamples=LAYER_RESAMPLES,
+        pairs=[(pair.first, pair.second)],
+    )
+    assert again.mean == pair.mean
+    found = find_comparison(
+        comparisons, "tatoeba", (pair.first, pair.second), "features", tested.layer
+    )
+    assert found is not None and found[1].mean == again.mean
