@@ -77,6 +77,11 @@ def test_all_points_are_of_one_split() -> None:
     ]
     source = trace_curves(make_results(rows), "mlqa", "xlm")["source"]
     assert source == {step: {0: 0.1} for step in (10, 20, 30)}
+    # With both splits everywhere it is the dev set, as in the paper, in any order of rows.
+    tests = [{**row, "split": "test", "value": 0.9} for row in rows if row["split"] == "dev"]
+    for every in ([*rows, *tests], [*tests, *rows]):
+        source = trace_curves(make_results(every), "mlqa", "xlm")["source"]
+        assert source == {step: {0: 0.1} for step in (10, 20, 30)}
 
 
 @pytest.mark.parametrize("onset", [8000, 14000, 15000, 23000])

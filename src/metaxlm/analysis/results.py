@@ -360,6 +360,16 @@ def select(
     return rows if metric is None else rows[rows["metric"] == metric]
 
 
+def prefer_dev(frame: DataFrame) -> DataFrame:
+    """Keep the dev sets where they cover as many steps and languages as the test sets."""
+    is_dev = frame["split"].str.startswith(_TUNING)
+    dev, test = (
+        len(rows[["step", "language"]].drop_duplicates())
+        for rows in (frame[is_dev], frame[~is_dev])
+    )
+    return frame[is_dev] if dev >= test else frame
+
+
 def _choose_split(frame: DataFrame, keys: list[str]) -> DataFrame:
     is_tuning = frame["split"].str.startswith(_TUNING)
     if is_tuning.any():

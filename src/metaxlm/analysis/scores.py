@@ -26,6 +26,7 @@ from metaxlm.analysis.results import (
     TaskInfo,
     display_name,
     has_learned,
+    prefer_dev,
     select,
     title_task,
 )
@@ -173,12 +174,16 @@ class Results:
         return self.remember(("best layers", task, *variants), find)
 
     def learning_curve(self, task: str, variant: str) -> dict[int, PairScores]:
-        """Return transfer scores at every saved step, all of the same files."""
+        """Return transfer scores at every saved step, all of the same files.
+
+        Dev sets go first, as in the paper's figure 5.
+        """
 
         def trace() -> dict[str, dict[int, PairScores]]:
-            rows = select(self.frame, task=task, scenario="transfer", step="all",
+            frame = self.frame
+            saved = frame[frame["step"].notna() & (frame["task"] == task)]
+            rows = select(prefer_dev(saved), task=task, scenario="transfer", step="all",
                           metric=self.info(task).metric)  # fmt: skip
-            rows = rows[rows["step"].notna()]
             curves: dict[str, dict[int, PairScores]] = {}
             names = ("variant", "step", "source", "language", "seed", "value")
             columns = (rows[name].tolist() for name in names)
