@@ -51,10 +51,11 @@ def wait_for_checkpoint(folder: Path, processes: list[subprocess.Popen[str]]) ->
     ("number", "victim"),
     [
         (signal.SIGKILL, 1),
-        pytest.param(signal.SIGKILL, 0, marks=pytest.mark.faults),
-        pytest.param(signal.SIGSTOP, 1, marks=pytest.mark.faults),
+        (signal.SIGKILL, 0),
+        (signal.SIGSTOP, 1),
     ],
 )
+@pytest.mark.faults
 def test_a_process_that_dies_or_hangs_ends_the_others_with_an_error(
     data: Path, tmp_path: Path, number: signal.Signals, victim: int
 ) -> None:

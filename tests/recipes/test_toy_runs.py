@@ -154,7 +154,8 @@ def find_others(folder: str) -> set[JobPlace]:
     return expand(Table(OTHERS, FEATURES)) if folder == "twin" else set()
 
 
-@pytest.mark.parametrize("folder", ["twin", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["twin", "paper"])
 def test_table_by_table(folder: str, tmp_path: Path, loaded_models: list[str]) -> None:
     run = ToyRun(tmp_path / folder, OWN_VOCABULARY if folder == "twin" else loaded_models)
     for name, table in TABLES[folder].items():
