@@ -68,9 +68,6 @@ class SentencesRecipe(Section):
     """Divisor of the cosines in the contrastive loss; smaller values weigh hard negatives more."""
     cosine_weight: Real = 4.0
     """Weight of 1 - cosine between the vectors of student and teacher."""
-    similarity_weight: Real = 0.0
-    """Weight of the mean squared difference between the cosines of a text with all sentences of the
-    step, and those of its own sentence with them."""
     mlm_weight: Real = 0.0
     """Weight of masked language modeling on the run's shards in the same step, with the settings of
     `pretraining`; 0 leaves it out. Not available in `metaxlm sentences`, which has no shards."""

@@ -2,9 +2,8 @@
 
 The student's vector of a text is pulled to the frozen teacher's vector of its anchor, and away from
 the teacher's vectors of other anchors: InfoNCE in both directions over the rows of all processes,
-plus multiples of the cosine distance and of the squared differences of similarities. Equal anchors
-are not negatives of each other. The teacher's vectors are computed once before training, so a step
-computes the student only.
+plus a multiple of the cosine distance. Equal anchors are not negatives of each other. The teacher's
+vectors are computed once before training, so a step computes the student only.
 
 Shapes: B texts of a process, R those of all processes, C anchors to compare with (the rows', then
 extra ones), N tokens, L length, D hidden, A anchors of the run.
@@ -44,7 +43,6 @@ def compute_loss(
     *,
     temperature: float,
     cosine_weight: float,
-    similarity_weight: float = 0.0,
 ) -> Tensor:
     """Return the mean loss of rows whose targets are the first of the teacher's vectors.
 
@@ -59,12 +57,8 @@ def compute_loss(
     targets_R = torch.arange(num_rows, device=logits_RC.device)
     to_teacher = F.cross_entropy(logits_RC, targets_R)
     to_student = F.cross_entropy(logits_RC[:, :num_rows].t(), targets_R)
-    loss = (to_teacher + to_student) / 2
-    loss = loss + cosine_weight * (1.0 - cosines_RC.diagonal().mean())
-    if similarity_weight:
-        expected_RC = teachers_CD[:num_rows] @ teachers_CD.t()
-        loss = loss + similarity_weight * (cosines_RC - expected_RC).square().mean()
-    return loss
+    distance = 1.0 - cosines_RC.diagonal().mean()
+    return (to_teacher + to_student) / 2 + cosine_weight * distance
 
 
 class SentenceObjective(Objective):
@@ -226,7 +220,6 @@ class SentenceStep(ModelStep[_SentenceInputs]):
             loss = compute_loss(
                 students_RD, teachers_CD, anchors_C, temperature=settings.temperature,
                 cosine_weight=settings.cosine_weight,
-                similarity_weight=settings.similarity_weight,
             )  # fmt: skip
         with own_bfloat16(world.device, self.bfloat16):
             # Each process has the gradient of its own rows, and DDP averages over processes.
