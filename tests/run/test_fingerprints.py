@@ -7,11 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from metaxlm.digests import write_listed
 from metaxlm.errors import MetaXLMError
+from metaxlm.pretrain.distributed import DistributedContext
+from metaxlm.recipe.recipe_file import load_recipe
 from metaxlm.run import fingerprints
 from metaxlm.run.fingerprints import FILE_NAME, FileFingerprints
+from metaxlm.run.layout import RunLayout
+from metaxlm.run.stages import build_stages
 
 
 class Data:
@@ -106,3 +111,18 @@ def test_processes_add_to_the_store(data: Data, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fingerprints, "digest_file", lambda _: pytest.fail("digested twice"))
     third.save()
     assert data.read() == {"text: de/a.txt", "data: de/a.txt"}
+
+
+@pytest.mark.parametrize("key", ["body_rate=0.5", "rewind=true"])
+def test_keys_of_later_versions_count_only_when_they_are_set(tmp_path: Path, key: str) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "demo.yaml"
+    world, layout = DistributedContext.alone(torch.device("cpu")), RunLayout(tmp_path)
+
+    def read_keys(*overrides: str) -> set[str]:
+        stages = build_stages(load_recipe(recipe, overrides), layout, world)
+        found = [stage.inputs for stage in stages if stage.name in ("meta", "pretrain")]
+        return {name for one in found for name in one.get("meta", one.get("pretraining"))}
+
+    name = key.partition("=")[0]
+    assert name not in read_keys()
+    assert name in read_keys(f"pretraining.{key}") & read_keys(f"meta.{key}")
