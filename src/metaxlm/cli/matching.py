@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from transformers import PreTrainedTokenizerBase
 
+    from metaxlm.init.extension import Extension
     from metaxlm.init.ledger import Story
     from metaxlm.init.match_plan import Plan
     from metaxlm.init.start import Parts, Preset
@@ -25,6 +27,8 @@ app = typer.Typer(
     invoke_without_command=True,
     rich_markup_mode=None,
 )
+
+_READ_LINES = 50_000  # of each language, to find pieces to add
 
 Ledger = Annotated[
     Path | None,
@@ -45,12 +49,12 @@ def match_command(
         str | None,
         Option(
             metavar="WORDS",
-            help="Instead of --to, add words to the encoder's own vocabulary: a file with one per "
-            "line, or a language with text in --corpus.",
+            help="Instead of --to, add to the encoder's own vocabulary: words of a file, one per "
+            "line, or words (WordPiece: pieces) of languages with text in --corpus, such as de,sw.",
         ),
     ] = None,
     size: Annotated[
-        int, Option(min=1, help="Maximum number of words to add for a language.")
+        int, Option(min=1, help="Number of words or pieces to add for languages, at most.")
     ] = 10_000,
     output: Annotated[Path | None, Option(help="Folder to write; it must not exist yet.")] = None,
     dictionary: Annotated[
@@ -90,7 +94,6 @@ def match_command(
         needed = "--from MODEL, --to TOKENIZER or --extend WORDS, and --output DIR"
         raise MetaXLMError(f"match: needs {needed}; see --help")
     from metaxlm.data.statistics import count_corpus
-    from metaxlm.init.extension import extend_tokenizer
     from metaxlm.init.ledger import coverage_tables, write_coverage
     from metaxlm.init.match_plan import FREQUENCY_WEIGHTED
     from metaxlm.init.start import check_output, match
@@ -109,7 +112,7 @@ def match_command(
     tokenizer = load_tokenizer(str(find_folder(source)) if target is None else target)
     extension = None
     if extend is not None:
-        extension = extend_tokenizer(tokenizer, _list_words(extend, corpus, size, tokenizer))
+        extension = _extend(tokenizer, extend, corpus, size, source_language)
         tokenizer = extension.tokenizer
     counts = None if corpus is None else count_corpus(corpus, tokenizer)
     # Use only the dictionaries of the languages of the text.
@@ -159,19 +162,31 @@ def show(ledger: Ledger = None) -> None:
         print_table(table)
 
 
-def _list_words(
-    extend: str, corpus: Path | None, size: int, tokenizer: PreTrainedTokenizerBase
-) -> list[str]:
-    from metaxlm.init.extension import choose_words, read_words
+def _extend(
+    tokenizer: PreTrainedTokenizerBase, extend: str, corpus: Path | None, size: int, source: str
+) -> Extension:
+    from metaxlm.data.statistics import list_languages, read_corpus
+    from metaxlm.init.extension import choose_words, extend_tokenizer, read_words, require_text
+    from metaxlm.init.pieces import extend_wordpiece
     from metaxlm.languages import LANGUAGES
+    from metaxlm.vocab.tokens import Kind, detect_kind
 
     if Path(extend).is_file():
-        return read_words(Path(extend))
-    if extend not in LANGUAGES:
-        raise MetaXLMError(f"--extend {extend}: no such file, and not the code of a language")
+        return extend_tokenizer(tokenizer, read_words(Path(extend)))
+    languages = split_list(extend) or []
+    if unknown := [code for code in languages if code not in LANGUAGES]:
+        raise MetaXLMError(f"--extend {unknown[0]}: no such file, and not the code of a language")
     if corpus is None:
         raise MetaXLMError(f"--extend {extend}: needs --corpus with text of the language")
-    return choose_words(tokenizer, corpus, extend, size)
+    if detect_kind(tokenizer) is not Kind.WORDPIECE:
+        share = max(1, size // len(languages))
+        chosen = [choose_words(tokenizer, corpus, code, share) for code in languages]
+        return extend_tokenizer(tokenizer, [word for words in chosen for word in words])
+    require_text(corpus, languages)
+    # The source's text, if there is some, shows which pieces would change its tokens.
+    read = {*languages, *({source} & set(list_languages(corpus)))}
+    texts = {code: list(islice(read_corpus(corpus, code), _READ_LINES)) for code in sorted(read)}
+    return extend_wordpiece(tokenizer, texts, source, size)
 
 
 def _read_parts(text: str) -> Parts:

@@ -69,6 +69,9 @@ def list_training_runs(recipe: Recipe) -> list[TrainingRun]:
         runs.append(TrainingRun("meta", config, recipe.meta))
     vocabulary = recipe.vocabulary
     size = vocabulary.size if vocabulary.model is None else len(load_tokenizer(vocabulary.model))
+    if vocabulary.extend:
+        assert recipe.meta.model is not None  # the recipe checks it
+        size += len(load_tokenizer(recipe.meta.model))
     config = estimate_config(recipe, size)
     for name, variant in recipe.variants.items():
         frozen, taught = variant.freeze == "body", variant.distill is not None

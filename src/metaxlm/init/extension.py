@@ -58,6 +58,16 @@ def read_words(path: Path) -> list[str]:
     return words
 
 
+def require_text(folder: Path, languages: Sequence[str]) -> None:
+    """Raise if a folder has no text of one of the languages."""
+    found = list_languages(folder)
+    for language in (code for code in languages if code not in found):
+        raise MetaXLMError(
+            f"{folder}: no text of {language}; found: {' '.join(found) or 'no language'}; add a "
+            f"file such as {language}.txt"
+        )
+
+
 def choose_words(
     tokenizer: PreTrainedTokenizerBase, folder: Path, language: str, size: int = DEFAULT_SIZE
 ) -> list[str]:
@@ -65,11 +75,7 @@ def choose_words(
 
     `folder` is a run, or has prepared text or files such as de.txt.
     """
-    if language not in (found := list_languages(folder)):
-        raise MetaXLMError(
-            f"{folder}: no text of {language}; found: {' '.join(found) or 'no language'}; add a "
-            f"file such as {language}.txt"
-        )
+    require_text(folder, [language])
     counts: Counter[str] = Counter()
     for sentence in islice(read_corpus(folder, language), _COUNTED):
         counts.update(filter(None, map(_strip_punctuation, sentence.split())))

@@ -124,9 +124,16 @@ class VocabularyRecipe(Section):
     """Use this tokenizer instead: a folder, or a name on the hub such as `xlm-roberta-base`."""
     min_count: Count = 0
     """Keep only the tokens of `model` with at least this count in the text; 0 keeps all."""
+    extend: bool = False
+    """Keep the vocabulary of `meta.model` (WordPiece, such as BERT's) and add about `size` pieces
+    of the other languages: the encoder loses almost nothing in its own language."""
 
     @model_validator(mode="after")
     def _trims_what_exists(self) -> Self:
         if self.min_count and self.model is None:
             raise ValueError("min_count trims an existing vocabulary; name one with `model`")
+        if self.extend and self.model is not None:
+            raise ValueError(
+                "extend keeps the vocabulary of meta.model; remove `model` or `extend`"
+            )
         return self

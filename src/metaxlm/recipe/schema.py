@@ -91,6 +91,8 @@ class Recipe(Section):
             raise ValueError(f"source_language {self.source_language!r} is not among languages")
         if self.corpus.source == "phrasebook" and self.source_language != "en":
             raise ValueError("the built-in corpus needs `source_language: en`")
+        if self.vocabulary.extend and self.meta.model is None:
+            raise ValueError("vocabulary.extend needs an encoder to extend; name it in meta.model")
         if len(set(self.languages)) < len(self.languages):
             raise ValueError("languages names one language twice")
         trained = [self.pretraining] if self.meta.model else [self.meta, self.pretraining]

@@ -12,6 +12,7 @@ from metaxlm.data.demo import write_phrasebook
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.data.text import read_counts, read_sentences, seal_text
 from metaxlm.errors import MetaXLMError
+from metaxlm.init.pieces import extend_wordpiece
 from metaxlm.init.start import trim
 from metaxlm.languages import explain_unknown
 from metaxlm.manifest import write_manifest
@@ -87,6 +88,17 @@ def _train_shared(recipe: Recipe, layout: RunLayout) -> PreTrainedTokenizerBase:
     counts = {name: read_counts(folder).text.sentences for name, folder in folders.items()}
     wanted = sample_counts(counts, settings.alpha, settings.sample_sentences)
     texts = {language: read_sentences(folder) for language, folder in folders.items()}
+    if settings.extend:
+        assert recipe.meta.model is not None  # the recipe checks it
+        samples = {
+            language: list(sample_sentences({language: text}, counts, wanted, recipe.seed))
+            for language, text in texts.items()
+        }
+        encoder = load_tokenizer(recipe.meta.model)
+        choices = recipe.source_language, settings.size, settings.character_coverage
+        extension = extend_wordpiece(encoder, samples, *choices)
+        say(f"vocabulary: {len(extension.words):,} pieces added to the encoder's {len(encoder):,}")
+        return extension.tokenizer
     sample = sample_sentences(texts, counts, wanted, recipe.seed)
     total = sum(wanted.values())
     return train_unigram(sample, settings.size, total, coverage=settings.character_coverage)

@@ -22,6 +22,7 @@ from metaxlm import __version__, manifest
 from metaxlm.digests import CARD, find_damaged, read_list, write_listed
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_output, digest_value, remove
+from metaxlm.init.pieces import require_wordpiece
 from metaxlm.manifest import MARKER
 from metaxlm.model.extras import read_extras
 from metaxlm.pretrain.distributed import DistributedContext, describe_device
@@ -221,10 +222,12 @@ def build_stages(
         keeps_work=False,
         version=2,
     )
+    extended = _describe_model("meta", recipe, files) if recipe.vocabulary.extend else None
     vocabulary = Stage(
         "vocabulary",
         layout.vocabulary,
         {"seed": recipe.seed, "imports_encoder": is_imported}
+        | ({} if extended is None else {"extends": extended["files"] or recipe.meta.model})
         | _describe_model("vocabulary", recipe, files),
         (corpus,),
         partial(prepare_vocabularies, recipe, layout),
@@ -442,6 +445,9 @@ def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
         read_extras(load_imported(recipe).folder)
     if recipe.vocabulary.model is not None and (stages is None or "vocabulary" in needed):
         load_tokenizer(recipe.vocabulary.model)
+    if recipe.vocabulary.extend and (stages is None or "vocabulary" in needed):
+        assert recipe.meta.model is not None  # the recipe checks it
+        require_wordpiece(load_tokenizer(recipe.meta.model))
     if recipe.list_encoders() and (stages is None or "sentences" in needed):
         check_encoders(recipe)
 
@@ -490,7 +496,7 @@ def _describe_model(
 
 def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
     """Drop keys of later versions at their defaults, so that finished models are not repeated."""
-    new = {"body_rate": 1.0, "rewind": False}
+    new = {"body_rate": 1.0, "rewind": False, "extend": False}
     return {k: v for k, v in settings.items() if k not in new or v != new[k]}
 
 

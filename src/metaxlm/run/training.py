@@ -164,7 +164,10 @@ def initialize_variant(
             dictionaries = _load_dictionaries(recipe, layout, matching.dictionaries)
         counts = _count_tokens(open_shards(recipe, layout), tokenizer)
         both = Counts(_count_source(recipe, layout), counts)
-        plan = make_plan(tokenizer, source.tokenizer, matching, dictionaries, both)
+        extends = recipe.vocabulary.extend
+        if extends and "filler" not in matching.model_fields_set:
+            matching = matching.model_copy(update={"filler": "subwords"})
+        plan = make_plan(tokenizer, source.tokenizer, matching, dictionaries, both, extends=extends)
         save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
         parts = variant.initialize

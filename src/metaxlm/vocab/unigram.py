@@ -158,16 +158,20 @@ def sample_sentences(
 
 
 def train_model(
-    sentences: Iterable[str], num_pieces: int, total: int | None = None, coverage: float = 0.9995
+    sentences: Iterable[str],
+    num_pieces: int,
+    total: int | None = None,
+    coverage: float = 0.9995,
+    exact: bool = True,
 ) -> bytes:
     """Train a unigram model in another process; the same sentences give the same bytes.
 
     SentencePiece collects up to a million frequent substrings, and removes a quarter of them per
-    round of expectation maximization.
+    round of expectation maximization. Unless `exact`, a small text may give fewer pieces.
     """
     # A file without a name: it disappears if this process is killed.
     with tempfile.TemporaryFile() as model:
-        with _start_process(model.fileno(), num_pieces, coverage) as (process, log):
+        with _start_process(model.fileno(), num_pieces, coverage, exact) as (process, log):
             reading = nullcontext(_ignore) if total is None else track(_TITLE, total, "sentences")
             with reading as advance:
                 _feed(process, sentences, advance)
@@ -198,7 +202,7 @@ def _ignore(amount: int = 1, note: str | None = None) -> None:
 
 @contextmanager
 def _start_process(
-    model: int, num_pieces: int, coverage: float
+    model: int, num_pieces: int, coverage: float, exact: bool
 ) -> Iterator[tuple[subprocess.Popen[bytes], Iterator[str]]]:
     options = {
         "model_type": "unigram",
@@ -208,6 +212,8 @@ def _start_process(
         "max_sentence_length": _MAX_BYTES,
         "minloglevel": 0,
     }
+    if not exact:
+        options["hard_vocab_limit"] = False
     program = Path(__file__).with_name("sentencepiece_child.py")
     command = [sys.executable, "-P", str(program), str(model), json.dumps(options)]
     pipe = subprocess.PIPE
