@@ -66,7 +66,8 @@ class _Reader:
         """Return the tables, and for each pair of files the one that is not the source's."""
         if path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file())
-            tables = [file for file in files if file.suffix == ".tsv"]
+            # `metaxlm mine` writes an empty table if no pair reaches the threshold.
+            tables = [f for f in files if f.suffix == ".tsv" and f.stat().st_size]
             others = [file for file in files if self._is_source(file)]
             return tables + [partner for file in others for partner in self._find_partners(file)]
         if path.is_file():
