@@ -74,6 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         case = make_case(options, Path(name), device)
         ours = run_ours(case)
+        print(f"metaxlm: {ours:,.0f} sentences/s", flush=True)
         peer_name, peer = run_peer(case, Path(name))
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(
@@ -287,5 +288,6 @@ def move(column: dict[str, Any], device: torch.device) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    # The peer's loader forks; with tokenizers' threads its processes may wait forever.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     main()

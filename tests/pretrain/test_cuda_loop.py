@@ -72,3 +72,24 @@ def test_a_rewind_replaces_captured_steps(training: Training, tmp_path: Path) ->
         training.run(tmp_path / "parts", recipe, added={16: STEEP}, act=crash(19))
     training.run(tmp_path / "parts", recipe, added={16: STEEP})
     assert ending(tmp_path / "parts") == ending(tmp_path / "whole")
+
+
+def test_other_threads_may_allocate_while_a_step_is_recorded(
+    training: Training, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+
+    def allocate() -> None:
+        size = 1 << 20
+        while not stop.is_set():
+            torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            size += 1 << 16  # a size that no earlier allocation can serve
+
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    try:
+        training.run(tmp_path)
+    finally:
+        stop.set()
+        thread.join()
+    assert ending(tmp_path)

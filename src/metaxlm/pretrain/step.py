@@ -179,7 +179,7 @@ class _Graph(Generic[Inputs]):
                 step._compute(self._inputs, skip=True)
         torch.cuda.current_stream(device).wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             step._compute(self._inputs)
         self.pool = self._graph.pool()
 
