@@ -1,4 +1,4 @@
-"""Tables of sentence encoders: one of means, and one by language for each data set.
+"""Tables and figures of sentence encoders: means, scores by language, scores along the steps.
 
 The teacher is the first row of every table. Scores are fractions by data set and language, as in
 `scores.json` of `metaxlm evaluate-sentences`.
@@ -6,10 +6,14 @@ The teacher is the first row of every table. Scores are fractions by data set an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from matplotlib.figure import Figure
+
+from metaxlm.analysis.style import GRID, assign_looks, drawing_style
 from metaxlm.analysis.tables import Cell, Column, Group, Line, Table, mark_best
 
 Scores = Mapping[str, Any]
@@ -44,6 +48,52 @@ def make_sentence_tables(scores: Mapping[str, Scores], lines: str) -> list[Table
         if any(rows.values()):
             tables.append(_make_table(name, title, rows))
     return tables
+
+
+@drawing_style()
+def draw_languages(scores: Mapping[str, Scores]) -> Figure | None:
+    """Draw the accuracy on Tatoeba by language, the languages of the last model's best first."""
+    rows = {name: _take(found, "tatoeba") for name, found in scores.items() if not _read_step(name)}
+    if not any(rows.values()):
+        return None
+    last = rows[list(rows)[-1]]
+    languages = sorted(last, key=lambda code: -last[code])
+    figure = Figure(figsize=(5.7, 1.2 + 0.22 * len(languages)))
+    axis, looks = figure.subplots(), assign_looks(list(rows))
+    for name, values in rows.items():
+        places = [place for place, code in enumerate(languages) if code in values]
+        found = [100 * values[languages[place]] for place in places]
+        look = looks[name]
+        axis.plot(found, places, look.marker, color=look.color, markersize=5, label=name)
+    axis.set_yticks(range(len(languages)), languages)
+    axis.set_ylim(len(languages) - 0.5, -0.5)
+    axis.grid(axis="y", color=GRID.light)
+    axis.set(title="Tatoeba", xlabel="accuracy, both directions (%)")
+    figure.legend(loc="outside upper left", ncols=min(4, len(rows)))
+    return figure
+
+
+@drawing_style()
+def draw_steps(scores: Mapping[str, Scores]) -> Figure | None:
+    """Draw the means of the models named after a step, such as those of `keep_steps`."""
+    rows = {step: _summarize(found) for name, found in scores.items() if (step := _read_step(name))}
+    headings = ("Tatoeba", "mining F1", "English Spearman")
+    if len(rows) < 2:
+        return None
+    figure, steps = Figure(figsize=(5.7, 3.2)), sorted(rows)
+    axis, looks = figure.subplots(), assign_looks(headings)
+    for heading in (one for one in headings if one in rows[steps[0]]):
+        look, values = looks[heading], [100 * rows[step][heading] for step in steps]
+        axis.plot(steps, values, look.dash, color=look.color, marker=look.marker, label=heading)
+    axis.set(xlabel="step of the sentence phase", ylabel="%", ylim=(0, 100))
+    figure.legend(loc="outside upper left", ncols=len(headings))
+    return figure
+
+
+def _read_step(name: str) -> int:
+    """Return the step that a model is named after, or 0."""
+    found = re.search(r"step-(\d+)$", name)
+    return int(found[1]) if found else 0
 
 
 def _summarize(found: Scores) -> Values:

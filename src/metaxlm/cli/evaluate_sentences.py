@@ -56,7 +56,8 @@ def evaluate_sentences_command(
 ) -> None:
     """Score sentence encoders without finetuning, beside the teacher they started from."""
     set_quiet(quiet)
-    from metaxlm.analysis.sentence_tables import make_sentence_tables
+    from metaxlm.analysis.sentence_tables import draw_languages, draw_steps, make_sentence_tables
+    from metaxlm.analysis.style import write_figure
     from metaxlm.analysis.tables import render_markdown
     from metaxlm.files import write_json, write_text
     from metaxlm.manifest import atomic_folder, list_foreign_files
@@ -93,6 +94,9 @@ def evaluate_sentences_command(
             folder / "scores.json", {"data": about, "teacher": named[0].name, "models": rows}
         )
         write_text(folder / "scores.md", "\n".join(map(render_markdown, tables)))
+        for name, figure in (("tatoeba", draw_languages(scores)), ("steps", draw_steps(scores))):
+            if figure is not None:
+                write_figure(folder, name, figure)
     console.print(render_markdown(tables[0]), markup=False, highlight=False, soft_wrap=True)
     say(f"scores by language: {output / 'scores.md'}")
 

@@ -13,7 +13,7 @@ class RewritingRecipe(Section):
 
     replaced: Fraction = 0.9
     """Share of the words with a translation that are replaced."""
-    unchanged: Fraction = 0.15
+    unchanged: Fraction = 0.25
     """Share of the sentences that stay English."""
     shuffled: Fraction = 0.5
     """Share of the sentences with local noise in the word order."""
@@ -52,7 +52,7 @@ class SentencesRecipe(Section):
     """How often pairs are drawn from each source."""
     rewriting: RewritingRecipe = RewritingRecipe()
     """How sentences are rewritten."""
-    steps: Positive = 4_000
+    steps: Positive = 12_000
     """Number of optimizer steps."""
     batch_size: Positive = 512
     """Pairs per step over all processes; the other pairs of a step are negatives."""
