@@ -73,7 +73,7 @@ def test_examples_run(name: str, desk: Path, monkeypatch: pytest.MonkeyPatch) ->
         elif language == "python":
             exec(compile(code, f"{name}.md", "exec"), values)
         else:
-            code = code.replace("steps=4000", "steps=4 --set batch_size=8")
+            code = code.replace("steps=12000", "steps=4 --set batch_size=8")
             for line in code.splitlines():
                 command, *arguments = shlex.split(line)
                 assert command == "metaxlm", line

@@ -93,21 +93,19 @@ def test_settings_and_parts(metaxlm: Command, encoder: Path, inputs: Path) -> No
     assert model.config.max_position_embeddings == 20
 
 
-@pytest.mark.parametrize("words", ["words.txt", "de"])
-def test_words_are_added(metaxlm: Command, encoder: Path, inputs: Path, words: str) -> None:
+def test_words_are_added(metaxlm: Command, encoder: Path, inputs: Path) -> None:
     (inputs / "words.txt").write_text("Hundehütte\ncat\nKatze\n", encoding="utf-8")
     code, printed, errors = metaxlm(
-        "match", "--from", encoder, "--extend", words, "--corpus", "text", "--dictionary", "muse",
-        "--size", "5", "--output", "start",
+        "match", "--from", encoder, "--extend", "words.txt", "--corpus", "text",
+        "--dictionary", "muse", "--output", "start",
     )  # fmt: skip
     assert (code, errors) == (0, "")
     old, new = (AutoTokenizer.from_pretrained(one) for one in (encoder, inputs / "start"))
-    assert len(new) == len(old) + (2 if words == "words.txt" else 5)
-    if words == "words.txt":
-        assert "note: 1 words were skipped: the vocabulary has them" in printed
-        assert len(new.tokenize("die Katze")) == len(old.tokenize("die")) + 1
-        story = metaxlm("match", "explain", "katze", "start")[1]
-        assert "starts from a copy of cat" in story
+    assert len(new) == len(old) + 2
+    assert "note: 1 words were skipped: the vocabulary has them" in printed
+    assert len(new.tokenize("die Katze")) == len(old.tokenize("die")) + 1
+    story = metaxlm("match", "explain", "katze", "start")[1]
+    assert "starts from a copy of cat" in story
 
 
 @pytest.mark.parametrize(
@@ -117,6 +115,10 @@ def test_words_are_added(metaxlm: Command, encoder: Path, inputs: Path, words: s
         (("--extend", "de"), "match: needs --from MODEL, --to TOKENIZER or --extend WORDS"),
         (("--from", "E", "--extend", "w.txt", "--output", "s"), "--extend w.txt: no such file"),
         (("--from", "E", "--extend", "de", "--output", "s"), "--extend de: needs --corpus with"),
+        (
+            ("--from", "E", "--extend", "de", "--corpus", "text", "--size", "5", "--output", "s"),
+            "size 5: too small, the characters alone are",
+        ),
         (("--from", "E", "--to", "./nowhere", "--output", "s"), "./nowhere: no such folder"),
         (("--from", "text", "--to", "shared", "--output", "s"), "text: not a model folder"),
         (("--from", "E", "--to", "shared", "--output", "text"), "text: is there already"),

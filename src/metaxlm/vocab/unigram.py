@@ -178,7 +178,7 @@ def train_model(
                 seeds = _wait_for_seeds(log, advance)
             if seeds is not None:
                 _show_rounds(log, seeds, num_pieces)
-            _check_end(process, deque(log, maxlen=5), num_pieces)
+            _check_end(process, deque(log, maxlen=5), num_pieces, exact)
         model.seek(0)
         return round_scores(model.read())
 
@@ -288,12 +288,14 @@ def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int) -> None:
         advance(total - done)
 
 
-def _check_end(process: subprocess.Popen[bytes], tail: Iterable[str], num_pieces: int) -> None:
+def _check_end(
+    process: subprocess.Popen[bytes], tail: Iterable[str], num_pieces: int, exact: bool
+) -> None:
     assert process.stdout is not None
     reason = process.stdout.read().decode(errors="replace")
     if (code := process.wait()) == REJECTED:
-        size = num_pieces + _MORE_SPECIALS
-        raise MetaXLMError(f"vocabulary.size {size}: {_explain(reason)}")
+        name = f"vocabulary.size {num_pieces + _MORE_SPECIALS}" if exact else f"size {num_pieces}"
+        raise MetaXLMError(f"{name}: {_explain(reason)}")
     if code < 0:
         raise MetaXLMError(
             f"vocabulary: SentencePiece was ended by signal {-code}, most likely for lack of "
