@@ -11,7 +11,6 @@ import string
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, cast
 
@@ -55,11 +54,7 @@ def read_dict(
     """Yield headwords and translations into a language, in the order of the text."""
     places = sorted(set(_read_index(index, dropped)))
     position = 0
-    with ExitStack() as stack:
-        stack.enter_context(reading(text))
-        stream = stack.enter_context(
-            cast(IO[bytes], gzip.open(text)) if text.suffix == ".dz" else open_stream(text)
-        )
+    with reading(text), _open(text) as stream:
         for offset, length in places:
             if offset < position:
                 dropped["overlapping articles"] += 1
@@ -76,6 +71,11 @@ def read_dict(
                 yield from _read_article(data.decode(), language, dropped)
             except UnicodeDecodeError:
                 dropped["not UTF-8"] += 1
+
+
+def _open(text: Path) -> IO[bytes]:
+    # A .dz file is gzip with an index of its blocks.
+    return cast(IO[bytes], gzip.open(text)) if text.suffix == ".dz" else open_stream(text)  # noqa: SIM115
 
 
 def _read_index(path: Path, dropped: Counter[str]) -> Iterator[tuple[int, int]]:
@@ -103,9 +103,7 @@ def _skip(stream: IO[bytes], num_bytes: int) -> None:
         num_bytes -= len(part)
 
 
-def _read_article(
-    article: str, language: str, dropped: Counter[str]
-) -> Iterator[tuple[str, str]]:
+def _read_article(article: str, language: str, dropped: Counter[str]) -> Iterator[tuple[str, str]]:
     head, *lines = article.strip("\n").split("\n")
     match = _HEAD.match(head)
     word = match["word"].strip() if match else ""

@@ -2,8 +2,7 @@
 
 A source gives a translation 1 / rank votes, where the rank is its place among the translations of
 the word there. With word counts of target-language text, an entry's score is its votes times a
-power of the occurrences that it explains: those of the translation, divided among its source words
-in proportion to their votes. Entries of single words are before phrases.
+power of the translation's count. Entries of single words are before phrases.
 """
 
 import math
@@ -18,8 +17,8 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionary, WordPairs
 from metaxlm.languages import LANGUAGES, language_name
 from metaxlm.scripts import measure_share
+from metaxlm.sentences.translations import FREQUENCY_POWER
 
-FREQUENCY_POWER = 0.75
 _UNSEEN = 0.1  # occurrences of a translation that the text does not have
 _COPY = 0.1  # of the score, for a word that is its own translation beside others
 _MOST_WORDS = 4
@@ -30,7 +29,7 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\ufeff]")
 _VOWEL_MARKS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u0652\u0670]")  # not in text
 _STRESS = re.compile("[\u0300\u0301]")  # Wiktionary marks it in Cyrillic
 _SYMBOLS = re.compile(r"[/|<>{}\[\]()=\\_&#@*~+]|\d{3}")
-_EDGES = " \t.,;:!?…\"«»„“”‘‹›¿¡、。「」『』（）！？：；，،؛؟۔।॥"
+_EDGES = ' \t.,;:!?…"«»„“”‘‹›¿¡、。「」『』（）！？：；，،؛؟۔।॥'
 _SPACED_WORDS = frozenset({"vi"})  # languages with spaces within words
 
 
@@ -216,21 +215,14 @@ def _rank_in_source(
     return found
 
 
-def _score(
-    entries: Sequence[MergedEntry], target_counts: Mapping[str, int] | None
-) -> list[float]:
+def _score(entries: Sequence[MergedEntry], target_counts: Mapping[str, int] | None) -> list[float]:
     counts: Counter[str] = Counter()
     for word, count in (target_counts or {}).items():
         counts[word.lower()] += count
-    by_target: dict[str, float] = defaultdict(float)
-    num_choices: Counter[str] = Counter()
-    for one in entries:
-        by_target[one.target.lower()] += one.votes
-        num_choices[one.source.lower()] += 1
+    num_choices = Counter(one.source.lower() for one in entries)
     scores = []
     for one in entries:
-        share = one.votes / by_target[one.target.lower()]
-        frequency = counts[one.target.lower()] * share + _UNSEEN if counts else 1.0
+        frequency = counts[one.target.lower()] + _UNSEEN if counts else 1.0
         score = one.votes * math.pow(frequency, FREQUENCY_POWER)
         is_extra = one.is_copy and num_choices[one.source.lower()] > 1
         scores.append(score * _COPY if is_extra else score)

@@ -58,7 +58,9 @@ def find_direction(path: Path, languages: Sequence[str]) -> tuple[str, str] | No
     ]
     if None not in found and found[0] != found[1]:
         return found[0] or "", found[1] or ""
-    if any(found) and all(any(code in list_codes(one) for one in LANGUAGES) for code in match.groups()):
+    if any(found) and all(
+        any(code in list_codes(one) for one in LANGUAGES) for code in match.groups()
+    ):
         raise MetaXLMError(
             f"{path}: named as a dictionary of {' and '.join(match.groups())}, not of "
             f"{' and '.join(languages)}; leave it out, or rename it if its name is wrong"
@@ -134,7 +136,9 @@ def _check_direction(
     distinct = [one for one in first if one.source.lower() != one.target.lower()]
     groups = [distinct[start : start + _GROUP] for start in range(0, len(distinct), _GROUP)]
     num_wrong = sum(
-        _judge([one.source for one in group], [one.target for one in group], language, source_language)
+        _judge(
+            [one.source for one in group], [one.target for one in group], language, source_language
+        )
         for group in groups
     )
     if len(distinct) >= _FEWEST_GROUPS * _GROUP and num_wrong * 2 > len(groups):

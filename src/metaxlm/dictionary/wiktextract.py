@@ -57,7 +57,7 @@ def read_wiktextract(
 
 
 def split_gloss(gloss: str, language: str) -> tuple[list[str], int]:
-    """Return the translations in a gloss in a language, and the number of parts too long for one."""
+    """Return the translations in a gloss in a language, and the number of longer parts."""
     before = ""
     while before != gloss:  # brackets may be nested
         before, gloss = gloss, _ASIDE.sub(" ", gloss)
