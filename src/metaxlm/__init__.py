@@ -21,10 +21,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the functions of `metaxlm.api` on first use; most of them need torch."""
-    if name == "load_results":  # needs no torch
+    if name == "load_results":  # this and the next one need no torch
         from metaxlm.analysis.results import load_results
 
         return load_results
+    if name == "make_dictionary":
+        from metaxlm.dictionary.making import make_dictionary
+
+        return make_dictionary
     if name in __all__:
         from metaxlm import api
 

@@ -5,20 +5,19 @@ covered if the dictionary has it, also as part of a phrase.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from metaxlm.analysis.tables import Table, text_table
 from metaxlm.dictionary.making import find_manifest
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionary, load_dictionaries
-from metaxlm.init.vocabulary import read_vocabulary
 from metaxlm.languages import LANGUAGES, language_name
 from metaxlm.manifest import read_sealed
 from metaxlm.scripts import measure_share
 from metaxlm.sentences.translations import Segmenter, is_unspaced, sample_lines, split_token
-from metaxlm.vocab.tokenizer import load_tokenizer
 
 _SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a text, spread over it
 _MOST_LETTERS = 8  # of a word in a language without spaces
@@ -122,6 +121,9 @@ class VocabularyCoverage:
 
 def measure_vocabulary(dictionary: Dictionary, tokenizer: str) -> VocabularyCoverage:
     """Compare the words of a dictionary with the tokens of a tokenizer."""
+    from metaxlm.init.vocabulary import read_vocabulary  # imports torch
+    from metaxlm.vocab.tokenizer import load_tokenizer
+
     known = LANGUAGES.get(dictionary.language)
     words = {word for word, _ in dictionary if " " not in word}
     unspaced = is_unspaced(dictionary.language)
@@ -169,17 +171,18 @@ def describe_dictionary(
     return tables
 
 
-def source_table(sources: Iterable[dict[str, object]]) -> Table:
-    """Return a table of what each source gave."""
-    rows = []
+def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:
+    """Return a table of what each source gave, with the reasons for what was left out."""
+    rows, notes = [], []
     for one in sources:
-        reasons = one["dropped"]
-        assert isinstance(reasons, dict)
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
-        counts = [f"{one[key]:,}" for key in ("entries", "kept", "only_here")]
-        rows.append((str(one["name"]), *counts, dropped))
+        reasons = {reason: count for reason, count in one["dropped"].items() if count}
+        counts = (one["entries"], one["kept"], one["only_here"], sum(reasons.values()))
+        rows.append((one["name"], *(f"{count:,}" for count in counts)))
+        if reasons:
+            listed = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
+            notes.append(f"Left out of {one['name']}: {listed}.")
     headings = ("source", "read", "kept", "only here", "left out")
-    return text_table("sources", "Sources", headings, rows)
+    return text_table("sources", "Sources", headings, rows, notes)
 
 
 def _row(name: str, number: int) -> tuple[str, str, str]:

@@ -75,7 +75,7 @@ def read_dict(
 
 def _open(text: Path) -> IO[bytes]:
     # A .dz file is gzip with an index of its blocks.
-    return cast(IO[bytes], gzip.open(text)) if text.suffix == ".dz" else open_stream(text)  # noqa: SIM115
+    return cast(IO[bytes], gzip.open(text)) if text.suffix == ".dz" else open_stream(text)
 
 
 def _read_index(path: Path, dropped: Counter[str]) -> Iterator[tuple[int, int]]:
