@@ -60,6 +60,8 @@ class Generator:
         code = self.edition if is_own else code
         name = language_name(code) if self.edition == "en" else self.word()
         senses = [self._make_sense(is_own) for _ in range(self.random.randint(1, 6))]
+        if not is_own and self.random.random() < 0.5:  # as most words of other languages
+            senses = [{**senses[0], "form_of": [{"word": self.word()}], "tags": ["form-of"]}]
         record = {
             "pos": self.random.choice(["noun", "verb", "adj", "name"]), "word": WORD,
             "lang": name, "lang_code": code, "senses": senses,

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from metaxlm.dictionary.entries import Entries, Entry
 from metaxlm.errors import MetaXLMError
@@ -33,20 +33,29 @@ _EDGES = ' \t.,;:!?…"«»„“”‘‹›¿¡、。「」『』（）！？�
 _SPACED_WORDS = frozenset({"vi"})  # languages with spaces within words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MergedEntry:
     """An entry, and which of the sources have it."""
 
     source: str
     target: str
-    votes: float
-    origins: tuple[int, ...]  # positions in `MergedDictionary.sources`
+    votes: float = 0.0
+    origins: tuple[int, ...] = ()  # positions in `MergedDictionary.sources`
     score: float = 0.0
 
     @property
     def is_copy(self) -> bool:
         """Whether the translation is the word itself."""
         return self.source.lower() == self.target.lower()
+
+    def add(self, place: int, votes: float, entry: Entry) -> None:
+        """Add the votes of a source; capitals win, because some lists have none."""
+        self.votes += votes
+        self.origins = (*self.origins, place)
+        if entry.source != entry.source.lower():
+            self.source = entry.source
+        if entry.target != entry.target.lower():
+            self.target = entry.target
 
 
 @dataclass(frozen=True)
@@ -74,17 +83,16 @@ class MergedDictionary:
 
         Without counts, source words stay in the order in which they were read first.
         """
-        scores = _score(self.entries, target_counts)
-        scored = [replace(one, score=scores[place]) for place, one in enumerate(self.entries)]
+        _score(self.entries, target_counts)
         place_of: dict[str, int] = {}
-        for one in scored:
+        for one in self.entries:
             place_of.setdefault(one.source.lower(), len(place_of))
 
         def order(one: MergedEntry) -> tuple[bool, int, float]:
             place = 0 if target_counts else place_of[one.source.lower()]
             return self._is_phrase(one), place, -one.score
 
-        return replace(self, entries=sorted(scored, key=order))
+        return replace(self, entries=sorted(self.entries, key=order))
 
     def _is_phrase(self, one: MergedEntry) -> bool:
         is_spaced = " " in one.target and self.language not in _SPACED_WORDS
@@ -106,16 +114,18 @@ def merge(
     sources: Sequence[Entries], target_counts: Mapping[str, int] | None = None
 ) -> MergedDictionary:
     """Read all sources, and merge entries that differ only in capitals; none at all is an error."""
-    pool: dict[tuple[str, str], _Votes] = defaultdict(_Votes)
+    pool: dict[tuple[str, str], MergedEntry] = {}
     read, kept, dropped = [], [], []
     for place, source in enumerate(sources):
         cleaner = _Cleaner(source.source_language, source.target_language)
-        entries = list(cleaner.clean_all(source.entries))
-        found = _rank_in_source(_lower_titles(entries))
-        for key, votes in found.items():
-            pool[key].add(place, *votes)
+        num_kept = 0
+        for key, votes, entry in _rank_in_source(cleaner.clean_all(source.entries)):
+            if key not in pool:
+                pool[key] = MergedEntry(entry.source, entry.target)
+            pool[key].add(place, votes, entry)
+            num_kept += 1
         read.append(cleaner.num_read)
-        kept.append(len(found))
+        kept.append(num_kept)
         # Readers have counted all lines only now.
         dropped.append(dict((source.dropped + cleaner.dropped).most_common()))
     languages = {(one.source_language, one.target_language) for one in sources}
@@ -128,24 +138,9 @@ def merge(
         SourceFacts(source.name, read[place], kept[place], alone[place], dropped[place])
         for place, source in enumerate(sources)
     ]
-    merged = [
-        MergedEntry(*one.written.most_common(1)[0][0], one.votes, tuple(one.origins))
-        for one in pool.values()
-    ]
-    return MergedDictionary(source_language, language, merged, facts).rank(target_counts)
-
-
-@dataclass
-class _Votes:
-    votes: float = 0.0
-    origins: list[int] = field(default_factory=list)
-    written: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def add(self, place: int, share: float, written: tuple[str, str]) -> None:
-        self.votes += share
-        self.origins.append(place)
-        # Lists in lower case lose the capitals of names, so a source with capitals counts more.
-        self.written[written] += 2 if written != (written[0].lower(), written[1].lower()) else 1
+    merged = MergedDictionary(source_language, language, list(pool.values()), facts)
+    del pool  # it takes more memory than the entries
+    return merged.rank(target_counts)
 
 
 class _Cleaner:
@@ -168,14 +163,16 @@ class _Cleaner:
                 yield Entry(source, target, entry.weight)
 
     def _clean(self, text: str, side: int) -> str:
-        text = unicodedata.normalize("NFC", _INVISIBLE.sub("", text))
         if not text.isascii():
+            text = unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).replace("’", "'")
             text = _VOWEL_MARKS.sub("", text)
             if "Cyrillic" in (self._scripts[side] or ()):
                 text = _STRESS.sub("", text)
-        return " ".join(text.replace("’", "'").split()).strip(_EDGES)
+        return " ".join(text.split()).strip(_EDGES)
 
     def _find_fault(self, text: str, side: int) -> str | None:
+        if text.isascii() and text.isalpha() and "Latin" in (self._scripts[side] or ("Latin",)):
+            return None  # as nearly all English words
         if not any(map(str.isalpha, text)):
             return "no letters"
         if text[0] in "-–~" or text[-1] in "-–~":
@@ -190,43 +187,46 @@ class _Cleaner:
         return None
 
 
-def _lower_titles(entries: list[Entry]) -> list[Entry]:
-    """Write words in lower case if nearly all are capitalized."""
-    if sum(one.source[0].isupper() for one in entries) <= _TITLE_SHARE * len(entries):
-        return entries
-    return [replace(one, source=one.source.lower()) for one in entries]
-
-
 def _rank_in_source(
-    entries: Sequence[Entry],
-) -> dict[tuple[str, str], tuple[float, tuple[str, str]]]:
-    """Return the votes of a source for each entry in lower case, and how it writes the entry."""
+    entries: Iterable[Entry],
+) -> Iterator[tuple[tuple[str, str], float, Entry]]:
+    """Yield each entry of a source once: its key in lower case, its votes, and how it is written.
+
+    Words are written in lower case if nearly all are capitalized.
+    """
     best: dict[tuple[str, str], Entry] = {}
+    num_titles = 0
     for one in entries:
-        key = (one.source.lower(), one.target.lower())
+        key = (_lower(one.source), _lower(one.target))
         if key not in best or one.weight > best[key].weight:
+            num_titles += key not in best and one.source[0].isupper()
             best[key] = one
+    has_titles = num_titles > _TITLE_SHARE * len(best)
     num_before: Counter[str] = Counter()
-    found = {}
     # Stable: entries of equal weight stay in the order of the source.
     for key in sorted(best, key=lambda key: -best[key].weight):
         num_before[key[0]] += 1
-        found[key] = (1 / num_before[key[0]], (best[key].source, best[key].target))
-    return found
+        entry = best.pop(key)
+        if has_titles:
+            entry = replace(entry, source=key[0])
+        yield key, 1 / num_before[key[0]], entry
 
 
-def _score(entries: Sequence[MergedEntry], target_counts: Mapping[str, int] | None) -> list[float]:
+def _lower(text: str) -> str:
+    lower = text.lower()
+    return text if lower == text else lower  # not a second string of the same letters
+
+
+def _score(entries: Sequence[MergedEntry], target_counts: Mapping[str, int] | None) -> None:
     counts: Counter[str] = Counter()
     for word, count in (target_counts or {}).items():
         counts[word.lower()] += count
     num_choices = Counter(one.source.lower() for one in entries)
-    scores = []
     for one in entries:
         frequency = counts[one.target.lower()] + _UNSEEN if counts else 1.0
-        score = one.votes * math.pow(frequency, FREQUENCY_POWER)
-        is_extra = one.is_copy and num_choices[one.source.lower()] > 1
-        scores.append(score * _COPY if is_extra else score)
-    return scores
+        one.score = one.votes * math.pow(frequency, FREQUENCY_POWER)
+        if one.is_copy and num_choices[one.source.lower()] > 1:
+            one.score *= _COPY
 
 
 def _no_entries(

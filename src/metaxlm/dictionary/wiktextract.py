@@ -79,11 +79,10 @@ def _is_short(text: str) -> bool:
 
 
 def _read_lines(path: Path, dropped: Counter[str], needles: list[bytes]) -> Iterator[bytes]:
+    find = re.compile(b"|".join(map(re.escape, needles))).search
     for window in read_windows(Split(path), Meter(_ignore, 0)):
-        if any(needle in window.data for needle in needles):
-            for line in window.data.split(b"\n"):
-                if any(needle in line for needle in needles):
-                    yield line
+        if find(window.data):
+            yield from filter(find, window.data.split(b"\n"))
         dropped["line too long"] += window.too_long is not None
 
 
