@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from metaxlm.dictionary.wiktextract import split_gloss
+from metaxlm.dictionary.wiktextract import split_gloss, strip_asides
 from metaxlm.errors import MetaXLMError
 from metaxlm.reading import MAX_RECORD_BYTES, read_bytes, reading
 from metaxlm.streams import open_stream
@@ -25,7 +25,7 @@ _DIGITS = {
 }
 _INFO = b"00database"  # headwords of articles about the dictionary
 _INFO_OF_BODY = ("00-database", "00database")
-_HEAD = re.compile(r"^\s*(?:\[[^\]]*\]\s*)?(?P<word>[^/<\[(]+)")
+_PRONUNCIATION = re.compile(r"/[^/]*/")
 _NUMBER = re.compile(r"^\s?\d+\. ?")
 _ASIDE = re.compile(r"^(?:   |\s*(?:see|Synonyms?|Note|Antonyms?):)")
 _TEI = re.compile(r"^\{[^}]*\}")
@@ -105,10 +105,11 @@ def _skip(stream: IO[bytes], num_bytes: int) -> None:
 
 def _read_article(article: str, language: str, dropped: Counter[str]) -> Iterator[tuple[str, str]]:
     head, *lines = article.strip("\n").split("\n")
-    match = _HEAD.match(head)
-    word = match["word"].strip() if match else ""
-    if not word or word.startswith(_INFO_OF_BODY):
-        dropped["no headword"] += not word
+    # Several spellings are separated by commas.
+    words = strip_asides(_PRONUNCIATION.sub(" ", head)).split(",")
+    words = [word for part in words if (word := " ".join(part.split()))]
+    if not words or words[0].startswith(_INFO_OF_BODY):
+        dropped["no headword"] += not words
         return
     found: list[str] = []
     is_open = True  # whether the sense has no translation yet
@@ -120,8 +121,9 @@ def _read_article(article: str, language: str, dropped: Counter[str]) -> Iterato
             found += texts
             is_open = not texts and not num_long
     dropped["no translation"] += not found
-    for text in found:
-        yield word, text
+    for word in words:
+        for text in found:
+            yield word, text
 
 
 def read_tei(path: Path, dropped: Counter[str]) -> Iterator[tuple[str, str]]:

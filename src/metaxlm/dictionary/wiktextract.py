@@ -58,10 +58,8 @@ def read_wiktextract(
 
 def split_gloss(gloss: str, language: str) -> tuple[list[str], int]:
     """Return the translations in a gloss in a language, and the number of longer parts."""
-    before = ""
-    while before != gloss:  # brackets may be nested
-        before, gloss = gloss, _ASIDE.sub(" ", gloss)
-    parts = (" ".join(part.split()).strip(" .:!?。-–…") for part in _SEPARATOR.split(gloss))
+    parts = _SEPARATOR.split(strip_asides(gloss))
+    parts = [" ".join(part.split()).strip(" .:!?。-–…") for part in parts]
     texts = list(filter(None, parts))
     if language == "en":
         texts = [_ENGLISH_LEAD.sub("", text, count=1) for text in texts]
@@ -71,6 +69,14 @@ def split_gloss(gloss: str, language: str) -> tuple[list[str], int]:
         if text.count(" ") < _MOST_WORDS and (" " in text or text.isascii() or _is_short(text))
     ]
     return short, len(texts) - len(short)
+
+
+def strip_asides(text: str) -> str:
+    """Remove everything in brackets or quotes."""
+    before = ""
+    while before != text:  # brackets may be nested
+        before, text = text, _ASIDE.sub(" ", text)
+    return text
 
 
 def _is_short(text: str) -> bool:
