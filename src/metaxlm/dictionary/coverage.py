@@ -1,0 +1,193 @@
+"""Coverage: which share of a text, and of a vocabulary, a dictionary translates.
+
+The unit of text is the word, or the letter in a language without spaces between words. A word is
+covered if the dictionary has it, also as part of a phrase.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metaxlm.analysis.tables import Table, text_table
+from metaxlm.dictionary.making import find_manifest
+from metaxlm.errors import MetaXLMError
+from metaxlm.init.dictionaries import Dictionary, load_dictionaries
+from metaxlm.languages import LANGUAGES, language_name
+from metaxlm.manifest import read_sealed
+from metaxlm.scripts import measure_share
+from metaxlm.sentences.translations import Segmenter, is_unspaced, sample_lines, split_token
+
+_SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a text, spread over it
+_MOST_LETTERS = 8  # of a word in a language without spaces
+_SHOWN_LETTERS = 40
+
+
+@dataclass(frozen=True)
+class TextCoverage:
+    """How much of a text a dictionary translates."""
+
+    unit: str
+    total: int
+    covered: int
+    missing: Counter[str]  # without a translation
+
+    @property
+    def share(self) -> float:
+        """Share of the text that is covered."""
+        return self.covered / self.total if self.total else 0.0
+
+
+def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCoverage:
+    """Measure the coverage of a sample of a text, 10 MB at most (3 MB without spaces)."""
+    unspaced = is_unspaced(dictionary.language)
+    most = _UNSPACED_BYTES if unspaced else _SAMPLE_BYTES
+    lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
+    words = {word for word, _ in dictionary}
+    found = _measure_letters(words, lines) if unspaced else _measure_words(words, lines)
+    if not found.total:
+        raise MetaXLMError(f"{text}: no words; give text of the language")
+    return found
+
+
+def _measure_words(words: Collection[str], lines: Iterator[str]) -> TextCoverage:
+    phrases: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for word in words:
+        if " " in word:
+            parts = tuple(word.split())
+            phrases[parts[0]].add(parts)
+    lengths = {
+        first: sorted({len(one) for one in found}, reverse=True) for first, found in phrases.items()
+    }
+    total = covered = 0
+    missing: Counter[str] = Counter()
+    for line in lines:
+        tokens = list(_split_words(line, words))
+        total += len(tokens)
+        until = 0  # end of the last phrase
+        for place, token in enumerate(tokens):
+            for length in lengths.get(token, ()):
+                if tuple(tokens[place : place + length]) in phrases[token]:
+                    until = max(until, place + length)
+                    break
+            if token in words or place < until:
+                covered += 1
+            else:
+                missing[token] += 1
+    return TextCoverage("words", total, covered, missing)
+
+
+def _split_words(line: str, words: Collection[str]) -> Iterator[str]:
+    for token in line.lower().replace("’", "'").split():
+        if "'" in token and (whole := token.strip('.,;:!?"()')) in words:
+            yield whole
+        elif token.isalpha():
+            yield token
+        else:
+            yield from (word for word in split_token(token) if any(map(str.isalpha, word)))
+
+
+def _measure_letters(words: Collection[str], lines: Iterator[str]) -> TextCoverage:
+    segmenter = Segmenter(word for word in words if len(word) <= _MOST_LETTERS)
+    total = covered = 0
+    missing: Counter[str] = Counter()
+    for line in lines:
+        for part, is_word in segmenter.cut(line.lower()):
+            if is_word:
+                num_letters = sum(map(str.isalnum, part))
+                covered += num_letters
+                total += num_letters
+                continue
+            for run in _list_runs(part):
+                missing[run] += 1
+                total += len(run)
+    return TextCoverage("letters", total, covered, missing)
+
+
+def _list_runs(text: str) -> list[str]:
+    return "".join(letter if letter.isalnum() else " " for letter in text).split()
+
+
+@dataclass(frozen=True)
+class VocabularyCoverage:
+    """How a dictionary and a vocabulary overlap."""
+
+    tokens: int  # that start a word and are written in the script of the language
+    translated: int  # of them
+    words: int  # single words of the dictionary
+    single_tokens: int  # of them
+
+
+def measure_vocabulary(dictionary: Dictionary, tokenizer: str) -> VocabularyCoverage:
+    """Compare the words of a dictionary with the tokens of a tokenizer."""
+    from metaxlm.init.vocabulary import read_vocabulary  # imports torch
+    from metaxlm.vocab.tokenizer import load_tokenizer
+
+    known = LANGUAGES.get(dictionary.language)
+    words = {word for word, _ in dictionary if " " not in word}
+    unspaced = is_unspaced(dictionary.language)
+    tokens = set()
+    for form in read_vocabulary(load_tokenizer(tokenizer)).forms:
+        if form is None or not (form[1] or unspaced) or not any(map(str.isalpha, form[0])):
+            continue
+        if known is None or measure_share(form[0], known.scripts) == 1.0:
+            tokens.add(form[0].lower())
+    return VocabularyCoverage(len(tokens), len(tokens & words), len(words), len(words & tokens))
+
+
+def describe_dictionary(
+    path: Path, source_language: str, text: Path | None, vocabulary: str | None, most: int
+) -> list[Table]:
+    """Return tables of a dictionary's size, coverage, sources and most frequent missing words."""
+    loaded = load_dictionaries(path, source_language=source_language)
+    tables = []
+    for dictionary in loaded.by_language.values():
+        name = f"{language_name(source_language)}-{language_name(dictionary.language)}"
+        rows = [_row("entries", len(dictionary))]
+        rows.append(_row("words with a translation", len({word for word, _ in dictionary})))
+        phrases = sum(" " in word or " " in other for word, other in dictionary)
+        rows.append(_row("entries with a phrase", phrases))
+        if vocabulary is not None:
+            found = measure_vocabulary(dictionary, vocabulary)
+            rows.append(
+                _share("tokens in its script that are words here", found.translated, found.tokens)
+            )
+            rows.append(_share("words here that are one token", found.single_tokens, found.words))
+        covered = None if text is None else measure_text(dictionary, text)
+        if covered is not None:
+            rows.append(_share(f"{covered.unit} of {text} covered", covered.covered, covered.total))
+        tables.append(text_table("dictionary", name, ("", "number", "share"), rows))
+        if covered is not None and covered.missing:
+            lines = [
+                (word[:_SHOWN_LETTERS], f"{count:,}")
+                for word, count in covered.missing.most_common(most)
+            ]
+            title = "Most frequent without a translation"
+            tables.append(text_table("missing", title, ("word", "occurrences"), lines))
+    manifest = find_manifest(path)
+    if manifest.is_file():
+        tables.append(source_table(read_sealed(manifest)["sources"]))
+    return tables
+
+
+def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:
+    """Return a table of what each source gave, with the reasons for what was left out."""
+    rows, notes = [], []
+    for one in sources:
+        reasons = {reason: count for reason, count in one["dropped"].items() if count}
+        counts = (one["entries"], one["kept"], one["only_here"], sum(reasons.values()))
+        rows.append((one["name"], *(f"{count:,}" for count in counts)))
+        if reasons:
+            listed = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
+            notes.append(f"Left out of {one['name']}: {listed}.")
+    headings = ("source", "read", "kept", "only here", "left out")
+    return text_table("sources", "Sources", headings, rows, notes)
+
+
+def _row(name: str, number: int) -> tuple[str, str, str]:
+    return name, f"{number:,}", ""
+
+
+def _share(name: str, number: int, total: int) -> tuple[str, str, str]:
+    return name, f"{number:,} of {total:,}", f"{number / total:.1%}" if total else ""
