@@ -31,7 +31,7 @@ from metaxlm.vocab.unigram import train_model
 
 Matrix = npt.NDArray[np.float32]
 
-NUM_WORDS, NUM_CONTEXTS, NUM_DIMENSIONS = 40_000, 10_000, 300
+NUM_WORDS, NUM_CONTEXTS, NUM_DIMENSIONS = 30_000, 10_000, 300
 FEWEST = 5  # occurrences of a word
 WINDOW = 5  # words to each side; nearer ones weigh more
 MOST_BYTES = 150_000_000  # of a text; more are sampled
