@@ -9,7 +9,7 @@ positions of the text, V words, C contexts, D dimensions.
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from metaxlm.streams import find_compression, open_stream
 from metaxlm.vocab.unigram import train_model
 
 Matrix = npt.NDArray[np.float32]
+Splitter = Callable[[str], list[str]]
 
 NUM_WORDS, NUM_CONTEXTS, NUM_DIMENSIONS = 30_000, 10_000, 300
 FEWEST = 5  # occurrences of a word
@@ -70,13 +71,9 @@ def train_vectors(
     A language without spaces is segmented by pieces of its own text, with the `known` words among
     them.
     """
-    lines = _TextLines(paths)
-    if is_unspaced(language):
-        cut = _train_segmenter(lines, known)
-        sentences = (cut(line) for line in lines)
-    else:
-        sentences = map(split_words, lines)
-    positions_N, words, counts = _number_words(sentences, num_words)
+    lines = TextLines(paths)
+    split = make_splitter(lines, language, known)
+    positions_N, words, counts = _number_words(map(split, lines), num_words)
     smallest = 10
     if len(words) < smallest:
         name = ", ".join(map(str, paths))
@@ -86,6 +83,11 @@ def train_vectors(
     counts_VC = _count_near(positions_N, len(words), min(NUM_CONTEXTS, len(words)))
     vectors_VD = reduce_rows(_weigh(counts_VC), min(num_dimensions, len(words) - 1))
     return WordVectors(language, words, counts, vectors_VD)
+
+
+def make_splitter(lines: Iterable[str], language: str, known: Collection[str] = ()) -> Splitter:
+    """Return a function that splits a text of the language into words, learned from the lines."""
+    return _train_segmenter(lines, known) if is_unspaced(language) else split_words
 
 
 def split_words(text: str) -> list[str]:
@@ -104,7 +106,7 @@ def _is_mark(character: str) -> bool:
     return unicodedata.category(character) in ("Mn", "Mc")
 
 
-class _TextLines:
+class TextLines:
     """The lines of files; of much text, lines spread over it."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
