@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm import __version__
-from metaxlm.dictionary.entries import Entries
-from metaxlm.dictionary.merging import MergedDictionary, PivotLoss, join, merge
+from metaxlm.dictionary.entries import Entries, Entry
+from metaxlm.dictionary.merging import MergedDictionary, PivotLoss, join, merge, require_entries
 from metaxlm.dictionary.readers import find_direction, list_files, read_entries
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file, check_file_output, check_file_target, digest_file
 from metaxlm.languages import language_name
 from metaxlm.manifest import write_sealed
 from metaxlm.progress import say
-from metaxlm.sentences.translations import count_words
+from metaxlm.sentences.translations import DROPPED, count_words, load_short_words
 
 Source = str | Path | Entries
 
@@ -37,15 +37,19 @@ def make_dictionary(
 
     A source is a file in any supported format, a folder with files such as `en-sw.txt`, or
     `Entries`. `text` is a file in the language, whose word counts order the translations. With
-    `pivot`, files named after it and another language are joined through it.
+    `pivot`, files named after it and another language are joined through it. English function
+    words, which most dictionaries lack, are added for the languages of `short_words.tsv`.
     """
     given = [sources] if isinstance(sources, str | Path | Entries) else list(sources)
     output = Path(output)
     _check_output(output, language, source_language, [*given, text])
-    merged, losses = _merge(given, language, source_language, pivot)
+    read, loss = _read(given, language, source_language, pivot)
+    extra = _list_function_words(language) if source_language == "en" else []
+    merged = merge([*read, *extra])
+    require_entries(merged.sources[: len(read)], language)
     if text is not None:
         merged = merged.rank(count_words(Path(text), language, merged.as_dictionary()))
-    facts = {"text": None if text is None else _describe(Path(text)), "pivot": losses}
+    facts = {"text": None if text is None else _describe(Path(text)), "pivot": loss}
     write_dictionary(merged, output, facts)
     return merged
 
@@ -106,12 +110,26 @@ def _check_output(
     check_file_output(output, *paths)
 
 
-def _merge(
+def _list_function_words(language: str) -> list[Entries]:
+    words = load_short_words().get(language)
+    if words is None:
+        return []
+    entries = [
+        Entry(english, form)
+        for english, forms in words.items()
+        for form in forms
+        if form != DROPPED
+    ]
+    return [Entries("function words of metaxlm", "en", language, entries)]
+
+
+def _read(
     given: Sequence[Source], language: str, source_language: str, pivot: str | None
-) -> tuple[MergedDictionary, dict[str, Any] | None]:
+) -> tuple[list[Entries], dict[str, Any] | None]:
+    """Return all sources of the pair of languages, and what was lost through a third one."""
     direct, *legs = _sort(given, language, source_language, pivot)
     if pivot is None:
-        return merge(direct), None
+        return direct, None
     for leg, (first, second) in zip(
         legs, ((source_language, pivot), (pivot, language)), strict=True
     ):
@@ -124,7 +142,7 @@ def _merge(
     joined, loss = join(merge(legs[0]), merge(legs[1]), known)
     say(_tell_loss(loss, language, source_language))
     # The direct sources were read to their end, so they are opened again.
-    return merge([*_sort(given, language, source_language, pivot)[0], joined]), asdict(loss)
+    return [*_sort(given, language, source_language, pivot)[0], joined], asdict(loss)
 
 
 def _sort(
@@ -137,6 +155,7 @@ def _sort(
     found: tuple[list[Entries], list[Entries], list[Entries]] = ([], [], [])
     for source in given:
         if isinstance(source, Entries):
+            source.entries = list(source.entries)  # with a pivot, it is read twice
             found[0].append(source)
             continue
         path = Path(source)

@@ -131,13 +131,12 @@ def merge(
     languages = {(one.source_language, one.target_language) for one in sources}
     assert len(languages) == 1, languages
     [(source_language, language)] = languages
-    if not pool:
-        raise _no_entries(sources, dropped, language)
     alone = Counter(one.origins[0] for one in pool.values() if len(one.origins) == 1)
     facts = [
         SourceFacts(source.name, read[place], kept[place], alone[place], dropped[place])
         for place, source in enumerate(sources)
     ]
+    require_entries(facts, language)
     merged = MergedDictionary(source_language, language, list(pool.values()), facts)
     del pool  # it takes more memory than the entries
     return merged.rank(target_counts)
@@ -229,18 +228,18 @@ def _score(entries: Sequence[MergedEntry], target_counts: Mapping[str, int] | No
             one.score *= _COPY
 
 
-def _no_entries(
-    sources: Sequence[Entries], dropped: Sequence[Mapping[str, int]], language: str
-) -> MetaXLMError:
+def require_entries(sources: Sequence[SourceFacts], language: str) -> None:
+    """Raise an error if no source gave an entry."""
+    if any(one.kept for one in sources):
+        return
     total: Counter[str] = Counter()
-    for one in dropped:
-        total.update(one)
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in total.most_common(4) if count)
-    names = ", ".join(one.name for one in sources)
-    found = f"found: {reasons}" if reasons else "nothing in it names the language"
-    return MetaXLMError(
-        f"{names}: no entry for {language_name(language)} ({language}); {found}; check the "
-        "language and the file"
+    for one in sources:
+        total.update(one.dropped)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in total.most_common(4))
+    raise MetaXLMError(
+        f"{', '.join(one.name for one in sources)}: no entry for {language_name(language)} "
+        f"({language}); found {reasons or 'nothing that names the language'}; check the language "
+        "and the file"
     )
 
 
