@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
+from metaxlm.cli import dictionary_induction
 from metaxlm.cli.options import Quiet, print_table
 from metaxlm.progress import say, set_quiet
 
@@ -92,3 +93,6 @@ def show(
 
     for table in describe_dictionary(dictionary, source_language, text, vocabulary, most):
         print_table(table)
+
+
+app.command("induce", epilog=dictionary_induction.EXAMPLES)(dictionary_induction.induce_command)

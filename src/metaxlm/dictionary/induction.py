@@ -19,12 +19,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse
 
 from metaxlm.dictionary.entries import Entries, Entry
+from metaxlm.dictionary.readers import list_files, read_entries
 from metaxlm.dictionary.vectors import Matrix, WordVectors, reduce_rows
 from metaxlm.errors import MetaXLMError
 from metaxlm.probe.nearest import find_both
@@ -160,6 +162,22 @@ def induce(
     return Induced(source, target, final, len(seeds_P2), len(added_P2), reached)
 
 
+def read_seed(paths: Iterable[Path], source_language: str, language: str) -> list[tuple[str, str]]:
+    """Read pairs of single words in lower case from dictionary files."""
+    sources = [
+        read_entries(file, language, source_language)
+        for path in paths
+        for file in list_files(path, language, source_language)
+    ]
+    pairs = {
+        (entry.source.lower(), entry.target.lower()): None
+        for source in sources
+        for entry in source.entries
+        if " " not in entry.source + entry.target
+    }
+    return list(pairs)
+
+
 def _is_equal(word: str, rows: Sequence[dict[str, int]]) -> bool:
     return len(word) >= _EQUAL_LETTERS and word in rows[1]
 
@@ -182,9 +200,7 @@ def _measure(found: Candidates, seeds_P2: Ints, words: Ints, precision: float) -
     return Precision(threshold, int(num_right[last]), int(num_found[last]), len(words))
 
 
-def _find_seeds(
-    sources_P: Ints, targets_P: Ints, seeds_P2: Ints
-) -> npt.NDArray[np.bool_]:
+def _find_seeds(sources_P: Ints, targets_P: Ints, seeds_P2: Ints) -> npt.NDArray[np.bool_]:
     base = 1 + max(int(seeds_P2.max()), int(targets_P.max(initial=0)))
     return np.isin(sources_P * base + targets_P, seeds_P2[:, 0] * base + seeds_P2[:, 1])
 
@@ -236,9 +252,7 @@ class _Matcher:
         if uses_spelling:
             self._ngrams = _count_ngrams(source.words, target.words)
             dimensions = min(_SPELLING_DIMENSIONS, *(side.shape[0] - 1 for side in self._ngrams))
-            reduced = [
-                reduce_rows(_drop_rare(side), dimensions) for side in self._ngrams
-            ]
+            reduced = [reduce_rows(_drop_rare(side), dimensions) for side in self._ngrams]
             width = min(side.shape[1] for side in reduced)
             self._views.append(_View(*(side[:, :width] for side in reduced)))
 

@@ -5,7 +5,7 @@ has the votes, the score and the sources of each line. `en-sw.json` is the manif
 each source gave and left out, and digests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ def make_dictionary(
     source_language: str = "en",
     text: str | Path | None = None,
     pivot: str | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> MergedDictionary:
     """Merge dictionaries of a language into one file; return its entries.
 
@@ -42,7 +43,7 @@ def make_dictionary(
     """
     given = [sources] if isinstance(sources, str | Path | Entries) else list(sources)
     output = Path(output)
-    _check_output(output, language, source_language, [*given, text])
+    check_dictionary_output(output, language, source_language, [*given, text])
     read, loss = _read(given, language, source_language, pivot)
     extra = _list_function_words(language) if source_language == "en" else []
     merged = merge([*read, *extra])
@@ -98,7 +99,7 @@ def _describe(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": digest_file(path)}
 
 
-def _check_output(
+def check_dictionary_output(
     output: Path, language: str, source_language: str, inputs: Sequence[Source | None]
 ) -> None:
     wanted = f"{source_language}-{language}.txt"
