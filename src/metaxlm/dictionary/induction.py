@@ -2,8 +2,8 @@
 
 1. Two views of each word: the words near it in the text (`vectors.py`), and its spelling, as
    n-grams of letters. Each view of one language is mapped to that of the other: whiten, rotate,
-   weigh and restore the directions with the seed's pairs (VecMap; Artetxe, Labaka and Agirre, 2018).
-   A mapped spelling also relates words of different scripts.
+   weigh and restore the directions with the seed's pairs (VecMap; Artetxe, Labaka and Agirre,
+   2018). A mapped spelling also relates words of different scripts.
 2. The nearest words of each view are candidates, scored by CSLS (Conneau et al., 2018): the cosine
    less the mean cosine with the neighbors of both words.
 3. A softmax over the candidates of a word combines both views with frequency and equal spelling.
@@ -63,7 +63,7 @@ class Candidates:
         return order[np.unique(self.sources_P[order], return_index=True)[1]]
 
     def find_mutual(self) -> Ints:
-        """Return the places of pairs that are the best of their source and of their target."""
+        """Return the best pairs of the sources, for each target only the most probable one."""
         best = self.find_best()
         order = best[np.lexsort((-self.probability_P[best], self.targets_P[best]))]
         return order[np.unique(self.targets_P[order], return_index=True)[1]]
@@ -382,7 +382,7 @@ def _whiten(vectors_PD: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _count_ngrams(*sides: Sequence[str]):  # type: ignore[no-untyped-def]
-    """Return the n-grams of the words of both languages, rare ones weighing more, rows of length 1."""
+    """Return the n-grams of each word; rare ones weigh more, and rows have length 1."""
     index: dict[str, int] = {}
     found = []
     for words in sides:

@@ -39,7 +39,8 @@ def make_dictionary(
     A source is a file in any supported format, a folder with files such as `en-sw.txt`, or
     `Entries`. `text` is a file in the language, whose word counts order the translations. With
     `pivot`, files named after it and another language are joined through it. English function
-    words, which most dictionaries lack, are added for the languages of `short_words.tsv`.
+    words, which most dictionaries lack, are added for the languages of `short_words.tsv`. The
+    manifest also has the `facts`.
     """
     given = [sources] if isinstance(sources, str | Path | Entries) else list(sources)
     output = Path(output)
@@ -50,8 +51,8 @@ def make_dictionary(
     require_entries(merged.sources[: len(read)], language)
     if text is not None:
         merged = merged.rank(count_words(Path(text), language, merged.as_dictionary()))
-    facts = {"text": None if text is None else _describe(Path(text)), "pivot": loss}
-    write_dictionary(merged, output, facts)
+    counted = None if text is None else _describe(Path(text))
+    write_dictionary(merged, output, {"text": counted, "pivot": loss, **(facts or {})})
     return merged
 
 
@@ -102,6 +103,7 @@ def _describe(path: Path) -> dict[str, Any]:
 def check_dictionary_output(
     output: Path, language: str, source_language: str, inputs: Sequence[Source | None]
 ) -> None:
+    """Check the name of a dictionary, and that its files can be written."""
     wanted = f"{source_language}-{language}.txt"
     if output.name != wanted:
         raise MetaXLMError(f"{output}: name it {wanted}; `match` reads the direction from the name")
