@@ -4,8 +4,8 @@
 
 The seed is the first 5,000 English words of MUSE's file, the test the next 1,500. A test word
 counts if it and one of its translations are among the words of the vectors, as in MUSE's and
-VecMap's own evaluation; the last columns also give the share of all 1,500. Settings were chosen with
-`--test 3500-5000`, where the seed is the 3,500 words before. `--vectors` keeps the vectors of each
+VecMap's own evaluation; a later column gives the share of all 1,500. `--test 3500-5000` is for
+choosing settings: its seed is the 3,500 words before. `--vectors` keeps the vectors of each
 language for the next call.
 """
 
@@ -67,19 +67,15 @@ def map_seed_only(source: WordVectors, target: WordVectors, seeds: np.ndarray) -
 
 
 def map_vecmap(
-    source: WordVectors, target: WordVectors, seeds: np.ndarray, rounds: int
-) -> np.ndarray:
-    """Normalize, whiten, rotate, weigh, CSLS; the mutual best pairs join the seed."""
+    source: WordVectors, target: WordVectors, seeds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Normalize, whiten, rotate, weigh, CSLS; return this, and again with the mutual best pairs."""
     sides = [induction.normalize(side.vectors_VD) for side in (source, target)]
-    pairs = seeds
-    for number in range(rounds + 1):
-        forward, backward = find_best(*induction.map_whitened(*sides, pairs), csls=True)
-        rows = np.arange(len(forward))
-        mutual = rows[(backward[forward] == rows) & ~np.isin(rows, seeds[:, 0])]
-        pairs = np.concatenate([seeds, np.stack([mutual, forward[mutual]], axis=1)])
-        if number == rounds:
-            break
-    return forward
+    forward, backward = find_best(*induction.map_whitened(*sides, seeds), csls=True)
+    rows = np.arange(len(forward))
+    mutual = rows[(backward[forward] == rows) & ~np.isin(rows, seeds[:, 0])]
+    pairs = np.concatenate([seeds, np.stack([mutual, forward[mutual]], axis=1)])
+    return forward, find_best(*induction.map_whitened(*sides, pairs), csls=True)[0]
 
 
 def main() -> None:
@@ -97,7 +93,7 @@ def main() -> None:
     names = ["seed only", "VecMap", "VecMap+", "ours"]
     names += ["identical"] if arguments.identical else []
     heads = [*names, "words", "of 1,500", "kept", "precision", "held out", "minutes"]
-    print("| language | " + " | ".join(heads) + " |\n|---" * 1 + "|---:" * len(heads) + "|")
+    print(f"| language | {' | '.join(heads)} |\n|---{'|---:' * len(heads)}|", flush=True)
     rows = []
     for language in arguments.languages.split(","):
         gold = read_muse(arguments.muse / f"en-{language}.txt")
@@ -129,8 +125,7 @@ def main() -> None:
 
         scores = [
             score(name_best(map_seed_only(english, target, seeds))),
-            score(name_best(map_vecmap(english, target, seeds, 0))),
-            score(name_best(map_vecmap(english, target, seeds, 2))),
+            *(score(name_best(best)) for best in map_vecmap(english, target, seeds)),
         ]
         found = induction.induce(english, target, seed)
         scores.append(score(found.translate()))

@@ -38,9 +38,9 @@ Floats = npt.NDArray[np.float64]
 NEIGHBORS = 10  # of CSLS, and candidates of each view
 _NGRAMS = range(2, 5)
 _FEWEST_NGRAMS = 10  # words of a language that share an n-gram
-_SPELLING_DIMENSIONS = 200
+_SPELLING_DIMENSIONS = 150
 _REWEIGHT = 0.5  # exponent of the correlations (VecMap)
-_HELD_OUT = 5  # one of so many seed words is held out, in turn for the weights and the precision
+_HELD_OUT = 3  # one of three rarer seed words is for the weights, another for the precision
 _FEWEST_SEEDS = 20
 _FEWEST_HELD_OUT = 20
 _SURE = 0.5  # probability of pairs that join the seed
@@ -124,7 +124,7 @@ def induce(
     seed: Iterable[tuple[str, str]] | None = None,
     *,
     precision: float = 0.5,
-    rounds: int = 2,
+    rounds: int = 1,
 ) -> Induced:
     """Find translations of all words, with a seed of word pairs (default: equal spellings)."""
     rows = [side.find_indices() for side in (source, target)]
@@ -141,7 +141,9 @@ def induce(
             "more text, or a larger seed dictionary"
         )
     matcher = _Matcher(source, target, uses_spelling=seed is not None)
-    fitted_on, measured_on = words[::_HELD_OUT], words[_HELD_OUT // 2 :: _HELD_OUT]
+    # Words to translate are rarer than those of a seed, so the rarer half represents them better.
+    rare = words[len(words) // 2 :]
+    fitted_on, measured_on = rare[::_HELD_OUT], rare[1::_HELD_OUT]
     held_out = np.isin(seeds_P2[:, 0], np.concatenate([fitted_on, measured_on]))
     known_P2, added_P2 = seeds_P2[~held_out], np.empty((0, 2), np.int64)
     weights_F = matcher.default_weights
