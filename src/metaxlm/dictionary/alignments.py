@@ -73,8 +73,9 @@ def align_pairs(
     ]
     counts = LinkCounts(Counter(), Counter(), Counter())
     for chunk in _split_pairs(pairs, splits):
-        options = {"settings": _SETTINGS, "layers": [layer], "title": "align words"}
-        (found,) = align_words(model, chunk, device, **options)  # type: ignore[arg-type]
+        (found,) = align_words(
+            model, chunk, device, settings=_SETTINGS, layers=[layer], title="align words"
+        )
         for (source, target), links in zip(chunk, found, strict=True):
             for i, j in links:
                 counts.pairs[source[i], target[j]] += 1

@@ -27,7 +27,7 @@ from scipy import optimize, sparse
 
 from metaxlm.dictionary.entries import Entries, Entry
 from metaxlm.dictionary.readers import list_files, read_entries
-from metaxlm.dictionary.vectors import Matrix, WordVectors, reduce_rows
+from metaxlm.dictionary.vectors import Matrix, Sparse, WordVectors, reduce_rows
 from metaxlm.errors import MetaXLMError
 from metaxlm.probe.nearest import find_both
 from metaxlm.progress import say
@@ -345,11 +345,14 @@ def normalize(vectors_VD: Matrix) -> Matrix:
 
 
 def _scale(vectors_VD: Matrix) -> Matrix:
-    return vectors_VD / np.maximum(np.linalg.norm(vectors_VD, axis=1, keepdims=True), 1e-9)
+    lengths_V1 = np.linalg.norm(vectors_VD, axis=1, keepdims=True)
+    scaled_VD: Matrix = vectors_VD / np.maximum(lengths_V1, 1e-9)
+    return scaled_VD
 
 
 def _center(vectors_VD: Matrix) -> Matrix:
-    return vectors_VD - vectors_VD.mean(axis=0)
+    centered_VD: Matrix = vectors_VD - vectors_VD.mean(axis=0)
+    return centered_VD
 
 
 def map_orthogonal(source_VD: Matrix, target_WD: Matrix, pairs_P2: Ints) -> tuple[Matrix, Matrix]:
@@ -383,7 +386,7 @@ def _whiten(vectors_PD: Matrix) -> tuple[Matrix, Matrix]:
     return directions / roots @ directions.T, directions * roots @ directions.T
 
 
-def _count_ngrams(*sides: Sequence[str]):  # type: ignore[no-untyped-def]
+def _count_ngrams(*sides: Sequence[str]) -> list[Sparse]:
     """Return the n-grams of each word; rare ones weigh more, and rows have length 1."""
     index: dict[str, int] = {}
     found = []
@@ -406,7 +409,7 @@ def _count_ngrams(*sides: Sequence[str]):  # type: ignore[no-untyped-def]
     return matrices
 
 
-def _drop_rare(ngrams):  # type: ignore[no-untyped-def]
+def _drop_rare(ngrams: Sparse) -> Sparse:
     counts = np.bincount(ngrams.indices, minlength=ngrams.shape[1])
     kept = np.flatnonzero(counts >= min(_FEWEST_NGRAMS, counts.max()))
     return ngrams[:, kept].tocsr()

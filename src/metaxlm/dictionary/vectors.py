@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from metaxlm.streams import find_compression, open_stream
 from metaxlm.vocab.unigram import train_model
 
 Matrix = npt.NDArray[np.float32]
+Sparse = Any  # scipy's sparse matrices have no types
 Splitter = Callable[[str], list[str]]
 
 NUM_WORDS, NUM_CONTEXTS, NUM_DIMENSIONS = 30_000, 10_000, 300
@@ -201,7 +203,7 @@ def _number_words(
     return positions_N[positions_N != rare], kept, counts[ranked]
 
 
-def _count_near(positions_N: npt.NDArray[np.int32], num_words: int, num_contexts: int):  # type: ignore[no-untyped-def]
+def _count_near(positions_N: npt.NDArray[np.int32], num_words: int, num_contexts: int) -> Sparse:
     """Return how often contexts are near words, [V, C]; a neighbor counts 1, the last 1/window."""
     counts_VC = sparse.csr_matrix((num_words, num_contexts), dtype=np.float32)
     with track("word vectors", len(positions_N), "words") as advance:
@@ -223,7 +225,7 @@ def _count_near(positions_N: npt.NDArray[np.int32], num_words: int, num_contexts
     return counts_VC
 
 
-def _weigh(counts_VC):  # type: ignore[no-untyped-def]
+def _weigh(counts_VC: Sparse) -> Sparse:
     """Return the positive pointwise mutual information."""
     words_V = np.asarray(counts_VC.sum(axis=1)).ravel()
     contexts_C = np.asarray(counts_VC.sum(axis=0)).ravel() ** _SMOOTHING
@@ -236,7 +238,7 @@ def _weigh(counts_VC):  # type: ignore[no-untyped-def]
     return weighed_VC
 
 
-def reduce_rows(matrix_VC, num_dimensions: int) -> Matrix:  # type: ignore[no-untyped-def]
+def reduce_rows(matrix_VC: Sparse, num_dimensions: int) -> Matrix:
     """Return the rows in the first singular directions, by a randomized SVD (Halko et al., 2011).
 
     Directions are scaled with the square root of their singular values.
@@ -254,4 +256,5 @@ def reduce_rows(matrix_VC, num_dimensions: int) -> Matrix:  # type: ignore[no-un
 
 
 def _orthogonalize(matrix: Matrix) -> Matrix:
-    return torch.linalg.qr(torch.from_numpy(np.ascontiguousarray(matrix)))[0].numpy()
+    basis: Matrix = torch.linalg.qr(torch.from_numpy(np.ascontiguousarray(matrix)))[0].numpy()
+    return basis
