@@ -36,6 +36,7 @@ Splitter = Callable[[str], list[str]]
 
 NUM_WORDS, NUM_CONTEXTS, NUM_DIMENSIONS = 30_000, 10_000, 300
 FEWEST = 5  # occurrences of a word
+_FEWEST_WORDS = 10
 WINDOW = 5  # words to each side; nearer ones weigh more
 MOST_BYTES = 150_000_000  # of a text; more are sampled
 _SMOOTHING = 0.75  # exponent of the context counts
@@ -44,6 +45,9 @@ _OVERSAMPLING, _PASSES = 20, 2  # of the randomized SVD
 _UNPACKED = 4  # bytes of text per byte of a compressed file, roughly
 _BLOCK = 2_000_000  # positions that are counted at a time
 _SEGMENT_CHARACTERS, _SEGMENT_PIECES = 3_000_000, 40_000  # that train the segmentation
+_FEWEST_CHARACTERS, _CHARACTERS_PER_PIECE = 10_000, 60
+_UNSPACED_RUN = re.compile(f"[{UNSPACED_CHARACTERS}]+")
+_UNSPACED_PARTS = re.compile(f"([{UNSPACED_CHARACTERS}]+)")
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,7 @@ def train_vectors(
     lines = TextLines(paths)
     split = make_splitter(lines, language, known)
     positions_N, words, counts = _number_words(map(split, lines), num_words)
-    smallest = 10
-    if len(words) < smallest:
+    if len(words) < _FEWEST_WORDS:
         name = ", ".join(map(str, paths))
         raise MetaXLMError(
             f"{name}: {len(words)} words occur {FEWEST} times or more; word vectors need more text"
@@ -99,13 +102,10 @@ def split_words(text: str) -> list[str]:
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    marks = (chr(code) for code in range(sys.maxunicode) if _is_mark(chr(code)))
+    characters = map(chr, range(sys.maxunicode))
+    marks = (one for one in characters if unicodedata.category(one) in ("Mn", "Mc"))
     inner = "".join(map(re.escape, marks)) + "\u200c\u200d"  # joiners inside words of some scripts
     return re.compile(rf"[^\W\d_](?:[^\W\d_]|[{inner}])*")
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character) in ("Mn", "Mc")
 
 
 class TextLines:
@@ -128,51 +128,31 @@ class TextLines:
                         yield decode_line(number, line, path)
 
 
-class _Segmenter:
-    def __init__(self, model: bytes) -> None:
-        self._pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
+def _train_segmenter(lines: Iterable[str], known: Collection[str]) -> Splitter:
+    """Return a splitter into pieces of a unigram model; other scripts are split into words."""
+    runs = [run for line in lines for run in _UNSPACED_RUN.findall(line)]
+    stride = max(1, -(-sum(map(len, runs)) // _SEGMENT_CHARACTERS))
+    sample = [*runs[::stride], *(word for word in known if _UNSPACED_RUN.fullmatch(word))]
+    size, num_characters = sum(map(len, sample)), len(set("".join(sample)))
+    if size < _FEWEST_CHARACTERS:
+        raise MetaXLMError(
+            f"the text has {size:,} characters of a script without spaces; splitting it into words "
+            f"needs at least {_FEWEST_CHARACTERS:,}"
+        )
+    num_pieces = max(num_characters + 100, min(_SEGMENT_PIECES, size // _CHARACTERS_PER_PIECE))
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=train_model(sample, num_pieces))
 
-    def __call__(self, text: str) -> list[str]:
+    def split(text: str) -> list[str]:
         words: list[str] = []
-        for run in _split_runs(text):
-            if _UNSPACED_RUN.fullmatch(run):
-                pieces = self._pieces.encode(run, out_type=str)
-                words += filter(None, (piece.replace("▁", "") for piece in pieces))
+        for number, run in enumerate(_UNSPACED_PARTS.split(text)):
+            if number % 2:  # the runs that the pattern captures
+                found = (piece.replace("▁", "") for piece in pieces.encode(run, out_type=str))
+                words += filter(None, found)
             else:
                 words += split_words(run)
         return words
 
-
-_UNSPACED_RUN = re.compile(f"[{UNSPACED_CHARACTERS}]+")
-
-
-def _split_runs(text: str) -> Iterator[str]:
-    """Yield the runs of characters of unspaced scripts, and the text between them."""
-    start = 0
-    for match in _UNSPACED_RUN.finditer(text):
-        if match.start() > start:
-            yield text[start : match.start()]
-        yield match[0]
-        start = match.end()
-    if start < len(text):
-        yield text[start:]
-
-
-def _train_segmenter(lines: Iterable[str], known: Collection[str]) -> _Segmenter:
-    runs = [run for line in lines for run in _UNSPACED_RUN.findall(line)]
-    size = sum(map(len, runs))
-    stride = max(1, -(-size // _SEGMENT_CHARACTERS))
-    sample = runs[::stride]
-    # Known words become seeds of the pieces: once each beside the text.
-    sample += [word for word in known if _UNSPACED_RUN.fullmatch(word)]
-    if not sample:
-        raise MetaXLMError("the text has no word in a script without spaces; is it the language?")
-    return _Segmenter(train_model(sample, _choose_pieces(sample)))
-
-
-def _choose_pieces(sample: Sequence[str]) -> int:
-    size = sum(map(len, sample))
-    return max(len(set("".join(sample))) + 100, min(_SEGMENT_PIECES, size // 60))
+    return split
 
 
 def _number_words(
