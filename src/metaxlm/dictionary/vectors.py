@@ -34,7 +34,7 @@ Matrix = npt.NDArray[np.float32]
 Sparse = Any  # scipy's sparse matrices have no types
 Splitter = Callable[[str], list[str]]
 
-NUM_WORDS, NUM_CONTEXTS, NUM_DIMENSIONS = 30_000, 10_000, 300
+NUM_WORDS, NUM_CONTEXTS, NUM_DIMENSIONS = 30_000, 10_000, 200
 FEWEST = 5  # occurrences of a word
 _FEWEST_WORDS = 10
 WINDOW = 5  # words to each side; nearer ones weigh more
