@@ -144,8 +144,9 @@ def induce(
     # Words to translate are rarer than those of a seed, so the rarer half represents them better.
     rare = words[len(words) // 2 :]
     fitted_on, measured_on = rare[::_HELD_OUT], rare[1::_HELD_OUT]
-    held_out = np.isin(seeds_P2[:, 0], np.concatenate([fitted_on, measured_on]))
-    known_P2, added_P2 = seeds_P2[~held_out], np.empty((0, 2), np.int64)
+    held_out = np.concatenate([fitted_on, measured_on])
+    known_P2 = seeds_P2[~np.isin(seeds_P2[:, 0], held_out)]
+    added_P2 = np.empty((0, 2), np.int64)
     weights_F = matcher.default_weights
     for number in range(rounds + 1):
         matcher.fit(np.concatenate([known_P2, added_P2]))
@@ -156,6 +157,8 @@ def induce(
         if number < rounds:
             mutual = found.find_mutual()
             sure = mutual[found.probability_P[mutual] >= _SURE]
+            # A map that has seen a word's translation would make it look easy.
+            sure = sure[~np.isin(found.sources_P[sure], held_out)]
             added_P2 = np.stack([found.sources_P[sure], found.targets_P[sure]], axis=1)
             say(f"round {number + 1}: {len(known_P2):,} seed pairs find {len(added_P2):,} more")
     reached = _measure(found, seeds_P2, measured_on, precision)
