@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from metaxlm.dictionary import induction
-from metaxlm.dictionary.vectors import WordVectors, train_vectors
+from metaxlm.dictionary.vectors import Matrix, WordVectors, train_vectors
 from metaxlm.probe.nearest import find_both
 
 Gold = dict[str, list[str]]
@@ -40,14 +40,12 @@ def load_vectors(text: Path, language: str, known: list[str], cache: Path | None
     found = train_vectors([text / f"{language}.txt.xz"], language, known=known)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {"counts": found.counts, "vectors_VD": found.vectors_VD}
-        np.savez(path, words=np.array(found.words), **arrays)
+        words = np.array(found.words)
+        np.savez(path, words=words, counts=found.counts, vectors_VD=found.vectors_VD)
     return found
 
 
-def find_best(
-    source_VD: induction.Matrix, target_WD: induction.Matrix, *, csls: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def find_best(source_VD: Matrix, target_WD: Matrix, *, csls: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the best target of each source, and the best source of each target."""
     forward, backward = find_both(source_VD, target_WD, k=induction.NEIGHBORS)
     if not csls:
@@ -62,20 +60,20 @@ def find_best(
 
 def map_seed_only(source: WordVectors, target: WordVectors, seeds: np.ndarray) -> np.ndarray:
     """Rotate with the seed, and take the nearest by cosine."""
-    sides = (induction.normalize(side.vectors_VD) for side in (source, target))
-    return find_best(*induction.map_orthogonal(*sides, seeds), csls=False)[0]
+    first, second = (induction.normalize(side.vectors_VD) for side in (source, target))
+    return find_best(*induction.map_orthogonal(first, second, seeds), csls=False)[0]
 
 
 def map_vecmap(
     source: WordVectors, target: WordVectors, seeds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normalize, whiten, rotate, weigh, CSLS; return this, and again with the mutual best pairs."""
-    sides = [induction.normalize(side.vectors_VD) for side in (source, target)]
-    forward, backward = find_best(*induction.map_whitened(*sides, seeds), csls=True)
+    first, second = (induction.normalize(side.vectors_VD) for side in (source, target))
+    forward, backward = find_best(*induction.map_whitened(first, second, seeds), csls=True)
     rows = np.arange(len(forward))
     mutual = rows[(backward[forward] == rows) & ~np.isin(rows, seeds[:, 0])]
     pairs = np.concatenate([seeds, np.stack([mutual, forward[mutual]], axis=1)])
-    return forward, find_best(*induction.map_whitened(*sides, pairs), csls=True)[0]
+    return forward, find_best(*induction.map_whitened(first, second, pairs), csls=True)[0]
 
 
 def main() -> None:
