@@ -98,7 +98,7 @@ def test_entries_are_cleaned(language: str, given: str, kept: str) -> None:
         ("sw", ("what is your name", "jina lako ni nani sasa"), "more than 4 words"),
     ],
 )
-def test_what_is_no_entry_is_counted(language: str, pair: tuple[str, str], reason: str) -> None:
+def test_other_lines_are_counted(language: str, pair: tuple[str, str], reason: str) -> None:
     good = {"ru": "собака", "ja": "犬", "sw": "mbwa"}[language]
     given = source("a", pair, ("dog", good), language=language)
     given.dropped["not UTF-8"] += 2

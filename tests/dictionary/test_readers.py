@@ -173,7 +173,7 @@ def write_dict(folder: Path, name: str, articles: list[str], ending: str = ".dic
 ARTICLES = [
     "00-database-info\nEnglish-Swahili, a sample\n",
     "dog /dɒɡ/ <n>\n\nmbwa\n",
-    "absolve /x/ <VT>\n1. samehe, achilia~huru\n      \"The judge absolved him.\"\n2. ondolea\n",
+    "absolve /x/ <VT>\n1. samehe, achilia~huru\n      \"The priest absolved him.\"\n2. ondolea\n",
     "vulture /vˈʌltʃə/\ntai <masc> [zool.]\n   Synonym: {buzzard}\n see: {vultures}\n",
     " [ichi1] color /x/,  (rare (US)) colour /y/\n(noun)\nrangi\nwhat light looks like\n",
     "democracy /x/\nserikali ya watu kwa ajili ya watu\n",

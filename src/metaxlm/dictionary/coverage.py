@@ -1,16 +1,18 @@
 """Coverage: which share of a text, and of a vocabulary, a dictionary translates.
 
 The unit of text is the word, or the letter in a language without spaces between words. A word is
-covered if the dictionary has it, also as part of a phrase.
+covered if the dictionary has it, also as part of a phrase. Words in other scripts do not count.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from metaxlm.analysis.tables import Table, text_table
+from metaxlm.data.clean import MIN_SCRIPT_SHARE
 from metaxlm.dictionary.making import find_manifest
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionary, load_dictionaries
@@ -45,13 +47,27 @@ def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCove
     most = _UNSPACED_BYTES if unspaced else _SAMPLE_BYTES
     lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
     words = {word for word, _ in dictionary}
-    found = _measure_letters(words, lines) if unspaced else _measure_words(words, lines)
+    measure = _measure_letters if unspaced else _measure_words
+    found = measure(words, lines, _recognize_script(dictionary.language))
     if not found.total:
         raise MetaXLMError(f"{text}: no words; give text of the language")
     return found
 
 
-def _measure_words(words: Collection[str], lines: Iterator[str]) -> TextCoverage:
+def _recognize_script(language: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a word is written in a script of a language."""
+    known = LANGUAGES.get(language)
+
+    @cache
+    def is_own(word: str) -> bool:
+        return known is None or measure_share(word, known.scripts) >= MIN_SCRIPT_SHARE
+
+    return is_own
+
+
+def _measure_words(
+    words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
+) -> TextCoverage:
     phrases: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for word in words:
         if " " in word:
@@ -63,7 +79,7 @@ def _measure_words(words: Collection[str], lines: Iterator[str]) -> TextCoverage
     total = covered = 0
     missing: Counter[str] = Counter()
     for line in lines:
-        tokens = list(_split_words(line, words))
+        tokens = list(filter(is_own, _split_words(line, words)))
         total += len(tokens)
         until = 0  # end of the last phrase
         for place, token in enumerate(tokens):
@@ -88,7 +104,9 @@ def _split_words(line: str, words: Collection[str]) -> Iterator[str]:
             yield from (word for word in split_token(token) if any(map(str.isalpha, word)))
 
 
-def _measure_letters(words: Collection[str], lines: Iterator[str]) -> TextCoverage:
+def _measure_letters(
+    words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
+) -> TextCoverage:
     segmenter = Segmenter(word for word in words if len(word) <= _MOST_LETTERS)
     total = covered = 0
     missing: Counter[str] = Counter()
@@ -99,14 +117,16 @@ def _measure_letters(words: Collection[str], lines: Iterator[str]) -> TextCovera
                 covered += num_letters
                 total += num_letters
                 continue
-            for run in _list_runs(part):
+            for run in filter(is_own, _list_runs(part)):
                 missing[run] += 1
                 total += len(run)
     return TextCoverage("letters", total, covered, missing)
 
 
 def _list_runs(text: str) -> list[str]:
-    return "".join(letter if letter.isalnum() else " " for letter in text).split()
+    """Return the runs of letters in a text."""
+    runs = "".join(letter if letter.isalnum() else " " for letter in text).split()
+    return [run for run in runs if not run.isdigit()]
 
 
 @dataclass(frozen=True)

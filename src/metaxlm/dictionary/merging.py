@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from metaxlm.data.clean import MIN_SCRIPT_SHARE
 from metaxlm.dictionary.entries import Entries, Entry
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionary, WordPairs
@@ -22,7 +23,6 @@ from metaxlm.sentences.translations import FREQUENCY_POWER
 _UNSEEN = 0.1  # occurrences of a translation that the text does not have
 _COPY = 0.1  # of the score, for a word that is its own translation beside others
 _MOST_WORDS = 4
-_MIN_SCRIPT_SHARE = 0.5  # of an entry's letters
 _TITLE_SHARE = 0.6  # from this share of capitalized words on, capitals say nothing
 _MOST_PIVOTED = 2  # translations per step through a third language
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\ufeff]")
@@ -181,7 +181,7 @@ class _Cleaner:
         if text.count(" ") >= _MOST_WORDS:
             return f"more than {_MOST_WORDS} words"
         scripts = self._scripts[side]
-        if scripts and measure_share(text, scripts) < _MIN_SCRIPT_SHARE:
+        if scripts and measure_share(text, scripts) < MIN_SCRIPT_SHARE:
             return ("word", "translation")[side] + " in another script"
         return None
 
