@@ -104,6 +104,16 @@ def test_other_editions_of_wiktionary(tmp_path: Path) -> None:
     assert read(path, "en", "fr")[0] == [("chien", "dog"), ("Chien", "dog")]
 
 
+def test_wiktionary_of_one_language_has_no_translations(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "kaikki-Swahili.jsonl", MBWA)
+    assert ("hound", "mbwa") in read(path)[0]
+    path = write_lines(tmp_path / "kaikki-Lingala.jsonl", {**MBWA, "lang_code": "ln"})
+    assert ("hound", "mbwa") in read(path, "ln")[0]
+    # In the Swahili edition, a Swahili word has a Swahili definition, which is not a translation.
+    path = write_lines(tmp_path / "sw-extract.jsonl", {**MBWA, "lang": "Kiswahili"})
+    assert read(path)[0] == []
+
+
 def test_broken_lines_of_wiktionary_are_counted(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "kaikki.jsonl", DOG, '{"lang_code": "sw", "word":', '["sw"]', "",
