@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -109,10 +112,25 @@ def test_show(
     )
     assert (code, errors) == (0, "")
     rows = {" ".join(line.split()) for line in printed.splitlines()}
-    assert "words of text.txt covered 3 of 5 60.0%" in rows
+    assert "words of text.txt 3 of 5 60.0%" in rows
     assert "kompyuta 2" in rows
     assert any(row.startswith("words.txt 42 42 ") for row in rows)
     assert any(row.startswith("words here that are one token ") for row in rows)
+
+
+def test_sources_of_a_folder(metaxlm: Command, tmp_path: Path) -> None:
+    write(tmp_path, en_sw__txt="dog mbwa\nbroken\n", en_tr__txt="dog köpek\n")
+    for language in ("sw", "tr"):
+        output = f"out/en-{language}.txt"
+        metaxlm("dictionary", f"en-{language}.txt", "--language", language, "--output", output)
+    code, printed, errors = metaxlm("dictionary", "show", "out")
+    rows = [line.split() for line in printed.splitlines()]
+    assert (code, errors) == (0, "")
+    assert ["sw:", "en-sw.txt", "1", "1", "1", "1"] in rows
+    assert ["tr:", "en-tr.txt", "1", "1", "1", "0"] in rows
+    assert "not two columns: 1" in " ".join(printed.split())
+    assert "name a file" in metaxlm.complaint("dictionary", "show", ".")
+    assert "a folder" in metaxlm.complaint("dictionary", "show", "out", "--text", "en-sw.txt")
 
 
 def test_third_language_by_command(metaxlm: Command, tmp_path: Path) -> None:
@@ -186,6 +204,14 @@ def test_coverage_of_a_vocabulary(
     )
     assert (found.translated, found.words, found.single_tokens) == (1, 2, 1)
     assert 0 < found.tokens <= len(starts)
+
+
+def test_benchmark_stays_within_its_memory() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "dictionary.py"
+    command = [sys.executable, str(script), "--megabytes", "3", "--language", "fr"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+) MiB at most, ([\d,]+) entries", printed)
+    assert found is not None and int(found[1]) < 400 and int(found[2].replace(",", "")) > 500
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no shared data")

@@ -160,42 +160,50 @@ def describe_dictionary(
     path: Path, source_language: str, text: Path | None, vocabulary: str | None, most: int
 ) -> list[Table]:
     """Return tables of a dictionary's size, coverage, sources and most frequent missing words."""
-    loaded = load_dictionaries(path, source_language=source_language)
-    tables = []
-    for dictionary in loaded.by_language.values():
-        name = f"{language_name(source_language)}-{language_name(dictionary.language)}"
-        rows = [_row("entries", len(dictionary))]
-        rows.append(_row("words with a translation", len({word for word, _ in dictionary})))
-        phrases = sum(" " in word or " " in other for word, other in dictionary)
-        rows.append(_row("entries with a phrase", phrases))
-        if vocabulary is not None:
-            found = measure_vocabulary(dictionary, vocabulary)
-            rows.append(
-                _share("tokens in its script that are words here", found.translated, found.tokens)
-            )
-            rows.append(_share("words here that are one token", found.single_tokens, found.words))
-        covered = None if text is None else measure_text(dictionary, text)
-        if covered is not None:
-            rows.append(_share(f"{covered.unit} of {text} covered", covered.covered, covered.total))
-        tables.append(text_table("dictionary", name, ("", "number", "share"), rows))
-        if covered is not None and covered.missing:
-            lines = [
-                (word[:_SHOWN_LETTERS], f"{count:,}")
-                for word, count in covered.missing.most_common(most)
-            ]
-            title = "Most frequent without a translation"
-            tables.append(text_table("missing", title, ("word", "occurrences"), lines))
-    manifest = find_manifest(path)
-    if manifest.is_file():
-        tables.append(source_table(read_sealed(manifest)["sources"]))
-    return tables
+    [dictionary] = load_dictionaries(path, source_language=source_language).by_language.values()
+    rows = [_row("entries", len(dictionary))]
+    rows.append(_row("words with a translation", len({word for word, _ in dictionary})))
+    phrases = sum(" " in word or " " in other for word, other in dictionary)
+    rows.append(_row("entries with a phrase", phrases))
+    if vocabulary is not None:
+        found = measure_vocabulary(dictionary, vocabulary)
+        name = "tokens in its script that are words here"
+        rows.append(_share(name, found.translated, found.tokens))
+        rows.append(_share("words here that are one token", found.single_tokens, found.words))
+    missing = []
+    if text is not None:
+        covered = measure_text(dictionary, text)
+        rows.append(_share(f"{covered.unit} of {text.name}", covered.covered, covered.total))
+        counted = covered.missing.most_common(most)
+        missing = [(word[:_SHOWN_LETTERS], f"{count:,}") for word, count in counted]
+    title = f"{language_name(source_language)}-{language_name(dictionary.language)}"
+    tables = [text_table("dictionary", title, ("", "number", "share"), rows)]
+    if missing:
+        title = "Most frequent without a translation"
+        tables.append(text_table("missing", title, ("word", "occurrences"), missing))
+    return [*tables, *describe_sources(path)]
+
+
+def describe_sources(path: Path) -> list[Table]:
+    """Return the table of sources of a dictionary, or of all dictionaries in a folder."""
+    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    manifests = [one for file in files if (one := find_manifest(file)).is_file()]
+    if path.is_dir() and not manifests:
+        raise MetaXLMError(f"{path}: no dictionary of `metaxlm dictionary make`; name a file")
+    facts = [read_sealed(manifest) for manifest in manifests]
+    sources = [
+        one | ({"name": f"{fact['language']}: {one['name']}"} if path.is_dir() else {})
+        for fact in facts
+        for one in fact["sources"]
+    ]
+    return [source_table(sources)] if sources else []
 
 
 def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:
     """Return a table of what each source gave, with the reasons for what was left out."""
     rows, notes = [], []
     for one in sources:
-        reasons = {reason: count for reason, count in one["dropped"].items() if count}
+        reasons = one["dropped"]
         counts = (one["entries"], one["kept"], one["only_here"], sum(reasons.values()))
         rows.append((one["name"], *(f"{count:,}" for count in counts)))
         if reasons:
