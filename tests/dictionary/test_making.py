@@ -73,7 +73,7 @@ def test_the_origin_of_every_entry_is_kept(tmp_path: Path) -> None:
     names = [Path(one["name"]).name for one in facts["sources"]]
     assert names == ["en-sw.txt", "b.txt", "function words of metaxlm"]
     assert facts["sources"][1]["dropped"] == {"not two columns": 1}
-    assert facts["sources"][1]["file"]["bytes"] == 16
+    assert [one["bytes"] for one in facts["inputs"].values()] == [22, 16]
     assert facts["entries"] == len(lines) and set(facts["files"]) == {"en-sw.txt", "en-sw.parquet"}
 
 
@@ -153,8 +153,10 @@ def test_third_language_by_command(metaxlm: Command, tmp_path: Path) -> None:
         (["missing.txt", "--output", "en-sw.txt"], "missing.txt: no such file"),
         (["a.txt", "--output", "words.txt"], "name it en-sw.txt"),
         (["en-sw.txt", "--output", "en-sw.txt"], "is also an input"),
+        ([".", "--output", "en-sw.txt"], "is also an input"),
         (["backward.txt", "--output", "en-sw.txt"], "wrong direction"),
-        ([".", "--output", "out/en-sw.txt", "--language", "te"], "name it en-te.txt"),
+        (["a.txt", "--output", "out/en-sw.txt", "--language", "te"], "name it en-te.txt"),
+        ([".", "--output", "out/en-te.txt", "--language", "te"], "no file named like en-te.txt"),
         (["a.txt", "--output", "en-sw.txt", "--pivot", "fr"], "name files after their languages"),
         (["en-fr.txt", "--output", "en-sw.txt", "--pivot", "fr"], "no dictionary of French and"),
         (["a.txt", "--output", "en-sw.txt", "--text", "missing.txt"], "missing.txt"),
@@ -167,7 +169,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     write_list(tmp_path / "backward.txt", reverse=True)
     before = sorted(tmp_path.rglob("*"))
-    if arguments[0] == "en-sw.txt":
+    if complaint == "is also an input":
         write(tmp_path, en_sw__txt="dog mbwa\n")
         before = sorted(tmp_path.rglob("*"))
     assert complaint in metaxlm.complaint("dictionary", "--language", "sw", *arguments)

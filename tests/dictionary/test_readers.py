@@ -276,6 +276,7 @@ def test_panlex_joins_two_tables_by_meaning(tmp_path: Path) -> None:
         ("\ufeffhot dog\thot dogi\r\n", [("hot dog", "hot dogi")], {}),
         ("dog\tmbwa\t0.5\nhouse\tnyumba\tnoun\n", [("dog", "mbwa"), ("house", "nyumba")], {}),
         ("dog,mbwa\n\"hot, dry\",kavu\n", [("dog", "mbwa"), ("hot, dry", "kavu")], {}),
+        (f"a,b\n{'a,b' * 5}\nx,{'y' * 200_000}\n", [("a", "b")], {"not two columns": 2}),
         ("dog\tmbwa; jibwa\n", [("dog", "mbwa"), ("dog", " jibwa")], {}),
         ("dog mbwa\nno\na b c\n\tx\ny\t\n", [("dog", "mbwa")], {"not two columns": 4}),
     ],

@@ -136,7 +136,7 @@ def _check_direction(
     distinct = [one for one in first if one.source.lower() != one.target.lower()]
     groups = [distinct[start : start + _GROUP] for start in range(0, len(distinct), _GROUP)]
     num_wrong = sum(
-        _judge(
+        _is_exchanged(
             [one.source for one in group], [one.target for one in group], language, source_language
         )
         for group in groups
@@ -153,7 +153,9 @@ def _check_direction(
     return chain(first, entries)
 
 
-def _judge(sources: list[str], targets: list[str], language: str, source_language: str) -> bool:
+def _is_exchanged(
+    sources: list[str], targets: list[str], language: str, source_language: str
+) -> bool:
     """Return whether the two columns of a few entries seem to be exchanged."""
     texts = " ".join(sources), " ".join(targets)
     # Scripts decide where the languages share none.
@@ -184,11 +186,7 @@ def _read_lines(path: Path, dropped: Counter[str]) -> Iterator[str]:
 def _read_columns(path: Path, head: bytes, dropped: Counter[str]) -> Iterator[Pair]:
     comma = _find_comma(head)
     for line in _read_lines(path, dropped):
-        if "\t" in line:
-            fields = line.split("\t")
-        else:
-            fields = line.split() if comma is None else next(csv.reader([line], delimiter=comma))
-        fields = [field.strip() for field in fields]
+        fields = [field.strip() for field in _split_line(line, comma)]
         weight = _read_number(fields[2]) if len(fields) > 2 else 1.0
         has_rest = len(fields) > 2 and weight is None and "\t" not in line
         if len(fields) < 2 or not fields[0] or not fields[1] or has_rest:
@@ -196,6 +194,15 @@ def _read_columns(path: Path, head: bytes, dropped: Counter[str]) -> Iterator[Pa
             continue
         for part in fields[1].split(";"):
             yield fields[0], part, 1.0 if weight is None else weight
+
+
+def _split_line(line: str, comma: str | None) -> list[str]:
+    if "\t" in line or comma is None:
+        return line.split("\t" if "\t" in line else None)
+    try:
+        return next(csv.reader([line], delimiter=comma))
+    except csv.Error:
+        return []
 
 
 def _find_comma(head: bytes) -> str | None:
