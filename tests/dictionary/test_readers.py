@@ -99,6 +99,7 @@ def test_other_editions_of_wiktionary(tmp_path: Path) -> None:
     dog = {"word": "dog", "lang": "Anglais", "lang_code": "en", "senses": [{"glosses": ["Chien."]}]}
     path = write_lines(tmp_path / "fr-extract.jsonl", chien, dog)
     assert read(path, "fr")[0] == [("dog", "chien"), ("dog", "Chien")]
+    assert read(path, "sw")[0] == []  # a French gloss is not Swahili
     # As the source language, French words have translations, and others have French glosses.
     assert read(path, "sw", "fr")[0] == [("chien", "mbwa")]
     assert read(path, "en", "fr")[0] == [("chien", "dog"), ("Chien", "dog")]

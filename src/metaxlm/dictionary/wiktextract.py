@@ -45,7 +45,7 @@ def read_wiktextract(
         elif code in sources:
             for translation in _list_translations(record, targets, dropped):
                 yield Entry(word, translation)
-            if edition not in sources:
+            if edition is None or edition in targets:
                 for gloss in _list_glosses(record, language, dropped):
                     yield Entry(word, gloss)
         elif code in targets:
