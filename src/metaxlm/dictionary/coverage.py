@@ -205,7 +205,12 @@ def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:
     for one in sources:
         reasons = one["dropped"]
         counts = (one["entries"], one["kept"], one["only_here"], sum(reasons.values()))
-        rows.append((one["name"], *(f"{count:,}" for count in counts)))
+        name = (
+            one["name"]
+            if len(one["name"]) <= _SHOWN_LETTERS
+            else f"…{one['name'][-_SHOWN_LETTERS:]}"
+        )
+        rows.append((name, *(f"{count:,}" for count in counts)))
         if reasons:
             listed = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
             notes.append(f"Left out of {one['name']}: {listed}.")

@@ -260,7 +260,8 @@ def join(
     """Join a dictionary into a third language with one from there into the target language.
 
     The two best translations of each step are used. An entry's weight is the product of their
-    shares, added over all words of the third language that connect it.
+    shares, added over all words of the third language that connect it. An entry is left out if the
+    direct dictionary has both words, but not together.
     """
     pivot = first.language
     sources = _list_best(first, lambda one: (one.target.lower(), one.source))
@@ -275,12 +276,18 @@ def join(
         known[one.source.lower()].add(one.target.lower())
     checked = [(s.lower(), t.lower()) for s, t in weights if s.lower() in known]
     agreeing = sum(target in known[source] for source, target in checked)
+    targets = {target for found in known.values() for target in found}
     loss = PivotLoss(
         pivot, len(middles), len({target for _, target in weights}), len(weights),
         agreeing / len(checked) if checked else None,
     )  # fmt: skip
     name = f"through {pivot}: " + ", ".join(one.name for one in (*first.sources, *second.sources))
-    entries = [Entry(source, target, weight) for (source, target), weight in weights.items()]
+    entries = [
+        Entry(source, target, weight)
+        for (source, target), weight in weights.items()
+        if target.lower() not in targets
+        or target.lower() in known.get(source.lower(), {target.lower()})
+    ]
     return Entries(name, first.source_language, second.language, entries), loss
 
 
