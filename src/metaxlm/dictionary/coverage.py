@@ -6,7 +6,7 @@ covered if the dictionary has it, also as part of a phrase. Words in other scrip
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -196,7 +196,8 @@ def describe_sources(path: Path) -> list[Table]:
         for fact in facts
         for one in fact["sources"]
     ]
-    return [source_table(sources)] if sources else []
+    tables = [source_table(sources)] if sources else []
+    return [replace(one, notes=()) for one in tables] if path.is_dir() else tables
 
 
 def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:
