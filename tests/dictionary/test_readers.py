@@ -33,6 +33,12 @@ SWAHILI = {
     "week": "wiki", "money": "pesa", "work": "kazi", "journey": "safari", "freedom": "uhuru",
 }  # fmt: skip
 
+LINGALA = (
+    "mbwa ndako mai buku mwana nzete nzela kelasi molakisi bilei moninga mama butu ebale mboka "
+    "monoko zando monganga motuna eyano ntongo lininisa kiti kuku mampa nzoku nkosi mokonzi kitoko "
+    "makasi koma loba tambola lala seka mobu sanza poso mbongo mosala mobembo bonsomi"
+)
+
 
 def read(path: Path, language: str = "sw", source: str = "en") -> tuple[Pairs, dict[str, int]]:
     found = read_entries(path, language, source)
@@ -294,8 +300,8 @@ def test_third_column_is_a_weight(tmp_path: Path) -> None:
     assert [one.weight for one in read_entries(path, "sw").entries] == [0.5, 1.0]
 
 
-def write_list(path: Path, *, reverse: bool) -> Path:
-    pairs = SWAHILI.items()
+def write_list(path: Path, *, reverse: bool, words: str | None = None) -> Path:
+    pairs = zip(SWAHILI, words.split() if words else SWAHILI.values(), strict=True)
     lines = (f"{b}\t{a}\n" if reverse else f"{a}\t{b}\n" for a, b in pairs)
     path.write_text("".join(lines), encoding="utf-8")
     return path
@@ -317,6 +323,19 @@ def test_the_name_of_a_file_gives_its_direction(tmp_path: Path) -> None:
         read(write_list(path, reverse=False))
     with pytest.raises(MetaXLMError, match="named as a dictionary of en and de, not of en and sw"):
         read(write_list(tmp_path / "en-de.txt", reverse=False))
+
+
+def test_exchanged_columns_of_a_language_that_the_identifier_lacks(tmp_path: Path) -> None:
+    path = write_list(tmp_path / "en-ln.txt", reverse=False, words=LINGALA)
+    assert len(read(path, "ln")[0]) == len(SWAHILI)
+    with pytest.raises(MetaXLMError, match="wrong direction"):
+        read(write_list(path, reverse=True, words=LINGALA), "ln")
+
+
+def test_words_in_a_third_script_do_not_decide_the_direction(tmp_path: Path) -> None:
+    path = tmp_path / "en-vi.txt"
+    path.write_text("".join(f"{word}\t国{word[0]}西\n" for word in SWAHILI), encoding="utf-8")
+    assert len(read(path, "vi")[0]) == len(SWAHILI)
 
 
 def test_exchanged_columns_by_script(tmp_path: Path) -> None:
