@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -70,7 +73,7 @@ def test_the_origin_of_every_entry_is_kept(tmp_path: Path) -> None:
     names = [Path(one["name"]).name for one in facts["sources"]]
     assert names == ["en-sw.txt", "b.txt", "function words of metaxlm"]
     assert facts["sources"][1]["dropped"] == {"not two columns": 1}
-    assert facts["sources"][1]["file"]["bytes"] == 16
+    assert [one["bytes"] for one in facts["inputs"].values()] == [22, 16]
     assert facts["entries"] == len(lines) and set(facts["files"]) == {"en-sw.txt", "en-sw.parquet"}
 
 
@@ -109,10 +112,27 @@ def test_show(
     )
     assert (code, errors) == (0, "")
     rows = {" ".join(line.split()) for line in printed.splitlines()}
-    assert "words of text.txt covered 3 of 5 60.0%" in rows
+    assert "words of text.txt 3 of 5 60.0%" in rows
     assert "kompyuta 2" in rows
     assert any(row.startswith("words.txt 42 42 ") for row in rows)
     assert any(row.startswith("words here that are one token ") for row in rows)
+
+
+def test_sources_of_a_folder(metaxlm: Command, tmp_path: Path) -> None:
+    write(tmp_path, en_sw__txt="dog mbwa\nbroken\n", en_tr__txt="dog köpek\n")
+    for language in ("sw", "tr"):
+        output = f"out/en-{language}.txt"
+        metaxlm("dictionary", f"en-{language}.txt", "--language", language, "--output", output)
+    code, printed, errors = metaxlm("dictionary", "show", "out")
+    rows = [line.split() for line in printed.splitlines()]
+    assert (code, errors) == (0, "")
+    assert ["sw:", "en-sw.txt", "1", "1", "1", "1"] in rows
+    assert ["tr:", "en-tr.txt", "1", "1", "1", "0"] in rows
+    assert "not two columns: 1" in " ".join(
+        metaxlm("dictionary", "show", "out/en-sw.txt")[1].split()
+    )
+    assert "name a file" in metaxlm.complaint("dictionary", "show", ".")
+    assert "a folder" in metaxlm.complaint("dictionary", "show", "out", "--text", "en-sw.txt")
 
 
 def test_third_language_by_command(metaxlm: Command, tmp_path: Path) -> None:
@@ -135,8 +155,10 @@ def test_third_language_by_command(metaxlm: Command, tmp_path: Path) -> None:
         (["missing.txt", "--output", "en-sw.txt"], "missing.txt: no such file"),
         (["a.txt", "--output", "words.txt"], "name it en-sw.txt"),
         (["en-sw.txt", "--output", "en-sw.txt"], "is also an input"),
+        ([".", "--output", "en-sw.txt"], "is also an input"),
         (["backward.txt", "--output", "en-sw.txt"], "wrong direction"),
-        ([".", "--output", "out/en-sw.txt", "--language", "te"], "name it en-te.txt"),
+        (["a.txt", "--output", "out/en-sw.txt", "--language", "te"], "name it en-te.txt"),
+        ([".", "--output", "out/en-te.txt", "--language", "te"], "no file named like en-te.txt"),
         (["a.txt", "--output", "en-sw.txt", "--pivot", "fr"], "name files after their languages"),
         (["en-fr.txt", "--output", "en-sw.txt", "--pivot", "fr"], "no dictionary of French and"),
         (["a.txt", "--output", "en-sw.txt", "--text", "missing.txt"], "missing.txt"),
@@ -149,7 +171,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     write_list(tmp_path / "backward.txt", reverse=True)
     before = sorted(tmp_path.rglob("*"))
-    if arguments[0] == "en-sw.txt":
+    if complaint == "is also an input":
         write(tmp_path, en_sw__txt="dog mbwa\n")
         before = sorted(tmp_path.rglob("*"))
     assert complaint in metaxlm.complaint("dictionary", "--language", "sw", *arguments)
@@ -162,7 +184,8 @@ def test_bad_input_is_one_line(
         ("sw", ("mbwa", "ng'ombe"), "Mbwa na ng’ombe, 12 mbwa.", 3 / 4, {"na": 1}),
         ("fr", ("eau",), "L'eau !", 1 / 2, {"l": 1}),
         ("vi", ("ngôn ngữ", "tôi"), "Tôi ngôn ngữ ngữ", 3 / 4, {"ngữ": 1}),
-        ("ja", ("犬", "猫です"), "犬は猫です。", 4 / 5, {"は": 1}),
+        ("ru", ("дом",), "Дом Windows API и", 1 / 2, {"и": 1}),
+        ("ja", ("犬", "猫です"), "犬は猫です。12 API", 4 / 5, {"は": 1}),
     ],
 )
 def test_coverage_of_text(
@@ -185,6 +208,14 @@ def test_coverage_of_a_vocabulary(
     )
     assert (found.translated, found.words, found.single_tokens) == (1, 2, 1)
     assert 0 < found.tokens <= len(starts)
+
+
+def test_benchmark_stays_within_its_memory() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "dictionary.py"
+    command = [sys.executable, str(script), "--megabytes", "3", "--language", "fr"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+) MiB at most, ([\d,]+) entries", printed)
+    assert found is not None and int(found[1]) < 400 and int(found[2].replace(",", "")) > 500
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no shared data")

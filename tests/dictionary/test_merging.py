@@ -98,7 +98,7 @@ def test_entries_are_cleaned(language: str, given: str, kept: str) -> None:
         ("sw", ("what is your name", "jina lako ni nani sasa"), "more than 4 words"),
     ],
 )
-def test_what_is_no_entry_is_counted(language: str, pair: tuple[str, str], reason: str) -> None:
+def test_other_lines_are_counted(language: str, pair: tuple[str, str], reason: str) -> None:
     good = {"ru": "собака", "ja": "犬", "sw": "mbwa"}[language]
     given = source("a", pair, ("dog", good), language=language)
     given.dropped["not UTF-8"] += 2
@@ -139,10 +139,13 @@ def test_third_language_and_its_loss() -> None:
             )
         ]
     )
-    direct = merge([source("en-sw", ("dog", "mbwa"), ("cat", "pusi"), ("tree", "mti"))])
+    direct = merge([source("en-sw", ("dog", "mbwa"), ("cat", "pusi"), ("kitten", "paka"))])
     entries, loss = join(first, second, direct)
     found = {(one.source, one.target): one.weight for one in entries.entries}
-    assert found == {("dog", "mbwa"): 0.5, ("hound", "mbwa"): 0.5, ("cat", "paka"): 1.0}
+    # The direct dictionary has `cat` and `paka`, but not together.
+    assert found == {("dog", "mbwa"): 0.5, ("hound", "mbwa"): 0.5}
+    entries = join(first, second, None)[0]
+    assert Entry("cat", "paka", 1.0) in list(entries.entries)
     assert (loss.words, loss.joined, loss.pairs, loss.agreeing) == (3, 2, 3, 0.5)
     assert join(first, second, None)[1].agreeing is None
     assert (entries.source_language, entries.target_language) == ("en", "sw")

@@ -33,6 +33,12 @@ SWAHILI = {
     "week": "wiki", "money": "pesa", "work": "kazi", "journey": "safari", "freedom": "uhuru",
 }  # fmt: skip
 
+LINGALA = (
+    "mbwa ndako mai buku mwana nzete nzela kelasi molakisi bilei moninga mama butu ebale mboka "
+    "monoko zando monganga motuna eyano ntongo lininisa kiti kuku mampa nzoku nkosi mokonzi kitoko "
+    "makasi koma loba tambola lala seka mobu sanza poso mbongo mosala mobembo bonsomi"
+)
+
 
 def read(path: Path, language: str = "sw", source: str = "en") -> tuple[Pairs, dict[str, int]]:
     found = read_entries(path, language, source)
@@ -99,9 +105,20 @@ def test_other_editions_of_wiktionary(tmp_path: Path) -> None:
     dog = {"word": "dog", "lang": "Anglais", "lang_code": "en", "senses": [{"glosses": ["Chien."]}]}
     path = write_lines(tmp_path / "fr-extract.jsonl", chien, dog)
     assert read(path, "fr")[0] == [("dog", "chien"), ("dog", "Chien")]
+    assert read(path, "sw")[0] == []  # a French gloss is not Swahili
     # As the source language, French words have translations, and others have French glosses.
     assert read(path, "sw", "fr")[0] == [("chien", "mbwa")]
     assert read(path, "en", "fr")[0] == [("chien", "dog"), ("Chien", "dog")]
+
+
+def test_wiktionary_of_one_language_has_no_translations(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "kaikki-Swahili.jsonl", MBWA)
+    assert ("hound", "mbwa") in read(path)[0]
+    path = write_lines(tmp_path / "kaikki-Lingala.jsonl", {**MBWA, "lang_code": "ln"})
+    assert ("hound", "mbwa") in read(path, "ln")[0]
+    # In the Swahili edition, a Swahili word has a Swahili definition, which is not a translation.
+    path = write_lines(tmp_path / "sw-extract.jsonl", {**MBWA, "lang": "Kiswahili"})
+    assert read(path)[0] == []
 
 
 def test_broken_lines_of_wiktionary_are_counted(tmp_path: Path) -> None:
@@ -173,7 +190,7 @@ def write_dict(folder: Path, name: str, articles: list[str], ending: str = ".dic
 ARTICLES = [
     "00-database-info\nEnglish-Swahili, a sample\n",
     "dog /dɒɡ/ <n>\n\nmbwa\n",
-    "absolve /x/ <VT>\n1. samehe, achilia~huru\n      \"The judge absolved him.\"\n2. ondolea\n",
+    "absolve /x/ <VT>\n1. samehe, achilia~huru\n      \"The priest absolved him.\"\n2. ondolea\n",
     "vulture /vˈʌltʃə/\ntai <masc> [zool.]\n   Synonym: {buzzard}\n see: {vultures}\n",
     " [ichi1] color /x/,  (rare (US)) colour /y/\n(noun)\nrangi\nwhat light looks like\n",
     "democracy /x/\nserikali ya watu kwa ajili ya watu\n",
@@ -266,6 +283,7 @@ def test_panlex_joins_two_tables_by_meaning(tmp_path: Path) -> None:
         ("\ufeffhot dog\thot dogi\r\n", [("hot dog", "hot dogi")], {}),
         ("dog\tmbwa\t0.5\nhouse\tnyumba\tnoun\n", [("dog", "mbwa"), ("house", "nyumba")], {}),
         ("dog,mbwa\n\"hot, dry\",kavu\n", [("dog", "mbwa"), ("hot, dry", "kavu")], {}),
+        (f"a,b\n{'a,b' * 5}\nx,{'y' * 200_000}\n", [("a", "b")], {"not two columns": 2}),
         ("dog\tmbwa; jibwa\n", [("dog", "mbwa"), ("dog", " jibwa")], {}),
         ("dog mbwa\nno\na b c\n\tx\ny\t\n", [("dog", "mbwa")], {"not two columns": 4}),
     ],
@@ -282,8 +300,8 @@ def test_third_column_is_a_weight(tmp_path: Path) -> None:
     assert [one.weight for one in read_entries(path, "sw").entries] == [0.5, 1.0]
 
 
-def write_list(path: Path, *, reverse: bool) -> Path:
-    pairs = SWAHILI.items()
+def write_list(path: Path, *, reverse: bool, words: str | None = None) -> Path:
+    pairs = zip(SWAHILI, words.split() if words else SWAHILI.values(), strict=True)
     lines = (f"{b}\t{a}\n" if reverse else f"{a}\t{b}\n" for a, b in pairs)
     path.write_text("".join(lines), encoding="utf-8")
     return path
@@ -305,6 +323,19 @@ def test_the_name_of_a_file_gives_its_direction(tmp_path: Path) -> None:
         read(write_list(path, reverse=False))
     with pytest.raises(MetaXLMError, match="named as a dictionary of en and de, not of en and sw"):
         read(write_list(tmp_path / "en-de.txt", reverse=False))
+
+
+def test_exchanged_columns_of_a_language_that_the_identifier_lacks(tmp_path: Path) -> None:
+    path = write_list(tmp_path / "en-ln.txt", reverse=False, words=LINGALA)
+    assert len(read(path, "ln")[0]) == len(SWAHILI)
+    with pytest.raises(MetaXLMError, match="wrong direction"):
+        read(write_list(path, reverse=True, words=LINGALA), "ln")
+
+
+def test_words_in_a_third_script_do_not_decide_the_direction(tmp_path: Path) -> None:
+    path = tmp_path / "en-vi.txt"
+    path.write_text("".join(f"{word}\t国{word[0]}西\n" for word in SWAHILI), encoding="utf-8")
+    assert len(read(path, "vi")[0]) == len(SWAHILI)
 
 
 def test_exchanged_columns_by_script(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from metaxlm.cli import dictionary_induction
 from metaxlm.cli.options import Quiet, print_table
+from metaxlm.errors import MetaXLMError
 from metaxlm.progress import say, set_quiet
 
 MAKE_EXAMPLES = """
@@ -80,7 +81,9 @@ def make(
 
 @app.command()
 def show(
-    dictionary: Annotated[Path, Argument(help="File like en-sw.txt.")],
+    dictionary: Annotated[
+        Path, Argument(help="File like en-sw.txt, or a folder: show the sources of all its files.")
+    ],
     vocabulary: Annotated[
         str | None, Option(help="Tokenizer: a folder or hub id; measure its coverage.")
     ] = None,
@@ -89,9 +92,15 @@ def show(
     source_language: SourceLanguage = "en",
 ) -> None:
     """Print size, coverage and sources of a dictionary, and frequent words that it lacks."""
-    from metaxlm.dictionary.coverage import describe_dictionary
+    from metaxlm.dictionary.coverage import describe_dictionary, describe_sources
 
-    for table in describe_dictionary(dictionary, source_language, text, vocabulary, most):
+    if dictionary.is_dir():
+        if text is not None or vocabulary is not None:
+            raise MetaXLMError(f"{dictionary}: a folder; name a file to measure its coverage")
+        tables = describe_sources(dictionary)
+    else:
+        tables = describe_dictionary(dictionary, source_language, text, vocabulary, most)
+    for table in tables:
         print_table(table)
 
 

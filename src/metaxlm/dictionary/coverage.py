@@ -1,16 +1,18 @@
 """Coverage: which share of a text, and of a vocabulary, a dictionary translates.
 
 The unit of text is the word, or the letter in a language without spaces between words. A word is
-covered if the dictionary has it, also as part of a phrase.
+covered if the dictionary has it, also as part of a phrase. Words in other scripts do not count.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from metaxlm.analysis.tables import Table, text_table
+from metaxlm.data.clean import MIN_SCRIPT_SHARE
 from metaxlm.dictionary.making import find_manifest
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionary, load_dictionaries
@@ -45,13 +47,27 @@ def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCove
     most = _UNSPACED_BYTES if unspaced else _SAMPLE_BYTES
     lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
     words = {word for word, _ in dictionary}
-    found = _measure_letters(words, lines) if unspaced else _measure_words(words, lines)
+    measure = _measure_letters if unspaced else _measure_words
+    found = measure(words, lines, _recognize_script(dictionary.language))
     if not found.total:
         raise MetaXLMError(f"{text}: no words; give text of the language")
     return found
 
 
-def _measure_words(words: Collection[str], lines: Iterator[str]) -> TextCoverage:
+def _recognize_script(language: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a word is written in a script of a language."""
+    known = LANGUAGES.get(language)
+
+    @cache
+    def is_own(word: str) -> bool:
+        return known is None or measure_share(word, known.scripts) >= MIN_SCRIPT_SHARE
+
+    return is_own
+
+
+def _measure_words(
+    words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
+) -> TextCoverage:
     phrases: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for word in words:
         if " " in word:
@@ -63,7 +79,7 @@ def _measure_words(words: Collection[str], lines: Iterator[str]) -> TextCoverage
     total = covered = 0
     missing: Counter[str] = Counter()
     for line in lines:
-        tokens = list(_split_words(line, words))
+        tokens = list(filter(is_own, _split_words(line, words)))
         total += len(tokens)
         until = 0  # end of the last phrase
         for place, token in enumerate(tokens):
@@ -88,7 +104,9 @@ def _split_words(line: str, words: Collection[str]) -> Iterator[str]:
             yield from (word for word in split_token(token) if any(map(str.isalpha, word)))
 
 
-def _measure_letters(words: Collection[str], lines: Iterator[str]) -> TextCoverage:
+def _measure_letters(
+    words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
+) -> TextCoverage:
     segmenter = Segmenter(word for word in words if len(word) <= _MOST_LETTERS)
     total = covered = 0
     missing: Counter[str] = Counter()
@@ -99,14 +117,16 @@ def _measure_letters(words: Collection[str], lines: Iterator[str]) -> TextCovera
                 covered += num_letters
                 total += num_letters
                 continue
-            for run in _list_runs(part):
+            for run in filter(is_own, _list_runs(part)):
                 missing[run] += 1
                 total += len(run)
     return TextCoverage("letters", total, covered, missing)
 
 
 def _list_runs(text: str) -> list[str]:
-    return "".join(letter if letter.isalnum() else " " for letter in text).split()
+    """Return the runs of letters in a text."""
+    runs = "".join(letter if letter.isalnum() else " " for letter in text).split()
+    return [run for run in runs if not run.isdigit()]
 
 
 @dataclass(frozen=True)
@@ -140,44 +160,58 @@ def describe_dictionary(
     path: Path, source_language: str, text: Path | None, vocabulary: str | None, most: int
 ) -> list[Table]:
     """Return tables of a dictionary's size, coverage, sources and most frequent missing words."""
-    loaded = load_dictionaries(path, source_language=source_language)
-    tables = []
-    for dictionary in loaded.by_language.values():
-        name = f"{language_name(source_language)}-{language_name(dictionary.language)}"
-        rows = [_row("entries", len(dictionary))]
-        rows.append(_row("words with a translation", len({word for word, _ in dictionary})))
-        phrases = sum(" " in word or " " in other for word, other in dictionary)
-        rows.append(_row("entries with a phrase", phrases))
-        if vocabulary is not None:
-            found = measure_vocabulary(dictionary, vocabulary)
-            rows.append(
-                _share("tokens in its script that are words here", found.translated, found.tokens)
-            )
-            rows.append(_share("words here that are one token", found.single_tokens, found.words))
-        covered = None if text is None else measure_text(dictionary, text)
-        if covered is not None:
-            rows.append(_share(f"{covered.unit} of {text} covered", covered.covered, covered.total))
-        tables.append(text_table("dictionary", name, ("", "number", "share"), rows))
-        if covered is not None and covered.missing:
-            lines = [
-                (word[:_SHOWN_LETTERS], f"{count:,}")
-                for word, count in covered.missing.most_common(most)
-            ]
-            title = "Most frequent without a translation"
-            tables.append(text_table("missing", title, ("word", "occurrences"), lines))
-    manifest = find_manifest(path)
-    if manifest.is_file():
-        tables.append(source_table(read_sealed(manifest)["sources"]))
-    return tables
+    [dictionary] = load_dictionaries(path, source_language=source_language).by_language.values()
+    rows = [_row("entries", len(dictionary))]
+    rows.append(_row("words with a translation", len({word for word, _ in dictionary})))
+    phrases = sum(" " in word or " " in other for word, other in dictionary)
+    rows.append(_row("entries with a phrase", phrases))
+    if vocabulary is not None:
+        found = measure_vocabulary(dictionary, vocabulary)
+        name = "tokens in its script that are words here"
+        rows.append(_share(name, found.translated, found.tokens))
+        rows.append(_share("words here that are one token", found.single_tokens, found.words))
+    missing = []
+    if text is not None:
+        covered = measure_text(dictionary, text)
+        rows.append(_share(f"{covered.unit} of {text.name}", covered.covered, covered.total))
+        counted = covered.missing.most_common(most)
+        missing = [(word[:_SHOWN_LETTERS], f"{count:,}") for word, count in counted]
+    title = f"{language_name(source_language)}-{language_name(dictionary.language)}"
+    tables = [text_table("dictionary", title, ("", "number", "share"), rows)]
+    if missing:
+        title = "Most frequent without a translation"
+        tables.append(text_table("missing", title, ("word", "occurrences"), missing))
+    return [*tables, *describe_sources(path)]
+
+
+def describe_sources(path: Path) -> list[Table]:
+    """Return the table of sources of a dictionary, or of all dictionaries in a folder."""
+    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    manifests = [one for file in files if (one := find_manifest(file)).is_file()]
+    if path.is_dir() and not manifests:
+        raise MetaXLMError(f"{path}: no dictionary of `metaxlm dictionary make`; name a file")
+    facts = [read_sealed(manifest) for manifest in manifests]
+    sources = [
+        one | ({"name": f"{fact['language']}: {one['name']}"} if path.is_dir() else {})
+        for fact in facts
+        for one in fact["sources"]
+    ]
+    tables = [source_table(sources)] if sources else []
+    return [replace(one, notes=()) for one in tables] if path.is_dir() else tables
 
 
 def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:
     """Return a table of what each source gave, with the reasons for what was left out."""
     rows, notes = [], []
     for one in sources:
-        reasons = {reason: count for reason, count in one["dropped"].items() if count}
+        reasons = one["dropped"]
         counts = (one["entries"], one["kept"], one["only_here"], sum(reasons.values()))
-        rows.append((one["name"], *(f"{count:,}" for count in counts)))
+        name = (
+            one["name"]
+            if len(one["name"]) <= _SHOWN_LETTERS
+            else f"…{one['name'][-_SHOWN_LETTERS:]}"
+        )
+        rows.append((name, *(f"{count:,}" for count in counts)))
         if reasons:
             listed = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
             notes.append(f"Left out of {one['name']}: {listed}.")

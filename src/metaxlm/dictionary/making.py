@@ -16,7 +16,7 @@ from metaxlm.dictionary.merging import MergedDictionary, PivotLoss, join, merge,
 from metaxlm.dictionary.readers import find_direction, list_files, read_entries
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import atomic_file, check_file_output, check_file_target, digest_file
-from metaxlm.languages import language_name
+from metaxlm.languages import explain_unknown, language_name
 from metaxlm.manifest import write_sealed
 from metaxlm.progress import say
 from metaxlm.sentences.translations import DROPPED, count_words, load_short_words
@@ -43,16 +43,25 @@ def make_dictionary(
     manifest also has the `facts`.
     """
     given = [sources] if isinstance(sources, str | Path | Entries) else list(sources)
-    output = Path(output)
-    check_dictionary_output(output, language, source_language, [*given, text])
-    read, loss = _read(given, language, source_language, pivot)
+    for warning in explain_unknown((source_language, language)):
+        say(warning)
+    output, text = Path(output), None if text is None else Path(text)
+    files = _list_files(given, language, source_language, pivot)
+    check_dictionary_output(output, language, source_language, [*files, text])
+    direct = [one for one in given if isinstance(one, Entries)]
+    direct += _open(files, language, source_language)
+    loss = None
+    if pivot is not None:
+        joined, loss = _join(files, language, source_language, pivot)
+        direct.append(joined)
     extra = _list_function_words(language) if source_language == "en" else []
-    merged = merge([*read, *extra])
-    require_entries(merged.sources[: len(read)], language)
+    merged = merge([*direct, *extra])
+    require_entries(merged.sources[: len(direct)], language)
     if text is not None:
-        merged = merged.rank(count_words(Path(text), language, merged.as_dictionary()))
-    counted = None if text is None else _describe(Path(text))
-    write_dictionary(merged, output, {"text": counted, "pivot": loss, **(facts or {})})
+        merged = merged.rank(count_words(text, language, merged.as_dictionary()))
+    inputs = {str(file): _describe(file) for file in (*files, text) if file is not None}
+    described = {"pivot": loss and asdict(loss), "inputs": inputs, **(facts or {})}
+    write_dictionary(merged, output, described)
     return merged
 
 
@@ -82,11 +91,7 @@ def write_dictionary(merged: MergedDictionary, output: Path, facts: dict[str, An
     value = {
         "metaxlm": __version__, "source_language": merged.source_language,
         "language": merged.language, "entries": len(entries), "phrases": merged.num_phrases,
-        "sources": [
-            asdict(one) | ({"file": _describe(Path(one.name))} if Path(one.name).is_file() else {})
-            for one in merged.sources
-        ],
-        **facts, "files": described,
+        "sources": list(map(asdict, merged.sources)), **facts, "files": described,
     }  # fmt: skip
     write_sealed(manifest, value)
 
@@ -101,16 +106,15 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def check_dictionary_output(
-    output: Path, language: str, source_language: str, inputs: Sequence[Source | None]
+    output: Path, language: str, source_language: str, inputs: Sequence[Path | None]
 ) -> None:
     """Check the name of a dictionary, and that its files can be written."""
     wanted = f"{source_language}-{language}.txt"
     if output.name != wanted:
         raise MetaXLMError(f"{output}: name it {wanted}; `match` reads the direction from the name")
-    paths = [one for one in inputs if one is not None and not isinstance(one, Entries)]
     for path in (output.with_suffix(".parquet"), find_manifest(output)):
         check_file_target(path)
-    check_file_output(output, *paths)
+    check_file_output(output, *inputs)
 
 
 def _list_function_words(language: str) -> list[Entries]:
@@ -126,58 +130,49 @@ def _list_function_words(language: str) -> list[Entries]:
     return [Entries("function words of metaxlm", "en", language, entries)]
 
 
-def _read(
+def _list_files(
     given: Sequence[Source], language: str, source_language: str, pivot: str | None
-) -> tuple[list[Entries], dict[str, Any] | None]:
-    """Return all sources of the pair of languages, and what was lost through a third one."""
-    direct, *legs = _sort(given, language, source_language, pivot)
-    if pivot is None:
-        return direct, None
-    for leg, (first, second) in zip(
-        legs, ((source_language, pivot), (pivot, language)), strict=True
-    ):
-        if not leg:
-            raise MetaXLMError(
-                f"--pivot {pivot}: no dictionary of {language_name(first)} and "
-                f"{language_name(second)}; give a file named like {first}-{second}.txt"
-            )
-    known = merge(direct) if direct else None
-    joined, loss = join(merge(legs[0]), merge(legs[1]), known)
-    say(_tell_loss(loss, language, source_language))
-    # The direct sources were read to their end, so they are opened again.
-    return [*_sort(given, language, source_language, pivot)[0], joined], asdict(loss)
-
-
-def _sort(
-    given: Sequence[Source], language: str, source_language: str, pivot: str | None
-) -> tuple[list[Entries], list[Entries], list[Entries]]:
-    """Return direct dictionaries, those into the third language, and those from there."""
-    pairs = [(source_language, language)]
-    if pivot is not None:
-        pairs += [(source_language, pivot), (pivot, language)]
-    found: tuple[list[Entries], list[Entries], list[Entries]] = ([], [], [])
-    for source in given:
-        if isinstance(source, Entries):
-            source.entries = list(source.entries)  # with a pivot, it is read twice
-            found[0].append(source)
-            continue
-        path = Path(source)
+) -> dict[Path, tuple[str, str]]:
+    """Return the files of the sources, each with the two languages that are read from it."""
+    found: dict[Path, tuple[str, str]] = {}
+    for path in (Path(one) for one in given if not isinstance(one, Entries)):
         if pivot is None:
             files = list_files(path, language, source_language)
-            found[0].extend(read_entries(one, language, source_language) for one in files)
+            found |= dict.fromkeys(files, (source_language, language))
             continue
-        if path.is_dir():
-            raise MetaXLMError(f"{path}: a folder; with --pivot, name the files")
-        direction = find_direction(path, (source_language, language, pivot))
+        languages = (source_language, pivot, language)
+        direction = None if path.is_dir() else find_direction(path, languages)
         if direction is None:
             raise MetaXLMError(
                 f"{path}: with --pivot, name files after their languages, such as "
                 f"{source_language}-{pivot}.txt"
             )
-        place = next(place for place, pair in enumerate(pairs) if {*pair} == {*direction})
-        first, second = pairs[place]
-        found[place].append(read_entries(path, second, first))
+        first, second = sorted(direction, key=languages.index)
+        found[path] = (first, second)
     return found
+
+
+def _open(files: dict[Path, tuple[str, str]], language: str, source_language: str) -> list[Entries]:
+    wanted = (source_language, language)
+    return [read_entries(path, *pair[::-1]) for path, pair in files.items() if pair == wanted]
+
+
+def _join(
+    files: dict[Path, tuple[str, str]], language: str, source_language: str, pivot: str
+) -> tuple[Entries, PivotLoss]:
+    legs = []
+    for first, second in ((source_language, pivot), (pivot, language)):
+        leg = _open(files, second, first)
+        if not leg:
+            raise MetaXLMError(
+                f"--pivot {pivot}: no dictionary of {language_name(first)} and "
+                f"{language_name(second)}; give a file named like {first}-{second}.txt"
+            )
+        legs.append(merge(leg))
+    known = _open(files, language, source_language)
+    joined, loss = join(legs[0], legs[1], merge(known) if known else None)
+    say(_tell_loss(loss, language, source_language))
+    return joined, loss
 
 
 def _tell_loss(loss: PivotLoss, language: str, source_language: str) -> str:

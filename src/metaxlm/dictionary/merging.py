@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from metaxlm.data.clean import MIN_SCRIPT_SHARE
 from metaxlm.dictionary.entries import Entries, Entry
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.dictionaries import Dictionary, WordPairs
@@ -22,7 +23,6 @@ from metaxlm.sentences.translations import FREQUENCY_POWER
 _UNSEEN = 0.1  # occurrences of a translation that the text does not have
 _COPY = 0.1  # of the score, for a word that is its own translation beside others
 _MOST_WORDS = 4
-_MIN_SCRIPT_SHARE = 0.5  # of an entry's letters
 _TITLE_SHARE = 0.6  # from this share of capitalized words on, capitals say nothing
 _MOST_PIVOTED = 2  # translations per step through a third language
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\ufeff]")
@@ -181,7 +181,7 @@ class _Cleaner:
         if text.count(" ") >= _MOST_WORDS:
             return f"more than {_MOST_WORDS} words"
         scripts = self._scripts[side]
-        if scripts and measure_share(text, scripts) < _MIN_SCRIPT_SHARE:
+        if scripts and measure_share(text, scripts) < MIN_SCRIPT_SHARE:
             return ("word", "translation")[side] + " in another script"
         return None
 
@@ -260,7 +260,8 @@ def join(
     """Join a dictionary into a third language with one from there into the target language.
 
     The two best translations of each step are used. An entry's weight is the product of their
-    shares, added over all words of the third language that connect it.
+    shares, added over all words of the third language that connect it. An entry is left out if the
+    direct dictionary has both words, but not together.
     """
     pivot = first.language
     sources = _list_best(first, lambda one: (one.target.lower(), one.source))
@@ -275,12 +276,18 @@ def join(
         known[one.source.lower()].add(one.target.lower())
     checked = [(s.lower(), t.lower()) for s, t in weights if s.lower() in known]
     agreeing = sum(target in known[source] for source, target in checked)
+    targets = {target for found in known.values() for target in found}
     loss = PivotLoss(
         pivot, len(middles), len({target for _, target in weights}), len(weights),
         agreeing / len(checked) if checked else None,
     )  # fmt: skip
     name = f"through {pivot}: " + ", ".join(one.name for one in (*first.sources, *second.sources))
-    entries = [Entry(source, target, weight) for (source, target), weight in weights.items()]
+    entries = [
+        Entry(source, target, weight)
+        for (source, target), weight in weights.items()
+        if target.lower() not in targets
+        or target.lower() in known.get(source.lower(), {target.lower()})
+    ]
     return Entries(name, first.source_language, second.language, entries), loss
 
 

@@ -34,7 +34,8 @@ _NAMED_DIRECTION = re.compile(rf"(?:^|[-_.]){_CODE}[-_]{_CODE}(?=\.|$)")
 _PART = re.compile(r"\.\d+-\d+\.")  # MUSE's training and test words, which the whole file also has
 _HEAD_BYTES = 1 << 16
 _PANLEX = frozenset({"txt", "meaning"})  # columns
-_CHECKED_ENTRIES, _GROUP, _FEWEST_GROUPS = 1_000, 20, 2
+_READ_ENTRIES, _CHECKED_ENTRIES = 5_000, 1_000  # to find the direction
+_GROUP, _FEWEST_GROUPS, _WRONG_SHARE = 20, 2, 0.8
 _SHOWN = 3  # entries in an error message
 
 
@@ -132,16 +133,20 @@ def _check_direction(
     path: Path, entries: Iterator[Entry], language: str, source_language: str
 ) -> Iterator[Entry]:
     """Reject a file whose source words read like the target language, and the other way round."""
-    first = list(islice(entries, _CHECKED_ENTRIES))
-    distinct = [one for one in first if one.source.lower() != one.target.lower()]
+    first = list(islice(entries, _READ_ENTRIES))
+    known = [LANGUAGES[code].scripts for code in (source_language, language) if code in LANGUAGES]
+    # Words in a third script, such as the old characters of Vietnamese, tell nothing.
+    scripts = tuple(script for one in known for script in one)
+    distinct = [
+        one
+        for one in first
+        if one.source.lower() != one.target.lower()
+        and (len(known) < 2 or measure_share(one.source + one.target, scripts) == 1.0)
+    ]
+    distinct = distinct[:: 1 + len(distinct) // _CHECKED_ENTRIES]
     groups = [distinct[start : start + _GROUP] for start in range(0, len(distinct), _GROUP)]
-    num_wrong = sum(
-        _judge(
-            [one.source for one in group], [one.target for one in group], language, source_language
-        )
-        for group in groups
-    )
-    if len(distinct) >= _FEWEST_GROUPS * _GROUP and num_wrong * 2 > len(groups):
+    num_wrong = sum(_is_exchanged(group, known, language, source_language) for group in groups)
+    if len(distinct) >= _FEWEST_GROUPS * _GROUP and num_wrong > _WRONG_SHARE * len(groups):
         shown = ", ".join(f"`{one.source}` = `{one.target}`" for one in distinct[:_SHOWN])
         names = language_name(source_language), language_name(language)
         raise MetaXLMError(
@@ -153,18 +158,24 @@ def _check_direction(
     return chain(first, entries)
 
 
-def _judge(sources: list[str], targets: list[str], language: str, source_language: str) -> bool:
+def _is_exchanged(
+    group: Sequence[Entry],
+    scripts: Sequence[Sequence[str]],
+    language: str,
+    source_language: str,
+) -> bool:
     """Return whether the two columns of a few entries seem to be exchanged."""
-    texts = " ".join(sources), " ".join(targets)
+    texts = " ".join(one.source for one in group), " ".join(one.target for one in group)
     # Scripts decide where the languages share none.
-    scripts = [LANGUAGES[code].scripts for code in (source_language, language) if code in LANGUAGES]
     if len(scripts) == 2 and not set(scripts[0]) & set(scripts[1]):
         right = measure_share(texts[0], scripts[0]) + measure_share(texts[1], scripts[1])
         return right < measure_share(texts[1], scripts[0]) + measure_share(texts[0], scripts[1])
     points = [dict(load_identifier().rank(text)) for text in texts]
-    if source_language not in points[0] or language not in points[0]:
+    if source_language not in points[0]:
         return False
-    gains = [float(one[source_language] - one[language]) for one in points]
+    # A language that the identifier does not know is like none of the others.
+    others = [language] if language in points[0] else points[0].keys() - {source_language}
+    gains = [float(one[source_language] - max(map(one.__getitem__, others))) for one in points]
     return gains[0] < gains[1]
 
 
@@ -184,11 +195,7 @@ def _read_lines(path: Path, dropped: Counter[str]) -> Iterator[str]:
 def _read_columns(path: Path, head: bytes, dropped: Counter[str]) -> Iterator[Pair]:
     comma = _find_comma(head)
     for line in _read_lines(path, dropped):
-        if "\t" in line:
-            fields = line.split("\t")
-        else:
-            fields = line.split() if comma is None else next(csv.reader([line], delimiter=comma))
-        fields = [field.strip() for field in fields]
+        fields = [field.strip() for field in _split_line(line, comma)]
         weight = _read_number(fields[2]) if len(fields) > 2 else 1.0
         has_rest = len(fields) > 2 and weight is None and "\t" not in line
         if len(fields) < 2 or not fields[0] or not fields[1] or has_rest:
@@ -196,6 +203,15 @@ def _read_columns(path: Path, head: bytes, dropped: Counter[str]) -> Iterator[Pa
             continue
         for part in fields[1].split(";"):
             yield fields[0], part, 1.0 if weight is None else weight
+
+
+def _split_line(line: str, comma: str | None) -> list[str]:
+    if "\t" in line or comma is None:
+        return line.split("\t" if "\t" in line else None)
+    try:
+        return next(csv.reader([line], delimiter=comma))
+    except csv.Error:
+        return []
 
 
 def _find_comma(head: bytes) -> str | None:

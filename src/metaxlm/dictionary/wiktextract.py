@@ -45,7 +45,7 @@ def read_wiktextract(
         elif code in sources:
             for translation in _list_translations(record, targets, dropped):
                 yield Entry(word, translation)
-            if edition not in sources:
+            if edition is None or edition in targets:
                 for gloss in _list_glosses(record, language, dropped):
                     yield Entry(word, gloss)
         elif code in targets:
@@ -116,21 +116,22 @@ def _read_records(
 def _find_edition(path: Path) -> str | None:
     """Return the language in which an edition explains words: that of words with translations.
 
-    A file of one language may have no translations; then the names of languages tell whether the
-    edition is English. None is any other.
+    A file of one language may have no translations. Then the edition is English, or None if
+    languages do not have their English names.
     """
     codes: Counter[str] = Counter()
     names: Counter[bool] = Counter()
     for record in islice(_read_records(path, [b'"lang_code"'], Counter()), _EDITION_LINES):
-        code, translations = record.get("lang_code"), record.get("translations")
+        code = record.get("lang_code")
         if isinstance(code, str):
-            codes[code] += len(translations) if isinstance(translations, list) else 0
-            known = LANGUAGES.get(code)
-            names[known is not None and record.get("lang") == known.name] += 1
+            parts = (record, *_list_items(record, "senses"))
+            codes[code] += sum(len(_list_items(part, "translations")) for part in parts)
+            if code in LANGUAGES:
+                names[record.get("lang") == LANGUAGES[code].name] += 1
     [(code, count)] = codes.most_common(1) or [("", 0)]
     if count:
         return code
-    return "en" if names[True] > names[False] else None
+    return "en" if names[True] >= names[False] else None
 
 
 def _list_items(value: Any, key: str) -> list[dict[str, Any]]:

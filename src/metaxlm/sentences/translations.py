@@ -8,6 +8,7 @@ words, which most dictionaries lack, are in `short_words.tsv`.
 
 import math
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
@@ -98,13 +99,13 @@ def _lower_match(match: re.Match[str]) -> str:
 
 
 def sample_lines(path: Path, most_bytes: int) -> Iterator[str]:
-    """Yield lines spread over a file."""
+    """Yield lines spread over a file, in Unicode's form NFC, as dictionaries have it."""
     with open_stream(path) as stream:
         size = path.stat().st_size * (1 if find_compression(path) is None else _UNPACKED)
         stride = max(1, -(-size // most_bytes))
         for number, line in read_lines(stream, path):
             if number % stride == 0:
-                yield decode_line(number, line, path)
+                yield unicodedata.normalize("NFC", decode_line(number, line, path))
 
 
 def _count_unspaced(
