@@ -163,6 +163,21 @@ def test_command_writes_a_dictionary_that_match_reads(
     assert manifest["induction"]["num_right"] <= manifest["induction"]["num_found"]
 
 
+@pytest.mark.parametrize("texts", ["words"], indirect=True)
+def test_a_precision_that_is_not_reached_is_an_error(
+    texts: tuple[Path, Path, Cipher], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target, cipher = texts
+    words = random.Random(4).sample(sorted(set(split_words(source.read_text()))), 400)
+    seed = "".join(f"{word}\t{cipher(word)}\n" for word in words)
+    (tmp_path / "seed.txt").write_text(seed, encoding="utf-8")
+    options = ("--source-text", source, "--text", target, "--seed-dictionary", "seed.txt")
+    wanted = ("--language", "ru", "--output", "en-ru.txt", "--precision", "1")
+    complaint = Command(tmp_path, capsys).complaint("dictionary", "induce", *options, *wanted)
+    assert "no threshold has a precision of 100%" in complaint
+    assert not (tmp_path / "en-ru.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

@@ -114,7 +114,10 @@ def _map_vectors(
         f"{reached.num_words - reached.num_found:,} words get none"
     )
     if reached.share < precision:
-        say(f"the wanted precision of {precision:.0%} is not reached; more text may help")
+        raise MetaXLMError(
+            f"no threshold has a precision of {precision:.0%} on held-out seed words; give more "
+            "text or a larger seed dictionary, or lower --precision"
+        )
     names = " and ".join(path.name for paths in texts for path in paths)
     facts = {
         "method": "word vectors", "texts": names, "seed_pairs": found.num_seeds,
