@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metaxlm.analysis.results import load_results
+from metaxlm.dictionary.making import make_dictionary
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.start import match
 from metaxlm.model.any_encoder import AnyEncoder
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-__all__ = ["align", "embed", "evaluate", "load_results", "match", "mine"]
+__all__ = ["align", "embed", "evaluate", "load_results", "make_dictionary", "match", "mine"]
 
 Text = str | Sequence[str]
 

@@ -76,6 +76,17 @@ _ALIASES = {
     "zh-tw": "zh-Hant", "zht": "zh-Hant",
 }  # fmt: skip
 
+# Wiktionary has one heading for several languages.
+_SHARED_CODES = {"bs": "sh", "hr": "sh", "zh-Hant": "cmn"}
+
+
+def list_codes(code: str) -> frozenset[str]:
+    """Return the codes by which files name a language, in lower case: `sw`, `swa` and `swh`."""
+    known = LANGUAGES.get(code)
+    own = {code, *((known.iso3, known.wiki) if known else ())}
+    own |= {alias for alias, meant in _ALIASES.items() if meant == code}
+    return frozenset(one.lower() for one in (*own, _SHARED_CODES.get(code, code)))
+
 
 def language_name(code: str) -> str:
     """Return the English name of a language, or its code when the table does not have it."""

@@ -12,6 +12,7 @@ from typer import Argument, Option
 from metaxlm import __version__
 from metaxlm.cli import (
     align,
+    dictionary,
     doctor,
     embed,
     evaluate,
@@ -52,6 +53,7 @@ data_app = typer.Typer(help="Inspect folders of task data.", no_args_is_help=Tru
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
+app.add_typer(dictionary.app, name="dictionary")
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
 app.command("evaluate-sentences", epilog=evaluate_sentences.EXAMPLES)(

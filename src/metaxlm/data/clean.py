@@ -78,11 +78,11 @@ class ParagraphFilter:
         return not scripts or measure_share(paragraph, scripts) >= MIN_SCRIPT_SHARE
 
     def _is_in_language(self, paragraph: str) -> bool:
-        if self._label not in _identifier().labels:
+        if self._label not in load_identifier().labels:
             return True
         if self._proof and measure_share(paragraph, self._proof[0]) >= self._proof[1]:
             return True
-        if _identifier().classify(paragraph[:_SHORT_SAMPLE])[0] in self._accepted:
+        if load_identifier().classify(paragraph[:_SHORT_SAMPLE])[0] in self._accepted:
             return True
         if self._sounds_right(paragraph[:_LONG_SAMPLE]):
             return True
@@ -97,10 +97,10 @@ class ParagraphFilter:
         return self._sounds_right(drop_foreign(end, self._scripts) if self._scripts else end)
 
     def _sounds_right(self, sample: str) -> bool:
-        best, score = _identifier().classify(sample)
+        best, score = load_identifier().classify(sample)
         if best in self._accepted:
             return True
-        ranking = _identifier().rank(sample)
+        ranking = load_identifier().rank(sample)
         own = max(points for label, points in ranking if label in self._accepted)
         return bool((score - own) / math.sqrt(len(sample.encode())) <= _MARGIN)
 
@@ -121,7 +121,8 @@ def _find_proof(language: str) -> tuple[tuple[str, ...], float] | None:
 
 
 @cache
-def _identifier() -> LanguageIdentifier:
+def load_identifier() -> LanguageIdentifier:
+    """Load py3langid's model once per process."""
     # Imported here: few recipes use it, and it takes most of a second and 200 MB.
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 

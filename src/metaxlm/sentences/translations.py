@@ -8,6 +8,7 @@ words, which most dictionaries lack, are in `short_words.tsv`.
 
 import math
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
@@ -73,7 +74,7 @@ def count_words(
     words; without a dictionary nothing is counted.
     """
     most = _UNSPACED_BYTES if is_unspaced(language) else _SAMPLE_BYTES
-    lines = _read(text, most) if isinstance(text, Path) else iter(text)
+    lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
     if is_unspaced(language):
         return _count_unspaced(lines, language, dictionary)
     counts: Counter[str] = Counter()
@@ -81,25 +82,30 @@ def count_words(
         counts.update(_SENTENCE_START.sub(_lower_match, line.replace("’", "'")).split())
     words: Counter[str] = Counter()
     for token, count in counts.items():
-        for part in token.replace("'", "' ").split():
-            word = part.strip(_EDGES)
-            if word:
-                words[word] += count
+        for word in split_token(token):
+            words[word] += count
     return words
+
+
+def split_token(token: str) -> Iterator[str]:
+    """Yield the words of a text between spaces, without punctuation: `l'eau` has two."""
+    for part in token.replace("'", "' ").split():
+        if word := part.strip(_EDGES):
+            yield word
 
 
 def _lower_match(match: re.Match[str]) -> str:
     return match[0].lower()
 
 
-def _read(path: Path, most_bytes: int) -> Iterator[str]:
-    """Yield lines spread over a file."""
+def sample_lines(path: Path, most_bytes: int) -> Iterator[str]:
+    """Yield lines spread over a file, in Unicode's form NFC, as dictionaries have it."""
     with open_stream(path) as stream:
         size = path.stat().st_size * (1 if find_compression(path) is None else _UNPACKED)
         stride = max(1, -(-size // most_bytes))
         for number, line in read_lines(stream, path):
             if number % stride == 0:
-                yield decode_line(number, line, path)
+                yield unicodedata.normalize("NFC", decode_line(number, line, path))
 
 
 def _count_unspaced(
@@ -107,22 +113,37 @@ def _count_unspaced(
 ) -> Counter[str]:
     words = {word for word, _ in dictionary or () if len(word) <= _MOST_LETTERS}
     words |= {form for forms in load_short_words().get(language, {}).values() for form in forms}
-    longest: dict[str, int] = {}  # by first letter
-    for word in words:
-        longest[word[0]] = max(longest.get(word[0], 0), len(word))
+    segmenter = Segmenter(words)
     counts: Counter[str] = Counter()
     for line in lines:
-        line = line.lower()
-        start = 0
+        counts.update(text for text, is_word in segmenter.cut(line.lower()) if is_word)
+    return counts
+
+
+class Segmenter:
+    """Cuts text without spaces into the longest words of a set, from left to right."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = set(filter(None, words))
+        self._longest: dict[str, int] = {}  # by first letter
+        for word in self._words:
+            self._longest[word[0]] = max(self._longest.get(word[0], 0), len(word))
+
+    def cut(self, line: str) -> Iterator[tuple[str, bool]]:
+        """Yield the parts of a line, and whether each is a word."""
+        start = gap = 0
         while start < len(line):
-            for length in range(longest.get(line[start], 0), 0, -1):
-                if (word := line[start : start + length]) in words:
-                    counts[word] += 1
-                    start += length
+            for length in range(self._longest.get(line[start], 0), 0, -1):
+                if (word := line[start : start + length]) in self._words:
+                    if gap < start:
+                        yield line[gap:start], False
+                    yield word, True
+                    start = gap = start + length
                     break
             else:
                 start += 1
-    return counts
+        if gap < start:
+            yield line[gap:start], False
 
 
 class Lexicon:

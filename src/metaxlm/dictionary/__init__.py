@@ -1,0 +1,1 @@
+"""Make bilingual dictionaries: read them in many formats, induce them from text, merge them."""

@@ -1,0 +1,127 @@
+"""A dictionary from sentence pairs: words that a trained model links often, in both directions.
+
+The pairs are parallel text, or mined from two texts by the same model. A pair of words is kept if
+it was linked often enough, and if its links are a large enough share of the links of each word.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from metaxlm.dictionary.entries import Entries, Entry
+from metaxlm.dictionary.vectors import Splitter, make_splitter
+from metaxlm.errors import MetaXLMError
+from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.aligners import AlignSettings
+from metaxlm.probe.alignment import align_words
+from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.pool import LayerChoice
+from metaxlm.probe.retrieval import mine_pairs
+from metaxlm.progress import say
+
+MARGIN = 1.06  # of mined pairs: Artetxe and Schwenk (2019) choose 1.04 to 1.07 for such pairs
+FEWEST_LINKS = 2
+SMALLEST_SHARE = 0.1
+_LONGEST = 100  # words of a sentence that is mined
+# The lowest error rate of all aligners and encodings (docs/results/features.md).
+_SETTINGS = AlignSettings(method="sinkhorn", encoding="separate")
+_CHUNK = 16_384
+
+SentencePairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class LinkCounts:
+    """How often two words were linked, and each of them to any word."""
+
+    pairs: Counter[tuple[str, str]]
+    sources: Counter[str]
+    targets: Counter[str]
+
+    def make_entries(
+        self, name: str, languages: tuple[str, str], fewest: int = FEWEST_LINKS,
+        share: float = SMALLEST_SHARE,
+    ) -> Entries:  # fmt: skip
+        """Return the pairs of many links; the weight is the share of the source's links."""
+        dropped: Counter[str] = Counter()
+        entries = []
+        for (source, target), count in self.pairs.items():
+            shares = count / self.sources[source], count / self.targets[target]
+            if count < fewest:
+                dropped[f"fewer than {fewest} links"] += 1
+            elif min(shares) < share:
+                dropped["few of the links of a word"] += 1
+            else:
+                entries.append(Entry(source, target, shares[0]))
+        return Entries(name, *languages, entries, dropped)
+
+
+def align_pairs(
+    model: AnyEncoder,
+    pairs: SentencePairs,
+    languages: tuple[str, str],
+    *,
+    layer: LayerChoice,
+    device: torch.device | None = None,
+) -> LinkCounts:
+    """Link the words of sentence pairs, and count the links."""
+    splits = [
+        make_splitter([pair[side] for pair in pairs], language)
+        for side, language in enumerate(languages)
+    ]
+    counts = LinkCounts(Counter(), Counter(), Counter())
+    for chunk in _split_pairs(pairs, splits):
+        (found,) = align_words(
+            model, chunk, device, settings=_SETTINGS, layers=[layer], title="align words"
+        )
+        for (source, target), links in zip(chunk, found, strict=True):
+            for i, j in links:
+                counts.pairs[source[i], target[j]] += 1
+                counts.sources[source[i]] += 1
+                counts.targets[target[j]] += 1
+    if not counts.pairs:
+        raise MetaXLMError("the model links no words of the sentence pairs; choose another --layer")
+    return counts
+
+
+def _split_pairs(
+    pairs: SentencePairs, splits: Sequence[Splitter]
+) -> Iterator[list[tuple[list[str], list[str]]]]:
+    for start in range(0, len(pairs), _CHUNK):
+        split = ((splits[0](a), splits[1](b)) for a, b in pairs[start : start + _CHUNK])
+        yield [pair for pair in split if all(pair)]
+
+
+def mine_sentences(
+    model: AnyEncoder,
+    source: Iterable[str],
+    target: Iterable[str],
+    *,
+    layer: LayerChoice,
+    device: torch.device | None = None,
+    margin: float = MARGIN,
+) -> list[tuple[str, str]]:
+    """Find translations in two texts; each sentence is a line."""
+    sides = [_choose_lines(lines) for lines in (source, target)]
+    vectors = [
+        embed_texts(model, lines, device, layers=[layer], title=f"embed {name}")[0]
+        for lines, name in zip(sides, ("source", "target"), strict=True)
+    ]
+    mined = mine_pairs(*vectors, threshold=margin, device=device, title="mine")
+    if not len(mined):
+        raise MetaXLMError(
+            f"no sentence of {len(sides[0]):,} has a translation among {len(sides[1]):,}; the "
+            "texts may share no content, or the model may not know the language"
+        )
+    say(f"{len(mined):,} sentence pairs of {len(sides[0]):,} and {len(sides[1]):,} sentences")
+    return [(sides[0][a], sides[1][b]) for a, b in mined.list_rows()]
+
+
+def _choose_lines(lines: Iterable[str]) -> list[str]:
+    stripped = (line.strip() for line in lines)
+    kept = list(dict.fromkeys(line for line in stripped if 0 < len(line.split()) <= _LONGEST))
+    if len(kept) < 2:
+        raise MetaXLMError(f"{len(kept)} different sentences; a text to mine needs at least 2")
+    return kept

@@ -1,0 +1,227 @@
+"""Coverage: which share of a text, and of a vocabulary, a dictionary translates.
+
+The unit of text is the word, or the letter in a language without spaces between words. A word is
+covered if the dictionary has it, also as part of a phrase. Words in other scripts do not count.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from metaxlm.analysis.tables import Table, text_table
+from metaxlm.data.clean import MIN_SCRIPT_SHARE
+from metaxlm.dictionary.making import find_manifest
+from metaxlm.errors import MetaXLMError
+from metaxlm.init.dictionaries import Dictionary, load_dictionaries
+from metaxlm.languages import LANGUAGES, language_name
+from metaxlm.manifest import read_sealed
+from metaxlm.scripts import measure_share
+from metaxlm.sentences.translations import Segmenter, is_unspaced, sample_lines, split_token
+
+_SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a text, spread over it
+_MOST_LETTERS = 8  # of a word in a language without spaces
+_SHOWN_LETTERS = 40
+
+
+@dataclass(frozen=True)
+class TextCoverage:
+    """How much of a text a dictionary translates."""
+
+    unit: str
+    total: int
+    covered: int
+    missing: Counter[str]  # without a translation
+
+    @property
+    def share(self) -> float:
+        """Share of the text that is covered."""
+        return self.covered / self.total if self.total else 0.0
+
+
+def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCoverage:
+    """Measure the coverage of a sample of a text, 10 MB at most (3 MB without spaces)."""
+    unspaced = is_unspaced(dictionary.language)
+    most = _UNSPACED_BYTES if unspaced else _SAMPLE_BYTES
+    lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
+    words = {word for word, _ in dictionary}
+    measure = _measure_letters if unspaced else _measure_words
+    found = measure(words, lines, _recognize_script(dictionary.language))
+    if not found.total:
+        raise MetaXLMError(f"{text}: no words; give text of the language")
+    return found
+
+
+def _recognize_script(language: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a word is written in a script of a language."""
+    known = LANGUAGES.get(language)
+
+    @cache
+    def is_own(word: str) -> bool:
+        return known is None or measure_share(word, known.scripts) >= MIN_SCRIPT_SHARE
+
+    return is_own
+
+
+def _measure_words(
+    words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
+) -> TextCoverage:
+    phrases: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for word in words:
+        if " " in word:
+            parts = tuple(word.split())
+            phrases[parts[0]].add(parts)
+    lengths = {
+        first: sorted({len(one) for one in found}, reverse=True) for first, found in phrases.items()
+    }
+    total = covered = 0
+    missing: Counter[str] = Counter()
+    for line in lines:
+        tokens = list(filter(is_own, _split_words(line, words)))
+        total += len(tokens)
+        until = 0  # end of the last phrase
+        for place, token in enumerate(tokens):
+            for length in lengths.get(token, ()):
+                if tuple(tokens[place : place + length]) in phrases[token]:
+                    until = max(until, place + length)
+                    break
+            if token in words or place < until:
+                covered += 1
+            else:
+                missing[token] += 1
+    return TextCoverage("words", total, covered, missing)
+
+
+def _split_words(line: str, words: Collection[str]) -> Iterator[str]:
+    for token in line.lower().replace("’", "'").split():
+        if "'" in token and (whole := token.strip('.,;:!?"()')) in words:
+            yield whole
+        elif token.isalpha():
+            yield token
+        else:
+            yield from (word for word in split_token(token) if any(map(str.isalpha, word)))
+
+
+def _measure_letters(
+    words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
+) -> TextCoverage:
+    segmenter = Segmenter(word for word in words if len(word) <= _MOST_LETTERS)
+    total = covered = 0
+    missing: Counter[str] = Counter()
+    for line in lines:
+        for part, is_word in segmenter.cut(line.lower()):
+            if is_word:
+                num_letters = sum(map(str.isalnum, part))
+                covered += num_letters
+                total += num_letters
+                continue
+            for run in filter(is_own, _list_runs(part)):
+                missing[run] += 1
+                total += len(run)
+    return TextCoverage("letters", total, covered, missing)
+
+
+def _list_runs(text: str) -> list[str]:
+    """Return the runs of letters in a text."""
+    runs = "".join(letter if letter.isalnum() else " " for letter in text).split()
+    return [run for run in runs if not run.isdigit()]
+
+
+@dataclass(frozen=True)
+class VocabularyCoverage:
+    """How a dictionary and a vocabulary overlap."""
+
+    tokens: int  # that start a word and are written in the script of the language
+    translated: int  # of them
+    words: int  # single words of the dictionary
+    single_tokens: int  # of them
+
+
+def measure_vocabulary(dictionary: Dictionary, tokenizer: str) -> VocabularyCoverage:
+    """Compare the words of a dictionary with the tokens of a tokenizer."""
+    from metaxlm.init.vocabulary import read_vocabulary  # imports torch
+    from metaxlm.vocab.tokenizer import load_tokenizer
+
+    known = LANGUAGES.get(dictionary.language)
+    words = {word for word, _ in dictionary if " " not in word}
+    unspaced = is_unspaced(dictionary.language)
+    tokens = set()
+    for form in read_vocabulary(load_tokenizer(tokenizer)).forms:
+        if form is None or not (form[1] or unspaced) or not any(map(str.isalpha, form[0])):
+            continue
+        if known is None or measure_share(form[0], known.scripts) == 1.0:
+            tokens.add(form[0].lower())
+    return VocabularyCoverage(len(tokens), len(tokens & words), len(words), len(words & tokens))
+
+
+def describe_dictionary(
+    path: Path, source_language: str, text: Path | None, vocabulary: str | None, most: int
+) -> list[Table]:
+    """Return tables of a dictionary's size, coverage, sources and most frequent missing words."""
+    [dictionary] = load_dictionaries(path, source_language=source_language).by_language.values()
+    rows = [_row("entries", len(dictionary))]
+    rows.append(_row("words with a translation", len({word for word, _ in dictionary})))
+    phrases = sum(" " in word or " " in other for word, other in dictionary)
+    rows.append(_row("entries with a phrase", phrases))
+    if vocabulary is not None:
+        found = measure_vocabulary(dictionary, vocabulary)
+        name = "tokens in its script that are words here"
+        rows.append(_share(name, found.translated, found.tokens))
+        rows.append(_share("words here that are one token", found.single_tokens, found.words))
+    missing = []
+    if text is not None:
+        covered = measure_text(dictionary, text)
+        rows.append(_share(f"{covered.unit} of {text.name}", covered.covered, covered.total))
+        counted = covered.missing.most_common(most)
+        missing = [(word[:_SHOWN_LETTERS], f"{count:,}") for word, count in counted]
+    title = f"{language_name(source_language)}-{language_name(dictionary.language)}"
+    tables = [text_table("dictionary", title, ("", "number", "share"), rows)]
+    if missing:
+        title = "Most frequent without a translation"
+        tables.append(text_table("missing", title, ("word", "occurrences"), missing))
+    return [*tables, *describe_sources(path)]
+
+
+def describe_sources(path: Path) -> list[Table]:
+    """Return the table of sources of a dictionary, or of all dictionaries in a folder."""
+    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    manifests = [one for file in files if (one := find_manifest(file)).is_file()]
+    if path.is_dir() and not manifests:
+        raise MetaXLMError(f"{path}: no dictionary of `metaxlm dictionary make`; name a file")
+    facts = [read_sealed(manifest) for manifest in manifests]
+    sources = [
+        one | ({"name": f"{fact['language']}: {one['name']}"} if path.is_dir() else {})
+        for fact in facts
+        for one in fact["sources"]
+    ]
+    tables = [source_table(sources)] if sources else []
+    return [replace(one, notes=()) for one in tables] if path.is_dir() else tables
+
+
+def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:
+    """Return a table of what each source gave, with the reasons for what was left out."""
+    rows, notes = [], []
+    for one in sources:
+        reasons = one["dropped"]
+        counts = (one["entries"], one["kept"], one["only_here"], sum(reasons.values()))
+        name = (
+            one["name"]
+            if len(one["name"]) <= _SHOWN_LETTERS
+            else f"…{one['name'][-_SHOWN_LETTERS:]}"
+        )
+        rows.append((name, *(f"{count:,}" for count in counts)))
+        if reasons:
+            listed = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
+            notes.append(f"Left out of {one['name']}: {listed}.")
+    headings = ("source", "read", "kept", "only here", "left out")
+    return text_table("sources", "Sources", headings, rows, notes)
+
+
+def _row(name: str, number: int) -> tuple[str, str, str]:
+    return name, f"{number:,}", ""
+
+
+def _share(name: str, number: int, total: int) -> tuple[str, str, str]:
+    return name, f"{number:,} of {total:,}", f"{number / total:.1%}" if total else ""
