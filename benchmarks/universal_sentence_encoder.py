@@ -8,6 +8,7 @@ version of the published encoder, which was trained on parallel text of 16 langu
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -32,9 +33,11 @@ def main() -> None:
     print("| | Tatoeba | mining F1 |\n|---|---:|---:|")
     for language in options.languages.split(","):
         pairs = read_tatoeba(options.data, language)
-        sides = [encode(encoder, texts) for texts in (pairs.foreign, pairs.english)]
-        retrieval = measure_directions(*sides, options.lines)
-        rows.append((language, retrieval["mean"], measure_mining(*sides, options.lines)["f1"]))
+        foreign, english = (encode(encoder, texts) for texts in (pairs.foreign, pairs.english))
+        retrieval = measure_directions(foreign, english, options.lines)
+        rows.append(
+            (language, retrieval["mean"], measure_mining(foreign, english, options.lines)["f1"])
+        )
         print(format_row(*rows[-1]), flush=True)
     for name, chosen in (
         ("all", rows),
@@ -45,7 +48,7 @@ def main() -> None:
             print(format_row(f"{name} ({len(chosen)})", *means))
 
 
-def encode(encoder: USE, texts: list[str]) -> torch.Tensor:
+def encode(encoder: USE, texts: Sequence[str]) -> torch.Tensor:
     """Return the vectors of texts in bounded memory."""
     parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
     return torch.cat([torch.as_tensor(encoder.encode(list(part))) for part in parts]).float()
