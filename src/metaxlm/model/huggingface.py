@@ -183,6 +183,8 @@ def _make_config(
         "architectures": [class_name],
         "bos_token_id": tokenizer.cls_token_id if bos is None else bos,
         "eos_token_id": tokenizer.sep_token_id if eos is None else eos,
+        # Without a version, transformers 5.17 warns that the tokenizer may be Mistral's.
+        "transformers_version": "5.0.0",
     }
 
 
