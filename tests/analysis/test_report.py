@@ -131,6 +131,7 @@ def test_foreign_text_is_marked_and_escaped(finished_report: Path, paper_report:
     assert "mine &lt;b&gt;" in text and "mine <b>" not in text
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes_without_torch(
     tmp_path: Path, finished_report: Path, paper_report: Path
 ) -> None:

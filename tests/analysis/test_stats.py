@@ -175,6 +175,7 @@ def test_holms_correction() -> None:
     assert correct_holm([0.2]) == [0.2]
 
 
+@pytest.mark.slow
 def test_strata_have_the_nominal_error_and_more_power() -> None:
     """Seven tasks of three seeds without a difference: 5 % below 0.05, as it should be."""
     random = np.random.default_rng(1)

@@ -166,6 +166,7 @@ def slurm(**settings: object) -> EngineRecipe:
     return EngineRecipe(name="slurm", slurm=SlurmRecipe(**({"partition": "cpu"} | settings)))
 
 
+@pytest.mark.slow
 def test_slurm_repeats_failed_and_lost_tasks(tmp_path: Path, jobs: Path, capfd) -> None:
     options = {"account": "nlp", "qos": "long"}
     engine = slurm(time="01:00:00", memory_gb=7, max_jobs=2, options=options)

@@ -12,7 +12,10 @@ from tests.faults.programs import needs_compiler, run_program
 @needs_compiler
 @pytest.mark.parametrize(
     ("share", "kind", "num_failures"),
-    [(0.15, "few", 4), pytest.param(1, "all", 240, marks=pytest.mark.faults)],
+    [
+        pytest.param(0.15, "few", 4, marks=pytest.mark.slow),
+        pytest.param(1, "all", 240, marks=pytest.mark.faults),
+    ],
 )
 def test_calls_of_commands_fail(tmp_path: Path, share: float, kind: str, num_failures: int) -> None:
     (tmp_path / "commands").mkdir()

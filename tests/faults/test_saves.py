@@ -10,7 +10,7 @@ from tests.faults.programs import needs_compiler, run_program
 
 
 @needs_compiler
-@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("every", [120, pytest.param(1, marks=pytest.mark.faults)])
 def test_calls_of_a_save_fail(tmp_path: Path, every: int) -> None:
     found = run_program("failing_saves", tmp_path / "run", every, disk=tmp_path)
     kinds = Counter(found["calls"])

@@ -118,6 +118,7 @@ def unevaluated(finished: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_processes_share_a_run_and_one_may_be_killed(
     finished: Path,
     tmp_path: Path,
