@@ -141,9 +141,12 @@ def make_plan(
 ) -> Plan:
     """Decide the origin of every embedding of the target vocabulary.
 
-    If the target `extends` the source, the tokens of the source keep their embeddings.
+    If the target `extends` the source, the tokens of the source keep their embeddings, and the
+    default filler is the mean of the source's subwords.
     """
     matching = matching or MatchingRecipe()
+    if extends and "filler" not in matching.model_fields_set:
+        matching = matching.model_copy(update={"filler": "subwords"})
     target, source = (
         one if isinstance(one, NormalizedVocab) else read_vocabulary(one)
         for one in (target_tokenizer, source_tokenizer)

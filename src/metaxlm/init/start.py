@@ -154,9 +154,6 @@ def match(
     extension = None if extend is None else _extend(encoder.tokenizer, extend)
     if extension is not None:
         target, added = extension.tokenizer, f"{_name(source)} and {len(extension.words):,} words"
-        matching = matching or MatchingRecipe()
-        if "filler" not in matching.model_fields_set:
-            matching = matching.model_copy(update={"filler": "subwords"})
     assert target is not None
     names = (_name(source), _name(target) if extension is None else added)
     tokenizer = load_tokenizer(str(target)) if isinstance(target, str | Path) else target

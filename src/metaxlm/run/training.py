@@ -165,8 +165,6 @@ def initialize_variant(
         counts = _count_tokens(open_shards(recipe, layout), tokenizer)
         both = Counts(_count_source(recipe, layout), counts)
         extends = recipe.vocabulary.extend
-        if extends and "filler" not in matching.model_fields_set:
-            matching = matching.model_copy(update={"filler": "subwords"})
         plan = make_plan(tokenizer, source.tokenizer, matching, dictionaries, both, extends=extends)
         save_ledger(plan, folder / LEDGER)
         write_json(folder / COVERAGE, coverage(plan, counts))
