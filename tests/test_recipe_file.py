@@ -95,6 +95,8 @@ def test_errors_name_file_line_and_key(tmp_path: Path, text: str, expected: str)
         ("variants.a/b.initialize=both", "variant 'a/b': cannot be a file name"),
         ("name.x=1", "'name' is a value and has no keys"),
         ("vocabulary.min_count=2", "min_count trims an existing vocabulary; name one with `model`"),
+        ("vocabulary.extend=true", "vocabulary.extend needs an encoder to extend"),
+        ("vocabulary={extend: true, model: x}", "extend keeps the vocabulary of meta.model"),
         ("variants.xlm={switch: {}, distill: {}}", "xlm: switch and distill exclude each other"),
     ],
 )

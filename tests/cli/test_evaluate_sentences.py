@@ -59,6 +59,9 @@ def test_every_measure_beside_the_teacher(metaxlm: Command, folder: Path) -> Non
     means = [language["mean"] for language in student["tatoeba"].values()]
     assert sorted(student["tatoeba"]) == ["de", "ru"]
     assert read_table(written)["student"][0] == f"{100 * np.mean(means):.1f}"
+    figure = (folder / "scores" / "tatoeba.svg").read_text("utf-8")
+    assert all(name in figure for name in ("teacher", "student", "de", "ru"))
+    assert not (folder / "scores" / "steps.svg").exists()
     # Retrieval of the odd lines, by numpy.
     texts = [
         (folder / f"data/tatoeba/tatoeba.deu-eng.{side}").read_text("utf-8").splitlines()
@@ -67,6 +70,18 @@ def test_every_measure_beside_the_teacher(metaxlm: Command, folder: Path) -> Non
     cosines = encode(folder, texts[0]) @ encode(folder, texts[1]).T
     hits = cosines.argmax(axis=1) == np.arange(len(cosines))
     assert student["tatoeba"]["de"]["to_en"] == pytest.approx(hits[1::2].mean())
+
+
+def test_encoders_of_steps_are_drawn_as_a_curve(metaxlm: Command, folder: Path) -> None:
+    for step, name in ((5, "teacher"), (10, "student")):
+        (folder / f"step-{step:08}").symlink_to(folder / name)
+    models = [part for step in (5, 10) for part in ("--model", f"step-{step:08}")]
+    command = ("evaluate-sentences", "--teacher", "teacher", *models, "--data", "data")
+    code, _, errors = metaxlm(*command, "--languages", "de", "--limit", "20", "--device", "cpu")
+    assert code == 0, errors
+    curve = (folder / "scores" / "steps.svg").read_text("utf-8")
+    assert "English Spearman" in curve and "Tatoeba" in curve
+    assert "step-" not in (folder / "scores" / "tatoeba.svg").read_text("utf-8")
 
 
 def test_the_head_of_inference(metaxlm: Command, folder: Path) -> None:

@@ -272,3 +272,19 @@ def test_initializations_are_evaluated_without_training(
     assert small < 700
     config = load_pretrained(root / "variants/use/model").model.config
     assert config.vocab_size == small
+
+
+def test_an_extended_vocabulary_keeps_the_encoders(
+    metaxlm: Command, place: Path, encoder: Path
+) -> None:
+    run(metaxlm, "--variant", "metaxlm", "--set", "vocabulary.extend=true")
+    old = AutoTokenizer.from_pretrained(encoder)
+    start = place / "variants" / "metaxlm" / "initialization" / "model"
+    new = AutoTokenizer.from_pretrained(start)
+    assert new.get_vocab().items() > old.get_vocab().items()
+    english, russian = (" ".join(sentences(code)[:3]) for code in ("en", "ru"))
+    english = english.replace(".", "")  # unknown to this encoder
+    assert new.tokenize(english) == old.tokenize(english)
+    assert new.unk_token not in new.tokenize(russian)
+    words = [AutoModel.from_pretrained(one).get_input_embeddings() for one in (encoder, start)]
+    assert torch.equal(words[1].weight[: len(old)], words[0].weight)

@@ -115,6 +115,7 @@ PAIRS = {("one", "eins", "de"), ("two", "zwei", "de")}
         ({"a.en": "one\ntwo\n", "a.de": "eins\nzwei\n"}, "a.en"),
         ({"a.en": "one\ntwo\n", "a.de": "eins\nzwei\n"}, "a"),
         ({"a.en": "one\ntwo\n", "a.de": "eins\nzwei\n", "a.log": "?"}, "."),
+        ({"en-de.tsv": "one\teins\ntwo\tzwei\n", "en-te.tsv": ""}, "."),  # nothing was mined
         (
             {"tatoeba.deu-eng.deu": "eins\nzwei\n", "tatoeba.deu-eng.eng": "one\ntwo\n"},
             "tatoeba.deu-eng.deu",
