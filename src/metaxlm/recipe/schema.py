@@ -65,6 +65,10 @@ class Recipe(Section):
         folder = variant.matching.dictionaries or self.matching.dictionaries
         return variant.matching.model_copy(update={"dictionaries": folder})
 
+    def find_seed(self, variant: VariantRecipe) -> int:
+        """Return the seed of a variant's initialization and pretraining."""
+        return self.seed if variant.seed is None else variant.seed
+
     def list_encoders(self) -> list[str]:
         """Return the variants that have a sentence encoder."""
         if self.sentences is None:

@@ -29,7 +29,7 @@ from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe, SentencesRecipe
 from metaxlm.recipe.corpus_schema import VocabularyRecipe
-from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE, MetaRecipe
+from metaxlm.recipe.model_schema import CHANGED_TRAINING, RENAMED_PRECEDENCE, MetaRecipe
 from metaxlm.recipe.recipe_file import save_recipe
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.layout import RunLayout
@@ -278,17 +278,19 @@ def _build_variant(
     settings = values["variants"][name]
     choices = recipe.find_matching(variant)
     training = {key: settings.pop(key) for key in ("freeze", "distill")}
-    if (alpha := settings.pop("alpha")) is not None:
-        training["alpha"] = alpha
+    own = {key: settings.pop(key) for key in CHANGED_TRAINING}
+    training |= {key: value for key, value in own.items() if value is not None}
     # Keep keys and values of earlier versions, so that finished models are not trained again.
     if training["distill"] is not None:
         training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
     settings.pop("sentences")
+    seed = recipe.find_seed(variant)
+    settings.pop("seed")
     settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
     if (switch := settings.pop("switch")) is not None:
         dictionary_files = _list_folder(choices.dictionaries, "dictionaries", files)
         training |= {"switch": switch, "dictionary_files": dictionary_files}
-    inputs = {"seed": recipe.seed, "model": values["model"], "variant": settings}
+    inputs = {"seed": seed, "model": values["model"], "variant": settings}
     if variant.needs_source:
         dumped = choices.model_dump(mode="json", exclude={"dictionaries"})
         inputs["matching"] = _restore_names(dumped)
@@ -308,7 +310,7 @@ def _build_variant(
     pretrain = Stage(
         "pretrain",
         folder / "model",
-        {"seed": recipe.seed, "pretraining": _drop_new(values["pretraining"])} | training,
+        {"seed": seed, "pretraining": _drop_new(values["pretraining"])} | training,
         (initialize,) if variant.distill is None else (initialize, meta),
         partial(pretrain_variant, recipe, layout, name, world),
         name,
@@ -340,7 +342,7 @@ def _build_encoder(
     ignored = {"teacher", "text", "dictionaries", "parallel", "checkpoint_every", "log_every"}
     inputs: dict[str, Any] = {
         "seed": recipe.seed,
-        "sentences": settings.model_dump(mode="json", exclude=ignored | {"keep_steps"}),
+        "sentences": _drop_new(settings.model_dump(mode="json", exclude=ignored | {"keep_steps"})),
         "languages": recipe.languages,
         "dictionary_files": [_list_folder(one, "dictionaries", files) for one in folders],
         "parallel_files": [_list_place(one, "parallel", files) for one in settings.parallel],
@@ -496,7 +498,7 @@ def _describe_model(
 
 def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
     """Drop keys of later versions at their defaults, so that finished models are not repeated."""
-    new = {"body_rate": 1.0, "rewind": False, "extend": False}
+    new = {"body_rate": 1.0, "rewind": False, "extend": False, "anchor": 0.0}
     return {k: v for k, v in settings.items() if k not in new or v != new[k]}
 
 
