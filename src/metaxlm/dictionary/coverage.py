@@ -48,10 +48,7 @@ def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCove
     lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
     words = {word for word, _ in dictionary}
     measure = _measure_letters if unspaced else _measure_words
-    found = measure(words, lines, _recognize_script(dictionary.language))
-    if not found.total:
-        raise MetaXLMError(f"{text}: no words; give text of the language")
-    return found
+    return measure(words, lines, _recognize_script(dictionary.language))
 
 
 def _recognize_script(language: str) -> Callable[[str], bool]:
@@ -173,6 +170,8 @@ def describe_dictionary(
     missing = []
     if text is not None:
         covered = measure_text(dictionary, text)
+        if not covered.total:
+            raise MetaXLMError(f"{text}: no words; give text of the language")
         rows.append(_share(f"{covered.unit} of {text.name}", covered.covered, covered.total))
         counted = covered.missing.most_common(most)
         missing = [(word[:_SHOWN_LETTERS], f"{count:,}") for word, count in counted]

@@ -271,24 +271,33 @@ def join(
         for middle, share in words:
             for source, other in sources.get(middle, ()):
                 weights[source, target] += share * other  # type: ignore[assignment]
+    found = [Entry(source, target, weight) for (source, target), weight in weights.items()]
+    entries, agreeing = check_entries(found, direct)
+    num_joined = len({target for _, target in weights})
+    loss = PivotLoss(pivot, len(middles), num_joined, len(weights), agreeing)
+    name = f"through {pivot}: " + ", ".join(one.name for one in (*first.sources, *second.sources))
+    return Entries(name, first.source_language, second.language, entries), loss
+
+
+def check_entries(
+    entries: Iterable[Entry], direct: MergedDictionary | None
+) -> tuple[list[Entry], float | None]:
+    """Leave out entries of which a dictionary has both words, but not together.
+
+    Also return which share of the entries the dictionary has, of those whose source word it has.
+    """
     known: dict[str, set[str]] = defaultdict(set)
     for one in direct.entries if direct else ():
         known[one.source.lower()].add(one.target.lower())
-    checked = [(s.lower(), t.lower()) for s, t in weights if s.lower() in known]
-    agreeing = sum(target in known[source] for source, target in checked)
     targets = {target for found in known.values() for target in found}
-    loss = PivotLoss(
-        pivot, len(middles), len({target for _, target in weights}), len(weights),
-        agreeing / len(checked) if checked else None,
-    )  # fmt: skip
-    name = f"through {pivot}: " + ", ".join(one.name for one in (*first.sources, *second.sources))
-    entries = [
-        Entry(source, target, weight)
-        for (source, target), weight in weights.items()
-        if target.lower() not in targets
-        or target.lower() in known.get(source.lower(), {target.lower()})
-    ]
-    return Entries(name, first.source_language, second.language, entries), loss
+    kept, checks = [], []
+    for entry in entries:
+        target, of_source = entry.target.lower(), known.get(entry.source.lower())
+        if of_source is not None:
+            checks.append(target in of_source)
+        if of_source is None or target in of_source or target not in targets:
+            kept.append(entry)
+    return kept, sum(checks) / len(checks) if checks else None
 
 
 def _list_best(
