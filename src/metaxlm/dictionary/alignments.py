@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from metaxlm.dictionary.entries import Entries, Entry
-from metaxlm.dictionary.vectors import Matrix, Splitter
+from metaxlm.dictionary.vectors import Splitter
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
@@ -95,7 +95,7 @@ class EmbeddedText:
     """The different sentences of a text, and their vectors."""
 
     sentences: Sequence[str]
-    vectors_SD: Matrix
+    vectors_SD: torch.Tensor
 
 
 def embed_sentences(

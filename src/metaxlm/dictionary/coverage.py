@@ -4,6 +4,7 @@ The unit of text is the word, or the letter in a language without spaces between
 covered if the dictionary has it, also as part of a phrase. Words in other scripts do not count.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from metaxlm.sentences.translations import Segmenter, is_unspaced, sample_lines,
 _SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a text, spread over it
 _MOST_LETTERS = 8  # of a word in a language without spaces
 _SHOWN_LETTERS = 40
+_DIRECTION = re.compile(r"[A-Za-z_]+-[A-Za-z_]+\.")  # start of a name such as `en-de.txt`
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,32 @@ def describe_sources(path: Path) -> list[Table]:
     ]
     tables = [source_table(sources)] if sources else []
     return [replace(one, notes=()) for one in tables] if path.is_dir() else tables
+
+
+def describe_origins(dictionary: Dictionary) -> dict[str, Any]:
+    """Return the number of entries by source, and what a second round added to them.
+
+    Sources are those of the manifest, or else folders or files.
+    """
+    sources: Counter[str] = Counter()
+    facts: dict[str, Any] = {}
+    for pairs in dictionary.files:
+        manifest = find_manifest(Path(pairs.origin))
+        found = read_sealed(manifest) if manifest.is_file() else {}
+        known = {one["name"]: one["kept"] for one in found.get("sources", ())}
+        for name, number in (known or {pairs.origin: len(pairs)}).items():
+            sources[_shorten(name)] += number
+        facts |= {"growth": found["growth"]} if "growth" in found else {}
+    return {"entries": len(dictionary), "sources": dict(sources), **facts}
+
+
+def _shorten(source: str) -> str:
+    """Return the name of a source without folders; files such as `en-de.txt` have their folder's.
+
+    A source through a third language is named after that.
+    """
+    path = Path(source.partition(": ")[0])
+    return path.parent.name if _DIRECTION.match(path.name) and path.parent.name else path.name
 
 
 def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:

@@ -74,7 +74,9 @@ class Recipe(Section):
                 if grow.variant not in self.variants:
                     known = ", ".join(self.variants)
                     where = f"variants.{chain[-1]}.grow"
-                    raise ValueError(f"{where}: no variant {grow.variant!r}; the recipe has {known}")
+                    raise ValueError(
+                        f"{where}: no variant {grow.variant!r}; the recipe has {known}"
+                    )
                 if grow.variant in chain:
                     circle = " -> ".join([*chain, grow.variant])
                     raise ValueError(f"variants grow from each other ({circle}); remove one `grow`")
