@@ -23,7 +23,7 @@ from metaxlm.progress import say
 
 MARGIN = 1.06  # of mined pairs: Artetxe and Schwenk (2019) choose 1.04 to 1.07 for such pairs
 FEWEST_LINKS = 2
-SMALLEST_SHARE = 0.1
+SMALLEST_SHARE = 0.2  # of the links of either word
 _LONGEST = 100  # words of a sentence that is mined
 # The lowest error rate of all aligners and encodings (docs/results/features.md).
 _SETTINGS = AlignSettings(method="sinkhorn", encoding="separate")

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from metaxlm.analysis.run_folder import DICTIONARIES
 from metaxlm.data.text import list_parts
 from metaxlm.dictionary.alignments import (
     EmbeddedText,
@@ -43,7 +44,6 @@ from metaxlm.sentences.pairs import ParallelPairs
 from metaxlm.sentences.parallel_files import load_parallel
 from metaxlm.stopping import check_stop
 
-RECORD = "dictionaries.json"
 WORK = "work-grow"  # folder of finished languages until all are
 
 
@@ -108,7 +108,7 @@ def grow_dictionaries(
         if path.name != MARKER:
             link(path, folder / path.name)
     grown = load_dictionaries(folder, others, recipe.source_language)
-    write_json(folder / RECORD, describe_dictionaries(grown, layout))
+    write_json(folder / DICTIONARIES, describe_dictionaries(grown, layout))
 
 
 def _grow_language(linker: _Linker, language: str, old: Dictionary | None, output: Path) -> None:

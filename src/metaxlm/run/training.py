@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.analysis.run_folder import DICTIONARIES
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, remove, write_json
@@ -43,7 +44,7 @@ from metaxlm.pretrain.loop import STEPS, train
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import PartsRecipe, Recipe, TrainingRecipe
-from metaxlm.run.growing import RECORD, describe_dictionaries, load_variant_dictionaries
+from metaxlm.run.growing import describe_dictionaries, load_variant_dictionaries
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MONOLINGUAL, MULTILINGUAL, load_vocabulary, open_shards
 from metaxlm.run.switch_table import build_switch_table
@@ -161,7 +162,7 @@ def initialize_variant(recipe: Recipe, layout: RunLayout, name: str, folder: Pat
         if variant.dictionaries:
             dictionaries = load_variant_dictionaries(recipe, layout, name)
             if variant.grow is None:  # otherwise the stage `grow` wrote it
-                write_json(folder / RECORD, describe_dictionaries(dictionaries, layout))
+                write_json(folder / DICTIONARIES, describe_dictionaries(dictionaries, layout))
         counts = _count_tokens(open_shards(recipe, layout), tokenizer)
         both = Counts(_count_source(recipe, layout), counts)
         extends = recipe.vocabulary.extend
