@@ -2,8 +2,8 @@
 
 A run folder, or a published one with the small files only, has results.jsonl, comparisons.json,
 recipe.yaml, provenance.json, training logs, the coverage of each variant's initialization, its
-dictionaries.json, and data_notes.txt with one sentence per line on the data. Only the results must be there; `Run.missing`
-lists what else is missing.
+dictionaries.json, and data_notes.txt with one sentence per line on the data. Only the results must
+be there; `Run.missing` lists what else is missing.
 """
 
 import math

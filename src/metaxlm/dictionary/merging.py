@@ -119,7 +119,8 @@ def merge(
     for place, source in enumerate(sources):
         cleaner = _Cleaner(source.source_language, source.target_language)
         num_kept = 0
-        for key, votes, entry in _rank_in_source(cleaner.clean_all(source.entries)):
+        cleaned = cleaner.clean_all(source.entries, is_kept=source.is_kept)
+        for key, votes, entry in _rank_in_source(cleaned):
             if key not in pool:
                 pool[key] = MergedEntry(entry.source, entry.target)
             pool[key].add(place, votes, entry)
@@ -151,9 +152,12 @@ class _Cleaner:
         self.dropped: Counter[str] = Counter()
         self.num_read = 0
 
-    def clean_all(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def clean_all(self, entries: Iterable[Entry], *, is_kept: bool) -> Iterator[Entry]:
         for entry in entries:
             self.num_read += 1
+            if is_kept:
+                yield entry
+                continue
             source, target = self._clean(entry.source, 0), self._clean(entry.target, 1)
             reason = self._find_fault(source, 0) or self._find_fault(target, 1)
             if reason:

@@ -53,7 +53,7 @@ def list_others(recipe: Recipe) -> list[str]:
 
 
 def load_given(recipe: Recipe, layout: RunLayout, name: str) -> Dictionaries:
-    """Load the dictionaries that the recipe names for a variant, or those of the built-in corpus."""
+    """Load the dictionaries that a variant is given: the recipe's, or the built-in corpus's."""
     folder = recipe.find_matching(recipe.variants[name]).dictionaries or layout.tasks / "muse"
     return load_dictionaries(folder, list_others(recipe), recipe.source_language)
 
@@ -115,8 +115,14 @@ def _grow_language(linker: _Linker, language: str, old: Dictionary | None, outpu
     """Write the dictionary of a language; if nothing is found, it has the old entries."""
     source, name = linker.recipe.source_language, language_name(language)
     given = [
-        Entries(file.origin, source, language, [Entry(b, a) for a, b in file.iter_written()])
-        for file in (old.files if old else ())
+        Entries(
+            pairs.origin,
+            source,
+            language,
+            [Entry(b, a) for a, b in pairs.iter_written()],
+            is_kept=True,
+        )
+        for pairs in (old.files if old else ())
     ]
     before = merge(given) if given else None
     num_pairs, agreeing = 0, None

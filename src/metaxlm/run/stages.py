@@ -289,8 +289,8 @@ def _build_grow(
         {
             "variant": variant.grow.variant,
             "languages": recipe.languages,
-            "dictionary_files": _list_folder(folder, "dictionaries", files),
-            "pair_files": [] if pairs is None else _list_place(pairs, "pairs", files),
+            "dictionary_files": files.list_folder(folder, "dictionaries"),
+            "pair_files": [] if pairs is None else files.list_place(pairs, "pairs"),
         },
         tuple(stage for stage in built[variant.grow.variant] if stage.name in used),
         partial(grow_dictionaries, recipe, layout, name, world),
@@ -328,14 +328,14 @@ def _build_variant(
     settings.pop("grow")  # the stage's own inputs have it
     settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
     if (switch := settings.pop("switch")) is not None:
-        dictionary_files = _list_folder(choices.dictionaries, "dictionaries", files)
+        dictionary_files = files.list_folder(choices.dictionaries, "dictionaries")
         training |= {"switch": switch, "dictionary_files": dictionary_files}
     inputs = {"seed": recipe.seed, "model": values["model"], "variant": settings}
     if variant.needs_source:
         dumped = choices.model_dump(mode="json", exclude={"dictionaries"})
         inputs["matching"] = _restore_names(dumped)
     if variant.dictionaries:
-        inputs["dictionary_files"] = _list_folder(choices.dictionaries, "dictionaries", files)
+        inputs["dictionary_files"] = files.list_folder(choices.dictionaries, "dictionaries")
     # The built-in corpus contains the dictionaries.
     built_in = grown or ((corpus,) if choices.dictionaries is None else ())
     initialize = Stage(
@@ -386,9 +386,9 @@ def _build_encoder(
         "seed": recipe.seed,
         "sentences": settings.model_dump(mode="json", exclude=ignored | {"keep_steps"}),
         "languages": recipe.languages,
-        "dictionary_files": [_list_folder(one, "dictionaries", files) for one in folders],
-        "parallel_files": [_list_place(one, "parallel", files) for one in settings.parallel],
-        "text_files": [] if settings.text is None else _list_place(settings.text, "text", files),
+        "dictionary_files": [files.list_folder(one, "dictionaries") for one in folders],
+        "parallel_files": [files.list_place(one, "parallel") for one in settings.parallel],
+        "text_files": [] if settings.text is None else files.list_place(settings.text, "text"),
     }
     if settings.mlm_weight:
         inputs["pretraining"] = recipe.pretraining.model_dump(mode="json")
@@ -396,7 +396,7 @@ def _build_encoder(
     if settings.teacher is None:
         upstream.append(meta)
     elif Path(settings.teacher).is_dir():
-        inputs["teacher_files"] = _list_folder(Path(settings.teacher), "teacher", files)
+        inputs["teacher_files"] = files.list_folder(Path(settings.teacher), "teacher")
     else:
         inputs["teacher"] = settings.teacher
     return Stage(
@@ -527,7 +527,7 @@ def _list_tests(folder: Path, layout: RunLayout, files: FileFingerprints) -> lis
     earlier = read_marker(layout.corpus).get("inputs", {}).get("decontaminate")
     if not folder.exists() and earlier is not None:
         return list(earlier)
-    return _list_folder(folder, "decontaminate", files)
+    return files.list_folder(folder, "decontaminate")
 
 
 def _describe_model(
@@ -538,26 +538,10 @@ def _describe_model(
     if section.model is None or not Path(section.model).is_dir():
         return {name: _drop_new(section.model_dump(mode="json")), "files": []}
     settings = _drop_new(section.model_dump(mode="json", exclude={"model"}))
-    return {name: settings, "files": _list_folder(Path(section.model), name, files)}
+    return {name: settings, "files": files.list_folder(Path(section.model), name)}
 
 
 def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
     """Drop keys of later versions at their defaults, so that finished models are not repeated."""
     new = {"body_rate": 1.0, "rewind": False, "extend": False}
     return {k: v for k, v in settings.items() if k not in new or v != new[k]}
-
-
-def _list_place(path: Path, what: str, files: FileFingerprints) -> list[list[Any]]:
-    """Fingerprint a file, or the files of a folder."""
-    return (
-        [files.get(path, path.parent, what)] if path.is_file() else _list_folder(path, what, files)
-    )
-
-
-def _list_folder(folder: Path | None, what: str, files: FileFingerprints) -> list[list[Any]]:
-    if folder is None:
-        return []
-    if not folder.is_dir():
-        raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [files.get(path, folder, what) for path in paths]
