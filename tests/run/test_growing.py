@@ -148,7 +148,7 @@ def test_the_report_and_a_publication_have_the_dictionaries(
     report = (place / "runs/toy/report/report.md").read_text(encoding="utf-8")
     assert table.strip() in report
     assert "as well, with entries that first found" in report
-    assert metaxlm("publish", place / "runs/toy", "--output", tmp_path / "published")[0] == 0
+    assert metaxlm("publish", place / "runs/toy", tmp_path / "published")[0] == 0
     assert (tmp_path / "published" / name).read_text(encoding="utf-8") == table
 
 
