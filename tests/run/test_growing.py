@@ -257,9 +257,7 @@ def test_stages_are_in_order(tmp_path: Path) -> None:
         "second": {"switch": {}, "sentences": False, "grow": {"variant": "first"}},
         "first": {"dictionaries": True},
     }
-    (tmp_path / "pairs").mkdir()
-    settings = {"teacher": "any", "dictionaries": [], "parallel": [str(tmp_path / "pairs")]}
-    recipe = make_recipe(variants, sentences=settings, matching={})
+    recipe = make_recipe(variants, sentences={"teacher": "any"}, matching={})
     stages = build_stages(recipe, RunLayout(tmp_path), WORLD)
     places = {stage.title: place for place, stage in enumerate(stages)}
     assert all(places[e.title] < places[s.title] for s in stages for e in s.needed)

@@ -379,7 +379,8 @@ def _build_encoder(
     corpus, vocabulary, shards, meta, pretrain = earlier
     settings = recipe.sentences
     assert settings is not None
-    folders = list_dictionaries(recipe, layout)
+    # The corpus stage writes the dictionaries of the built-in corpus.
+    folders = [one for one in list_dictionaries(recipe, layout) if one != layout.tasks / "muse"]
     # The work that is written, but not the result, depends on these.
     ignored = {"teacher", "text", "dictionaries", "parallel", "checkpoint_every", "log_every"}
     inputs: dict[str, Any] = {
