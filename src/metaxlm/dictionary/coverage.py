@@ -20,10 +20,14 @@ from metaxlm.init.dictionaries import Dictionary, load_dictionaries
 from metaxlm.languages import LANGUAGES, language_name
 from metaxlm.manifest import read_sealed
 from metaxlm.scripts import measure_share
-from metaxlm.sentences.translations import Segmenter, is_unspaced, sample_lines, split_token
+from metaxlm.sentences.translations import (
+    MOST_LETTERS,
+    Segmenter,
+    is_unspaced,
+    sample_lines,
+    split_token,
+)
 
-_SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a text, spread over it
-_MOST_LETTERS = 8  # of a word in a language without spaces
 _SHOWN_LETTERS = 40
 _DIRECTION = re.compile(r"[A-Za-z_]+-[A-Za-z_]+\.")  # start of a name such as `en-de.txt`
 
@@ -44,13 +48,10 @@ class TextCoverage:
 
 
 def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCoverage:
-    """Measure the coverage of a sample of a text, 10 MB at most (3 MB without spaces)."""
-    unspaced = is_unspaced(dictionary.language)
-    most = _UNSPACED_BYTES if unspaced else _SAMPLE_BYTES
-    lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
-    words = {word for word, _ in dictionary}
-    measure = _measure_letters if unspaced else _measure_words
-    return measure(words, lines, _recognize_script(dictionary.language))
+    """Measure the coverage of a sample of a text."""
+    language, words = dictionary.language, {word for word, _ in dictionary}
+    measure = _measure_letters if is_unspaced(language) else _measure_words
+    return measure(words, sample_lines(text, language), _recognize_script(language))
 
 
 def _recognize_script(language: str) -> Callable[[str], bool]:
@@ -106,7 +107,7 @@ def _split_words(line: str, words: Collection[str]) -> Iterator[str]:
 def _measure_letters(
     words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
 ) -> TextCoverage:
-    segmenter = Segmenter(word for word in words if len(word) <= _MOST_LETTERS)
+    segmenter = Segmenter(word for word in words if len(word) <= MOST_LETTERS)
     total = covered = 0
     missing: Counter[str] = Counter()
     for line in lines:
