@@ -7,6 +7,7 @@ covered if the dictionary has it, also as part of a phrase. Words in other scrip
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -210,8 +211,9 @@ def describe_origins(dictionary: Dictionary) -> dict[str, Any]:
     sources: Counter[str] = Counter()
     facts: dict[str, Any] = {}
     for pairs in dictionary.files:
-        manifest = find_manifest(Path(pairs.origin))
-        found = read_sealed(manifest) if manifest.is_file() else {}
+        found: dict[str, Any] = {}
+        with suppress(MetaXLMError):  # without a manifest, or beside a file of another program
+            found = read_sealed(find_manifest(Path(pairs.origin)))
         known = {one["name"]: one["kept"] for one in found.get("sources", ())}
         for name, number in (known or {pairs.origin: len(pairs)}).items():
             sources[_shorten(name)] += number
