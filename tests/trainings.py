@@ -26,7 +26,7 @@ from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 CPU = torch.device("cpu")
 RECIPE = TrainingRecipe(
     steps=30, batch_size=8, length=32, learning_rate=3e-3, warmup_steps=5, checkpoint_every=10,
-    log_every=7, evaluate_every=9,
+    log_every=7, evaluate_every=9, anchor=1.0,
 )  # fmt: skip
 _TIMES = ("seconds", "tokens_per_second", "peak_share")
 

@@ -36,6 +36,7 @@ class Case:
         bfloat16: bool = False,
         dropout: float = 0.0,
         teacher: AddedLoss | None = None,
+        anchor: float = 0.0,
     ) -> None:
         self.source = Source(shards, tokenizer, RECIPE, 1)
         self.masking = Masking(tokenizer, RECIPE, CPU)
@@ -44,7 +45,8 @@ class Case:
         config = EncoderConfig(len(tokenizer), 32, 2, 2, 64, 32, **rates)
         self.model = MaskedLM(config)
         self.start = copy.deepcopy(self.model)
-        settings = {"clip": clip, "precision": "bfloat16" if bfloat16 else "float32"}
+        precision = "bfloat16" if bfloat16 else "float32"
+        settings = {"clip": clip, "precision": precision, "anchor": anchor}
         recipe = RECIPE.model_copy(update=settings)
         alone = DistributedContext.alone(CPU)
         self.step = PretrainStep(
@@ -70,11 +72,14 @@ def test_micro_batches_make_one_step(shards: Shards, tokenizer: Tokenizer) -> No
         torch.testing.assert_close(found, parameter, atol=1e-5, rtol=0, msg=name)
 
 
-def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("anchor", [0.0, 30.0])
+def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer, anchor: float) -> None:
     clip = 0.05
-    case = Case(shards, tokenizer, clip)
+    case = Case(shards, tokenizer, clip, anchor=anchor)
     losses = case.train(1)
     model = case.start
+    words = model.encoder.words.weight
+    start = words.detach().clone()
     groups = [
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.1},
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
@@ -96,6 +101,7 @@ def test_steps_are_those_of_torch(shards: Shards, tokenizer: Tokenizer) -> None:
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         assert norm > clip, "the case must clip"
+        words.data.lerp_(start, RATE * anchor)
         optimizer.step()
     assert float(case.step.totals.norm) == pytest.approx(norm.item(), rel=1e-4)
     for name, parameter in model.named_parameters():
@@ -111,7 +117,7 @@ def test_bfloat16_changes_the_loss_a_little(shards: Shards, tokenizer: Tokenizer
 
 
 def test_a_bad_step_is_left_out_of_the_mean(shards: Shards, tokenizer: Tokenizer) -> None:
-    case = Case(shards, tokenizer, teacher=AddedLoss({1: float("nan")}))
+    case = Case(shards, tokenizer, teacher=AddedLoss({1: float("nan")}), anchor=10.0)
     losses = case.train(1)
     assert math.isnan(losses[1])
     totals = case.step.totals

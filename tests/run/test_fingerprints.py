@@ -16,7 +16,7 @@ from metaxlm.recipe.recipe_file import load_recipe
 from metaxlm.run import fingerprints
 from metaxlm.run.fingerprints import FILE_NAME, FileFingerprints
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.stages import build_stages
+from metaxlm.run.stages import Stage, build_stages, list_changes
 
 
 class Data:
@@ -113,16 +113,52 @@ def test_processes_add_to_the_store(data: Data, monkeypatch: pytest.MonkeyPatch)
     assert data.read() == {"text: de/a.txt", "data: de/a.txt"}
 
 
-@pytest.mark.parametrize("key", ["body_rate=0.5", "rewind=true"])
-def test_keys_of_later_versions_count_only_when_they_are_set(tmp_path: Path, key: str) -> None:
-    recipe = Path(__file__).parents[2] / "recipes" / "demo.yaml"
-    world, layout = DistributedContext.alone(torch.device("cpu")), RunLayout(tmp_path)
+DEMO = Path(__file__).parents[2] / "recipes" / "demo.yaml"
 
+
+def build(folder: Path, *overrides: str) -> list[Stage]:
+    world = DistributedContext.alone(torch.device("cpu"))
+    return build_stages(load_recipe(DEMO, overrides), RunLayout(folder), world)
+
+
+@pytest.mark.parametrize("key", ["body_rate=0.5", "rewind=true", "anchor=3.0"])
+def test_keys_of_later_versions_count_only_when_they_are_set(tmp_path: Path, key: str) -> None:
     def read_keys(*overrides: str) -> set[str]:
-        stages = build_stages(load_recipe(recipe, overrides), layout, world)
+        stages = build(tmp_path, *overrides)
         found = [stage.inputs for stage in stages if stage.name in ("meta", "pretrain")]
         return {name for one in found for name in one.get("meta", one.get("pretraining"))}
 
     name = key.partition("=")[0]
     assert name not in read_keys()
     assert name in read_keys(f"pretraining.{key}") & read_keys(f"meta.{key}")
+
+
+def test_inputs_have_no_keys_of_later_versions(tmp_path: Path) -> None:
+    """Otherwise every finished run would train again."""
+    new = {"extend", "learning_rate", "body_rate", "anchor", "seed", "sentences"}
+    for stage in build(tmp_path):
+        if stage.variant:
+            assert not new & set(stage.inputs.get("variant", {})), stage.title
+        if stage.name == "vocabulary":
+            assert "extend" not in stage.inputs["vocabulary"]
+
+
+@pytest.mark.parametrize(
+    ("key", "changed"),
+    [
+        ("learning_rate=1e-5", {"pretrain"}),
+        ("body_rate=0.5", {"pretrain"}),
+        ("anchor=2.0", {"pretrain"}),
+        ("seed=9", {"initialize", "pretrain"}),
+    ],
+)
+def test_settings_of_a_variant_change_only_its_stages(
+    tmp_path: Path, key: str, changed: set[str]
+) -> None:
+    before, after = build(tmp_path), build(tmp_path, f"variants.metaxlm.{key}")
+    found = {
+        stage.title
+        for stage, old in zip(after, before, strict=True)
+        if list_changes(old.inputs, stage.inputs)
+    }
+    assert found == {f"{name} metaxlm" for name in changed}

@@ -63,9 +63,11 @@ def take_steps(tokenizer: Tokenizer, settings: SentencesRecipe, captured: bool) 
     return step
 
 
-@pytest.mark.parametrize("body_rate", [1.0, 0.25])
-def test_recorded_steps_are_those_of_the_host(tokenizer: Tokenizer, body_rate: float) -> None:
-    settings = SETTINGS.model_copy(update={"body_rate": body_rate, "negatives": 4})
+@pytest.mark.parametrize("changed", [{}, {"body_rate": 0.25}, {"anchor": 100.0}], ids=str)
+def test_recorded_steps_are_those_of_the_host(
+    tokenizer: Tokenizer, changed: dict[str, float]
+) -> None:
+    settings = SETTINGS.model_copy(update={**changed, "negatives": 4})
     one, other, again = (take_steps(tokenizer, settings, flag) for flag in (True, False, True))
     start = make_student(tokenizer, 0.1, width=64, num_heads=2).state_dict()
     assert float(one.totals.loss) == pytest.approx(float(other.totals.loss), rel=1e-3)

@@ -102,6 +102,9 @@ class TrainStep(ABC, Generic[Inputs]):
     def _make_fused_update(self) -> FusedUpdate:
         """Return the optimizer of captured steps, and let the model use its weight copies."""
 
+    def _before_update(self, bad: Tensor) -> None:
+        """Change weights before the optimizer does, unless the step is `bad`."""
+
     def _before_replay(self, inputs: Inputs) -> None:
         """Do work that a graph cannot, such as seeding torch's generator."""
 
@@ -126,6 +129,7 @@ class TrainStep(ABC, Generic[Inputs]):
         norm = self.world.total_norm(gradients)
         bad = ~(norm.isfinite() & loss.isfinite()) | skip
         shrink = (norm / self._clip).clamp_min(1.0)
+        self._before_update(bad)
         if self._fused_update is not None:
             self._fused_update.step(shrink, bad.float())
         else:
@@ -369,6 +373,9 @@ class ModelStep(TrainStep[Inputs]):
         )  # fmt: skip
         bfloat16 = uses_bfloat16(recipe, world.device)
         super().__init__(optimizer, world, clip=recipe.clip, bfloat16=bfloat16)
+        self._anchor = recipe.anchor
+        words = self.model.encoder.words.weight
+        self._start = words.detach().clone() if recipe.anchor else None
         self._new_tokens = 0
         # A late copy of `totals.bad_in_row` on the host, so that no step waits for it.
         counter = self.totals.bad_in_row
@@ -423,6 +430,12 @@ class ModelStep(TrainStep[Inputs]):
         self._graphs.clear()
         self._fused_update = None
         self._new_tokens = 0
+
+    @torch.no_grad()
+    def _before_update(self, bad: Tensor) -> None:
+        if self._start is not None:
+            words, rate = self.model.encoder.words.weight, self._optimizer.param_groups[0]["lr"]
+            words.add_((self._start - words) * (rate * self._anchor * ~bad))
 
     def _can_be_captured(self) -> bool:
         if self.world.size > 1 or not isinstance(self.objective, Objective):

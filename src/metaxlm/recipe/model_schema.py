@@ -11,6 +11,9 @@ OneToMany = Literal["first", "mean", "frequency", "mean_per_language", "order"]
 RENAMED_PRECEDENCE = {"use": "frequency_weighted"}
 """Values of earlier versions, which saved recipes and ledgers still contain."""
 
+CHANGED_TRAINING = ("alpha", "learning_rate", "body_rate", "anchor")
+"""Keys of `pretraining` that a variant can replace."""
+
 
 def rename_precedence(value: Any) -> Any:
     """Accept the names of earlier versions."""
@@ -62,6 +65,9 @@ class TrainingRecipe(Section):
     """Learning rate of the Transformer layers, relative to that of all other parameters."""
     weight_decay: Real = 0.01
     """Decoupled weight decay; biases and LayerNorms are excluded."""
+    anchor: Real = 0.0
+    """Pull token embeddings back to their initialization: the share of the distance that a step
+    removes, relative to the learning rate. It keeps the alignment that dictionaries gave."""
     adam_betas: Annotated[list[Fraction], Field(min_length=2, max_length=2)] = [0.9, 0.98]
     """Adam's betas."""
     adam_epsilon: Real = 1e-6
@@ -234,6 +240,14 @@ class VariantRecipe(Section):
     """Replace some words of the text by dictionary translations before masking."""
     alpha: Scheduled | None = None
     """Replaces `pretraining.alpha`, to compare distributions of languages (figure 1)."""
+    learning_rate: Real | None = None
+    """Replaces `pretraining.learning_rate`."""
+    body_rate: Real | None = None
+    """Replaces `pretraining.body_rate`."""
+    anchor: Real | None = None
+    """Replaces `pretraining.anchor`."""
+    seed: Count | None = None
+    """Replaces `seed` in initialization and pretraining, to repeat a variant."""
     sentences: Literal[False] | None = None
     """`false` trains no sentence encoder of this variant, if the recipe has `sentences`."""
 
@@ -242,6 +256,11 @@ class VariantRecipe(Section):
         if self.switch is not None and self.distill is not None:
             raise ValueError("switch and distill exclude each other: a teacher has one language")
         return self
+
+    def change_training(self, training: TrainingRecipe) -> TrainingRecipe:
+        """Return the recipe's settings of pretraining with those of this variant."""
+        own = {name: getattr(self, name) for name in CHANGED_TRAINING}
+        return training.model_copy(update={k: v for k, v in own.items() if v is not None})
 
     @property
     def needs_source(self) -> bool:

@@ -65,6 +65,10 @@ class Recipe(Section):
         folder = variant.matching.dictionaries or self.matching.dictionaries
         return variant.matching.model_copy(update={"dictionaries": folder})
 
+    def find_seed(self, variant: VariantRecipe) -> int:
+        """Return the seed of a variant's initialization and pretraining."""
+        return self.seed if variant.seed is None else variant.seed
+
     def order_variants(self) -> list[str]:
         """Return the variants, each after the one that its dictionaries grow from."""
         ordered: dict[str, None] = {}

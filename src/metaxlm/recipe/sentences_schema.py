@@ -64,6 +64,8 @@ class SentencesRecipe(Section):
     """Share of the steps used for linear warm-up; the rate then decays linearly to zero."""
     body_rate: Real = 1.0
     """Learning rate of the Transformer layers, relative to that of all other parameters."""
+    anchor: Real = 0.0
+    """Pull token embeddings back to those of the student; as `pretraining.anchor`."""
     temperature: Annotated[Real, Field(gt=0)] = 0.05
     """Divisor of the cosines in the contrastive loss; smaller values weigh hard negatives more."""
     cosine_weight: Real = 4.0
@@ -82,7 +84,7 @@ class SentencesRecipe(Section):
 
     def make_training(self) -> TrainingRecipe:
         """Return the settings of the training loop."""
-        same = ("steps", "batch_size", "learning_rate", "body_rate", "checkpoint_every")
+        same = ("steps", "batch_size", "learning_rate", "body_rate", "anchor", "checkpoint_every")
         chosen = {name: getattr(self, name) for name in (*same, "keep_steps", "log_every")}
         return TrainingRecipe(
             **chosen, warmup_steps=int(self.warmup * self.steps), length=self.max_length,

@@ -30,7 +30,7 @@ from metaxlm.pretrain.distributed import DistributedContext, describe_device
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe, SentencesRecipe
 from metaxlm.recipe.corpus_schema import VocabularyRecipe
-from metaxlm.recipe.model_schema import RENAMED_PRECEDENCE, MetaRecipe
+from metaxlm.recipe.model_schema import CHANGED_TRAINING, RENAMED_PRECEDENCE, MetaRecipe
 from metaxlm.recipe.recipe_file import save_recipe
 from metaxlm.run.fingerprints import FileFingerprints
 from metaxlm.run.growing import WORK, check_growing, grow_dictionaries
@@ -319,18 +319,20 @@ def _build_variant(
     settings = values["variants"][name]
     choices = recipe.find_matching(variant)
     training = {key: settings.pop(key) for key in ("freeze", "distill")}
-    if (alpha := settings.pop("alpha")) is not None:
-        training["alpha"] = alpha
+    own = {key: settings.pop(key) for key in CHANGED_TRAINING}
+    training |= {key: value for key, value in own.items() if value is not None}
     # Keep keys and values of earlier versions, so that finished models are not trained again.
     if training["distill"] is not None:
         training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
     settings.pop("sentences")
     settings.pop("grow")  # the stage's own inputs have it
+    seed = recipe.find_seed(variant)
+    settings.pop("seed")
     settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
     if (switch := settings.pop("switch")) is not None:
         dictionary_files = files.list_folder(choices.dictionaries, "dictionaries")
         training |= {"switch": switch, "dictionary_files": dictionary_files}
-    inputs = {"seed": recipe.seed, "model": values["model"], "variant": settings}
+    inputs = {"seed": seed, "model": values["model"], "variant": settings}
     if variant.needs_source:
         dumped = choices.model_dump(mode="json", exclude={"dictionaries"})
         inputs["matching"] = _restore_names(dumped)
@@ -350,7 +352,7 @@ def _build_variant(
     pretrain = Stage(
         "pretrain",
         folder / "model",
-        {"seed": recipe.seed, "pretraining": _drop_new(values["pretraining"])} | training,
+        {"seed": seed, "pretraining": _drop_new(values["pretraining"])} | training,
         (initialize,) if variant.distill is None else (initialize, meta),
         partial(pretrain_variant, recipe, layout, name, world),
         name,
@@ -385,7 +387,7 @@ def _build_encoder(
     ignored = {"teacher", "text", "dictionaries", "parallel", "checkpoint_every", "log_every"}
     inputs: dict[str, Any] = {
         "seed": recipe.seed,
-        "sentences": settings.model_dump(mode="json", exclude=ignored | {"keep_steps"}),
+        "sentences": _drop_new(settings.model_dump(mode="json", exclude=ignored | {"keep_steps"})),
         "languages": recipe.languages,
         "dictionary_files": [files.list_folder(one, "dictionaries") for one in folders],
         "parallel_files": [files.list_place(one, "parallel") for one in settings.parallel],
@@ -544,5 +546,5 @@ def _describe_model(
 
 def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
     """Drop keys of later versions at their defaults, so that finished models are not repeated."""
-    new = {"body_rate": 1.0, "rewind": False, "extend": False}
+    new = {"body_rate": 1.0, "rewind": False, "extend": False, "anchor": 0.0}
     return {k: v for k, v in settings.items() if k not in new or v != new[k]}

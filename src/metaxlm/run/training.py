@@ -152,8 +152,8 @@ def initialize_variant(recipe: Recipe, layout: RunLayout, name: str, folder: Pat
     """Match the vocabularies, write the ledger, and save the initialized model."""
     variant, tokenizer = recipe.variants[name], load_vocabulary(layout, MULTILINGUAL)
     config = variant_config(recipe, layout, tokenizer)
-    # All variants share the seed: they differ in what is copied, not in random values.
-    seed = derive_seed(recipe.seed, "initialization")
+    # Variants share the seed: they differ in what is copied, not in random values.
+    seed = derive_seed(recipe.find_seed(variant), "initialization")
     extras = None
     if variant.needs_source:
         source = load_pretrained(layout.meta / "model")
@@ -194,7 +194,7 @@ def pretrain_variant(
 ) -> None:
     """Phase (b): cross-lingual pretraining of a variant.
 
-    All variants are trained on the same blocks, except those with their own `alpha`.
+    All variants are trained on the same blocks, except those with their own `alpha` or `seed`.
     """
     variant, place = recipe.variants[name], layout.variant(name)
     tokenizer = load_vocabulary(layout, MULTILINGUAL)
@@ -209,10 +209,8 @@ def pretrain_variant(
             source, tokenizer, model.config, variant.distill, recipe.source_language, world.device
         )
     shards = open_shards(recipe, layout)
-    seed = derive_seed(recipe.seed, "pretraining")
-    settings = recipe.pretraining
-    if variant.alpha is not None:
-        settings = settings.model_copy(update={"alpha": variant.alpha})
+    seed = derive_seed(recipe.find_seed(variant), "pretraining")
+    settings = variant.change_training(recipe.pretraining)
     batches = BatchSource(
         shards,
         tokenizer,
