@@ -3,10 +3,10 @@
     python benchmarks/dictionary_growth.py --seeds 3
 
 Half of the English words of each dictionary are removed. Variants are initialized without
-dictionaries (plain), with the halves (first), with the halves and words that `first` links in 350
+dictionaries (plain), with the halves (first), with the halves and words that `first` links in
 sentence pairs (second), and with whole dictionaries (whole). Pairs with a test sentence are left
 out. New entries are counted as right if the whole dictionary has them; names and words that it
-lacks are not counted. Takes about three minutes per seed on one core.
+lacks are not counted. Takes some minutes per seed on one core.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def prepare(place: Path, seed: int) -> None:
     """Write the recipe, half dictionaries and sentence pairs."""
     for name, num_pairs in (("all", 500), ("test", SIZES["test_pairs"])):
         sizes = PhrasebookRecipe(**SIZES | {"test_pairs": num_pairs})
-        write_phrasebook(place / name, RECIPE["languages"], seed, sizes)
+        write_phrasebook(place / name, ["en", *LANGUAGES], seed, sizes)
     for name in ("half", "pairs"):
         (place / name).mkdir()
     for language in LANGUAGES:
@@ -95,12 +95,10 @@ def prepare(place: Path, seed: int) -> None:
         kept = set(random.Random(seed).sample(words, len(words) // 2))
         half = "".join(f"{a} {b}\n" for a, b in lines if a in kept)
         (place / "half" / f"en-{language}.txt").write_text(half, encoding="utf-8")
-        tests = [read_tatoeba(place / "test" / "tasks", language).english]
-        tests += [
-            path.read_text(encoding="utf-8").splitlines()
-            for path in (place / "test" / "tasks" / "wordalign").rglob("test.en")
-        ]
-        known = {spell(text) for some in tests for text in some}
+        tests = list(read_tatoeba(place / "test" / "tasks", language).english)
+        for path in (place / "test" / "tasks" / "wordalign").rglob("test.en"):
+            tests += path.read_text(encoding="utf-8").splitlines()
+        known = set(map(spell, tests))
         pairs = read_tatoeba(place / "all" / "tasks", language)
         rows = [
             f"{english}\t{foreign}\n"
