@@ -27,6 +27,7 @@ _MAGIC = {
 }
 COMPRESSIONS = tuple(_MAGIC)  # endings of compressed files
 _HEAD_BYTES, _CHUNK_BYTES, _BUFFER_BYTES = 10, 1 << 16, 1 << 20
+_UNPACKED = 4  # bytes of text per byte of a compressed file, roughly
 _MAX_DICTIONARY_BYTES = 256 << 20  # `xz -9` needs a quarter of it
 
 
@@ -51,6 +52,11 @@ def open_stream(
 def find_compression(path: Path) -> str | None:
     """Return which of `COMPRESSIONS` the name ends in, or None for a plain file."""
     return path.suffix if path.suffix in COMPRESSIONS else None
+
+
+def estimate_size(path: Path) -> int:
+    """Return the size of a file in bytes; of a compressed one, roughly that of its text."""
+    return path.stat().st_size * (1 if find_compression(path) is None else _UNPACKED)
 
 
 class Meter:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from metaxlm.dictionary.alignments import LinkCounts, align_pairs, mine_sentences
+from metaxlm.dictionary.alignments import LinkCounts, align_pairs, embed_sentences, mine_sentences
 from metaxlm.dictionary.entries import Entry
+from metaxlm.dictionary.vectors import split_words
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.pool import LayerChoice
@@ -49,7 +50,7 @@ def encoder(folder: Path) -> AnyEncoder:
 
 def test_words_are_linked_to_themselves(encoder: AnyEncoder) -> None:
     pairs = [(sentence, sentence.upper()) for sentence in SENTENCES]
-    counts = align_pairs(encoder, pairs, LANGUAGES, layer=LAYER)
+    counts = align_pairs(encoder, pairs, [split_words] * 2, layer=LAYER)
     entries = list(counts.make_entries("links", LANGUAGES).entries)
     assert {"window", "doctor", "river", "brother"} <= {one.source for one in entries}
     right = [one for one in entries if one.source == one.target]
@@ -58,16 +59,17 @@ def test_words_are_linked_to_themselves(encoder: AnyEncoder) -> None:
 
 def test_translations_are_mined_and_linked(encoder: AnyEncoder) -> None:
     shuffled = random.Random(1).sample([text.lower() for text in SENTENCES[:7]], 7)
-    mined = mine_sentences(
-        encoder, SENTENCES, [*shuffled, "Seven ducks swim in a pond."], layer=LAYER
-    )
+    texts = SENTENCES, [*shuffled, "Seven ducks swim in a pond."]
+    mined = mine_sentences(*(embed_sentences(encoder, one, layer=LAYER) for one in texts))
     assert {source for source, _ in mined} == set(SENTENCES[:7])
     assert all(source.lower() == target for source, target in mined)
 
 
 def test_texts_without_common_sentences_are_an_error(encoder: AnyEncoder) -> None:
+    texts = SENTENCES, ["Yes.", "Seven ducks."]
+    source, target = (embed_sentences(encoder, one, layer=LAYER) for one in texts)
     with pytest.raises(MetaXLMError, match="no sentence of 10 has a translation among 2"):
-        mine_sentences(encoder, SENTENCES, ["Yes.", "Seven ducks."], layer=LAYER, margin=9.0)
+        mine_sentences(source, target, margin=9.0)
 
 
 def test_rare_and_spread_links_are_left_out() -> None:

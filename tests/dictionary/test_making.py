@@ -14,7 +14,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 import metaxlm as package
-from metaxlm.dictionary.coverage import measure_text, measure_vocabulary
+from metaxlm.dictionary.coverage import describe_origins, measure_text, measure_vocabulary
 from metaxlm.dictionary.entries import Entries, Entry
 from metaxlm.dictionary.making import make_dictionary
 from metaxlm.errors import MetaXLMError
@@ -194,6 +194,22 @@ def test_coverage_of_text(
     found = measure_text(dictionary(language, *words), [line])
     assert found.share == pytest.approx(share)
     assert found.missing == missing
+
+
+def test_entries_by_source(tmp_path: Path) -> None:
+    for name in ("muse", "made", "list"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "muse" / "en-sq.txt").write_text("dog qen\ncat mace\nhouse shtepi\n")
+    (tmp_path / "muse" / "en-sq.json").write_text("{}")  # of another program
+    (tmp_path / "list" / "words.tsv").write_text("dog\tqen\nbread\tbuke\n")
+    pivoted = Entries("through fr: en-fr.txt, fr-sq.txt", "en", "sq", [Entry("sun", "diell")])
+    made = tmp_path / "made" / "en-sq.txt"
+    make_dictionary([tmp_path / "list" / "words.tsv", pivoted], "sq", made)
+    folders = [tmp_path / "muse", tmp_path / "made"]
+    [found] = map(describe_origins, load_dictionaries(folders).by_language.values())
+    function_words = found["sources"].pop("function words of metaxlm", 0)
+    assert found["sources"] == {"words.tsv": 2, "through fr": 1, "muse": 3}
+    assert found["entries"] == 6 + function_words
 
 
 def test_coverage_of_a_vocabulary(

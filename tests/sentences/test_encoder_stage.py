@@ -103,6 +103,21 @@ def test_an_encoder_needs_no_pretraining(place: Path, metaxlm: Command) -> None:
     assert "sentences whole: done" in output
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_grown_dictionaries_rewrite_text(place: Path, metaxlm: Command) -> None:
+    (place / "muse" / "en-de.txt").write_text("cat Katze\ndog Hund\nhouse Haus\n")
+    grown = "variants.grown={grow: {variant: plain, pairs: eval/tatoeba}}"
+    settings = ["pretraining.steps=0", "sentences.mlm_weight=0", "sentences.keep_steps=[]", grown]
+    arguments = ["run", "recipe.yaml", "--device", "cpu", "--stage", "sentences"]
+    more = [part for setting in settings for part in ("--set", setting)]
+    code, output, errors = metaxlm(*arguments, "--variant", "grown", *more)
+    assert code == 0, errors
+    assert "grow grown: done" in output and "whole" not in output
+    folder = place / "runs" / "encoders" / "variants" / "grown"
+    assert "64 en sentences, dictionaries" in (folder / "sentences" / "README.md").read_text()
+    assert read_json(folder / "dictionaries" / "dictionaries.json")["de"]["growth"]["pairs"] == 20
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

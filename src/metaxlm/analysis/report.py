@@ -160,7 +160,7 @@ def make_tables(run: Run) -> dict[str, list[Table]]:
             make_curve_table(find_curves(results)), score_tables.make_direction_table(results),
         ],
         "languages": list(map(score_tables.make_language_table, by_task)),
-        "start": run_folder.make_start_tables(run),
+        "start": [*run_folder.make_start_tables(run), run_folder.make_dictionary_table(run)],
         "cost": [run_folder.make_training_table(run), *cost],
         "paper": [], "tests": [], "ideas": [], "data": [],
     }  # fmt: skip

@@ -1,9 +1,9 @@
 """Read a run folder, and build the tables and examples that describe the run itself.
 
 A run folder, or a published one with the small files only, has results.jsonl, comparisons.json,
-recipe.yaml, provenance.json, training logs, the coverage of each variant's initialization, and
-data_notes.txt with one sentence per line on the data. Only the results must be there; `Run.missing`
-lists what else is missing.
+recipe.yaml, provenance.json, training logs, the coverage of each variant's initialization, its
+dictionaries.json, and data_notes.txt with one sentence per line on the data. Only the results must
+be there; `Run.missing` lists what else is missing.
 """
 
 import math
@@ -49,6 +49,9 @@ from metaxlm.reading import parse_yaml
 RECIPE = "recipe.yaml"
 PROVENANCE = "provenance.json"
 COVERAGE = "initialization/coverage.json"
+DICTIONARIES = "dictionaries.json"
+DICTIONARY_PLACES = (f"dictionaries/{DICTIONARIES}", f"initialization/{DICTIONARIES}")
+"""Where a variant may have it: dictionaries that grew for it, or those that it was given."""
 DATA_NOTES = "data_notes.txt"
 LOG = "log.jsonl"  # the log of a training in a published run
 # A finished training has its log in the model folder, an unfinished one beside its checkpoints; a
@@ -82,6 +85,7 @@ class Run:
     meta_log: list[Row]
     examples: dict[str, dict[str, list[dict[str, Any]]]]  # example sentences by variant and task
     coverage: dict[str, dict[str, Any]]  # coverage.json by variant that copies word embeddings
+    dictionaries: dict[str, dict[str, Row]]  # dictionaries.json by variant, and by language in it
     provenance: Row
     notes: Sequence[str]  # sentences on the data
 
@@ -121,6 +125,8 @@ class Run:
             return f"{text}; its word embeddings are random."
         if self.settings("variants", variant).get("dictionaries"):
             text += ", matching words through bilingual dictionaries as well"
+        if other := self.settings("variants", variant, "grow").get("variant"):
+            text += f", with entries that {display_name(other)} found"
         return f"{text}."
 
     @cached_property
@@ -198,6 +204,7 @@ def read_run(run_dir: Path) -> Run:
         meta_log=read_log(run_dir / "meta"),
         examples=_read_examples(run_dir, variants),
         coverage={v: _read_object(path) for v, path in places.items() if path.is_file()},
+        dictionaries={v: one for v in variants if (one := _read_dictionaries(home / v))},
         provenance=_read_object(path) if (path := run_dir / PROVENANCE).is_file() else {},
         notes=[line.strip() for line in notes.splitlines() if line.strip()],
     )
@@ -245,6 +252,11 @@ def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str
         return _read_object(paths[0]).get("examples", []) if paths else []
 
     return {v: {task: read(run_dir / "cells" / v / task) for task in FEATURES} for v in variants}
+
+
+def _read_dictionaries(folder: Path) -> dict[str, Row]:
+    places = (folder / place for place in DICTIONARY_PLACES)
+    return next((_read_object(path) for path in places if path.is_file()), {})
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -340,6 +352,39 @@ def _share_cell(entry: Row, key: str) -> Cell:
     if key == "by_language" or not entry:
         return Cell(entry.get("matched"))
     return Cell(entry["matched"] / entry["rows"] if entry["rows"] else None)
+
+
+def make_dictionary_table(run: Run) -> Table | None:
+    """Build sources, size and coverage of the dictionaries, and what a second round added."""
+    by_record: dict[str, list[str]] = {}
+    for variant, record in run.dictionaries.items():
+        by_record.setdefault(repr(record), []).append(variant)
+    has_growth = any("growth" in one for r in run.dictionaries.values() for one in r.values())
+    groups = []
+    for variants in by_record.values():
+        lines = []
+        for language, one in run.dictionaries[variants[0]].items():
+            sources = ", ".join(f"{name} {number:,}" for name, number in one["sources"].items())
+            cells = [text_cell(sources), Cell(one["entries"], style="count"), Cell(one["covered"])]
+            if has_growth:
+                growth = one.get("growth", {})
+                cells += [Cell(growth.get(key), style="count") for key in ("pairs", "added")]
+                cells += [Cell(growth.get(key)) for key in ("agreeing", "covered_before")]
+            lines.append(Line(language_name(language), cells))
+        groups.append(Group(lines, join_names(variants, ", ")))
+    if not groups:
+        return None
+    heads = ["Sources", "Entries", "Covered", "Pairs", "Added", "Agreement", "Covered before"]
+    notes = [
+        "An entry of several sources counts in each. Covered: share of the words of running text "
+        "(letters, in languages without spaces) that have a translation.",
+        "Pairs: sentence pairs in which a model linked words. Agreement: share of the linked words "
+        "that are translations in the dictionary, of those whose source word it had before.",
+    ]
+    columns = list(map(Column, heads if has_growth else heads[:3]))
+    return Table(
+        "dictionaries", "Dictionaries", columns, groups, notes if has_growth else notes[:1]
+    )
 
 
 def make_training_table(run: Run) -> Table | None:

@@ -69,8 +69,8 @@ app.command("plan")(plan.plan_command)
 app.command("doctor")(doctor.doctor_command)
 
 StageName = Literal[
-    "corpus", "vocabulary", "shards", "meta", "initialize", "pretrain", "sentences", "evaluate",
-    "report",
+    "corpus", "vocabulary", "shards", "meta", "grow", "initialize", "pretrain", "sentences",
+    "evaluate", "report",
 ]  # fmt: skip
 
 

@@ -134,8 +134,8 @@ def _align(
     layer: str | None,
     device: str,
 ) -> tuple[Entries, dict[str, Any]]:
-    from metaxlm.dictionary.alignments import align_pairs, mine_sentences
-    from metaxlm.dictionary.vectors import TextLines
+    from metaxlm.dictionary.alignments import align_pairs, embed_sentences, mine_sentences
+    from metaxlm.dictionary.vectors import TextLines, make_splitter
     from metaxlm.pretrain.distributed import choose_device
     from metaxlm.probe.alignment_io import PairFiles
     from metaxlm.probe.pool import default_layer, parse_layers
@@ -151,10 +151,17 @@ def _align(
     if len(layers) > 1:
         raise MetaXLMError(f"--layer {layer}: choose one")
     if pairs is None:
-        lines = [TextLines(paths) for paths in texts]
-        sentences = mine_sentences(encoder, *lines, layer=layers[0], device=chosen)
+        source, target = (
+            embed_sentences(encoder, TextLines(paths), layer=layers[0], device=chosen)
+            for paths in texts
+        )
+        sentences = mine_sentences(source, target, device=chosen)
         names = " and ".join(path.name for paths in texts for path in paths)
-    counts = align_pairs(encoder, sentences, languages, layer=layers[0], device=chosen)
+    splits = [
+        make_splitter([pair[side] for pair in sentences], language)
+        for side, language in enumerate(languages)
+    ]
+    counts = align_pairs(encoder, sentences, splits, layer=layers[0], device=chosen)
     facts = {
         "method": "alignment", "model": model, "layer": str(layers[0]), "texts": names,
         "sentence_pairs": len(sentences), "is_mined": pairs is None,

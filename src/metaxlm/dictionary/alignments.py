@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from metaxlm.dictionary.entries import Entries, Entry
-from metaxlm.dictionary.vectors import Splitter, make_splitter
+from metaxlm.dictionary.vectors import Splitter
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
@@ -23,7 +23,7 @@ from metaxlm.progress import say
 
 MARGIN = 1.06  # of mined pairs: Artetxe and Schwenk (2019) choose 1.04 to 1.07 for such pairs
 FEWEST_LINKS = 2
-SMALLEST_SHARE = 0.1
+SMALLEST_SHARE = 0.2  # of the links of either word
 _LONGEST = 100  # words of a sentence that is mined
 # The lowest error rate of all aligners and encodings (docs/results/features.md).
 _SETTINGS = AlignSettings(method="sinkhorn", encoding="separate")
@@ -61,16 +61,12 @@ class LinkCounts:
 def align_pairs(
     model: AnyEncoder,
     pairs: SentencePairs,
-    languages: tuple[str, str],
+    splits: Sequence[Splitter],
     *,
     layer: LayerChoice,
     device: torch.device | None = None,
 ) -> LinkCounts:
-    """Link the words of sentence pairs, and count the links."""
-    splits = [
-        make_splitter([pair[side] for pair in pairs], language)
-        for side, language in enumerate(languages)
-    ]
+    """Link the words of sentence pairs, and count the links; `splits` has one per side."""
     counts = LinkCounts(Counter(), Counter(), Counter())
     for chunk in _split_pairs(pairs, splits):
         (found,) = align_words(
@@ -82,7 +78,7 @@ def align_pairs(
                 counts.sources[source[i]] += 1
                 counts.targets[target[j]] += 1
     if not counts.pairs:
-        raise MetaXLMError("the model links no words of the sentence pairs; choose another --layer")
+        raise MetaXLMError("the model links no words of the sentence pairs; use another layer")
     return counts
 
 
@@ -94,21 +90,38 @@ def _split_pairs(
         yield [pair for pair in split if all(pair)]
 
 
-def mine_sentences(
+@dataclass(frozen=True)
+class EmbeddedText:
+    """The different sentences of a text, and their vectors."""
+
+    sentences: Sequence[str]
+    vectors_SD: torch.Tensor
+
+
+def embed_sentences(
     model: AnyEncoder,
-    source: Iterable[str],
-    target: Iterable[str],
+    lines: Iterable[str],
     *,
     layer: LayerChoice,
     device: torch.device | None = None,
+    title: str = "embed",
+) -> EmbeddedText:
+    """Embed the sentences of a text; each is a line."""
+    sentences = _choose_lines(lines)
+    [vectors_SD] = embed_texts(model, sentences, device, layers=[layer], title=title)
+    return EmbeddedText(sentences, vectors_SD)
+
+
+def mine_sentences(
+    source: EmbeddedText,
+    target: EmbeddedText,
+    *,
+    device: torch.device | None = None,
     margin: float = MARGIN,
 ) -> list[tuple[str, str]]:
-    """Find translations in two texts; each sentence is a line."""
-    sides = [_choose_lines(lines) for lines in (source, target)]
-    vectors = [
-        embed_texts(model, lines, device, layers=[layer], title=f"embed {name}")[0]
-        for lines, name in zip(sides, ("source", "target"), strict=True)
-    ]
+    """Find translations in two texts."""
+    sides = source.sentences, target.sentences
+    vectors = source.vectors_SD, target.vectors_SD
     mined = mine_pairs(*vectors, threshold=margin, device=device, title="mine")
     if not len(mined):
         raise MetaXLMError(

@@ -4,8 +4,10 @@ The unit of text is the word, or the letter in a language without spaces between
 covered if the dictionary has it, also as part of a phrase. Words in other scripts do not count.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,11 +21,16 @@ from metaxlm.init.dictionaries import Dictionary, load_dictionaries
 from metaxlm.languages import LANGUAGES, language_name
 from metaxlm.manifest import read_sealed
 from metaxlm.scripts import measure_share
-from metaxlm.sentences.translations import Segmenter, is_unspaced, sample_lines, split_token
+from metaxlm.sentences.translations import (
+    MOST_LETTERS,
+    Segmenter,
+    is_unspaced,
+    sample_lines,
+    split_token,
+)
 
-_SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a text, spread over it
-_MOST_LETTERS = 8  # of a word in a language without spaces
 _SHOWN_LETTERS = 40
+_DIRECTION = re.compile(r"[A-Za-z_]+-[A-Za-z_]+\.")  # start of a name such as `en-de.txt`
 
 
 @dataclass(frozen=True)
@@ -42,16 +49,10 @@ class TextCoverage:
 
 
 def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCoverage:
-    """Measure the coverage of a sample of a text, 10 MB at most (3 MB without spaces)."""
-    unspaced = is_unspaced(dictionary.language)
-    most = _UNSPACED_BYTES if unspaced else _SAMPLE_BYTES
-    lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
-    words = {word for word, _ in dictionary}
-    measure = _measure_letters if unspaced else _measure_words
-    found = measure(words, lines, _recognize_script(dictionary.language))
-    if not found.total:
-        raise MetaXLMError(f"{text}: no words; give text of the language")
-    return found
+    """Measure the coverage of a sample of a text."""
+    language, words = dictionary.language, {word for word, _ in dictionary}
+    measure = _measure_letters if is_unspaced(language) else _measure_words
+    return measure(words, sample_lines(text, language), _recognize_script(language))
 
 
 def _recognize_script(language: str) -> Callable[[str], bool]:
@@ -107,7 +108,7 @@ def _split_words(line: str, words: Collection[str]) -> Iterator[str]:
 def _measure_letters(
     words: Collection[str], lines: Iterator[str], is_own: Callable[[str], bool]
 ) -> TextCoverage:
-    segmenter = Segmenter(word for word in words if len(word) <= _MOST_LETTERS)
+    segmenter = Segmenter(word for word in words if len(word) <= MOST_LETTERS)
     total = covered = 0
     missing: Counter[str] = Counter()
     for line in lines:
@@ -173,6 +174,8 @@ def describe_dictionary(
     missing = []
     if text is not None:
         covered = measure_text(dictionary, text)
+        if not covered.total:
+            raise MetaXLMError(f"{text}: no words; give text of the language")
         rows.append(_share(f"{covered.unit} of {text.name}", covered.covered, covered.total))
         counted = covered.missing.most_common(most)
         missing = [(word[:_SHOWN_LETTERS], f"{count:,}") for word, count in counted]
@@ -198,6 +201,33 @@ def describe_sources(path: Path) -> list[Table]:
     ]
     tables = [source_table(sources)] if sources else []
     return [replace(one, notes=()) for one in tables] if path.is_dir() else tables
+
+
+def describe_origins(dictionary: Dictionary) -> dict[str, Any]:
+    """Return the number of entries by source, and what a second round added to them.
+
+    Sources are those of the manifest, or else folders or files.
+    """
+    sources: Counter[str] = Counter()
+    facts: dict[str, Any] = {}
+    for pairs in dictionary.files:
+        found: dict[str, Any] = {}
+        with suppress(MetaXLMError):  # without a manifest, or beside a file of another program
+            found = read_sealed(find_manifest(Path(pairs.origin)))
+        known = {one["name"]: one["kept"] for one in found.get("sources", ())}
+        for name, number in (known or {pairs.origin: len(pairs)}).items():
+            sources[_shorten(name)] += number
+        facts |= {"growth": found["growth"]} if "growth" in found else {}
+    return {"entries": len(dictionary), "sources": dict(sources), **facts}
+
+
+def _shorten(source: str) -> str:
+    """Return the name of a source without folders; files such as `en-de.txt` have their folder's.
+
+    A source through a third language is named after that.
+    """
+    path = Path(source.partition(": ")[0])
+    return path.parent.name if _DIRECTION.match(path.name) and path.parent.name else path.name
 
 
 def source_table(sources: Iterable[Mapping[str, Any]]) -> Table:

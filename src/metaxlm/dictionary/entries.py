@@ -24,3 +24,4 @@ class Entries:
     entries: Iterable[Entry]
     dropped: Counter[str] = field(default_factory=Counter)
     """Lines or records that gave no entry, by reason; complete after `entries` were read."""
+    is_kept: bool = False  # whether to keep all entries as they are

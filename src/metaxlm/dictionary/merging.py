@@ -119,7 +119,8 @@ def merge(
     for place, source in enumerate(sources):
         cleaner = _Cleaner(source.source_language, source.target_language)
         num_kept = 0
-        for key, votes, entry in _rank_in_source(cleaner.clean_all(source.entries)):
+        cleaned = cleaner.clean_all(source.entries, is_kept=source.is_kept)
+        for key, votes, entry in _rank_in_source(cleaned):
             if key not in pool:
                 pool[key] = MergedEntry(entry.source, entry.target)
             pool[key].add(place, votes, entry)
@@ -151,9 +152,12 @@ class _Cleaner:
         self.dropped: Counter[str] = Counter()
         self.num_read = 0
 
-    def clean_all(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def clean_all(self, entries: Iterable[Entry], *, is_kept: bool) -> Iterator[Entry]:
         for entry in entries:
             self.num_read += 1
+            if is_kept:
+                yield entry
+                continue
             source, target = self._clean(entry.source, 0), self._clean(entry.target, 1)
             reason = self._find_fault(source, 0) or self._find_fault(target, 1)
             if reason:
@@ -271,24 +275,33 @@ def join(
         for middle, share in words:
             for source, other in sources.get(middle, ()):
                 weights[source, target] += share * other  # type: ignore[assignment]
+    found = [Entry(source, target, weight) for (source, target), weight in weights.items()]
+    entries, agreeing = check_entries(found, direct)
+    num_joined = len({target for _, target in weights})
+    loss = PivotLoss(pivot, len(middles), num_joined, len(weights), agreeing)
+    name = f"through {pivot}: " + ", ".join(one.name for one in (*first.sources, *second.sources))
+    return Entries(name, first.source_language, second.language, entries), loss
+
+
+def check_entries(
+    entries: Iterable[Entry], direct: MergedDictionary | None
+) -> tuple[list[Entry], float | None]:
+    """Leave out entries of which a dictionary has both words, but not together.
+
+    Also return which share of the entries the dictionary has, of those whose source word it has.
+    """
     known: dict[str, set[str]] = defaultdict(set)
     for one in direct.entries if direct else ():
         known[one.source.lower()].add(one.target.lower())
-    checked = [(s.lower(), t.lower()) for s, t in weights if s.lower() in known]
-    agreeing = sum(target in known[source] for source, target in checked)
     targets = {target for found in known.values() for target in found}
-    loss = PivotLoss(
-        pivot, len(middles), len({target for _, target in weights}), len(weights),
-        agreeing / len(checked) if checked else None,
-    )  # fmt: skip
-    name = f"through {pivot}: " + ", ".join(one.name for one in (*first.sources, *second.sources))
-    entries = [
-        Entry(source, target, weight)
-        for (source, target), weight in weights.items()
-        if target.lower() not in targets
-        or target.lower() in known.get(source.lower(), {target.lower()})
-    ]
-    return Entries(name, first.source_language, second.language, entries), loss
+    kept, checks = [], []
+    for entry in entries:
+        target, of_source = entry.target.lower(), known.get(entry.source.lower())
+        if of_source is not None:
+            checks.append(target in of_source)
+        if of_source is None or target in of_source or target not in targets:
+            kept.append(entry)
+    return kept, sum(checks) / len(checks) if checks else None
 
 
 def _list_best(

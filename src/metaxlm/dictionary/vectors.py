@@ -27,7 +27,7 @@ from metaxlm.randomness import generator
 from metaxlm.reading import decode_line, read_lines
 from metaxlm.scripts import UNSPACED_CHARACTERS
 from metaxlm.sentences.translations import is_unspaced
-from metaxlm.streams import find_compression, open_stream
+from metaxlm.streams import estimate_size, open_stream
 from metaxlm.vocab.unigram import train_model
 
 Matrix = npt.NDArray[np.float32]
@@ -42,7 +42,6 @@ MOST_BYTES = 150_000_000  # of a text; more are sampled
 _SMOOTHING = 0.75  # exponent of the context counts
 _EIGENVALUE_POWER = 0.5
 _OVERSAMPLING, _PASSES = 20, 2  # of the randomized SVD
-_UNPACKED = 4  # bytes of text per byte of a compressed file, roughly
 _BLOCK = 2_000_000  # positions that are counted at a time
 _SEGMENT_CHARACTERS, _SEGMENT_PIECES = 3_000_000, 40_000  # that train the segmentation
 _FEWEST_CHARACTERS, _CHARACTERS_PER_PIECE = 10_000, 60
@@ -115,12 +114,8 @@ class TextLines:
         self._paths = paths
 
     def __iter__(self) -> Iterator[str]:
-        sizes = [
-            path.stat().st_size * (1 if find_compression(path) is None else _UNPACKED)
-            for path in self._paths
-            if path.is_file()
-        ]
-        stride = max(1, -(-sum(sizes) // MOST_BYTES))
+        size = sum(estimate_size(path) for path in self._paths if path.is_file())
+        stride = max(1, -(-size // MOST_BYTES))
         for path in self._paths:
             with open_stream(path) as stream:
                 for number, line in read_lines(stream, path):

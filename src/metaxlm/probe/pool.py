@@ -50,9 +50,14 @@ def find_deepest(choices: Sequence[LayerChoice]) -> int:
     return max(number for choice in choices for number in choice.numbers)
 
 
+def choose_middle(num_layers: int) -> LayerChoice:
+    """Return the layer at two thirds of the depth, the best one for most encoders."""
+    return LayerChoice((round(num_layers * 2 / 3),))
+
+
 def default_layer(num_layers: int) -> tuple[LayerChoice]:
-    """Return the layer at two thirds of the depth, the best one for most encoders, and log it."""
-    choice = LayerChoice((round(num_layers * 2 / 3),))
+    """Return the layer at two thirds of the depth, and log it."""
+    choice = choose_middle(num_layers)
     say(f"layer {choice} of {num_layers}, two thirds of the depth; --layer chooses another")
     return (choice,)
 

@@ -210,6 +210,16 @@ class SwitchRecipe(Section):
     """Share of the words with a translation to replace."""
 
 
+class GrowRecipe(Section):
+    """A second round: add words that the finished model of another variant links."""
+
+    variant: str
+    """Variant whose model links words in sentence pairs."""
+    pairs: Location | None = None
+    """File or folder of parallel text, in the layouts of `sentences.parallel`; null finds pairs in
+    the run's own text, by the sentence encoder of the variant if it has one."""
+
+
 class VariantRecipe(Section):
     """One model of the experiment; variants differ only in these keys."""
 
@@ -220,6 +230,8 @@ class VariantRecipe(Section):
     """Also match through bilingual dictionaries (+Dict)."""
     matching: MatchingRecipe | None = None
     """Replaces the recipe's `matching`, except for its dictionaries if none are set here."""
+    grow: GrowRecipe | None = None
+    """Add entries to the dictionaries of this variant, found by another variant."""
     freeze: Literal["none", "body"] = "none"
     """Parts to freeze: with `body`, only embeddings and head are trained."""
     distill: DistillationRecipe | None = None

@@ -69,6 +69,25 @@ class Recipe(Section):
         """Return the seed of a variant's initialization and pretraining."""
         return self.seed if variant.seed is None else variant.seed
 
+    def order_variants(self) -> list[str]:
+        """Return the variants, each after the one that its dictionaries grow from."""
+        ordered: dict[str, None] = {}
+        for name in self.variants:
+            chain = [name]
+            while (grow := self.variants[chain[-1]].grow) is not None:
+                if grow.variant not in self.variants:
+                    known = ", ".join(self.variants)
+                    where = f"variants.{chain[-1]}.grow"
+                    raise ValueError(
+                        f"{where}: no variant {grow.variant!r}; the recipe has {known}"
+                    )
+                if grow.variant in chain:
+                    circle = " -> ".join([*chain, grow.variant])
+                    raise ValueError(f"variants grow from each other ({circle}); remove one `grow`")
+                chain.append(grow.variant)
+            ordered |= dict.fromkeys(reversed(chain))
+        return list(ordered)
+
     def list_encoders(self) -> list[str]:
         """Return the variants that have a sentence encoder."""
         if self.sentences is None:
@@ -87,6 +106,23 @@ class Recipe(Section):
         for name in self.list_encoders():
             if name_encoder(name) in self.variants:
                 raise ValueError(f"variant {name_encoder(name)!r} has the name of an encoder")
+        return self
+
+    @model_validator(mode="after")
+    def _grown_dictionaries_are_used(self) -> Self:
+        for name in self.order_variants():
+            variant = self.variants[name]
+            is_rewriting = (
+                self.sentences is not None
+                and self.sentences.dictionaries is None
+                and variant.sentences is None
+            )
+            is_used = variant.dictionaries or variant.switch or is_rewriting
+            if variant.grow is not None and not is_used:
+                raise ValueError(
+                    f"variants.{name}.grow: the variant uses no dictionaries; set its "
+                    "`dictionaries: true`, or remove `grow`"
+                )
         return self
 
     @model_validator(mode="after")

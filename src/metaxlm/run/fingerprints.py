@@ -54,6 +54,21 @@ class FileFingerprints:
         self._undigested[name] = facts
         return [place, size, time]
 
+    def list_place(self, path: Path, what: str) -> list[list[Any]]:
+        """Return the fingerprint of a file, or those of the files in a folder."""
+        if path.is_file():
+            return [self.get(path, path.parent, what)]
+        return self.list_folder(path, what)
+
+    def list_folder(self, folder: Path | None, what: str) -> list[list[Any]]:
+        """Return the fingerprints of the files in a folder; none without a folder."""
+        if folder is None:
+            return []
+        if not folder.is_dir():
+            raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        return [self.get(path, folder, what) for path in paths]
+
     def save(self) -> None:
         """Compute missing digests and add them to those that other processes stored."""
         if self._store is None or not (self._undigested or self._changed):

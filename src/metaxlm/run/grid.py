@@ -516,9 +516,9 @@ def check_recipe(recipe: Recipe, variants: Sequence[str]) -> None:
             "sentences.parallel"
         )
     for variant in recipe.variants.values():
-        uses_dictionaries = variant.dictionaries or variant.switch
+        uses_dictionaries = variant.dictionaries or variant.switch or variant.grow
         if uses_dictionaries and recipe.find_matching(variant).dictionaries is None:
             raise MetaXLMError(
-                "a variant has `dictionaries: true` or `switch`, but matching.dictionaries names "
-                "no folder; set it to a folder of MUSE files such as en-de.txt"
+                "a variant has `dictionaries: true`, `switch` or `grow`, but matching.dictionaries "
+                "names no folder; set it to a folder of MUSE files such as en-de.txt"
             )

@@ -33,11 +33,15 @@ class RunLayout:
     def variant(self, name: str) -> Path:
         """Return a variant's folder.
 
-        It has `initialization/`, `checkpoints/`, `steps/`, `model/`, and its sentence encoder in
-        `sentences/`.
+        It has `initialization/`, `checkpoints/`, `steps/`, `model/`, its sentence encoder in
+        `sentences/`, and dictionaries that grew for it in `dictionaries/`.
         """
         return self.root / "variants" / name
 
     def encoder(self, name: str) -> Path:
         """Return the folder of a variant's sentence encoder."""
         return self.variant(name) / "sentences"
+
+    def dictionaries(self, name: str) -> Path:
+        """Return the folder of a variant's grown dictionaries."""
+        return self.variant(name) / "dictionaries"

@@ -117,7 +117,8 @@ def _copy_logs(source: Path, target: Path, variants: Iterable[str]) -> None:
     for training in _list_trainings(variants):
         if (log := run_folder.find_log(source / training)) is not None:
             _copy(log, target / training / run_folder.LOG)
-        _copy(source / training / run_folder.COVERAGE, target / training / run_folder.COVERAGE)
+        for name in (run_folder.COVERAGE, *run_folder.DICTIONARY_PLACES):
+            _copy(source / training / name, target / training / name)
 
 
 def _check_place(name: str, run_dir: Path, folder: Path) -> None:

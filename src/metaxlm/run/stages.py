@@ -1,5 +1,5 @@
-"""Stages of a run: corpus -> vocabulary -> shards -> meta -> per variant: initialize -> pretrain
--> sentences.
+"""Stages of a run: corpus -> vocabulary -> shards -> meta -> per variant: (grow ->) initialize ->
+pretrain -> sentences.
 
 A stage fills a folder and runs only if its recipe values, the user's files, an earlier stage or its
 own files changed. The folder has a `.stage.json` with the fingerprint of all inputs and the digests
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from metaxlm.recipe.corpus_schema import VocabularyRecipe
 from metaxlm.recipe.model_schema import CHANGED_TRAINING, RENAMED_PRECEDENCE, MetaRecipe
 from metaxlm.recipe.recipe_file import save_recipe
 from metaxlm.run.fingerprints import FileFingerprints
+from metaxlm.run.growing import WORK, check_growing, grow_dictionaries
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import prepare_corpus, prepare_shards, prepare_vocabularies
 from metaxlm.run.training import initialize_variant, load_imported, meta_pretrain, pretrain_variant
@@ -258,9 +260,47 @@ def build_stages(
     # Import an encoder first, so that a wrong name fails before hours of preparation.
     shared = [corpus, vocabulary, shards]
     stages = [meta, *shared] if is_imported else [*shared, meta]
-    for name in recipe.variants:
-        stages += _build_variant(recipe, layout, world, name, shared, meta, files)
-    return stages
+    built: dict[str, list[Stage]] = {}
+    for name in recipe.order_variants():
+        grown = _build_grow(recipe, layout, world, name, corpus, built, files)
+        built[name] = _build_variant(recipe, layout, world, name, shared, meta, files, grown)
+    return [*stages, *chain.from_iterable(built.values())]
+
+
+def _build_grow(
+    recipe: Recipe,
+    layout: RunLayout,
+    world: DistributedContext,
+    name: str,
+    corpus: Stage,
+    built: Mapping[str, Sequence[Stage]],
+    files: FileFingerprints,
+) -> tuple[Stage, ...]:
+    """Return the stage that adds to the dictionaries of a variant, if its recipe has one."""
+    variant = recipe.variants[name]
+    if variant.grow is None:
+        return ()
+    pairs, folder = variant.grow.pairs, recipe.find_matching(variant).dictionaries
+    # The sentence encoder finds pairs, but does not link words.
+    used = ("pretrain", "sentences") if pairs is None else ("pretrain",)
+    grow = Stage(
+        "grow",
+        layout.dictionaries(name),
+        {
+            "variant": variant.grow.variant,
+            "languages": recipe.languages,
+            "dictionary_files": files.list_folder(folder, "dictionaries"),
+            "pair_files": [] if pairs is None else files.list_place(pairs, "pairs"),
+        },
+        tuple(stage for stage in built[variant.grow.variant] if stage.name in used),
+        partial(grow_dictionaries, recipe, layout, name, world),
+        name,
+        work_dir=layout.variant(name) / WORK,
+        keeps_work=False,
+        device=describe_device(world.device),
+        reads=(corpus,),
+    )
+    return (grow,)
 
 
 def _build_variant(
@@ -271,6 +311,7 @@ def _build_variant(
     shared: Sequence[Stage],
     meta: Stage,
     files: FileFingerprints,
+    grown: tuple[Stage, ...],
 ) -> list[Stage]:
     variant, folder = recipe.variants[name], layout.variant(name)
     corpus, vocabulary, shards = shared
@@ -284,26 +325,27 @@ def _build_variant(
     if training["distill"] is not None:
         training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
     settings.pop("sentences")
+    settings.pop("grow")  # the stage's own inputs have it
     seed = recipe.find_seed(variant)
     settings.pop("seed")
     settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
     if (switch := settings.pop("switch")) is not None:
-        dictionary_files = _list_folder(choices.dictionaries, "dictionaries", files)
+        dictionary_files = files.list_folder(choices.dictionaries, "dictionaries")
         training |= {"switch": switch, "dictionary_files": dictionary_files}
     inputs = {"seed": seed, "model": values["model"], "variant": settings}
     if variant.needs_source:
         dumped = choices.model_dump(mode="json", exclude={"dictionaries"})
         inputs["matching"] = _restore_names(dumped)
     if variant.dictionaries:
-        inputs["dictionary_files"] = _list_folder(choices.dictionaries, "dictionaries", files)
+        inputs["dictionary_files"] = files.list_folder(choices.dictionaries, "dictionaries")
     # The built-in corpus contains the dictionaries.
-    built_in = (corpus,) if choices.dictionaries is None else ()
+    built_in = grown or ((corpus,) if choices.dictionaries is None else ())
     initialize = Stage(
         "initialize",
         folder / "initialization",
         inputs,
-        (shards, meta) if variant.needs_source else (shards,),
-        partial(initialize_variant, recipe, layout, variant),
+        ((shards, meta) if variant.needs_source else (shards,)) + grown,
+        partial(initialize_variant, recipe, layout, name),
         name,
         reads=(vocabulary, *(built_in if variant.dictionaries else ())),
     )
@@ -321,9 +363,10 @@ def _build_variant(
         reads=(vocabulary, shards, *(built_in if variant.switch else ())),
     )
     if name not in recipe.list_encoders():
-        return [initialize, pretrain]
-    encoder = _build_encoder(recipe, layout, world, name, (*shared, meta, pretrain), files)
-    return [initialize, pretrain, encoder]
+        return [*grown, initialize, pretrain]
+    earlier = (*shared, meta, pretrain)
+    encoder = _build_encoder(recipe, layout, world, name, earlier, files, grown)
+    return [*grown, initialize, pretrain, encoder]
 
 
 def _build_encoder(
@@ -333,20 +376,22 @@ def _build_encoder(
     name: str,
     earlier: Sequence[Stage],
     files: FileFingerprints,
+    grown: Sequence[Stage],
 ) -> Stage:
     corpus, vocabulary, shards, meta, pretrain = earlier
     settings = recipe.sentences
     assert settings is not None
-    folders = list_dictionaries(recipe, layout)
+    # The corpus stage writes the dictionaries of the built-in corpus.
+    folders = [one for one in list_dictionaries(recipe, layout) if one != layout.tasks / "muse"]
     # The work that is written, but not the result, depends on these.
     ignored = {"teacher", "text", "dictionaries", "parallel", "checkpoint_every", "log_every"}
     inputs: dict[str, Any] = {
         "seed": recipe.seed,
         "sentences": _drop_new(settings.model_dump(mode="json", exclude=ignored | {"keep_steps"})),
         "languages": recipe.languages,
-        "dictionary_files": [_list_folder(one, "dictionaries", files) for one in folders],
-        "parallel_files": [_list_place(one, "parallel", files) for one in settings.parallel],
-        "text_files": [] if settings.text is None else _list_place(settings.text, "text", files),
+        "dictionary_files": [files.list_folder(one, "dictionaries") for one in folders],
+        "parallel_files": [files.list_place(one, "parallel") for one in settings.parallel],
+        "text_files": [] if settings.text is None else files.list_place(settings.text, "text"),
     }
     if settings.mlm_weight:
         inputs["pretraining"] = recipe.pretraining.model_dump(mode="json")
@@ -354,7 +399,7 @@ def _build_encoder(
     if settings.teacher is None:
         upstream.append(meta)
     elif Path(settings.teacher).is_dir():
-        inputs["teacher_files"] = _list_folder(Path(settings.teacher), "teacher", files)
+        inputs["teacher_files"] = files.list_folder(Path(settings.teacher), "teacher")
     else:
         inputs["teacher"] = settings.teacher
     return Stage(
@@ -368,7 +413,7 @@ def _build_encoder(
         keeps_work=False,
         together=True,
         device=describe_device(world.device),
-        reads=(corpus, vocabulary, *((shards,) if settings.mlm_weight else ())),
+        reads=(corpus, vocabulary, *((shards,) if settings.mlm_weight else ()), *grown),
     )
 
 
@@ -422,6 +467,7 @@ def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> 
         recipe.meta.model,
         recipe.vocabulary.model,
         *(choices.dictionaries for choices in matching),
+        *(variant.grow.pairs for variant in recipe.variants.values() if variant.grow),
     )
     outputs = [*(stage.output for stage in stages), layout.report]
     work_dirs = [stage.work_dir for stage in stages if stage.work_dir is not None]
@@ -452,6 +498,8 @@ def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
         require_wordpiece(load_tokenizer(recipe.meta.model))
     if recipe.list_encoders() and (stages is None or "sentences" in needed):
         check_encoders(recipe)
+    if stages is None or "grow" in needed:
+        check_growing(recipe)
 
 
 def _restore_names(matching: Mapping[str, Any]) -> dict[str, Any]:
@@ -482,7 +530,7 @@ def _list_tests(folder: Path, layout: RunLayout, files: FileFingerprints) -> lis
     earlier = read_marker(layout.corpus).get("inputs", {}).get("decontaminate")
     if not folder.exists() and earlier is not None:
         return list(earlier)
-    return _list_folder(folder, "decontaminate", files)
+    return files.list_folder(folder, "decontaminate")
 
 
 def _describe_model(
@@ -493,26 +541,10 @@ def _describe_model(
     if section.model is None or not Path(section.model).is_dir():
         return {name: _drop_new(section.model_dump(mode="json")), "files": []}
     settings = _drop_new(section.model_dump(mode="json", exclude={"model"}))
-    return {name: settings, "files": _list_folder(Path(section.model), name, files)}
+    return {name: settings, "files": files.list_folder(Path(section.model), name)}
 
 
 def _drop_new(settings: dict[str, Any]) -> dict[str, Any]:
     """Drop keys of later versions at their defaults, so that finished models are not repeated."""
     new = {"body_rate": 1.0, "rewind": False, "extend": False, "anchor": 0.0}
     return {k: v for k, v in settings.items() if k not in new or v != new[k]}
-
-
-def _list_place(path: Path, what: str, files: FileFingerprints) -> list[list[Any]]:
-    """Fingerprint a file, or the files of a folder."""
-    return (
-        [files.get(path, path.parent, what)] if path.is_file() else _list_folder(path, what, files)
-    )
-
-
-def _list_folder(folder: Path | None, what: str, files: FileFingerprints) -> list[list[Any]]:
-    if folder is None:
-        return []
-    if not folder.is_dir():
-        raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [files.get(path, folder, what) for path in paths]

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from metaxlm.analysis.run_folder import DICTIONARIES
 from metaxlm.data.shards import Shard, open_shard
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, remove, write_json
 from metaxlm.hub import CONFIG
-from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
 from metaxlm.init.match_plan import Counts, make_plan
 from metaxlm.init.start import Parts, adapt_config, initialize, keep_extras
@@ -43,7 +43,8 @@ from metaxlm.pretrain.log import LOG_NAME, open_trackers
 from metaxlm.pretrain.loop import STEPS, train
 from metaxlm.progress import say
 from metaxlm.randomness import derive_seed
-from metaxlm.recipe import PartsRecipe, Recipe, TrainingRecipe, VariantRecipe
+from metaxlm.recipe import PartsRecipe, Recipe, TrainingRecipe
+from metaxlm.run.growing import describe_dictionaries, load_variant_dictionaries
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MONOLINGUAL, MULTILINGUAL, load_vocabulary, open_shards
 from metaxlm.run.switch_table import build_switch_table
@@ -147,11 +148,9 @@ def load_imported(recipe: Recipe) -> Pretrained:
     return imported
 
 
-def initialize_variant(
-    recipe: Recipe, layout: RunLayout, variant: VariantRecipe, folder: Path
-) -> None:
+def initialize_variant(recipe: Recipe, layout: RunLayout, name: str, folder: Path) -> None:
     """Match the vocabularies, write the ledger, and save the initialized model."""
-    tokenizer = load_vocabulary(layout, MULTILINGUAL)
+    variant, tokenizer = recipe.variants[name], load_vocabulary(layout, MULTILINGUAL)
     config = variant_config(recipe, layout, tokenizer)
     # Variants share the seed: they differ in what is copied, not in random values.
     seed = derive_seed(recipe.find_seed(variant), "initialization")
@@ -161,7 +160,9 @@ def initialize_variant(
         matching = recipe.find_matching(variant)
         dictionaries = None
         if variant.dictionaries:
-            dictionaries = _load_dictionaries(recipe, layout, matching.dictionaries)
+            dictionaries = load_variant_dictionaries(recipe, layout, name)
+            if variant.grow is None:  # otherwise the stage `grow` wrote it
+                write_json(folder / DICTIONARIES, describe_dictionaries(dictionaries, layout))
         counts = _count_tokens(open_shards(recipe, layout), tokenizer)
         both = Counts(_count_source(recipe, layout), counts)
         extends = recipe.vocabulary.extend
@@ -186,12 +187,6 @@ def _count_source(recipe: Recipe, layout: RunLayout) -> NDArray[np.int64] | None
         return None
     size = len(load_vocabulary(layout, MONOLINGUAL))
     return open_shard(layout.shards / MONOLINGUAL / recipe.source_language).count_tokens(size)
-
-
-def _load_dictionaries(recipe: Recipe, layout: RunLayout, folder: Path | None) -> Dictionaries:
-    folder = folder or layout.tasks / "muse"
-    languages = [language for language in recipe.languages if language != recipe.source_language]
-    return load_dictionaries(folder, languages, recipe.source_language)
 
 
 def pretrain_variant(
@@ -291,7 +286,7 @@ def _make_switching(
     variant = recipe.variants[name]
     if variant.switch is None:
         return None
-    dictionaries = _load_dictionaries(recipe, layout, recipe.find_matching(variant).dictionaries)
+    dictionaries = load_variant_dictionaries(recipe, layout, name)
     table = build_switch_table(dictionaries, tokenizer, _count_tokens(shards, tokenizer))
     counts = table.count_pieces()
     if not any(counts.values()):

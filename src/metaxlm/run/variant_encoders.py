@@ -16,6 +16,7 @@ from metaxlm.pretrain.batches.source import BatchSource
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import Recipe
+from metaxlm.run.growing import list_others
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.prepare import MULTILINGUAL, load_vocabulary, open_shards
 from metaxlm.sentences.parallel_files import load_parallel
@@ -25,12 +26,17 @@ from metaxlm.sentences.teacher import load_teacher, read_teacher
 from metaxlm.sentences.translations import count_words
 
 
-def list_dictionaries(recipe: Recipe, layout: RunLayout) -> list[Path]:
-    """Return the folders of dictionaries that rewrite text; the built-in corpus has its own."""
+def list_dictionaries(recipe: Recipe, layout: RunLayout, name: str | None = None) -> list[Path]:
+    """Return the folders of dictionaries that rewrite text, all or those of a variant.
+
+    The built-in corpus has its own.
+    """
     settings = recipe.sentences
     assert settings is not None
     if settings.dictionaries is not None:
         return list(settings.dictionaries)
+    if name is not None and recipe.variants[name].grow is not None:
+        return [layout.dictionaries(name)]
     if recipe.matching.dictionaries is not None:
         return [recipe.matching.dictionaries]
     return [layout.tasks / "muse"] if recipe.corpus.source == "phrasebook" else []
@@ -66,11 +72,13 @@ def check_encoders(recipe: Recipe) -> None:
 def train_variant_encoder(
     recipe: Recipe, layout: RunLayout, name: str, world: DistributedContext, folder: Path
 ) -> None:
-    """Train the sentence encoder of a variant; all variants see the same pairs."""
+    """Train the sentence encoder of a variant.
+
+    All variants see the same pairs, except those with dictionaries of their own.
+    """
     settings, place = recipe.sentences, layout.variant(name)
     assert settings is not None
     source_language, text = recipe.source_language, settings.text
-    others = [language for language in recipe.languages if language != source_language]
     seed = derive_seed(recipe.seed, "sentences")
 
     def read() -> Iterator[str]:
@@ -83,8 +91,8 @@ def train_variant_encoder(
         return count_words(part, language, dictionaries.by_language[language])
 
     prepared = prepare_pairs(
-        settings, seed, read_sentences=read, dictionaries=list_dictionaries(recipe, layout),
-        languages=others, source_language=source_language, count=count,
+        settings, seed, read_sentences=read, dictionaries=list_dictionaries(recipe, layout, name),
+        languages=list_others(recipe), source_language=source_language, count=count,
         where=str(text or layout.text(source_language)),
     )  # fmt: skip
     teacher = load_teacher(settings.teacher or layout.meta / "model")

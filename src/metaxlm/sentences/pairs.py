@@ -101,6 +101,15 @@ class ParallelPairs:
         """Return the number of rows in each language."""
         return dict(zip(self._languages, self._counts.tolist(), strict=True))
 
+    def list_rows(self, language: str) -> list[tuple[str, str]]:
+        """Return the rows of a language: a sentence of the teacher, and its translation."""
+        if language not in self._languages:
+            return []
+        number = self._languages.index(language)
+        start, count = self._starts[number], self._counts[number]
+        rows = self._rows[start : start + count].tolist()
+        return [(self._anchors[self._anchor_of_row[row]], self._texts[row]) for row in rows]
+
     def draw(self, numbers: Ints) -> Pairs:
         """Return the pairs with these numbers."""
         language = (uniform(self._key, numbers, 0) * len(self._languages)).astype(np.int64)

@@ -19,7 +19,7 @@ from metaxlm.init.dictionaries import Dictionary
 from metaxlm.languages import LANGUAGES
 from metaxlm.reading import decode_line, read_lines
 from metaxlm.scripts import UNSPACED
-from metaxlm.streams import find_compression, open_stream
+from metaxlm.streams import estimate_size, open_stream
 
 FREQUENCY_POWER = 0.75
 RANK_POWER = 1.0
@@ -27,9 +27,8 @@ _UNSEEN = 0.1  # occurrences of a translation that the text does not have
 _PHRASE_SHARE = 0.05  # occurrences of a phrase, as a share of those of its rarest word
 _MOST_WORDS = 3  # of a translation
 _MOST_TRANSLATIONS = 12  # of a word
-_MOST_LETTERS = 8  # of a word in a script without spaces
-_SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # that are counted, spread over a file
-_UNPACKED = 4  # bytes of text per byte of a compressed file, roughly
+MOST_LETTERS = 8  # of a word in a script without spaces
+_SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a sample, spread over a file
 # Borrowings are about as frequent as in English; words left over from English are much rarer.
 _BORROWED = 0.1
 DROPPED, _UNLISTED = "-", "*"  # in the table of short words; an empty cell is also `DROPPED`
@@ -73,8 +72,7 @@ def count_words(
     In a language without spaces, words are the longest ones of the dictionary and of the short
     words; without a dictionary nothing is counted.
     """
-    most = _UNSPACED_BYTES if is_unspaced(language) else _SAMPLE_BYTES
-    lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
+    lines = sample_lines(text, language)
     if is_unspaced(language):
         return _count_unspaced(lines, language, dictionary)
     counts: Counter[str] = Counter()
@@ -98,20 +96,26 @@ def _lower_match(match: re.Match[str]) -> str:
     return match[0].lower()
 
 
-def sample_lines(path: Path, most_bytes: int) -> Iterator[str]:
-    """Yield lines spread over a file, in Unicode's form NFC, as dictionaries have it."""
-    with open_stream(path) as stream:
-        size = path.stat().st_size * (1 if find_compression(path) is None else _UNPACKED)
-        stride = max(1, -(-size // most_bytes))
-        for number, line in read_lines(stream, path):
+def sample_lines(text: Path | Iterable[str], language: str) -> Iterator[str]:
+    """Yield lines spread over a file, 10 MB at most (3 MB without spaces), or all given lines.
+
+    Lines of a file are in Unicode's form NFC, as in dictionaries.
+    """
+    if not isinstance(text, Path):
+        yield from text
+        return
+    most = _UNSPACED_BYTES if is_unspaced(language) else _SAMPLE_BYTES
+    stride = max(1, -(-estimate_size(text) // most))
+    with open_stream(text) as stream:
+        for number, line in read_lines(stream, text):
             if number % stride == 0:
-                yield unicodedata.normalize("NFC", decode_line(number, line, path))
+                yield unicodedata.normalize("NFC", decode_line(number, line, text))
 
 
 def _count_unspaced(
     lines: Iterator[str], language: str, dictionary: Dictionary | None
 ) -> Counter[str]:
-    words = {word for word, _ in dictionary or () if len(word) <= _MOST_LETTERS}
+    words = {word for word, _ in dictionary or () if len(word) <= MOST_LETTERS}
     words |= {form for forms in load_short_words().get(language, {}).values() for form in forms}
     segmenter = Segmenter(words)
     counts: Counter[str] = Counter()
