@@ -135,7 +135,7 @@ def test_keys_of_later_versions_count_only_when_they_are_set(tmp_path: Path, key
 
 def test_inputs_have_no_keys_of_later_versions(tmp_path: Path) -> None:
     """Otherwise every finished run would train again."""
-    new = {"extend", "learning_rate", "body_rate", "anchor", "seed", "sentences"}
+    new = {"extend", "learning_rate", "body_rate", "anchor", "seed", "sentences", "grow"}
     for stage in build(tmp_path):
         if stage.variant:
             assert not new & set(stage.inputs.get("variant", {})), stage.title
