@@ -12,18 +12,16 @@ from __future__ import annotations
 import inspect
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metaxlm import __version__
-from metaxlm.analysis.tables import markdown_row
 from metaxlm.data.demo import LANGUAGES, write_phrasebook
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, read_text, remove, write_json, write_text
@@ -35,8 +33,18 @@ from metaxlm.model.foreign import quiet_transformers
 from metaxlm.model.foreign_folder import load_model, read_foreign_config
 from metaxlm.model.heads import HeadKind
 from metaxlm.model.huggingface import CLASS_ENDINGS, load_tokenizer, write_tokenizer
-from metaxlm.model.model_folder import find_folder, read_tensors
+from metaxlm.model.model_folder import SENTENCE_SETTINGS, find_folder, read_tensors
 from metaxlm.model.sentence_modules import SentenceModules, read_sentence_modules
+from metaxlm.probe.onnx_report import (
+    FOLDER,
+    INT8,
+    LOWEST_QUALITY,
+    MODEL,
+    Figures,
+    Report,
+    describe_figures,
+    write_report,
+)
 from metaxlm.probe.pool import pool_mean
 from metaxlm.probe.retrieval import measure_pairs
 from metaxlm.probe.retrieval_io import open_sentences
@@ -46,11 +54,7 @@ from metaxlm.recipe import PhrasebookRecipe
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-FOLDER = "onnx"  # where sentence-transformers searches for ONNX files
-MODEL, INT8 = "model.onnx", "model_int8.onnx"
-MEASURED = "measured.json"
 TOLERANCE = 1e-4  # of float outputs, relative to the largest one if that is above 1
-LOWEST_QUALITY = 0.98  # of int8: mean cosine, or share of equal predictions
 _OPSET = 18
 _LARGEST_FILE = 2**31 - 2**27  # a protobuf file has at most 2 GiB; the rest is for the graph
 _BATCH = 32
@@ -88,50 +92,6 @@ class Sample:
     name: str
     texts: tuple[str, ...]
     blocks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Figures:
-    """One file compared with the float model."""
-
-    megabytes: float
-    largest_difference: float
-    mean_cosine: float | None = None  # of sentence vectors
-    lowest_cosine: float | None = None
-    retrieval: float | None = None  # accuracy, if the sample has pairs
-    same_predictions: float | None = None  # share, for a task model
-    quantized: str | None = None
-
-    @property
-    def quality(self) -> float:
-        """The figure that must not fall below `LOWEST_QUALITY`."""
-        found = self.same_predictions if self.mean_cosine is None else self.mean_cosine
-        assert found is not None
-        return found
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was written and measured."""
-
-    sample: str
-    num_texts: int
-    files: dict[str, Figures]
-    torch_retrieval: float | None = None
-
-    @property
-    def warning(self) -> str | None:
-        """One sentence if int8 changes the model too much."""
-        figures = self.files.get(INT8)
-        if figures is None or figures.quality >= LOWEST_QUALITY:
-            return None
-        what = "the mean cosine with the float model's vectors is"
-        if figures.mean_cosine is None:
-            what = "the share of predictions that equal the float model's is"
-        return (
-            f"{FOLDER}/{INT8} changes the model: {what} {figures.quality:.4f}, below "
-            f"{LOWEST_QUALITY}; use {FOLDER}/{MODEL} unless you measured your own task"
-        )
 
 
 def require_onnx() -> None:
@@ -197,6 +157,7 @@ def add_onnx(folder: Path, sample: Sample, *, int8: bool = False) -> Report:
     work = _Work.open(folder)
     target = folder / FOLDER
     target.mkdir()
+    _drop_arguments(folder / SENTENCE_SETTINGS)
     with torch.inference_mode():
         expected = work.compute(work.run_torch, sample, "float model")
     _write_model(work, target / MODEL)
@@ -216,9 +177,9 @@ def add_onnx(folder: Path, sample: Sample, *, int8: bool = False) -> Report:
     if int8:
         files[INT8] = _quantize_well(target, measure)
     report = Report(sample.name, len(sample.texts), files, _retrieve(expected, sample))
-    _write_report(folder, report, work.kind)
+    write_report(folder, report, has_head=work.kind is not None)
     for name, figures in files.items():
-        say(f"{FOLDER}/{name}: {_describe(figures, report)}")
+        say(f"{FOLDER}/{name}: {describe_figures(figures, report)}")
     if report.warning:
         say(f"warning: {report.warning}")
     return report
@@ -316,6 +277,13 @@ def _load(folder: Path, auto_class: str) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):  # a missing pooler is not used
         model, _ = load_model(auto_class, read_foreign_config(folder), read_tensors(folder), folder)
     return model.eval()
+
+
+def _drop_arguments(path: Path) -> None:
+    """Remove the arguments of transformers' classes, which Optimum's classes reject."""
+    if path.is_file():
+        settings = read_json(path)
+        write_json(path, {key: settings[key] for key in settings if key != "model_args"})
 
 
 def _write_model(work: _Work, path: Path) -> None:
@@ -442,81 +410,3 @@ def _retrieve(found: _Computed, sample: Sample) -> float | None:
         accuracies.append(float(hits_N2.double().mean()))
         first = end
     return sum(accuracies) / len(accuracies)
-
-
-def _describe(figures: Figures, report: Report) -> str:
-    parts = [f"{figures.megabytes:,.1f} MB"]
-    if figures.mean_cosine is not None:
-        parts.append(f"cosine {figures.mean_cosine:.4f}, lowest {figures.lowest_cosine:.4f}")
-    parts.append(f"largest difference {figures.largest_difference:.1e}")
-    if figures.retrieval is not None and report.torch_retrieval is not None:
-        before = f"{100 * report.torch_retrieval:.1f} before"
-        parts.append(f"retrieval {100 * figures.retrieval:.1f} ({before})")
-    if figures.same_predictions is not None:
-        parts.append(f"{100 * figures.same_predictions:.1f}% equal predictions")
-    return "; ".join(parts)
-
-
-def _write_report(folder: Path, report: Report, kind: HeadKind | None) -> None:
-    import onnxruntime
-
-    facts = {"metaxlm": __version__, "onnxruntime": onnxruntime.__version__}
-    facts |= {"sample": report.sample, "texts": str(report.num_texts)}
-    values: dict[str, Any] = {**facts, "texts": report.num_texts}
-    values |= {"torch_retrieval": report.torch_retrieval}
-    values["files"] = {name: vars(figures) for name, figures in report.files.items()}
-    write_json(folder / FOLDER / MEASURED, values)
-    path = folder / "README.md"
-    card = read_text(path) if path.is_file() else "# ONNX files\n"
-    write_text(path, f"{card.rstrip()}\n\n{_write_section(report, kind)}")
-
-
-def _write_section(report: Report, kind: HeadKind | None) -> str:
-    columns: Mapping[str, Callable[[Figures], str]] = {
-        "file": lambda _: "",
-        "MB": lambda one: f"{one.megabytes:,.1f}",
-        "mean cosine": lambda one: _show(one.mean_cosine, ".5f"),
-        "lowest cosine": lambda one: _show(one.lowest_cosine, ".5f"),
-        "largest difference": lambda one: f"{one.largest_difference:.1e}",
-        "retrieval": lambda one: _show(one.retrieval, ".1%"),
-        "equal predictions": lambda one: _show(one.same_predictions, ".1%"),
-    }
-    rows = [
-        [f"`{FOLDER}/{name}`", *(show(one) for show in list(columns.values())[1:])]
-        for name, one in report.files.items()
-    ]
-    used = [k for k in range(len(columns)) if any(row[k] for row in rows)]
-    lines = [[list(columns)[k] for k in used], ["---"] * len(used)]
-    lines += [[row[k] for k in used] for row in rows]
-    blocks = ["## ONNX", _LOADING_TASK if kind else _LOADING]
-    if report.warning:
-        blocks.append(f"**Warning**: {report.warning}.")
-    blocks.append("\n".join(map(markdown_row, lines)))
-    note = f"Compared with the float model in torch on {report.num_texts:,} texts ({report.sample})"
-    if report.torch_retrieval is not None:
-        note += f"; its own retrieval accuracy is {report.torch_retrieval:.1%}"
-    blocks.append(f"{note}.")
-    if INT8 in report.files:
-        blocks.append(f"8 bits: {report.files[INT8].quantized}. {_INT8_NOTE}")
-    return "\n\n".join(blocks) + "\n"
-
-
-def _show(value: float | None, style: str) -> str:
-    return "" if value is None else format(value, style)
-
-
-_INT8_NOTE = (
-    "Activations are quantized per batch, so a vector depends a little on the texts beside it."
-)
-_LOADING = """The files in `onnx/` compute the last hidden states. Load them with onnxruntime, or
-with sentence-transformers (`pip install 'sentence-transformers[onnx]'`), which pools them:
-
-```python
-model = SentenceTransformer(FOLDER, backend="onnx")  # model_kwargs={"file_name": "model_int8.onnx"}
-```"""
-_LOADING_TASK = """The files in `onnx/` compute the logits. Load them with onnxruntime:
-
-```python
-session = onnxruntime.InferenceSession("onnx/model.onnx")
-logits = session.run(None, dict(tokenizer(["A text."], return_tensors="np")))
-```"""
