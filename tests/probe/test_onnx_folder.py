@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.model.any_encoder import load_encoder
+from metaxlm.model.foreign import quiet_transformers
 from metaxlm.probe import onnx_folder
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.onnx_folder import Sample, add_onnx, read_sample
@@ -26,6 +27,8 @@ pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore:.*google._upb._message.*:DeprecationWarning")
 
+NORMALIZED = ("--text", "a.txt", "--normalize")
+CUT = ("--text", "a.txt", "--layer", "1")
 PAIRS = Sample("pairs", (*SENTENCES, *(text.replace("the", "a") for text in SENTENCES)), (3,))
 
 
@@ -143,7 +146,8 @@ def test_weights_above_the_limit_of_a_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(onnx_folder, "_LARGEST_FILE", 10_000)
     folder = export("bert", tmp_path, int8=True)
     sizes = {path.name: path.stat().st_size for path in (folder / "onnx").iterdir()}
-    assert sizes["model.onnx_data"] > 50_000 and len(sizes) == (5 if len(sizes) > 4 else 4)
+    assert sizes["model.onnx_data"] > 50_000
+    assert len(list((folder / "onnx").glob("model.onnx*"))) == 2
     figures = read_json(folder / "onnx/measured.json")["files"]["model.onnx"]
     assert figures["megabytes"] > 0.05
     expected = embed_texts(load_encoder(tmp_path / "model"), SENTENCES, CPU)[-1].numpy()
@@ -162,23 +166,24 @@ def test_weights_above_the_limit_of_a_file(tmp_path: Path, monkeypatch: pytest.M
 def test_task_models_give_their_logits(
     metaxlm: Command, tmp_path: Path, kind: str, suffix: str
 ) -> None:
-    write_folder(ALL[kind], tmp_path / "task", suffix=suffix, id2label={0: "a", 1: "b", 2: "c"})
+    labels = {} if suffix == "ForQuestionAnswering" else {"id2label": {0: "a", 1: "b", 2: "c"}}
+    write_folder(ALL[kind], tmp_path / "task", suffix=suffix, **labels)
     (tmp_path / "task/README.md").write_text("# A classifier\n\n## ONNX\n\nold\n")
     (tmp_path / "texts.txt").write_text("\n".join(SENTENCES))
     options = ("--format", "onnx", "--quantize", "int8", "--text", "texts.txt")
     code, printed, _ = metaxlm("export", "--model", "task", "--output", "out", *options)
     assert code == 0 and "written: out, for onnxruntime" in printed
     inputs, found = run(tmp_path / "out", SENTENCES)
-    model = getattr(transformers, f"AutoModel{suffix}").from_pretrained(tmp_path / "out").eval()
-    original = getattr(transformers, f"AutoModel{suffix}").from_pretrained(tmp_path / "task").eval()
-    with torch.no_grad():
-        outputs = model(**inputs.convert_to_tensors("pt"))
-        again = original(**inputs.convert_to_tensors("pt"))
-    expected = outputs["start_logits" if suffix == "ForQuestionAnswering" else "logits"]
-    torch.testing.assert_close(outputs[0], again[0])
-    mask = inputs["attention_mask"].astype(bool) if found.shape[:2] == expected.shape[:2] else ...
-    mask = ... if suffix == "ForSequenceClassification" else mask
-    np.testing.assert_allclose(found[mask], expected.numpy()[mask], atol=1e-4)
+    tensors = {name: torch.from_numpy(value) for name, value in inputs.items()}
+    for folder in ("out", "task"):
+        auto_class = getattr(transformers, f"AutoModel{suffix}")
+        with torch.no_grad():
+            outputs = auto_class.from_pretrained(tmp_path / folder).eval()(**tensors)
+        expected = outputs[0].numpy()
+        assert found.shape == expected.shape
+        is_whole = suffix == "ForSequenceClassification"
+        rows = slice(None) if is_whole else inputs["attention_mask"].astype(bool)
+        np.testing.assert_allclose(found[rows], expected[rows], atol=1e-4)
     measured = read_json(tmp_path / "out/onnx/measured.json")["files"]
     assert measured["model.onnx"]["same_predictions"] == 1
     assert 0 <= measured["model_int8.onnx"]["same_predictions"] <= 1
@@ -195,7 +200,7 @@ def test_the_command(metaxlm: Command, encoder: Path, tmp_path: Path) -> None:
     lines = printed.splitlines()
     assert lines[-1] == 'written: out, for SentenceTransformer("out", backend="onnx")'
     assert lines[-2].startswith("onnx/model.onnx: 0.0 MB; cosine 1.0000, lowest 1.0000; largest")
-    assert "retrieval 1" in lines[-2] or "retrieval" in lines[-2]
+    assert "; retrieval " in lines[-2]
     assert sorted(path.name for path in (tmp_path / "out/onnx").iterdir()) == [
         "measured.json", "model.onnx",
     ]  # fmt: skip
@@ -210,8 +215,8 @@ def test_the_command(metaxlm: Command, encoder: Path, tmp_path: Path) -> None:
         (("--text", "a.txt"), "--text: only ONNX files have it; add --format onnx"),
         (("--format", "onnx", "--text", "empty.txt"), "empty.txt:1: no text in it"),
         (("--format", "onnx", "--text", "none.txt"), "none.txt: no such file"),
-        (("--format", "onnx", "--model", "task", "--normalize"), "task: has a task head"),
-        (("--format", "onnx", "--model", "task", "--layer", "1"), "task: has a task head"),
+        (("--format", "onnx", "--model", "task", *NORMALIZED), "task: has a task head"),
+        (("--format", "onnx", "--model", "task", *CUT), "task: has a task head"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -220,7 +225,8 @@ def test_mistakes_are_one_line(
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "a.txt").write_text("a cat\n")
     if "task" in options:
-        write_folder(ALL["bert"], tmp_path / "task", suffix="ForSequenceClassification")
+        with quiet_transformers():
+            write_folder(ALL["bert"], tmp_path / "task", suffix="ForSequenceClassification")
     command = ("export", "--model", encoder, "--output", "out", *options)
     assert expected in metaxlm.complaint(*command)
     assert not (tmp_path / "out").exists()
