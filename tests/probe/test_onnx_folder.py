@@ -63,7 +63,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kind", ["xlm-roberta", "bert", "distilbert", "mpnet", "modernbert", "electra", "deberta-v2"]
+    "kind",
+    ["xlm-roberta", "bert", "distilbert", "mpnet", "modernbert"]
+    + [pytest.param(kind, marks=pytest.mark.slow) for kind in ("electra", "deberta-v2", "albert")],
 )
 def test_families_give_the_vectors_of_torch(tmp_path: Path, kind: str) -> None:
     folder = export(kind, tmp_path)

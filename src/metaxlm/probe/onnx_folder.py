@@ -13,7 +13,7 @@ import inspect
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ from metaxlm.files import read_json, read_text, remove, write_json, write_text
 from metaxlm.finetune.readers.parallel import read_tatoeba
 from metaxlm.hub import CONFIG, first_line
 from metaxlm.model.any_encoder import TASK_FILE, AnyEncoder
-from metaxlm.model.extras import read_extras
 from metaxlm.model.foreign import quiet_transformers
 from metaxlm.model.foreign_folder import load_model, read_foreign_config
 from metaxlm.model.heads import HeadKind
@@ -133,7 +132,11 @@ def find_task(model: AnyEncoder) -> HeadKind | None:
     """Return the kind of the task head that a model's folder has."""
     if (Path(model.source) / "optimizer.safetensors").is_file():
         return None  # a checkpoint of a training
-    name = str((read_json(find_folder(model.source) / CONFIG).get("architectures") or [""])[0])
+    return _find_kind(find_folder(model.source))
+
+
+def _find_kind(folder: Path) -> HeadKind | None:
+    name = str((read_json(folder / CONFIG).get("architectures") or [""])[0])
     return next((kind for kind, ending in CLASS_ENDINGS.items() if name.endswith(ending)), None)
 
 
@@ -200,13 +203,11 @@ class _Work:
     kind: HeadKind | None
     modules: SentenceModules
     max_length: int
-    inputs: tuple[str, ...] = field(default=())
+    inputs: tuple[str, ...]
 
     @classmethod
     def open(cls, folder: Path) -> _Work:
-        architecture = read_extras(folder).architecture
-        kinds = (kind for kind, end in CLASS_ENDINGS.items() if architecture.endswith(end))
-        kind = next(kinds, None)
+        kind = _find_kind(folder)
         model = _load(folder, f"AutoModel{CLASS_ENDINGS[kind]}" if kind else "AutoModel")
         tokenizer = load_tokenizer(folder, model.config.vocab_size)
         tokenizer.padding_side = "right"
