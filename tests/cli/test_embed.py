@@ -195,3 +195,16 @@ def test_export_leaves_out_a_card_that_cannot_be_read(
     assert reason in next(line for line in printed.splitlines() if "bert/README.md: " in line)
     text = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert text.startswith("---\nlibrary_name: sentence-transformers\n")
+
+
+def test_export_of_a_checkpoint_to_onnx(metaxlm: Command, folder: Path, toy_run: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    checkpoints = toy_run / "variants" / "xlm" / "checkpoints"
+    checkpoint = sorted(path for path in checkpoints.iterdir() if path.name.startswith("step-"))[-1]
+    options = ("--format", "onnx", "--text", "a.txt", "--output", "out")
+    code, printed, errors = metaxlm("export", "--model", checkpoint, *options)
+    assert (code, errors) == (0, "")
+    assert 'for SentenceTransformer("out", backend="onnx")' in printed
+    session = runtime.InferenceSession(folder / "out/onnx/model.onnx")
+    assert [one.name for one in session.get_outputs()] == ["last_hidden_state"]

@@ -109,19 +109,62 @@ def export_command(
     output: Annotated[Path, Option(help="Folder to write; must not exist yet.")],
     layer: Annotated[str, Option(help="The layer of the vectors.")] = "-1",
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
+    file_format: Annotated[
+        Literal["torch", "onnx"],
+        Option("--format", help="onnx adds onnx/model.onnx, for onnxruntime."),
+    ] = "torch",
+    quantize: Annotated[
+        Literal["int8"] | None, Option(help="Also write onnx/model_int8.onnx.")
+    ] = None,
+    text: Annotated[
+        Path | None,
+        Option(help="Texts to measure ONNX files with, or pairs: source TAB target."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model as a sentence-transformers folder that gives the vectors of `embed`."""
+    """Write a model as a sentence-transformers folder that gives the vectors of `embed`.
+
+    With --format onnx, a task model is written as such, and its ONNX files compute logits.
+    """
     set_quiet(quiet)
     from metaxlm.init.start import check_output
+    from metaxlm.manifest import atomic_folder
+    from metaxlm.probe.onnx_folder import (
+        add_onnx,
+        copy_task_model,
+        find_task,
+        read_sample,
+        require_onnx,
+    )
     from metaxlm.probe.pool import parse_layers
     from metaxlm.probe.sentence_folder import export_sentence_transformers
     from metaxlm.run.models import open_one_model
 
     check_output(output)
+    sample = None
+    if file_format == "onnx":
+        require_onnx()
+        sample = read_sample(text)
+    elif quantize or text:
+        name = "--quantize" if quantize else "--text"
+        raise MetaXLMError(f"{name}: only ONNX files have it; add --format onnx")
     encoder = open_one_model(model)
     layers = parse_layers(layer, encoder.encoder.config.num_layers)
     if len(layers) > 1:
         raise MetaXLMError(f"--layer {layer}: {len(layers)} layers; a folder has one, name it")
-    export_sentence_transformers(encoder, output, layers[0], normalize=normalize)
-    say(f'written: {output}, for SentenceTransformer("{output}")')
+    task = None if sample is None else find_task(encoder)
+    if task is not None and (normalize or layer != "-1"):
+        raise MetaXLMError(
+            f"{model}: has a task head, and its ONNX files compute logits; leave out --layer and "
+            "--normalize, or export it without --format onnx first and then that folder"
+        )
+    with atomic_folder(output) as folder:
+        if task is not None:
+            copy_task_model(encoder, task, folder)
+        else:
+            export_sentence_transformers(encoder, folder, layers[0], normalize=normalize)
+        if sample is not None:
+            add_onnx(folder, sample, int8=quantize is not None)
+    backend = "" if sample is None else ', backend="onnx"'
+    use = "onnxruntime" if task else f'SentenceTransformer("{output}"{backend})'
+    say(f"written: {output}, for {use}")
