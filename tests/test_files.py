@@ -17,6 +17,7 @@ from metaxlm.files import (
     exclusive_folder,
     read_json,
     sweep,
+    walk_files,
     write_json,
 )
 from metaxlm.manifest import atomic_folder, find_damage, read_manifest
@@ -203,3 +204,16 @@ def test_a_folder_in_use_by_another_process_is_an_error(tmp_path: Path) -> None:
         holder.join()
     with exclusive_folder(tmp_path):
         pass
+
+
+def test_files_behind_links_are_found_once_per_path(tmp_path: Path) -> None:
+    (tmp_path / "data" / "muse").mkdir(parents=True)
+    (tmp_path / "data" / "muse" / "en-de.txt").touch()
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "a.txt").touch()
+    (given / "muse").symlink_to(tmp_path / "data" / "muse")
+    (given / "muse" / "circle").symlink_to(tmp_path / "data")
+    (given / "missing.txt").symlink_to(tmp_path / "nothing")
+    found = [path.relative_to(given).as_posix() for path in walk_files(given)]
+    assert found == ["a.txt", "muse/en-de.txt"]

@@ -263,6 +263,17 @@ def link_tree(source: Path, target: Path) -> None:
     )
 
 
+def walk_files(folder: Path) -> list[Path]:
+    """Return all files below a folder, sorted; also those behind links, but not in a circle."""
+    found = []
+    for name, folders, files in os.walk(folder, followlinks=True):
+        place = Path(name)
+        real = place.resolve()
+        folders[:] = [one for one in folders if not real.is_relative_to((place / one).resolve())]
+        found += [path for file in files if (path := place / file).is_file()]
+    return sorted(found)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_file(path) as temporary:

@@ -23,6 +23,7 @@ from metaxlm.dictionary.entries import Entries, Entry
 from metaxlm.dictionary.freedict import find_dict_files, read_dict, read_tei
 from metaxlm.dictionary.wiktextract import read_wiktextract
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import walk_files
 from metaxlm.languages import LANGUAGES, language_name, list_codes
 from metaxlm.scripts import measure_share
 from metaxlm.streams import COMPRESSIONS, Meter, find_compression, open_stream
@@ -75,7 +76,7 @@ def list_files(path: Path, language: str, source_language: str) -> list[Path]:
         return [path]
     codes = [list_codes(source_language), list_codes(language)]
     found: dict[str, Path] = {}
-    for file in sorted(file for file in path.rglob("*") if file.is_file()):
+    for file in walk_files(path):
         match = _NAMED_DIRECTION.search(file.name.lower())
         if match is None or _PART.search(file.name) or file.suffix in (".json", ".parquet"):
             continue

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import walk_files
 from metaxlm.progress import say
 from metaxlm.reading import MAX_RECORD_BYTES, decode_text
 from metaxlm.streams import COMPRESSIONS, open_stream
@@ -171,7 +172,7 @@ def _split_lines(text: str) -> Iterator[str]:
 
 def _list_files(path: Path) -> Iterable[Path]:
     if path.is_dir():
-        return (file for file in path.rglob("*") if file.is_file())
+        return walk_files(path)
     if path.is_file():
         return [path]
     raise MetaXLMError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.errors import Interrupted, MetaXLMError
-from metaxlm.files import check_output
+from metaxlm.files import check_output, walk_files
 from metaxlm.hub import CONFIG
 from metaxlm.manifest import MARKER, list_foreign_files
 from metaxlm.model.huggingface import load_pretrained
@@ -116,7 +116,7 @@ def _list_inputs(request: EncoderRequest, student: Path) -> dict[str, Any]:
     for place in (*places, student):
         if not place.exists():
             raise MetaXLMError(f"{place}: no such file or folder")
-        paths = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
+        paths = [place] if place.is_file() else walk_files(place)
         listed[str(place)] = [files.get(path, place, "sentences") for path in paths]
     skipped = {"checkpoint_every", "log_every", "keep_steps"}
     return {

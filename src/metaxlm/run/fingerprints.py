@@ -12,7 +12,7 @@ from typing import Any
 
 from metaxlm.digests import require_whole, write_listed
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import digest_file, dump_json, read_json
+from metaxlm.files import digest_file, dump_json, read_json, walk_files
 from metaxlm.progress import say
 
 FILE_NAME = "inputs.json"
@@ -66,8 +66,7 @@ class FileFingerprints:
             return []
         if not folder.is_dir():
             raise MetaXLMError(f"{folder}: no such folder, but the recipe names it")
-        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-        return [self.get(path, folder, what) for path in paths]
+        return [self.get(path, folder, what) for path in walk_files(folder)]
 
     def save(self) -> None:
         """Compute missing digests and add them to those that other processes stored."""

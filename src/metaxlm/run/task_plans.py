@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from metaxlm.analysis.results import TASKS as TASK_INFO
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import walk_files
 from metaxlm.finetune.catalog import TASKS, find_tasks
 from metaxlm.finetune.custom import load_custom_task
 from metaxlm.finetune.readers.parallel import (
@@ -94,7 +95,7 @@ class FeaturePlan:
     def list_inputs(self, fingerprints: FileFingerprints) -> dict[str, Any]:
         """Return everything that decides the scores, as JSON values."""
         folder = self.data_dir / ("wordalign" if self.name == ALIGNMENT else self.name)
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        paths = walk_files(folder)
         return {
             "task": self.name,
             "languages": list(self.languages),

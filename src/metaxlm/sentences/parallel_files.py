@@ -19,6 +19,7 @@ from glob import escape
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import walk_files
 from metaxlm.finetune.readers.input_lines import read_lines, read_sides
 from metaxlm.finetune.readers.parallel import OTHER_LANGUAGES
 from metaxlm.languages import LANGUAGES, suggest_code
@@ -65,7 +66,7 @@ class _Reader:
     def list_files(self, path: Path) -> list[Path]:
         """Return the tables, and for each pair of files the one that is not the source's."""
         if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.is_file())
+            files = walk_files(path)
             # `metaxlm mine` writes an empty table if no pair reaches the threshold.
             tables = [f for f in files if f.suffix == ".tsv" and f.stat().st_size]
             others = [file for file in files if self._is_source(file)]

@@ -17,6 +17,7 @@ from typing import Literal
 from metaxlm.data.documents import Split
 from metaxlm.data.readers.lines import WINDOW_BYTES
 from metaxlm.errors import MetaXLMError
+from metaxlm.files import walk_files
 from metaxlm.languages import wiki_code
 from metaxlm.streams import find_compression
 
@@ -98,9 +99,8 @@ def _find_places(folder: Path, source: Source, wiki: str, names: str) -> dict[Pa
     places: defaultdict[Path, list[Path]] = defaultdict(list)
     for entry in folder.iterdir():
         if entry.is_dir() and re.fullmatch(names, f"{entry.name}/"):
-            inner = (file for file in entry.rglob("*") if _is_input(file, source, wiki))
-            shown = (file for file in inner if not _HIDDEN.search(str(file.relative_to(entry))))
-            if files := [file for file in shown if file.is_file()]:
+            inner = (file for file in walk_files(entry) if _is_input(file, source, wiki))
+            if files := [f for f in inner if not _HIDDEN.search(str(f.relative_to(entry)))]:
                 places[entry] = files
         elif entry.is_file() and re.fullmatch(names, entry.name) and _is_input(entry, source, wiki):
             places[folder].append(entry)
