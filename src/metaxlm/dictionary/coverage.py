@@ -1,7 +1,8 @@
 """Coverage: which share of a text, and of a vocabulary, a dictionary translates.
 
 The unit of text is the word, or the letter in a language without spaces between words. A word is
-covered if the dictionary has it, also as part of a phrase. Words in other scripts do not count.
+covered if the dictionary has it, also as part of a phrase. Numbers and words in other scripts do
+not count. Words that are the same in a text of the source language count, but are also given apart.
 """
 
 from collections import Counter, defaultdict
@@ -19,11 +20,18 @@ from metaxlm.init.dictionaries import Dictionary, load_dictionaries
 from metaxlm.languages import LANGUAGES, language_name
 from metaxlm.manifest import read_sealed
 from metaxlm.scripts import measure_share
-from metaxlm.sentences.translations import Segmenter, is_unspaced, sample_lines, split_token
+from metaxlm.sentences.translations import (
+    Segmenter,
+    count_words,
+    is_unspaced,
+    sample_lines,
+    split_token,
+)
 
 _SAMPLE_BYTES, _UNSPACED_BYTES = 10_000_000, 3_000_000  # of a text, spread over it
 _MOST_LETTERS = 8  # of a word in a language without spaces
 _SHOWN_LETTERS = 40
+_SAME_WORDS = 5  # occurrences in the source language's text of a word that needs no translation
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,32 @@ def describe_dictionary(
         title = "Most frequent without a translation"
         tables.append(text_table("missing", title, ("word", "occurrences"), missing))
     return [*tables, *describe_sources(path)]
+
+
+def describe_folder(path: Path, source_language: str, text: Path) -> list[Table]:
+    """Return a table of what the dictionaries of a folder cover of texts named like sw.txt."""
+    found = load_dictionaries(path, source_language=source_language).by_language
+    texts = {file.name.partition(".")[0]: file for file in sorted(text.glob("*.txt*"))}
+    if not found.keys() & texts.keys():
+        raise MetaXLMError(f"{text}: no text of {', '.join(found)}; name files like sw.txt")
+    source = texts.get(source_language)
+    counts = count_words(source, source_language) if source else {}
+    same = {word.lower() for word, count in counts.items() if count >= _SAME_WORDS}
+    rows, shares = [], []
+    for language, dictionary in found.items():
+        sizes = f"{len(dictionary):,}", f"{len({word for word, _ in dictionary}):,}"
+        if language not in texts:
+            rows.append((language, *sizes, "", "", ""))
+            continue
+        covered = measure_text(dictionary, texts[language])
+        num_same = sum(n for word, n in covered.missing.items() if word in same)
+        shares.append((covered.share, num_same / covered.total))
+        rows.append((language, *sizes, covered.unit, *(f"{one:.1%}" for one in shares[-1])))
+    means = [f"{sum(column) / len(shares):.1%}" for column in zip(*shares, strict=True)]
+    name = f"not, but also {language_name(source_language)}"
+    headings = ("language", "entries", "words", "unit", "covered", name)
+    total = [("mean", "", "", "", *means)]
+    return [text_table("coverage", "Coverage of text", headings, rows, totals=total)]
 
 
 def describe_sources(path: Path) -> list[Table]:
