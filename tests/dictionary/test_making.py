@@ -203,6 +203,7 @@ def test_bad_input_is_one_line(
     [
         ("sw", ("mbwa", "ng'ombe"), "Mbwa na ng’ombe, 12 mbwa.", 3 / 4, {"na": 1}),
         ("fr", ("eau",), "L'eau !", 1 / 2, {"l": 1}),
+        ("fr", ("l'",), "L’eau !", 1 / 2, {"eau": 1}),
         ("vi", ("ngôn ngữ", "tôi"), "Tôi ngôn ngữ ngữ", 3 / 4, {"ngữ": 1}),
         ("ru", ("дом",), "Дом Windows API и", 1 / 2, {"и": 1}),
         ("ja", ("犬", "猫です"), "犬は猫です。12 API", 4 / 5, {"は": 1}),

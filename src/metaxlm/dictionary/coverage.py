@@ -55,6 +55,7 @@ def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCove
     most = _UNSPACED_BYTES if unspaced else _SAMPLE_BYTES
     lines = sample_lines(text, most) if isinstance(text, Path) else iter(text)
     words = {word for word, _ in dictionary}
+    words |= {word[:-1] for word in words if word.endswith("'")}  # French l' covers the l of l'eau
     measure = _measure_letters if unspaced else _measure_words
     found = measure(words, lines, _recognize_script(dictionary.language))
     if not found.total:
