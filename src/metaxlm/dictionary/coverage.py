@@ -202,7 +202,8 @@ def describe_folder(path: Path, source_language: str, text: Path) -> list[Table]
     source = texts.get(source_language)
     counts = count_words(source, source_language) if source else {}
     same = {word.lower() for word, count in counts.items() if count >= _SAME_WORDS}
-    rows, shares = [], []
+    rows: list[tuple[str, ...]] = []
+    shares = []
     for language, dictionary in found.items():
         sizes = f"{len(dictionary):,}", f"{len({word for word, _ in dictionary}):,}"
         if language not in texts:
