@@ -4,8 +4,9 @@
 
 The seed is the first 5,000 English words of MUSE's file, the test the next 1,500. A test word
 counts if it and one of its translations are among the words of the vectors, as in MUSE's and
-VecMap's own evaluation; a later column gives the share of all 1,500. `--test 3500-5000` is for
-choosing settings: its seed is the 3,500 words before. `--vectors` keeps the vectors of each
+VecMap's own evaluation. `bound` is the share of all test words that count, `of all` the share that
+is found, and `occurrences` the median count of their translations in the text. `--test 3500-5000`
+is for choosing settings: its seed is the 3,500 words before. `--vectors` keeps the vectors of each
 language for the next call.
 """
 
@@ -90,7 +91,17 @@ def main() -> None:
     english = load_vectors(arguments.text, "en", [], arguments.vectors)
     names = ["seed only", "VecMap", "VecMap+", "ours"]
     names += ["identical"] if arguments.identical else []
-    heads = [*names, "words", "of 1,500", "kept", "precision", "held out", "minutes"]
+    heads = [
+        *names,
+        "words",
+        "bound",
+        "of all",
+        "occurrences",
+        "kept",
+        "precision",
+        "held out",
+        "minutes",
+    ]
     print(f"| language | {' | '.join(heads)} |\n|---{'|---:' * len(heads)}|", flush=True)
     rows = []
     for language in arguments.languages.split(","):
@@ -129,12 +140,17 @@ def main() -> None:
         scores.append(score(found.translate()))
         if arguments.identical:
             scores.append(score(induction.induce(english, target).translate()))
+        occurrences = [
+            max(target.counts[indices[1][form]] for form in forms) for forms in tested.values()
+        ]
         entries = {entry.source: entry.target for entry in found.make_entries("").entries}
         kept = {word: entries[word] for word in tested if word in entries}
         right = sum(kept[word] in gold[word] for word in kept)
         cells = [
             *(f"{value:.1f}" for value in scores), f"{len(tested)}",
-            f"{scores[3] * len(tested) / (last - first):.1f}", f"{len(kept)}",
+            f"{100 * len(tested) / (last - first):.1f}",
+            f"{scores[3] * len(tested) / (last - first):.1f}", f"{np.median(occurrences):.0f}",
+            f"{len(kept)}",
             f"{100 * right / max(1, len(kept)):.1f}", f"{100 * found.reached.share:.1f}",
             f"{(time.perf_counter() - started) / 60:.1f}",
         ]  # fmt: skip

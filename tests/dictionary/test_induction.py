@@ -84,6 +84,13 @@ def draw_seed(source: WordVectors, cipher: Cipher, count: int) -> list[tuple[str
     return [(word, cipher(word)) for word in words]
 
 
+def write_seed(path: Path, source: Path, cipher: Cipher) -> list[str]:
+    words = random.Random(4).sample(sorted(set(split_words(source.read_text()))), 400)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{word}\t{cipher(word)}\n" for word in words), encoding="utf-8")
+    return words
+
+
 def test_ciphers_are_found_from_a_seed(
     vectors: tuple[WordVectors, WordVectors, Cipher], request: pytest.FixtureRequest
 ) -> None:
@@ -144,10 +151,7 @@ def test_command_writes_a_dictionary_that_match_reads(
     texts: tuple[Path, Path, Cipher], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target, cipher = texts
-    words = random.Random(4).sample(sorted(set(split_words(source.read_text()))), 400)
-    seed = "".join(f"{word}\t{cipher(word)}\n" for word in words)
-    (tmp_path / "seed").mkdir()
-    (tmp_path / "seed" / "en-tr.txt").write_text(seed, encoding="utf-8")
+    words = write_seed(tmp_path / "seed" / "en-tr.txt", source, cipher)
     options = ("--source-text", source, "--text", target, "--language", "tr")
     run = Command(tmp_path, capsys)
     code, printed, errors = run(
@@ -168,9 +172,7 @@ def test_a_precision_that_is_not_reached_is_an_error(
     texts: tuple[Path, Path, Cipher], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target, cipher = texts
-    words = random.Random(4).sample(sorted(set(split_words(source.read_text()))), 400)
-    seed = "".join(f"{word}\t{cipher(word)}\n" for word in words)
-    (tmp_path / "seed.txt").write_text(seed, encoding="utf-8")
+    write_seed(tmp_path / "seed.txt", source, cipher)
     options = ("--source-text", source, "--text", target, "--seed-dictionary", "seed.txt")
     wanted = ("--language", "ru", "--output", "en-ru.txt", "--precision", "1")
     complaint = Command(tmp_path, capsys).complaint("dictionary", "induce", *options, *wanted)

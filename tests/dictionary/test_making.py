@@ -132,7 +132,27 @@ def test_sources_of_a_folder(metaxlm: Command, tmp_path: Path) -> None:
         metaxlm("dictionary", "show", "out/en-sw.txt")[1].split()
     )
     assert "name a file" in metaxlm.complaint("dictionary", "show", ".")
-    assert "a folder" in metaxlm.complaint("dictionary", "show", "out", "--text", "en-sw.txt")
+
+
+def test_coverage_of_a_folder(metaxlm: Command, tmp_path: Path) -> None:
+    for name in ("words", "texts"):
+        (tmp_path / name).mkdir()
+    write(tmp_path, a__txt="Mbwa\n")
+    write(
+        tmp_path / "words", en_sw__txt="dog mbwa\n", en_tr__txt="dog köpek\n", en_ko__txt="a 개\n"
+    )
+    write(tmp_path / "texts", sw__txt="Mbwa na Linux\n", tr__txt="Köpek\n", en__txt="Linux 2\n" * 5)
+    show = ("dictionary", "show", "words", "--text")
+    code, printed, errors = metaxlm(*show, "texts")
+    rows = [line.split() for line in printed.splitlines()]
+    assert (code, errors) == (0, "")
+    assert ["sw", "1", "1", "words", "33.3%", "33.3%"] in rows
+    assert ["tr", "1", "1", "words", "100.0%", "0.0%"] in rows
+    assert ["ko", "1", "1"] in rows
+    assert ["mean", "66.7%", "16.7%"] in rows
+    assert "a folder for a folder" in metaxlm.complaint(*show, "a.txt")
+    assert "no text of ko, sw, tr" in metaxlm.complaint(*show, "words")
+    assert "a folder" in metaxlm.complaint("dictionary", "show", "words", "--vocabulary", "v")
 
 
 def test_third_language_by_command(metaxlm: Command, tmp_path: Path) -> None:
@@ -183,6 +203,7 @@ def test_bad_input_is_one_line(
     [
         ("sw", ("mbwa", "ng'ombe"), "Mbwa na ng’ombe, 12 mbwa.", 3 / 4, {"na": 1}),
         ("fr", ("eau",), "L'eau !", 1 / 2, {"l": 1}),
+        ("fr", ("l'",), "L’eau !", 1 / 2, {"eau": 1}),
         ("vi", ("ngôn ngữ", "tôi"), "Tôi ngôn ngữ ngữ", 3 / 4, {"ngữ": 1}),
         ("ru", ("дом",), "Дом Windows API и", 1 / 2, {"и": 1}),
         ("ja", ("犬", "猫です"), "犬は猫です。12 API", 4 / 5, {"は": 1}),

@@ -82,22 +82,37 @@ def make(
 @app.command()
 def show(
     dictionary: Annotated[
-        Path, Argument(help="File like en-sw.txt, or a folder: show the sources of all its files.")
+        Path, Argument(help="File like en-sw.txt, or a folder: show all its files.")
     ],
     vocabulary: Annotated[
         str | None, Option(help="Tokenizer: a folder or hub id; measure its coverage.")
     ] = None,
-    text: Annotated[Path | None, Option(help="Text of the language; measure its coverage.")] = None,
+    text: Annotated[
+        Path | None,
+        Option(
+            help="Text of the language, or a folder of texts like sw.txt; measure its coverage."
+        ),
+    ] = None,
     most: Annotated[int, Option(min=1, help="Number of missing words to list.")] = 20,
     source_language: SourceLanguage = "en",
 ) -> None:
     """Print size, coverage and sources of a dictionary, and frequent words that it lacks."""
-    from metaxlm.dictionary.coverage import describe_dictionary, describe_sources
+    from metaxlm.dictionary.coverage import (
+        describe_dictionary,
+        describe_folder,
+        describe_sources,
+    )
 
+    if dictionary.is_dir() and vocabulary is not None:
+        raise MetaXLMError(f"{dictionary}: a folder; name a file to measure a vocabulary")
+    if text is not None and text.is_dir() != dictionary.is_dir():
+        raise MetaXLMError(f"--text {text}: give a folder for a folder, and a file for a file")
     if dictionary.is_dir():
-        if text is not None or vocabulary is not None:
-            raise MetaXLMError(f"{dictionary}: a folder; name a file to measure its coverage")
-        tables = describe_sources(dictionary)
+        tables = (
+            describe_sources(dictionary)
+            if text is None
+            else describe_folder(dictionary, source_language, text)
+        )
     else:
         tables = describe_dictionary(dictionary, source_language, text, vocabulary, most)
     for table in tables:

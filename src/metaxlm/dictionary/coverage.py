@@ -1,7 +1,8 @@
 """Coverage: which share of a text, and of a vocabulary, a dictionary translates.
 
 The unit of text is the word, or the letter in a language without spaces between words. A word is
-covered if the dictionary has it, also as part of a phrase. Words in other scripts do not count.
+covered if the dictionary has it, also as part of a phrase. Numbers and words in other scripts do
+not count. Words that are the same in a text of the source language count, but are also given apart.
 """
 
 import re
@@ -24,6 +25,7 @@ from metaxlm.scripts import measure_share
 from metaxlm.sentences.translations import (
     MOST_LETTERS,
     Segmenter,
+    count_words,
     is_unspaced,
     sample_lines,
     split_token,
@@ -31,6 +33,7 @@ from metaxlm.sentences.translations import (
 
 _SHOWN_LETTERS = 40
 _DIRECTION = re.compile(r"[A-Za-z_]+-[A-Za-z_]+\.")  # start of a name such as `en-de.txt`
+_SAME_WORDS = 5  # occurrences in the source language's text of a word that needs no translation
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,16 @@ class TextCoverage:
 def measure_text(dictionary: Dictionary, text: Path | Iterable[str]) -> TextCoverage:
     """Measure the coverage of a sample of a text."""
     language, words = dictionary.language, {word for word, _ in dictionary}
+    words |= {word[:-1] for word in words if word.endswith("'")}  # French l' covers the l of l'eau
     measure = _measure_letters if is_unspaced(language) else _measure_words
     return measure(words, sample_lines(text, language), _recognize_script(language))
+
+
+def _measure_file(dictionary: Dictionary, text: Path) -> TextCoverage:
+    found = measure_text(dictionary, text)
+    if not found.total:
+        raise MetaXLMError(f"{text}: no words; give text of the language")
+    return found
 
 
 def _recognize_script(language: str) -> Callable[[str], bool]:
@@ -173,9 +184,7 @@ def describe_dictionary(
         rows.append(_share("words here that are one token", found.single_tokens, found.words))
     missing = []
     if text is not None:
-        covered = measure_text(dictionary, text)
-        if not covered.total:
-            raise MetaXLMError(f"{text}: no words; give text of the language")
+        covered = _measure_file(dictionary, text)
         rows.append(_share(f"{covered.unit} of {text.name}", covered.covered, covered.total))
         counted = covered.missing.most_common(most)
         missing = [(word[:_SHOWN_LETTERS], f"{count:,}") for word, count in counted]
@@ -185,6 +194,33 @@ def describe_dictionary(
         title = "Most frequent without a translation"
         tables.append(text_table("missing", title, ("word", "occurrences"), missing))
     return [*tables, *describe_sources(path)]
+
+
+def describe_folder(path: Path, source_language: str, text: Path) -> list[Table]:
+    """Return a table of what the dictionaries of a folder cover of texts named like sw.txt."""
+    found = load_dictionaries(path, source_language=source_language).by_language
+    texts = {file.name.partition(".")[0]: file for file in sorted(text.glob("*.txt*"))}
+    if not found.keys() & texts.keys():
+        raise MetaXLMError(f"{text}: no text of {', '.join(found)}; name files like sw.txt")
+    source = texts.get(source_language)
+    counts = count_words(source, source_language) if source else {}
+    same = {word.lower() for word, count in counts.items() if count >= _SAME_WORDS}
+    rows: list[tuple[str, ...]] = []
+    shares = []
+    for language, dictionary in found.items():
+        sizes = f"{len(dictionary):,}", f"{len({word for word, _ in dictionary}):,}"
+        if language not in texts:
+            rows.append((language, *sizes, "", "", ""))
+            continue
+        covered = _measure_file(dictionary, texts[language])
+        num_same = sum(n for word, n in covered.missing.items() if word in same)
+        shares.append((covered.share, num_same / covered.total))
+        rows.append((language, *sizes, covered.unit, *(f"{one:.1%}" for one in shares[-1])))
+    means = [f"{sum(column) / len(shares):.1%}" for column in zip(*shares, strict=True)]
+    name = f"not, but also {language_name(source_language)}"
+    headings = ("language", "entries", "words", "unit", "covered", name)
+    total = [("mean", "", "", "", *means)]
+    return [text_table("coverage", "Coverage of text", headings, rows, totals=total)]
 
 
 def describe_sources(path: Path) -> list[Table]:

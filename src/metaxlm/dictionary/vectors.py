@@ -104,7 +104,8 @@ def _word_pattern() -> re.Pattern[str]:
     characters = map(chr, range(sys.maxunicode))
     marks = (one for one in characters if unicodedata.category(one) in ("Mn", "Mc"))
     inner = "".join(map(re.escape, marks)) + "\u200c\u200d"  # joiners inside words of some scripts
-    return re.compile(rf"[^\W\d_](?:[^\W\d_]|[{inner}])*")
+    # The marks are a long list, which is not searched at a space or a sign of ASCII.
+    return re.compile(rf"[^\W\d_]+(?:(?![\x00-\x7f])[{inner}]+[^\W\d_]*)*")
 
 
 class TextLines:
