@@ -107,21 +107,35 @@ def embed_command(
 def export_command(
     model: ModelOption,
     output: Annotated[Path, Option(help="Folder to write; must not exist yet.")],
-    layer: Annotated[str, Option(help="The layer of the vectors.")] = "-1",
+    layer: Annotated[
+        str | None, Option(help="The layer of the vectors. Default: the last.")
+    ] = None,
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a model as a sentence-transformers folder that gives the vectors of `embed`."""
     set_quiet(quiet)
     from metaxlm.init.start import check_output
+    from metaxlm.model.sentence_modules import SentenceModules, find_sentence_modules
     from metaxlm.probe.pool import parse_layers
     from metaxlm.probe.sentence_folder import export_sentence_transformers
     from metaxlm.run.models import open_one_model
 
     check_output(output)
     encoder = open_one_model(model)
-    layers = parse_layers(layer, encoder.encoder.config.num_layers)
+    layers = parse_layers(layer or "-1", encoder.encoder.config.num_layers)
     if len(layers) > 1:
         raise MetaXLMError(f"--layer {layer}: {len(layers)} layers; a folder has one, name it")
-    export_sentence_transformers(encoder, output, layers[0], normalize=normalize)
+    # A sentence-transformers folder keeps its own steps.
+    own = (find_sentence_modules(encoder.source) if layer is None else None) or SentenceModules()
+    if own.layers or own.lower_case:
+        what = "a Dense module" if own.layers else "do_lower_case"
+        raise MetaXLMError(
+            f"{model}: has {what}, which an exported folder has not; use the folder as it is, or "
+            "choose a layer with --layer"
+        )
+    export_sentence_transformers(
+        encoder, output, layers[0], normalize=normalize or own.normalize, pooling=own.pooling,
+        max_length=own.max_length,
+    )  # fmt: skip
     say(f'written: {output}, for SentenceTransformer("{output}")')
