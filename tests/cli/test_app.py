@@ -7,11 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from metaxlm import __version__
+from metaxlm.cli.app import app
 from tests.commands import Command
 
 SCRIPT = Path(sys.executable).parent / "metaxlm"
@@ -73,6 +77,29 @@ def test_errors_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Pa
     assert "not in the recipe, which has xlm" in message
     message = metaxlm.complaint("run", recipe, "--device", "cuda:99")
     assert re.search(r"--device cuda:99: found \d+ CUDA devices", message)
+
+
+def list_commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    yield names
+    for name, child in getattr(command, "commands", {}).items():
+        yield from list_commands(child, *names, name)
+
+
+@pytest.mark.parametrize("names", [*list_commands(get_command(app))], ids=" ".join)
+def test_help_is_for_people(metaxlm: Command, names: tuple[str, ...]) -> None:
+    code, text, _ = metaxlm(*names, "--help")
+    usage, _, rest = text.partition("\n\n")
+    assert code == 0
+    # No names of types, no braces, and no text that is cut off.
+    options = rest.partition("\n\n  Examples:")[0]
+    assert not re.search(r"<(str|int|float|path|list)|list\[|range>|\w\.\.\.$", options, re.M)
+    assert not re.search(r"[{}<>]", usage)
+    if names == ("match",):
+        assert "[COMMAND]" in usage
+    if not names:
+        listed = re.findall(r"^  ([a-z-]+)  ", text, re.M)
+        assert sorted(listed) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+        assert listed[:2] == ["demo", "run"]
 
 
 def test_help_does_not_import_heavy_libraries() -> None:

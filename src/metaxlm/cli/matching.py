@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from typer import Argument, Option
 
+from metaxlm.cli.help import App
 from metaxlm.cli.options import LanguageList, Quiet, print_table, split_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from metaxlm.init.match_plan import Plan
     from metaxlm.init.start import Parts, Preset
 
-app = typer.Typer(
+app = App(
     help="Give an encoder another vocabulary, and explain the origin of each embedding.",
     invoke_without_command=True,
-    rich_markup_mode=None,
+    subcommand_metavar="[COMMAND] [ARGS]...",
 )
 
 _READ_LINES = 50_000  # of each language, to find pieces to add
