@@ -15,7 +15,9 @@ import pytest
 from typer.main import get_command
 
 from metaxlm import __version__
+from metaxlm.analysis.tables import text_table
 from metaxlm.cli.app import app
+from metaxlm.cli.options import print_table
 from tests.commands import Command
 
 SCRIPT = Path(sys.executable).parent / "metaxlm"
@@ -79,6 +81,15 @@ def test_errors_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Pa
     assert re.search(r"--device cuda:99: found \d+ CUDA devices", message)
 
 
+def test_tables_in_a_pipe_have_whole_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = [f"{10**k:,}" for k in range(6, 14)]
+    note = "a long text that may be broken into several lines " * 3
+    print_table(text_table("t", "Title", ["", *numbers, "note"], [["a", *numbers, note]]))
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(all(number in line for number in numbers) for line in lines) == 2
+    assert sum("lines" in line for line in lines) > 1
+
+
 def list_commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
     yield names
     for name, child in getattr(command, "commands", {}).items():
@@ -97,7 +108,7 @@ def test_help_is_for_people(metaxlm: Command, names: tuple[str, ...]) -> None:
     if names == ("match",):
         assert "[COMMAND]" in usage
     if not names:
-        listed = re.findall(r"^  ([a-z-]+)  ", text, re.M)
+        listed = re.findall(r"^  ([a-z][a-z-]+)  ", text, re.M)
         assert sorted(listed) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
         assert listed[:2] == ["demo", "run"]
 

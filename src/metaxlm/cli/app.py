@@ -48,7 +48,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 class _Root(Group):
     panels: ClassVar = {
         "Experiments": ("demo", "run", "plan", "doctor", "report", "publish", "verify"),
-        "Make encoders": ("match", "trim", "dictionary", "sentences", "export"),
+        "Make encoders": ("match", "vocabulary", "trim", "dictionary", "sentences", "export"),
         "Use and measure encoders": (
             "evaluate", "evaluate-sentences", "embed", "retrieve", "mine", "align",
         ),
@@ -67,6 +67,7 @@ app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.add_typer(dictionary.app, name="dictionary")
+app.command("vocabulary")(matching.vocabulary_command)
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
 app.command("evaluate-sentences", epilog=evaluate_sentences.EXAMPLES)(

@@ -48,7 +48,7 @@ def make(
     sources: Annotated[
         list[Path],
         Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="Wiktextract JSON lines, FreeDict (.dict.dz or TEI), GATITOS, MUSE, PanLex or any "
             "list of two columns, plain or compressed; or a folder of files like en-sw.txt.",
         ),

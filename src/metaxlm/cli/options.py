@@ -66,10 +66,19 @@ def keep_output_clean(target: str | None) -> Iterator[None]:
 
 
 def print_table(table: Table) -> None:
-    """Print a table."""
+    """Print a table; in a file or a pipe it is as wide as its numbers need."""
     from metaxlm.analysis.tables import render_terminal
 
-    console.print(render_terminal(table))
+    rendered = render_terminal(table, wraps=console.is_terminal)
+    width = console.width
+    if not console.is_terminal:
+        unlimited = console.options.update(width=10_000)
+        needed = console.measure(rendered, options=unlimited).minimum + len(rendered.columns)
+        console.width = max(width, needed)
+    try:
+        console.print(rendered)
+    finally:
+        console.width = width
 
 
 def show_summary(run_dir: Path, results: Results | None = None) -> None:
