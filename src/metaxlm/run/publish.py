@@ -38,6 +38,7 @@ _MAY_DIFFER = {
     "corpus": ("path", "decontaminate"),
     "matching": ("dictionaries",),
     "meta": ("model",),
+    "vocabulary": ("model",),
     "sentences": ("teacher", "text", "dictionaries", "parallel"),
     "evaluation": ("data", "grid"),
 }

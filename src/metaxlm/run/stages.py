@@ -432,7 +432,7 @@ def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> 
 
 def write_recipe(recipe: Recipe, layout: RunLayout) -> None:
     """Save the resolved recipe, which the report reads."""
-    write_listed(layout.root, layout.recipe.name, save_recipe(recipe))
+    write_listed(layout.root, layout.recipe.name, save_recipe(recipe, layout.root))
 
 
 def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:
