@@ -87,7 +87,7 @@ def reference() -> str:
         "YAML files of tasks. If nothing is there, a recipe's path is relative to the current "
         "folder. Paths of `--set` are always relative to the current folder. `meta.model`, "
         "`vocabulary.model` and `sentences.teacher` may also be names on the hub. The recipe that "
-        "a run saves, `RUN/recipe.yaml`, has paths relative to itself, so it works from any folder.",
+        "a run saves, `RUN/recipe.yaml`, has paths relative to itself and works from any folder.",
         "",
         "**Extending.** With `extends: base.yaml`, a path relative to the file, a recipe inherits "
         "all values of another recipe and overrides some:",
