@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from metaxlm.analysis.results import load_results
 from metaxlm.dictionary.making import make_dictionary
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.readers.input_lines import split_at_spaces
 from metaxlm.init.start import match
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
@@ -155,4 +156,4 @@ def _open(
 
 
 def _split(side: Text) -> tuple[str, ...]:
-    return tuple(side.split() if isinstance(side, str) else side)
+    return split_at_spaces(side) if isinstance(side, str) else tuple(side)

@@ -17,7 +17,8 @@ from typer.main import get_command
 from metaxlm import __version__
 from metaxlm.analysis.tables import text_table
 from metaxlm.cli.app import app
-from metaxlm.cli.options import print_table
+from metaxlm.cli.options import parse_languages, print_table
+from metaxlm.errors import MetaXLMError
 from tests.commands import Command
 
 SCRIPT = Path(sys.executable).parent / "metaxlm"
@@ -88,6 +89,32 @@ def test_tables_in_a_pipe_have_whole_numbers(capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert sum(all(number in line for number in numbers) for line in lines) == 2
     assert sum("lines" in line for line in lines) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("de,xx", "--languages xx: no such language; docs/languages.md lists the codes"),
+        ("germann", "--languages germann: no such language; did you mean de?"),
+        ("ger,de", "--languages ger: no such language; did you mean de?"),
+        ("de, nds,qq", ["de", "nds", "qq"]),
+        (None, None),
+    ],
+)
+def test_unknown_languages(tmp_path: Path, text: str | None, expected: str | list[str]) -> None:
+    folder = tmp_path / "dictionaries"
+    folder.mkdir()
+    (folder / "en-qq.txt").touch()  # a language that has a file needs no place in the table
+    if not isinstance(expected, str):
+        assert parse_languages(text, folder) == expected
+        return
+    with pytest.raises(MetaXLMError, match=re.escape(expected)):
+        parse_languages(text, folder, None)
+
+
+def test_match_rejects_unknown_languages(metaxlm: Command) -> None:
+    command = "match --from a --to b --output c --languages de,xx"
+    assert "--languages xx: no such language" in metaxlm.complaint(*command.split())
 
 
 def list_commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from metaxlm.cli.help import App
-from metaxlm.cli.options import LanguageList, Quiet, print_table, split_list
+from metaxlm.cli.options import LanguageList, Quiet, parse_languages, print_table, split_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -103,6 +103,7 @@ def match_command(
     from metaxlm.vocab.tokenizer import load_tokenizer
 
     check_output(output)
+    requested = parse_languages(languages, corpus, *(dictionary or ()))
     weighted = []
     if frequency_weighted or by_use:
         if corpus is None:
@@ -117,7 +118,7 @@ def match_command(
         tokenizer = extension.tokenizer
     counts = None if corpus is None else count_corpus(corpus, tokenizer)
     # Use only the dictionaries of the languages of the text.
-    wanted = split_list(languages) or (None if counts is None else sorted(counts))
+    wanted = requested or (None if counts is None else sorted(counts))
     start = match(
         source, None if extension else tokenizer, extend=extension,
         dictionaries=dictionary or matching.dictionaries, languages=wanted,

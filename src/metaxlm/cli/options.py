@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,22 @@ ModelOption = Annotated[
 def split_list(text: str | None) -> list[str] | None:
     """Split values separated by commas; return None for None."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_languages(text: str | None, *places: Path | None) -> list[str] | None:
+    """Split language codes; reject one that neither the table nor a file name in a place has."""
+    from metaxlm.finetune.readers.parallel import OTHER_LANGUAGES
+    from metaxlm.languages import LANGUAGES, suggest_code
+
+    codes = split_list(text)
+    if unknown := [one for one in codes or () if one not in {*LANGUAGES, *OTHER_LANGUAGES}]:
+        files = (file for place in places if place for file in (place, *place.rglob("*")))
+        named = {part for file in files for part in re.split(r"[-._]", file.name)}
+        for code in (code for code in unknown if code not in named):
+            meant = suggest_code(code)
+            advice = f"did you mean {meant}?" if meant else "docs/languages.md lists the codes"
+            raise MetaXLMError(f"--languages {code}: no such language; {advice}")
+    return codes
 
 
 @contextmanager
