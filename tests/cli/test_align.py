@@ -98,6 +98,17 @@ def test_standard_input(metaxlm: Command, strong: Path, monkeypatch: pytest.Monk
     assert ">喜</bdi>" in page
 
 
+def test_long_pairs_are_named_once(metaxlm: Command, strong: Path) -> None:
+    long = " ".join(["Haus"] * 80)
+    lines = ["das Haus ||| the house", f"{long} ||| {long}", "ja ||| yes", f"{long} ||| the"]
+    path = write(metaxlm.folder / "pairs", "\n".join(lines) + "\n")
+    code, printed, _ = metaxlm("align", "--model", strong, "--input", path, "--page", "page.html")
+    assert code == 0
+    (warning,) = [line for line in printed.splitlines() if "longer than" in line]
+    assert warning.startswith("align: 2 of 4 pairs")
+    assert warning.endswith(": pairs 2, 4")
+
+
 def test_scores_by_layer(
     metaxlm: Command, strong: Path, model: AnyEncoder, sides: list[str], gold: AlignmentSet
 ) -> None:

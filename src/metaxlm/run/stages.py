@@ -113,6 +113,7 @@ class Stage:
             facts: dict[str, Any] = {"fingerprint": self.fingerprint, "inputs": self.inputs}
             facts |= {"files": _describe(temporary, nested=True), "seconds": seconds}
             facts |= {"device": self.device, "metaxlm": __version__}
+            facts["finished"] = time.strftime("%Y-%m-%d", time.gmtime())
             manifest.write_sealed(temporary / MARKER, facts)
             if self.work_dir is not None and self.keeps_work:
                 self._mark_work(self.work_dir, {"files": _describe(self.work_dir)})
