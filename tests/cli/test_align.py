@@ -104,9 +104,12 @@ def test_long_pairs_are_named_once(metaxlm: Command, strong: Path) -> None:
     path = write(metaxlm.folder / "pairs", "\n".join(lines) + "\n")
     code, printed, _ = metaxlm("align", "--model", strong, "--input", path, "--page", "page.html")
     assert code == 0
-    (warning,) = [line for line in printed.splitlines() if "longer than" in line]
-    assert warning.startswith("align: 2 of 4 pairs")
-    assert warning.endswith(": pairs 2, 4")
+    links, neighbors = [line for line in printed.splitlines() if "longer than" in line]
+    assert links.startswith("align: 2 of 4 pairs")
+    assert links.endswith(": pairs 2, 4")
+    cut = "the source of pair 2, the source of pair 4, the target of pair 2"
+    assert neighbors.startswith("neighbors: 3 of 8 texts")
+    assert neighbors.endswith(f" and were cut: {cut}")
 
 
 def test_scores_by_layer(

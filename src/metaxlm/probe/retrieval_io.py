@@ -335,9 +335,8 @@ def load_indexes(
     depth = model.encoder.config.num_layers
     is_default = layer is None and not takes_several
     modules = find_own_vectors(model) if is_default else None
-    if modules is not None:
-        layers = (LayerChoice((depth,)),)
-    else:
+    layers: tuple[LayerChoice, ...] = (LayerChoice((depth,)),)
+    if modules is None:
         layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
     options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
