@@ -292,7 +292,7 @@ LABELED = "name: mine\nkind: classification\ntrain: {de: train.tsv}\ntest: {de: 
         (["v1.5", "v2"], ""),
     ],
 )
-def test_labels_that_are_no_classes(tmp_path: Path, labels: list[str], expected: str) -> None:
+def test_labels_that_do_not_name_classes(tmp_path: Path, labels: list[str], expected: str) -> None:
     rows = "".join(f"text {k}\t{label}\n" for k, label in enumerate(labels))
     (tmp_path / "train.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
     if expected:
