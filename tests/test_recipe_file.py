@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.manifest import MARKER, write_sealed
 from metaxlm.pretrain.distributed import DistributedContext
 from metaxlm.recipe import PartsRecipe, Recipe, Section, recipe_file
 from metaxlm.recipe.recipe_file import check_recipe_file, load_recipe, save_recipe
@@ -339,3 +340,29 @@ def test_errors_of_overrides_name_the_override(
     tmp_path: Path, override: str, expected: str
 ) -> None:
     assert problem(tmp_path, "pretraining: {length: 128}\n", override).startswith(expected)
+
+
+@pytest.mark.parametrize("recorded", [None, "somewhere/muse"])
+def test_the_path_of_dictionaries_does_not_repeat_a_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("muse").mkdir()
+    Path("muse/en-de.txt").write_text("house haus\n", encoding="utf-8")
+    layout = RunLayout(tmp_path / "run")
+    found = []
+    for folder in ("muse", tmp_path / "muse"):
+        dictionaries = (
+            f"variants.metaxlm={{dictionaries: true, matching: {{dictionaries: {folder}}}}}"
+        )
+        recipe = load_recipe(write(tmp_path, BASE), [dictionaries])
+        [stage] = [
+            stage
+            for stage in build_stages(recipe, layout, WORLD)
+            if stage.title == "initialize metaxlm"
+        ]
+        found.append(stage.fingerprint)
+        matching = {"matching": {"dictionaries": recorded}}
+        write_sealed(stage.output / MARKER, {"inputs": {"variant": matching}})
+        assert stage.inputs["variant"]["matching"]["dictionaries"] in (None, recorded)
+    assert (found[0] == found[1]) == (recorded is None)

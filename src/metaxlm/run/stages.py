@@ -285,7 +285,12 @@ def _build_variant(
     if training["distill"] is not None:
         training["distill"] |= {"tokens": 0.0, "temperature": 1.0}
     settings.pop("sentences")
-    settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
+    if settings["matching"] is not None:
+        settings["matching"] = _restore_names(settings["matching"])
+        # The files decide, not their path; finished stages keep the path that they recorded.
+        earlier = read_marker(folder / "initialization").get("inputs", {}).get("variant") or {}
+        recorded = (earlier.get("matching") or {}).get("dictionaries")
+        settings["matching"]["dictionaries"] = recorded
     if (switch := settings.pop("switch")) is not None:
         dictionary_files = _list_folder(choices.dictionaries, "dictionaries", files)
         training |= {"switch": switch, "dictionary_files": dictionary_files}
