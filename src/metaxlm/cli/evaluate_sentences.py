@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from metaxlm.cli.options import Device, LanguageList, Quiet, parse_languages
+from metaxlm.cli.options import Device, LanguageList, Quiet, split_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -74,9 +74,9 @@ def evaluate_sentences_command(
         raise MetaXLMError(f"--teacher {teacher}: has several models; name one")
     named = find_all_models([teacher, *(model or ())])
     steps = [_read_steps(one, is_teacher=one is named[0]) for one in named]
-    wanted = parse_languages(languages, data)
     found = read_sentence_data(
-        data, languages=wanted, english=english, sts=sts or (), lines=lines, limit=limit
+        data, languages=split_list(languages), english=english, sts=sts or (), lines=lines,
+        limit=limit,
     )  # fmt: skip
     chosen = choose_device(device)
     scores: dict[str, Scores] = {}
