@@ -83,6 +83,25 @@ def reference() -> str:
         "Every key of a recipe, made from the models in `metaxlm.recipe` by `make docs`.",
         "Override any of them on the command line: `--set pretraining.batch_size=32`.",
         "",
+        "**Paths.** A relative path is relative to the YAML file that has it, in recipes as in the "
+        "YAML files of tasks. If nothing is there, a recipe's path is relative to the current "
+        "folder. Paths of `--set` are always relative to the current folder. `meta.model`, "
+        "`vocabulary.model` and `sentences.teacher` may also be names on the hub. The recipe that "
+        "a run saves, `RUN/recipe.yaml`, has paths relative to itself and works from any folder.",
+        "",
+        "**Extending.** With `extends: base.yaml`, a path relative to the file, a recipe inherits "
+        "all values of another recipe and overrides some:",
+        "",
+        "```yaml",
+        "extends: base.yaml",
+        "name: longer",
+        "pretraining: {steps: 50000}   # sections are merged key by key",
+        "variants: [xlm, metaxlm+dict] # a list of names selects entries of a section",
+        "languages: [en, de]           # all other values are replaced",
+        "```",
+        "",
+        "The base may extend another recipe in turn. Paths of the base stay relative to the base.",
+        "",
     ]
     return "\n".join([*head, *describe(Recipe, "")]).rstrip() + "\n"
 

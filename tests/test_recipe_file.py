@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +13,10 @@ import torch
 import yaml
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.manifest import MARKER, write_sealed
 from metaxlm.pretrain.distributed import DistributedContext
-from metaxlm.recipe import PartsRecipe, Recipe
-from metaxlm.recipe.recipe_file import load_recipe, save_recipe
+from metaxlm.recipe import PartsRecipe, Recipe, Section, recipe_file
+from metaxlm.recipe.recipe_file import check_recipe_file, load_recipe, save_recipe
 from metaxlm.run.layout import RunLayout
 from metaxlm.run.stages import build_stages
 
@@ -231,3 +235,134 @@ def test_published_recipes_load(name: str) -> None:
     path = Path(__file__).parents[1] / "docs" / "results" / name / "recipe.yaml"
     recipe = load_recipe(path)
     assert yaml.safe_load(save_recipe(recipe))["name"] == name
+
+
+def list_locations(section: type[Section], place: str = "") -> Iterator[str]:
+    """Yield the keys of all paths in a section."""
+    for name, field in section.model_fields.items():
+        many = "*" if "dict" in str(field.annotation) else ""
+        key = ".".join(part for part in (place, name, many) if part)
+        found = re.findall(r"metaxlm\.recipe\.[a-z_]+\.(\w+)", str(field.annotation))
+        inner = [one for one in map(SECTIONS.get, found) if one is not None]
+        for one in inner:
+            yield from list_locations(one, key)
+        if "pathlib.Path" in str(field.annotation):
+            yield key
+
+
+SECTIONS = {one.__name__: one for one in Section.__subclasses__()}
+PATHS = {
+    "corpus": {"source": "text", "path": "text", "decontaminate": "tests"},
+    "matching": {"dictionaries": "muse"},
+    "meta": {"model": "models/bert"},
+    "vocabulary": {"model": "google/mt5"},
+    "sentences": {"text": "more", "dictionaries": ["a", "b"], "parallel": ["c.tsv"]},
+    "evaluation": {"data": "/data"},
+}
+
+
+def test_every_path_of_a_recipe_is_known() -> None:
+    assert set(list_locations(Recipe)) == set(recipe_file.PATHS)
+
+
+def test_paths_are_relative_to_the_file_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("base", "base/models/bert", "mine", "here", "muse"):
+        Path(name).mkdir(parents=True)
+    base = yaml.safe_load(BASE) | PATHS
+    Path("base/base.yaml").write_text(yaml.safe_dump(base), encoding="utf-8")
+    own = "extends: ../base/base.yaml\nsentences: {dictionaries: [d]}\n"
+    path = Path("mine/mine.yaml")
+    path.write_text(own, encoding="utf-8")
+    recipe = load_recipe(path, ["corpus.decontaminate=here"])
+    assert recipe.corpus.path == Path("mine/../base/text")
+    assert recipe.corpus.decontaminate == Path("here")
+    assert recipe.matching.dictionaries == Path("muse")  # not beside the file, but here
+    assert (recipe.meta.model, recipe.vocabulary.model) == (
+        "mine/../base/models/bert",
+        "google/mt5",
+    )
+    assert recipe.sentences is not None
+    assert recipe.sentences.dictionaries == [Path("mine/d")]
+    assert recipe.sentences.parallel == [Path("mine/../base/c.tsv")]
+    assert recipe.evaluation.data == Path("/data")
+    # A saved recipe finds the same files, from any folder and through links.
+    Path("elsewhere/runs/toy").mkdir(parents=True)
+    Path("runs").symlink_to("elsewhere/runs")
+    saved = Path("runs/toy/recipe.yaml")
+    saved.write_text(save_recipe(recipe, saved.parent), encoding="utf-8")
+    check_recipe_file(saved, saved)
+    assert "/data" in saved.read_text(encoding="utf-8")
+    assert str(tmp_path) not in saved.read_text(encoding="utf-8")
+    absolute = saved.absolute()
+    for folder in (".", "/"):
+        monkeypatch.chdir(tmp_path / folder)
+        again = load_recipe(absolute)
+        pairs = [
+            (again.corpus.path, "base/text"),
+            (again.corpus.decontaminate, "here"),
+            (again.matching.dictionaries, "muse"),
+            (again.meta.model, "base/models/bert"),
+        ]
+        for found, expected in pairs:
+            assert os.path.realpath(str(found)) == str(tmp_path / expected)
+
+
+def test_a_recipe_that_an_earlier_version_saved_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text").mkdir()
+    Path("run").mkdir()
+    recipe = load_recipe(write(tmp_path, BASE), ["corpus.source=text", "corpus.path=text"])
+    saved = Path("run/recipe.yaml")
+    saved.write_text(save_recipe(recipe), encoding="utf-8")
+    check_recipe_file(saved, saved)
+    assert load_recipe(saved).corpus.path == Path("text")
+    saved.write_text(f"# mine\n{save_recipe(recipe)}", encoding="utf-8")
+    with pytest.raises(MetaXLMError, match="move your file elsewhere"):
+        check_recipe_file(saved, saved)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("pretraining.steps=-3", "--set pretraining.steps=-3: pretraining.steps: "),
+        ("corpsu.path=x", "--set corpsu.path=x: unknown key 'corpsu'; did you mean 'corpus'?"),
+        ("pretraining.stepz=3", "--set pretraining.stepz=3: unknown key 'pretraining.stepz'"),
+        ("pretraining.steps=5", "--set pretraining.steps=5: pretraining: warmup_steps"),
+        ("pretraining={steps: -3}", "--set pretraining={steps: -3}: pretraining.steps: "),
+    ],
+)
+def test_errors_of_overrides_name_the_override(
+    tmp_path: Path, override: str, expected: str
+) -> None:
+    assert problem(tmp_path, "pretraining: {length: 128}\n", override).startswith(expected)
+
+
+@pytest.mark.parametrize("recorded", [None, "somewhere/muse"])
+def test_the_path_of_dictionaries_does_not_repeat_a_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("muse").mkdir()
+    Path("muse/en-de.txt").write_text("house haus\n", encoding="utf-8")
+    layout = RunLayout(tmp_path / "run")
+    found = []
+    for folder in ("muse", tmp_path / "muse"):
+        dictionaries = (
+            f"variants.metaxlm={{dictionaries: true, matching: {{dictionaries: {folder}}}}}"
+        )
+        recipe = load_recipe(write(tmp_path, BASE), [dictionaries])
+        [stage] = [
+            stage
+            for stage in build_stages(recipe, layout, WORLD)
+            if stage.title == "initialize metaxlm"
+        ]
+        found.append(stage.fingerprint)
+        matching = {"matching": {"dictionaries": recorded}}
+        write_sealed(stage.output / MARKER, {"inputs": {"variant": matching}})
+        assert stage.inputs["variant"]["matching"]["dictionaries"] in (None, recorded)
+    assert (found[0] == found[1]) == (recorded is None)

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from metaxlm.analysis.results import load_results
 from metaxlm.dictionary.making import make_dictionary
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.readers.input_lines import split_at_spaces
 from metaxlm.init.start import match
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.pretrain.distributed import choose_device
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
 from metaxlm.probe.corrections import Corrections
-from metaxlm.probe.embedding import EmbedOptions, embed_texts
+from metaxlm.probe.embedding import EmbedOptions, embed_sentences, embed_texts
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
 from metaxlm.probe.retrieval import Margin, mine_pairs
+from metaxlm.probe.retrieval_io import find_own_vectors
 from metaxlm.run.models import open_one_model
 from metaxlm.run.standalone import evaluate_models
 
@@ -94,15 +96,23 @@ def mine(
     """Find translations in two lists of sentences; return the pairs, best first.
 
     The columns `source` and `target` are positions in the lists, `score` is the margin over the
-    nearest neighbors. `sif`, `center` and `remove_components` are those of `embed`, for each list.
+    nearest neighbors; only the 4 nearest neighbors of a sentence are candidates. If `layer` is
+    None, a sentence-transformers folder gives its own vectors, and another encoder those of the
+    layer at two thirds of the depth. `sif`, `center` and `remove_components` are those of `embed`,
+    for each list.
     """
     import pandas as pd
 
-    encoder, layers = _open(model, layer)
+    encoder = _load(model)
     chosen = choose_device(device)
-    corrections = Corrections(sif, center, remove_components)
-    options: EmbedOptions = {"layers": layers, "corrections": corrections}
-    sides = [embed_texts(encoder, side, chosen, **options)[0] for side in (source, target)]
+    options: EmbedOptions = {"corrections": Corrections(sif, center, remove_components)}
+    modules = find_own_vectors(encoder) if layer is None else None
+    if modules is None:
+        options["layers"] = _open(encoder, layer)[1]
+        sides = [embed_texts(encoder, side, chosen, **options)[0] for side in (source, target)]
+    else:
+        both = (source, target)
+        sides = [embed_sentences(encoder, side, chosen, modules, **options) for side in both]
     k = min(4, len(source), len(target))
     found = mine_pairs(*sides, margin=margin, k=k, threshold=threshold, device=chosen)
     columns = {"score": found.score_P, "source": found.source_P, "target": found.target_P}
@@ -130,10 +140,14 @@ def evaluate(
     return load_results(Path(output))
 
 
+def _load(model: str | Path | AnyEncoder) -> AnyEncoder:
+    return model if isinstance(model, AnyEncoder) else open_one_model(str(model))
+
+
 def _open(
     model: str | Path | AnyEncoder, layer: int | str | None
 ) -> tuple[AnyEncoder, tuple[LayerChoice, ...]]:
-    encoder = model if isinstance(model, AnyEncoder) else open_one_model(str(model))
+    encoder = _load(model)
     depth = encoder.encoder.config.num_layers
     layers = default_layer(depth) if layer is None else parse_layers(str(layer), depth)
     if len(layers) != 1:
@@ -142,4 +156,4 @@ def _open(
 
 
 def _split(side: Text) -> tuple[str, ...]:
-    return tuple(side.split() if isinstance(side, str) else side)
+    return split_at_spaces(side) if isinstance(side, str) else tuple(side)

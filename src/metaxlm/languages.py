@@ -65,7 +65,7 @@ LANGUAGES: dict[str, Language] = _read_table()  # by code, in alphabetical order
 
 # Other codes in use: retired and country codes, the bibliographic three-letter codes, and parts of
 # macrolanguages.
-_ALIASES = {
+ALIASES = {
     "alb": "sq", "arm": "hy", "baq": "eu", "bur": "my", "chi": "zh", "cn": "zh", "cz": "cs",
     "cze": "cs", "dk": "da", "dut": "nl", "fas": "fa", "farsi": "fa", "fil": "tl", "fre": "fr",
     "geo": "ka", "ger": "de", "gr": "el", "gre": "el", "ice": "is", "in": "id", "iw": "he",
@@ -84,8 +84,14 @@ def list_codes(code: str) -> frozenset[str]:
     """Return the codes by which files name a language, in lower case: `sw`, `swa` and `swh`."""
     known = LANGUAGES.get(code)
     own = {code, *((known.iso3, known.wiki) if known else ())}
-    own |= {alias for alias, meant in _ALIASES.items() if meant == code}
+    own |= {alias for alias, meant in ALIASES.items() if meant == code}
     return frozenset(one.lower() for one in (*own, _SHARED_CODES.get(code, code)))
+
+
+def list_iso3(code: str) -> list[str]:
+    """Return the three-letter codes of a language, the table's own first: `swh`, then `swa`."""
+    own = [LANGUAGES[code].iso3] if code in LANGUAGES else []
+    return own + [alias for alias, meant in ALIASES.items() if meant == code and len(alias) == 3]
 
 
 def language_name(code: str) -> str:
@@ -112,7 +118,7 @@ def suggest_code(code: str) -> str | None:
     known: dict[str, str] = {}
     for key in ("code", "iso3", "name"):
         known |= {getattr(entry, key).lower(): code for code, entry in LANGUAGES.items()}
-    known |= _ALIASES
+    known |= ALIASES
     while wanted:
         if wanted in known:
             return known[wanted]

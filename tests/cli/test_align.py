@@ -98,6 +98,20 @@ def test_standard_input(metaxlm: Command, strong: Path, monkeypatch: pytest.Monk
     assert ">喜</bdi>" in page
 
 
+def test_long_pairs_are_named_once(metaxlm: Command, strong: Path) -> None:
+    long = " ".join(["Haus"] * 80)
+    lines = ["das Haus ||| the house", f"{long} ||| {long}", "ja ||| yes", f"{long} ||| the"]
+    path = write(metaxlm.folder / "pairs", "\n".join(lines) + "\n")
+    code, printed, _ = metaxlm("align", "--model", strong, "--input", path, "--page", "page.html")
+    assert code == 0
+    links, neighbors = [line for line in printed.splitlines() if "longer than" in line]
+    assert links.startswith("align: 2 of 4 pairs")
+    assert links.endswith(": pairs 2, 4")
+    cut = "the source of pair 2, the source of pair 4, the target of pair 2"
+    assert neighbors.startswith("neighbors: 3 of 8 texts")
+    assert neighbors.endswith(f" and were cut: {cut}")
+
+
 def test_scores_by_layer(
     metaxlm: Command, strong: Path, model: AnyEncoder, sides: list[str], gold: AlignmentSet
 ) -> None:

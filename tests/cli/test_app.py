@@ -7,11 +7,18 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from metaxlm import __version__
+from metaxlm.analysis.tables import text_table
+from metaxlm.cli.app import app
+from metaxlm.cli.options import parse_languages, print_table
+from metaxlm.errors import MetaXLMError
 from tests.commands import Command
 
 SCRIPT = Path(sys.executable).parent / "metaxlm"
@@ -73,6 +80,64 @@ def test_errors_on_the_command_line(metaxlm: Command, tmp_path: Path, recipe: Pa
     assert "not in the recipe, which has xlm" in message
     message = metaxlm.complaint("run", recipe, "--device", "cuda:99")
     assert re.search(r"--device cuda:99: found \d+ CUDA devices", message)
+
+
+def test_tables_in_a_pipe_have_whole_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = [f"{10**k:,}" for k in range(6, 14)]
+    note = "a long text that may be broken into several lines " * 3
+    print_table(text_table("t", "Title", ["", *numbers, "note"], [["a", *numbers, note]]))
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(all(number in line for number in numbers) for line in lines) == 2
+    assert sum("lines" in line for line in lines) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("de,xx", "--languages xx: no such language; docs/languages.md lists the codes"),
+        ("germann", "--languages germann: no such language; did you mean de?"),
+        ("ger,de", "--languages ger: no such language; did you mean de?"),
+        ("de, nds,qq", ["de", "nds", "qq"]),
+        (None, None),
+    ],
+)
+def test_unknown_languages(tmp_path: Path, text: str | None, expected: str | list[str]) -> None:
+    folder = tmp_path / "dictionaries"
+    folder.mkdir()
+    (folder / "en-qq.txt").touch()  # a language that has a file needs no place in the table
+    if not isinstance(expected, str):
+        assert parse_languages(text, folder) == expected
+        return
+    with pytest.raises(MetaXLMError, match=re.escape(expected)):
+        parse_languages(text, folder, None)
+
+
+def test_match_rejects_unknown_languages(metaxlm: Command) -> None:
+    command = "match --from a --to b --output c --languages de,xx"
+    assert "--languages xx: no such language" in metaxlm.complaint(*command.split())
+
+
+def list_commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    yield names
+    for name, child in getattr(command, "commands", {}).items():
+        yield from list_commands(child, *names, name)
+
+
+@pytest.mark.parametrize("names", [*list_commands(get_command(app))], ids=" ".join)
+def test_help_is_for_people(metaxlm: Command, names: tuple[str, ...]) -> None:
+    code, text, _ = metaxlm(*names, "--help")
+    usage, _, rest = text.partition("\n\n")
+    assert code == 0
+    # No names of types, no braces, and no text that is cut off.
+    options = rest.partition("\n\n  Examples:")[0]
+    assert not re.search(r"<(str|int|float|path|list)|list\[|range>|\w\.\.\.$", options, re.M)
+    assert not re.search(r"[{}<>]", usage)
+    if names == ("match",):
+        assert "[COMMAND]" in usage
+    if not names:
+        listed = re.findall(r"^  ([a-z][a-z-]+)  ", text, re.M)
+        assert sorted(listed) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+        assert listed[:2] == ["demo", "run"]
 
 
 def test_help_does_not_import_heavy_libraries() -> None:

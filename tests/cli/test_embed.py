@@ -15,7 +15,8 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from metaxlm.files import read_json
+from metaxlm.files import read_json, write_json
+from metaxlm.manifest import MANIFEST
 from metaxlm.model.any_encoder import load_encoder
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import save_pretrained
@@ -23,6 +24,7 @@ from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.probe.corrections import Corrections
 from metaxlm.probe.embedding import embed_stream, embed_texts
 from metaxlm.probe.retrieval_io import read_vectors
+from metaxlm.probe.sentence_folder import export_sentence_transformers
 from tests.commands import Command
 from tests.conftest import sentences
 
@@ -174,6 +176,23 @@ def test_export(metaxlm: Command, folder: Path, expected: np.ndarray) -> None:
     assert metaxlm(*options[:4], "last", "--quiet")[:2] == (0, "")
     found = embed_texts(load_encoder(folder / "last"), LINES)[-1].numpy()
     np.testing.assert_allclose(found, expected[2], atol=1e-5)
+
+
+def test_export_of_a_sentence_encoder_keeps_its_steps(metaxlm: Command, folder: Path) -> None:
+    whole = load_encoder(folder / "model")
+    export_sentence_transformers(whole, folder / "st", normalize=True, pooling="cls", max_length=7)
+    assert metaxlm("export", "--model", "st", "--output", "out")[0] == 0
+    for name in ("modules.json", "sentence_bert_config.json", "1_Pooling/config.json"):
+        assert read_json(folder / "out" / name) == read_json(folder / "st" / name)
+    assert "not trained on pairs" not in (folder / "out" / "README.md").read_text("utf-8")
+    # A chosen layer has none of the folder's steps.
+    assert metaxlm("export", "--model", "st", "--output", "one", "--layer", "1")[0] == 0
+    assert read_json(folder / "one" / "sentence_bert_config.json")["max_seq_length"] > 7
+    settings = read_json(folder / "st" / "sentence_bert_config.json") | {"do_lower_case": True}
+    (folder / "st" / MANIFEST).unlink()
+    write_json(folder / "st" / "sentence_bert_config.json", settings)
+    expected = "st: has do_lower_case, which an exported folder has not"
+    assert expected in metaxlm.complaint("export", "--model", "st", "--output", "two")
 
 
 @pytest.mark.parametrize(

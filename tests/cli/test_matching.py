@@ -13,6 +13,7 @@ from metaxlm.init.ledger import load_ledger
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.huggingface import save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
+from metaxlm.vocab.tokenizer import load_tokenizer
 from tests.commands import Command
 from tests.conftest import sentences
 
@@ -198,3 +199,40 @@ def test_mistakes_of_trim_are_reported_in_one_line(
 ) -> None:
     assert expected in metaxlm.complaint("trim", *arguments, "--output", "small")
     assert not (finished / "small").exists()
+
+
+def test_a_vocabulary_needs_no_recipe(metaxlm: Command, tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for code in ("en", "de"):
+        lines = "".join(f"{line}\n" for line in sentences(code))
+        (tmp_path / "text" / f"{code}.txt").write_text(lines, encoding="utf-8")
+    options = ("vocabulary", "--text", "text", "--size", "60", "--output")
+    assert metaxlm(*options, "out")[1].endswith("60 tokens of de, en: out\n")
+    tokenizer = load_tokenizer(str(tmp_path / "out"))
+    assert len(tokenizer) == 60
+    assert metaxlm(*options, "again", "--languages", "de,en")[0] == 0
+    names = ("out/tokenizer.json", "again/tokenizer.json")
+    assert len({(tmp_path / name).read_bytes() for name in names}) == 1
+    assert metaxlm(*options, "german", "--languages", "de", "--size", "40")[0] == 0
+    assert load_tokenizer(str(tmp_path / "german")).get_vocab() != tokenizer.get_vocab()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--text text --size 900000", "--size 900000: this much text gives at most"),
+        ("--text none --size 300", "none: no text in it; name a folder with files like de.txt"),
+        ("--text text --size 300 --languages de,fr", "text: no text of fr; found: de"),
+        ("--text empty --size 300", "empty: no text of de in its files"),
+        ("--text text --size 300 --output text", "text: is there already"),
+    ],
+)
+def test_vocabularies_that_cannot_be(
+    metaxlm: Command, tmp_path: Path, options: str, expected: str
+) -> None:
+    for name, text in (("text", "Ein Haus.\nZwei Häuser.\n"), ("empty", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "de.txt").write_text(text, encoding="utf-8")
+    command = ("vocabulary", "--output", "out", *options.split())
+    assert expected in metaxlm.complaint(*command)
+    assert not (tmp_path / "out").exists()

@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
+import metaxlm as metaxlm_api
 from metaxlm.model.any_encoder import load_encoder
+from metaxlm.model.sentence_modules import SentenceModules
 from metaxlm.probe.corrections import Corrections
 from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.nearest import find_nearest
 from metaxlm.probe.retrieval import mine_pairs
+from metaxlm.probe.sentence_evaluation import SentenceEncoder
+from metaxlm.probe.sentence_folder import export_sentence_transformers
 from tests.commands import Command
 
 SIZE = 20
@@ -146,6 +151,35 @@ def test_pairs_are_mined_and_scored(metaxlm: Command, folder: Path) -> None:
     right = len(pairs[::2])
     assert f"recall 100.0 ({right} of {len(pairs)} found are among {right} gold pairs)" in printed
     assert "tuned on this gold: F1" in printed
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_sentence_encoder_gives_its_own_vectors(
+    metaxlm: Command, folder: Path, pooling: Literal["mean", "cls"]
+) -> None:
+    whole = load_encoder(folder / "model")
+    export_sentence_transformers(whole, folder / "st", pooling=pooling, max_length=6)
+    modules = SentenceModules(pooling, max_length=6)
+    encoder = SentenceEncoder("st", load_encoder(folder / "st"), modules, torch.device("cpu"))
+    texts = read_texts(folder)
+    sides = [encoder.encode(lines, "test") for lines in texts]
+    code, printed, errors = metaxlm("mine", "--model", "st", *SIDES.split(), "--output", "a.tsv")
+    assert (code, errors) == (0, "")
+    assert "of the last layer, 1; --layer chooses another" in printed
+    assert "candidates: the 4 nearest neighbors of each sentence" in printed
+    expected = mine_pairs(*sides, k=4)
+    lines = [[texts[0][a], texts[1][b]] for a, b in expected.list_rows()]
+    assert [row[1:] for row in read(folder / "a.tsv")] == lines
+    found = metaxlm_api.mine(folder / "st", *texts)
+    assert found[["source", "target"]].to_numpy().tolist() == [
+        list(p) for p in expected.list_rows()
+    ]
+    assert metaxlm("retrieve", "--model", "st", *QUERIES.split(), "--output", "b.tsv")[0] == 0
+    nearest = find_nearest(*sides, k=1).indices_Qk.flatten().tolist()
+    assert [int(row[1]) for row in read(folder / "b.tsv")] == [key + 1 for key in nearest]
+    if pooling == "cls":
+        sif = ("mine", "--model", "st", *SIDES.split(), "--sif", "--output", "c.tsv")
+        assert "states of the first token" in metaxlm.complaint(*sif)
 
 
 def test_known_pairs_set_the_threshold(metaxlm: Command, folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.check import Finding, check_data, render
+from metaxlm.finetune.check import Finding, _make_table, check_data, render
 from metaxlm.finetune.data_sets import DATA_SETS
 from metaxlm.languages import task_languages
 from tests.finetune.conftest import write
@@ -109,7 +109,10 @@ class TestPlaces:
         finding = find(put(tmp_path, {"panx/dev-de.tsv": ENTITIES, "panx/dev-qu.tsv": ""}), "PAN-X")
         assert counts(finding) == {"dev": {"de": 2}}
         assert finding.damages == []
-        assert finding.notes[-1].endswith("not among the paper's languages: qu")
+        assert "languages that the paper does not use, not checked: qu" in finding.notes[-1]
+        assert finding.others == ["qu"]
+        table = _make_table([finding])
+        assert list(table.columns[2].cells) == ["1 of 40 + 1"]
 
 
 class TestLayouts:

@@ -276,3 +276,26 @@ def test_answers_are_normalized_by_the_languages_rules(folder: Path) -> None:
     assert isinstance(task, SpanTask)
     assert task.normalize("Das «Haus»", "de") == "haus"
     assert task.normalize("Das «Haus»", "tr") == "das «haus»"
+
+
+LABELED = "name: mine\nkind: classification\ntrain: {de: train.tsv}\ntest: {de: train.tsv}\n"
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["a", "b", "a,b"], "train.tsv:4: the label 'a,b' looks like several, 'a' is a part of"),
+        (["a;b", "c", "b; d"], "train.tsv:2: the label 'a;b' looks like several, 'b' is a part of"),
+        (["1.5", "2", "0.25"], "train.tsv:2: the labels are 3 numbers such as 1.5; a label is"),
+        (["1.0", "0.0"], ""),
+        (["New York, NY", "Boston, MA"], ""),
+        (["v1.5", "v2"], ""),
+    ],
+)
+def test_labels_that_do_not_name_classes(tmp_path: Path, labels: list[str], expected: str) -> None:
+    rows = "".join(f"text {k}\t{label}\n" for k, label in enumerate(labels))
+    (tmp_path / "train.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+    if expected:
+        assert expected in problem(tmp_path, LABELED)
+    listed = LABELED + (f"labels: {json.dumps(labels)}\n" if expected else "")
+    assert sorted(load(tmp_path, listed).labels) == sorted(labels)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.data_files import find_language
 from metaxlm.finetune.data_sets import NLI_LABELS, UPOS
 from metaxlm.finetune.readers.conll import (
     TaggedSentence,
@@ -22,7 +23,12 @@ from metaxlm.finetune.readers.conll import (
     read_tagged_sentences,
 )
 from metaxlm.finetune.readers.input_lines import read_lines
-from metaxlm.finetune.readers.parallel import list_tatoeba, read_tatoeba, read_word_alignment
+from metaxlm.finetune.readers.parallel import (
+    list_tatoeba,
+    list_word_alignment,
+    read_tatoeba,
+    read_word_alignment,
+)
 from metaxlm.finetune.readers.texts import (
     LabeledText,
     Row,
@@ -337,6 +343,15 @@ class TestTatoeba:
         assert read_tatoeba(tmp_path, "zh").english == ("hello",)
         assert set(task_languages("tatoeba")) < set(languages)
 
+    @pytest.mark.parametrize(
+        ("code", "language"), [("swa", "sw"), ("zho", "zh"), ("msa", "ms"), ("nor", "no")]
+    )
+    def test_codes_of_macrolanguages(self, tmp_path: Path, code: str, language: str) -> None:
+        write_tatoeba(tmp_path, code, "a\n")
+        assert list_tatoeba(tmp_path) == [language]
+        assert read_tatoeba(tmp_path, language).foreign == ("a",)
+        assert find_language(code) == language
+
     def test_missing_and_broken_files(self, tmp_path: Path) -> None:
         folder = tmp_path / "tatoeba"
         with refuse(f"{folder}: no such folder; unpack the task's data there"):
@@ -391,8 +406,16 @@ class TestWordAlignment:
         assert gold.pairs[0].sure == {(3, 2)}
         path = write_alignment(tmp_path, "1 2 2 S\n" * 1_000 + "1 2 -99 S\n2 1 1 S\n")
         assert read_word_alignment(tmp_path, "de").pairs[0].sure == {(1, 1)}
-        outside = "link 2 -99 of sentence 1 is outside its 4 and 4 words; left out"
-        assert messages() == f"{path}:1001: {outside}\n"
+        outside = "link 2 -99 of sentence 1 is outside its 4 and 4 words (1 of 1,002 links are)"
+        assert messages() == f"{path}:1001: {outside}; left out\n"
+
+    def test_a_wide_space_is_a_word_and_other_folders_no_languages(self, tmp_path: Path) -> None:
+        write_alignment(tmp_path, "1 5 4 S\n2 1 1 S\n")
+        (tmp_path / "wordalign/de-en/test.de").write_text("das ist \u3000 gut .\nja .\n", "utf-8")
+        assert read_word_alignment(tmp_path, "de").pairs[0].source[2] == "\u3000"
+        for name in ("awesome-align", "fr-de", "a-b-en"):
+            (tmp_path / "wordalign" / name).mkdir()
+        assert list_word_alignment(tmp_path) == ["de"]
 
     @pytest.mark.parametrize(
         ("links", "message"),

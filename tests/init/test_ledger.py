@@ -11,6 +11,7 @@ import pytest
 from metaxlm.analysis.tables import Table
 from metaxlm.errors import MetaXLMError
 from metaxlm.init.ledger import (
+    _describe_outcome,
     coverage,
     coverage_tables,
     draw_coverage,
@@ -20,7 +21,7 @@ from metaxlm.init.ledger import (
     save_ledger,
     write_coverage,
 )
-from metaxlm.init.match_plan import Plan, make_plan
+from metaxlm.init.match_plan import Origin, Plan, make_plan
 from metaxlm.init.vocabulary import list_vocabulary
 from metaxlm.recipe import MatchingRecipe
 from metaxlm.vocab.tokens import Kind
@@ -147,3 +148,17 @@ def test_explanation_of_a_dictionary_word(plan: Plan) -> None:
     several = explain(plan, plan.tokens.index("▁любит"))
     assert several.steps[-1] == ("dictionary", '"любит" is Russian loves, love')
     assert several.outcome == "0.50 Ġloves + 0.50 Ġlove"
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ((0.0, 1.0), "a copy of b"),
+        ((0.003, 0.997), "0.997 b + 0.003 a"),
+        ((0.25, 0.75), "0.75 b + 0.25 a"),
+        ((0.00004, 0.99996), "0.99996 b + 0.00004 a"),
+    ],
+)
+def test_weights_have_enough_digits(plan: Plan, weights: tuple[float, ...], expected: str) -> None:
+    origin = Origin("x", "dictionary", (1, 2), ("a", "b"), weights, ())
+    assert _describe_outcome(plan, origin) == expected

@@ -45,6 +45,16 @@ def test_a_norm_is_compared_with_the_running_median(
     assert (guard.find_steep(norm, recent) is not None) == found
 
 
+@pytest.mark.parametrize(("peak", "is_shown"), [(1e12, True), (1.0, False)])
+def test_a_peak_below_the_speed_is_not_shown(tmp_path: Path, peak: float, is_shown: bool) -> None:
+    state = TrainingState()
+    log = TrainingLog(tmp_path / "log.jsonl", state, "training", peak_flops=peak)
+    state.step, state.tokens = 1, 100
+    log.write_row(state, 1e-3, 1.0, {}, step_flops=1e6)
+    assert ("of peak" in log.note) == is_shown
+    assert (json.loads((tmp_path / "log.jsonl").read_text())["peak_share"] is not None) == is_shown
+
+
 def test_published_trainings_that_broke_would_have_warned() -> None:
     """dict+switch broke after step 9,650 and own MetaXLM at 1,100; MiniLM's eight are calm."""
     found: dict[str, list[int]] = {}

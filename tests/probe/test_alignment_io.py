@@ -179,15 +179,16 @@ def test_gold_lines(tmp_path: Path) -> None:
 
 
 OUTSIDE = (
-    "1: link {} is outside the 4 and 3 words of its pair; {} counts from {}, source words first"
+    "1: link {} is outside the 4 and 3 words of its pair ({} of 4 links are); {} counts from {}, "
+    "source words first"
 )
 
 
 @pytest.mark.parametrize(
     ("layout", "text", "message"),
     [
-        ("pharaoh", "1-1 3p2 4-0\n1-1\n", OUTSIDE.format("4-0", "Pharaoh", 0)),
-        ("talp", "1-1 3p2 1-4\n1-1\n", OUTSIDE.format("1-4", "Talp", 1)),
+        ("pharaoh", "1-1 3p2 4-0\n1-1\n", OUTSIDE.format("4-0", 2, "Pharaoh", 0)),
+        ("talp", "1-1 3p2 1-4\n1-1\n", OUTSIDE.format("1-4", 1, "Talp", 1)),
         ("pharaoh", "0-0\n" * 3, "3: has 3 lines of links, pairs.txt has 2 pairs; a pair without "
          "links has an empty line"),
         ("naacl", "7 1 1 S\n", "1: links for 1 sentences, but pairs.txt has 2 lines; every "
@@ -202,6 +203,30 @@ def test_broken_gold(tmp_path: Path, layout: GoldFormat, text: str, message: str
         read_gold(str(path), layout, PAIRS, "pairs.txt")
     with refuse("{}: no sure link in it, and no score without one", write(path, "0p0\n\n")):
         read_gold(str(path), "pharaoh", PAIRS, "pairs.txt")
+
+
+@pytest.mark.parametrize("layout", ["pharaoh", "talp"])
+def test_few_links_out_of_range_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], layout: GoldFormat
+) -> None:
+    words = tuple("abcdefghij")
+    pairs = [SentencePair("", "", words, words)] * 41
+    whole = [(i, j) for i in range(10) for j in range(10)]
+    lines = [format_links(whole, layout)] * 40
+    path = write(tmp_path / "gold.txt", "\n".join([*lines, "10-11 2-9 9-12 9-9"]))
+    gold = read_gold(str(path), layout, pairs, "pairs.txt")
+    assert gold[-1].possible == ({(2, 9), (9, 9)} if layout == "pharaoh" else {(1, 8), (8, 8)})
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert "gold.txt:41: link 9-12 is outside the 10 and 10 words of its pair" in printed
+    assert printed.endswith("(2 of 4,004 links are); left out\n")
+
+
+def test_only_spaces_and_tabs_separate_words(tmp_path: Path) -> None:
+    text = "\u3000 本  を\u00a0読む \u3000 。 ||| I read\u00a0it .\n"
+    (pair,) = PairFiles(str(write(tmp_path / "pairs.txt", text)))
+    assert pair.source == ("\u3000", "本", "を\u00a0読む", "\u3000", "。")
+    assert pair.target == ("I", "read\u00a0it", ".")
 
 
 @pytest.fixture

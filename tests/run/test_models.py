@@ -151,3 +151,9 @@ def test_other_models_are_rejected(toy_run: Path, tmp_path: Path) -> None:
     for path, message in cases.items():
         with pytest.raises(MetaXLMError, match=message):
             find_models(str(path))
+
+
+def test_a_variant_is_loaded_as_on_the_command_line(toy_run: Path) -> None:
+    variant = toy_run / "variants" / "xlm"
+    whole, inner = (load_encoder(one).encoder.state_dict() for one in (variant, variant / "model"))
+    assert all(torch.equal(whole[name], inner[name]) for name in inner)

@@ -18,6 +18,8 @@ from tests.conftest import PARTS, sentences
 from tests.toy_runs import command, run, run_main, write_toy
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
 
+from metaxlm.analysis.report import list_facts
+from metaxlm.analysis.run_folder import read_run
 from metaxlm.data.shards import open_shard
 from metaxlm.files import digest_file
 from metaxlm.model.huggingface import load_pretrained
@@ -213,6 +215,19 @@ def test_a_loaded_vocabulary_is_the_shared_one(tmp_path: Path) -> None:
     assert shard.counts.unknown == 0
     model = AutoModel.from_pretrained(tmp_path / "runs/toy/variants/xlm/model")
     assert model.config.vocab_size >= size
+
+
+def test_the_report_names_seed_device_date_and_tests(toy_run: Path) -> None:
+    run_read = read_run(toy_run)
+    facts = dict(list_facts(run_read))
+    assert facts["Seed"] == str(run_read.recipe["seed"]) != facts["Seeds of finetuning"]
+    assert facts["Device"] and facts["metaxlm"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["Trained until"])
+    page = (toy_run / "report" / "index.html").read_text(encoding="utf-8")
+    for fact in facts.values():
+        assert fact in page
+    tests = page[page.index('id="table-tests"') :]
+    assert re.search(r"<td class=\"words\">(< 0\.001|&lt; 0\.001|[01]\.\d{3})</td>", tests)
 
 
 def test_corpus_statistics_of_a_run(toy_run: Path, tmp_path: Path) -> None:

@@ -145,10 +145,11 @@ def test_bad_recipes_write_nothing(
     assert not (place / "runs").exists()
 
 
-def test_saved_recipes_are_read_again(place: Path) -> None:
+def test_saved_recipes_are_read_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from metaxlm.recipe.recipe_file import save_recipe
 
-    recipe = load_recipe(place / "recipe.yaml", ["sentences.parallel=[a.tsv]"])
-    (place / "again.yaml").write_text(save_recipe(recipe))
-    assert load_recipe(place / "again.yaml") == recipe
+    monkeypatch.chdir(place)
+    recipe = load_recipe(Path("recipe.yaml"), ["sentences.parallel=[a.tsv]"])
+    Path("again.yaml").write_text(save_recipe(recipe, place))
+    assert load_recipe(Path("again.yaml")) == recipe
     assert set(PARTS) > set(recipe.languages)

@@ -111,7 +111,8 @@ def test_the_same_command_continues(
         ("--device", ["--set", "mlm_weight=1"], "masked language modeling needs the shards"),
         ("--device", ["--set", "text=x"], "is set by an option of the command"),
         ("--device", ["--set", "tempreture=1"], "did you mean 'temperature'?"),
-        ("--device", ["--languages", "xx"], "no dictionary; looked for en-xx.txt"),
+        ("--device", ["--languages", "sw"], "no dictionary; looked for en-sw.txt"),
+        ("--device", ["--languages", "xx"], "--languages xx: no such language"),
     ],
 )
 def test_bad_input_writes_nothing(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from itertools import combinations
 
 from metaxlm.analysis.contrast import Contrast, Measure, try_contrast
 from metaxlm.analysis.results import (
@@ -59,6 +60,7 @@ ANOTHER_SIZE = "270 million parameters, 200,000 steps: another size, for orienta
 """Printed wherever the paper's numbers are beside ours."""
 BASE = "metaxlm+dict"  # the model that an idea beyond the paper has to beat at equal cost
 BASELINE_LABELS = dict(zip(BASELINES, ("Majority label", "Chance"), strict=True))
+_FEW_VARIANTS = 4
 _TESTED = (
     ("metaxlm", "xlm"), ("metaxlm+dict", "metaxlm"), ("metaxlm+dict", "xlm"), ("xlm+kd", "xlm"),
     ("metaxlm", "xlm+kd"), ("freeze", "metaxlm"), ("freeze", "xlm"), ("body", "xlm"),
@@ -353,7 +355,22 @@ def make_test_table(
 
 def make_paired_tests(results: Results) -> Table | None:
     """Build the paired tests of the pairs that the paper, or an idea beyond it, compares."""
-    wanted = (*_TESTED, *((variant, BASE) for variant in results.own_variants))
+    return _test_pairs(results, (*_TESTED, *((variant, BASE) for variant in results.own_variants)))
+
+
+def make_run_tests(results: Results) -> Table | None:
+    """Build the paired tests of a run's variants: of all pairs if they are few, or with the first.
+
+    The first variant is XLM if there is one.
+    """
+    variants = sorted(results.variants, key=lambda variant: variant != "xlm")
+    pairs = [(second, first) for first, second in combinations(variants, 2)]
+    if len(variants) > _FEW_VARIANTS:
+        pairs = [pair for pair in pairs if pair[1] == variants[0]]
+    return _test_pairs(results, pairs)
+
+
+def _test_pairs(results: Results, wanted: Sequence[tuple[str, str]]) -> Table | None:
     chosen = []
     for comparison in (one for one in results.comparisons if one.layer is None):
         pairs = {(pair.first, pair.second): pair for pair in comparison.pairs}

@@ -162,7 +162,7 @@ def make_tables(run: Run) -> dict[str, list[Table]]:
         "languages": list(map(score_tables.make_language_table, by_task)),
         "start": [*run_folder.make_start_tables(run), run_folder.make_dictionary_table(run)],
         "cost": [run_folder.make_training_table(run), *cost],
-        "paper": [], "tests": [], "ideas": [], "data": [],
+        "paper": [], "tests": [paper.make_run_tests(results)], "ideas": [], "data": [],
     }  # fmt: skip
     if run.has_grid:
         sections |= {
@@ -403,9 +403,21 @@ def list_facts(run: Run) -> list[tuple[str, str]]:
         settings = run.settings(section)
         if all(isinstance(settings.get(key), int) for key in keys):
             facts.append((label, text.format(*(settings[key] for key in keys))))
-    for label, key in (("Seeds", "seed"), ("metaxlm", "version")):
+    if isinstance(run.recipe.get("seed"), int):
+        facts.append(("Seed", str(run.recipe["seed"])))
+    for label, key in (("Seeds of finetuning", "seed"), ("metaxlm", "version")):
         values = sorted({str(value) for value in run.results.frame[key].unique() if value != ""})
         facts += [(label, ", ".join(values))] if values else []
+    made = [
+        one
+        for key in ("stages", "cells")
+        for one in run.provenance.get(key) or ()
+        if isinstance(one, dict)
+    ]
+    for label, key in (("Device", "device"), ("Trained until", "finished")):
+        values = sorted({str(one[key]) for one in made if one.get(key)})
+        if values:
+            facts.append((label, ", ".join(values) if key == "device" else values[-1]))
     for label, key in (("Recipe's fingerprint", "digest"), ("Collected with torch", "torch")):
         if run.provenance.get(key):
             facts.append((label, str(run.provenance[key])))

@@ -364,8 +364,8 @@ def _list_numbers(cell: Cell) -> list[dict[str, Any]]:
     return numbers
 
 
-def render_terminal(table: Table) -> TerminalTable:
-    """Return a table for rich's console."""
+def render_terminal(table: Table, *, wraps: bool = True) -> TerminalTable:
+    """Return a table for rich's console; without `wraps`, only long texts may be broken."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as TerminalTable
     from rich.text import Text
@@ -379,7 +379,10 @@ def render_terminal(table: Table) -> TerminalTable:
     for column, cells in zip(table.columns, table.by_column, strict=True):
         heading = Text("\n".join(part for part in (column.label, column.detail) if part))
         is_long = any(len(cell.text) > _LONG_TEXT for cell in cells)
-        terminal.add_column(heading, justify="left" if is_long else "right", overflow="fold")
+        terminal.add_column(
+            heading, justify="left" if is_long else "right", overflow="fold",
+            no_wrap=not (wraps or is_long),
+        )  # fmt: skip
     for group in table.groups:
         if group.label:
             terminal.add_row(Text(group.label, style="italic"))

@@ -4,7 +4,7 @@ import os
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import typer
 from typer import Argument, Option
@@ -23,6 +23,7 @@ from metaxlm.cli import (
     retrieve,
     sentences_command,
 )
+from metaxlm.cli.help import App, Group
 from metaxlm.cli.options import (
     Device,
     Output,
@@ -43,17 +44,30 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Our message names a process that died; torch would add its stack traces.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-app = typer.Typer(
+
+class _Root(Group):
+    panels: ClassVar = {
+        "Experiments": ("demo", "run", "plan", "doctor", "report", "publish", "verify"),
+        "Make encoders": ("match", "vocabulary", "trim", "dictionary", "sentences", "export"),
+        "Use and measure encoders": (
+            "evaluate", "evaluate-sentences", "embed", "retrieve", "mine", "align",
+        ),
+        "Inspect data": ("corpus", "data"),
+    }  # fmt: skip
+
+
+app = App(
     help="Turn a strong monolingual encoder into a cross-lingual one, and measure the gain.",
+    cls=_Root,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
-corpus_app = typer.Typer(help="Inspect a prepared corpus.", no_args_is_help=True)
-data_app = typer.Typer(help="Inspect folders of task data.", no_args_is_help=True)
+corpus_app = App(help="Inspect a prepared corpus.", no_args_is_help=True)
+data_app = App(help="Inspect folders of task data.", no_args_is_help=True)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(data_app, name="data")
 app.add_typer(matching.app, name="match")
 app.add_typer(dictionary.app, name="dictionary")
+app.command("vocabulary")(matching.vocabulary_command)
 app.command("trim")(matching.trim_command)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
 app.command("evaluate-sentences", epilog=evaluate_sentences.EXAMPLES)(

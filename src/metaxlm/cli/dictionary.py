@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperGroup
 
 from metaxlm.cli import dictionary_induction
+from metaxlm.cli.help import App, Group
 from metaxlm.cli.options import Quiet, print_table
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import say, set_quiet
@@ -25,7 +25,7 @@ Examples:
 """
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     """Runs `make` where no command is named."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
@@ -34,11 +34,10 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = App(
     help="Make a bilingual dictionary from any sources (`make` may be left out), or look at one.",
     cls=_Group,
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 SourceLanguage = Annotated[str, Option(help="Language to translate from.")]
@@ -49,7 +48,7 @@ def make(
     sources: Annotated[
         list[Path],
         Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="Wiktextract JSON lines, FreeDict (.dict.dz or TEI), GATITOS, MUSE, PanLex or any "
             "list of two columns, plain or compressed; or a folder of files like en-sw.txt.",
         ),

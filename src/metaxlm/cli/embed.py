@@ -107,7 +107,9 @@ def embed_command(
 def export_command(
     model: ModelOption,
     output: Annotated[Path, Option(help="Folder to write; must not exist yet.")],
-    layer: Annotated[str, Option(help="The layer of the vectors.")] = "-1",
+    layer: Annotated[
+        str | None, Option(help="The layer of the vectors. Default: the last.")
+    ] = None,
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
     file_format: Annotated[
         Literal["torch", "onnx"],
@@ -129,6 +131,7 @@ def export_command(
     set_quiet(quiet)
     from metaxlm.init.start import check_output
     from metaxlm.manifest import atomic_folder
+    from metaxlm.model.sentence_modules import SentenceModules, find_sentence_modules
     from metaxlm.probe.onnx_folder import (
         add_onnx,
         copy_task_model,
@@ -149,20 +152,31 @@ def export_command(
         name = "--quantize" if quantize else "--text"
         raise MetaXLMError(f"{name}: only ONNX files have it; add --format onnx")
     encoder = open_one_model(model)
-    layers = parse_layers(layer, encoder.encoder.config.num_layers)
+    layers = parse_layers(layer or "-1", encoder.encoder.config.num_layers)
     if len(layers) > 1:
         raise MetaXLMError(f"--layer {layer}: {len(layers)} layers; a folder has one, name it")
     task = None if sample is None else find_task(encoder)
-    if task is not None and (normalize or layer != "-1"):
+    if task is not None and (normalize or layer is not None):
         raise MetaXLMError(
             f"{model}: has a task head, and its ONNX files compute logits; leave out --layer and "
             "--normalize, or export it without --format onnx first and then that folder"
+        )
+    # A sentence-transformers folder keeps its own steps.
+    own = (find_sentence_modules(encoder.source) if layer is None else None) or SentenceModules()
+    if task is None and (own.layers or own.lower_case):
+        what = "a Dense module" if own.layers else "do_lower_case"
+        raise MetaXLMError(
+            f"{model}: has {what}, which an exported folder has not; use the folder as it is, or "
+            "choose a layer with --layer"
         )
     with atomic_folder(output) as folder:
         if task is not None:
             copy_task_model(encoder, task, folder)
         else:
-            export_sentence_transformers(encoder, folder, layers[0], normalize=normalize)
+            export_sentence_transformers(
+                encoder, folder, layers[0], normalize=normalize or own.normalize,
+                pooling=own.pooling, max_length=own.max_length,
+            )  # fmt: skip
         if sample is not None:
             add_onnx(folder, sample, int8=quantize is not None)
     backend = "" if sample is None else ', backend="onnx"'

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from typer import Argument, Option
 
-from metaxlm.cli.options import LanguageList, Quiet, print_table, split_list
+from metaxlm.cli.help import App
+from metaxlm.cli.options import LanguageList, Quiet, parse_languages, print_table, split_list
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import console, say, set_quiet
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from metaxlm.init.match_plan import Plan
     from metaxlm.init.start import Parts, Preset
 
-app = typer.Typer(
+app = App(
     help="Give an encoder another vocabulary, and explain the origin of each embedding.",
     invoke_without_command=True,
-    rich_markup_mode=None,
+    subcommand_metavar="[COMMAND] [ARGS]...",
 )
 
 _READ_LINES = 50_000  # of each language, to find pieces to add
@@ -102,6 +103,7 @@ def match_command(
     from metaxlm.vocab.tokenizer import load_tokenizer
 
     check_output(output)
+    requested = parse_languages(languages, corpus, *(dictionary or ()))
     weighted = []
     if frequency_weighted or by_use:
         if corpus is None:
@@ -116,7 +118,7 @@ def match_command(
         tokenizer = extension.tokenizer
     counts = None if corpus is None else count_corpus(corpus, tokenizer)
     # Use only the dictionaries of the languages of the text.
-    wanted = split_list(languages) or (None if counts is None else sorted(counts))
+    wanted = requested or (None if counts is None else sorted(counts))
     start = match(
         source, None if extension else tokenizer, extend=extension,
         dictionaries=dictionary or matching.dictionaries, languages=wanted,
@@ -249,6 +251,44 @@ def _format_story(story: Story) -> Text:
     text.append(f"  → {rule:<18}{result}\n", style="bold green")
     text.append(f"  starts from {story.outcome}", style="not bold")
     return text
+
+
+def vocabulary_command(
+    text: Annotated[Path, Option(help="Text of the languages: a run, or files like de.txt.")],
+    size: Annotated[int, Option(min=8, help="Number of tokens, special ones included.")],
+    output: Annotated[Path, Option(help="Folder to write; must not exist yet.")],
+    languages: LanguageList = None,
+    alpha: Annotated[
+        float, Option(min=0, max=1, help="Exponent of the distribution over languages.")
+    ] = 0.7,
+    quiet: Quiet = False,
+) -> None:
+    """Train a shared SentencePiece vocabulary; `match --to` gives it to an encoder."""
+    set_quiet(quiet)
+    from metaxlm.data.statistics import list_languages, read_corpus
+    from metaxlm.init.extension import require_text
+    from metaxlm.init.start import check_output
+    from metaxlm.manifest import atomic_folder
+    from metaxlm.recipe.corpus_schema import VocabularyRecipe
+    from metaxlm.vocab.unigram import sample_counts, sample_sentences, train_unigram
+
+    check_output(output)
+    wanted = split_list(languages) or list_languages(text)
+    if not wanted:
+        raise MetaXLMError(f"{text}: no text in it; name a folder with files like de.txt")
+    require_text(text, wanted)
+    counts = {code: sum(1 for _ in read_corpus(text, code)) for code in wanted}
+    if empty := [code for code, count in counts.items() if not count]:
+        raise MetaXLMError(f"{text}: no text of {empty[0]} in its files; add text, or remove them")
+    shares = sample_counts(counts, alpha, VocabularyRecipe().sample_sentences)
+    sample = sample_sentences({code: read_corpus(text, code) for code in wanted}, counts, shares, 1)
+    try:
+        tokenizer = train_unigram(sample, size, sum(shares.values()))
+    except MetaXLMError as error:
+        raise MetaXLMError(str(error).replace("vocabulary.size", "--size")) from error
+    with atomic_folder(output) as temporary:
+        tokenizer.save_pretrained(temporary)
+    say(f"{len(tokenizer):,} tokens of {', '.join(wanted)}: {output}")
 
 
 def trim_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,22 @@ def split_list(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
+def parse_languages(text: str | None, *places: Path | None) -> list[str] | None:
+    """Split language codes; reject one that neither the table nor a file name in a place has."""
+    from metaxlm.finetune.readers.parallel import OTHER_LANGUAGES
+    from metaxlm.languages import LANGUAGES, suggest_code
+
+    codes = split_list(text)
+    if unknown := [one for one in codes or () if one not in {*LANGUAGES, *OTHER_LANGUAGES}]:
+        files = (file for place in places if place for file in (place, *place.rglob("*")))
+        named = {part for file in files for part in re.split(r"[-._]", file.name)}
+        for code in (code for code in unknown if code not in named):
+            meant = suggest_code(code)
+            advice = f"did you mean {meant}?" if meant else "docs/languages.md lists the codes"
+            raise MetaXLMError(f"--languages {code}: no such language; {advice}")
+    return codes
+
+
 @contextmanager
 def keep_output_clean(target: str | None) -> Iterator[None]:
     """Print messages to standard error while results are written to standard output (`-`).
@@ -66,10 +83,19 @@ def keep_output_clean(target: str | None) -> Iterator[None]:
 
 
 def print_table(table: Table) -> None:
-    """Print a table."""
+    """Print a table; in a file or a pipe it is as wide as its numbers need."""
     from metaxlm.analysis.tables import render_terminal
 
-    console.print(render_terminal(table))
+    rendered = render_terminal(table, wraps=console.is_terminal)
+    width = console.width
+    if not console.is_terminal:
+        unlimited = console.options.update(width=10_000)
+        needed = console.measure(rendered, options=unlimited).minimum + len(rendered.columns)
+        console.width = max(width, needed)
+    try:
+        console.print(rendered)
+    finally:
+        console.width = width
 
 
 def show_summary(run_dir: Path, results: Results | None = None) -> None:

@@ -225,7 +225,7 @@ def _plan_run(
         # Steps are measured without the teacher.
         row["hours"] = recipe.steps * measured.seconds * flops / own_flops / 3600
         # A share measured on a CPU does not apply to a GPU.
-        share = row["measured"]["peak_share"] if is_gpu else share
+        share = min(row["measured"]["peak_share"], 1.0) if is_gpu else share
     if named is not None:
         rate = share * REACHED_OF_DATASHEET * ACCELERATORS[named][0] * 1e12
         row["assumed_share"] = share
@@ -309,10 +309,13 @@ def _explain(
 def _describe_measured(measured: dict[str, Any]) -> str:
     seconds = measured["seconds_per_step"]
     pace = f"{seconds * 1e3:,.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+    product = f"{measured['matmul_flops'] / 1e12:,.2f} TFLOP/s of a large product"
+    share = f"{measured['peak_share']:.0%} of the {product}"
+    if measured["peak_share"] > 1:
+        share = f"more than the {product}, which was measured on a busy machine"
     text = (
         f"{pace} per step of {measured['batch_size']} x {measured['length']} tokens, "
-        f"{measured['tokens_per_second']:,.0f} tokens/s, {measured['peak_share']:.0%} of the "
-        f"{measured['matmul_flops'] / 1e12:,.2f} TFLOP/s of a large product; "
+        f"{measured['tokens_per_second']:,.0f} tokens/s, {share}; "
     )
     if measured["rows"] == measured["batch_size"]:
         return text + f"{measured['steps']} steps measured"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from metaxlm.cli.embed import BatchTokens, Center, LayerOption, RemoveComponents, Sif, Specials
+from metaxlm.cli.embed import BatchTokens, Center, RemoveComponents, Sif, Specials
 from metaxlm.cli.options import Device, Quiet, keep_output_clean
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, check_file_output, open_output
@@ -40,6 +40,7 @@ Writes the pairs, the best first: score TAB source TAB target (line numbers inst
 of texts for vectors; both ids before the texts with --ids).
 The score of a pair is its cosine over the mean cosine of both sentences' k
 neighbors (ratio), minus that mean (distance), or the cosine (absolute).
+Only the k nearest neighbors of a sentence are its candidates, as in LASER.
 Pairs are mutual best candidates (mutual), the best of every source (forward) or
 target (backward), or the highest of both with each sentence once (max).
 Known pairs (--calibrate) are mixed into the texts, two thirds of them without
@@ -61,6 +62,14 @@ ModelOption = Annotated[
     str | None,
     Option(
         "--model", help="A variant or checkpoint, a folder or a hub id; not needed for vectors."
+    ),
+]
+LayerOption = Annotated[
+    str | None,
+    Option(
+        "--layer",
+        help="Layer to use: 8, -1 (last), 6..8 (mean) or all. Default: a sentence encoder's own "
+        "vectors (modules.json), else two thirds of depth.",
     ),
 ]
 FaissOption = Annotated[
@@ -140,7 +149,9 @@ def mine_command(
         Literal["mutual", "forward", "backward", "max"],
         Option(help="Which candidates become pairs; see below."),
     ] = "mutual",
-    k: Annotated[int, Option(min=1, help="Neighbors of the margin.")] = 4,
+    k: Annotated[
+        int, Option(min=1, help="Neighbors of a sentence: its candidates, and the margin's mean.")
+    ] = 4,
     threshold: Annotated[float | None, Option(help="Leave out pairs that score lower.")] = None,
     gold: Annotated[
         Path | None, Option(help="True pairs: source's line TAB target's line.")
@@ -198,6 +209,7 @@ def mine_command(
         found = mine_pairs(
             *sides, margin=margin, k=k, mode=mode, device=chosen, faiss_index=index, title="mine"
         )
+        say(f"candidates: the {k} nearest neighbors of each sentence; --k changes it")
         kept = found if threshold is None else found.cut(threshold)
         lines = (
             f"{score:.6f}\t"

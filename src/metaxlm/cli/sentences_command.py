@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from metaxlm.cli.options import Device, LanguageList, Quiet, split_list
+from metaxlm.cli.options import Device, LanguageList, Quiet, parse_languages
 from metaxlm.errors import MetaXLMError
 from metaxlm.progress import say, set_quiet
 
@@ -63,6 +63,7 @@ def sentences_command(
 
     if not dictionary and not parallel:
         raise MetaXLMError("sentences: needs --dictionary or --parallel; see --help")
+    wanted = parse_languages(languages, corpus, *(dictionary or ()), *(parallel or ()))
     given = {"teacher": teacher, "text": text, "dictionaries": dictionary or []}
     loaded = load_sentences({**given, "parallel": parallel or []}, settings or ())
     from metaxlm.cli.exit_codes import ending_together
@@ -70,9 +71,7 @@ def sentences_command(
     from metaxlm.recipe import ExecutionRecipe
     from metaxlm.run.encoders import EncoderRequest, train_encoder
 
-    request = EncoderRequest(
-        loaded, student, output, corpus, split_list(languages), source_language, seed
-    )
+    request = EncoderRequest(loaded, student, output, corpus, wanted, source_language, seed)
     world = DistributedContext.join(device, ExecutionRecipe())
     with ending_together(world):
         train_encoder(request, world)

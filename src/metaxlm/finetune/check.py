@@ -79,6 +79,8 @@ class Finding:
     damaged: set[tuple[str, str]] = field(default_factory=set)
     """Their splits and languages."""
     notes: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Languages with files that the paper does not use; they are not checked."""
 
     @property
     def status(self) -> Status:
@@ -169,6 +171,7 @@ class Finding:
             },
             "damages": self.damages,
             "notes": self.notes,
+            "others": self.others,
         }
 
 
@@ -225,8 +228,10 @@ def _check(data_set: DataSet, folder: Path, paths: Sequence[Path]) -> Finding:
         place.splits = {name: split for name, split in place.splits.items() if split.examples}
     finding.places = list(places.values())
     finding.notes = [*_explain(finding, paths), *notices]
+    finding.others = others
     if others:
-        finding.notes.append(f"not read, not among the paper's languages: {' '.join(others)}")
+        named = "languages that the paper does not use, not checked"
+        finding.notes.append(f"{named}: {' '.join(others)}; `evaluate --languages` uses them")
     return finding
 
 
@@ -355,7 +360,8 @@ def _make_table(findings: Iterable[Finding]) -> Table:
         table.add_row(
             finding.data_set.name,
             Text(finding.status, _STYLES[finding.status]),
-            f"{len(found & finding.languages)} of {len(finding.languages)}",
+            f"{len(found & finding.languages)} of {len(finding.languages)}"
+            + (f" + {len(finding.others)}" if finding.others else ""),
             " + ".join(amounts) or "-",
             finding.reading or "-",
             _summarize_missing(finding),
@@ -365,7 +371,7 @@ def _make_table(findings: Iterable[Finding]) -> Table:
 
 def _summarize_missing(finding: Finding) -> str:
     if not finding.places:
-        return "everything"
+        return "the paper's languages" if finding.others else "everything"
 
     def count(things: Sequence[str], noun: str) -> str:
         return f"{len(things)} {noun}" + "s" * (len(things) != 1)

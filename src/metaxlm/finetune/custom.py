@@ -6,6 +6,8 @@ the line of the YAML or of the data file.
 """
 
 import difflib
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -44,6 +46,7 @@ COLUMNS: dict[OwnKind, tuple[str, ...]] = {
     "tagging": ("word", "tag"),
     "questions": (),
 }
+_LIST_LABELS = "If it is right, list all labels in the YAML under `labels`"
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,8 @@ def _make_classification(
             label = (row.cells[-1] or "").strip()
             if label:
                 found.setdefault(label, f"{path}:{row.line}")
+    if recipe.labels is None:
+        _check_classes(found)
     labels = _choose_labels(recipe, recipe.labels, found)
 
     def read(file: DataFile) -> Examples[LabeledText]:
@@ -210,6 +215,22 @@ def _make_classification(
 
     metric = recipe.metric or "accuracy"
     return ClassificationTask(**facts, reader=read, labels=labels, metric=metric)
+
+
+def _check_classes(found: dict[str, str]) -> None:
+    """Reject labels of training that look like several labels in one, or like measurements."""
+    parts = {label: [part.strip() for part in re.split(r"[,;|]", label)] for label in found}
+    counts = Counter(part for one in parts.values() for part in set(one))
+    for label, where in found.items():
+        if shared := [part for part in parts[label] if len(parts[label]) > 1 and counts[part] > 1]:
+            what = f"the label {label!r} looks like several, {shared[0]!r} is a part of others too"
+            raise MetaXLMError(f"{where}: {what}; a text has one label. {_LIST_LABELS}")
+    if not all(re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", label) for label in found):
+        return
+    if broken := next((label for label in found if float(label) % 1), ""):
+        where, count = found[broken], f"{len(found):,} numbers such as {broken}"
+        what = f"the labels are {count}; a label is a class, and regression is not supported"
+        raise MetaXLMError(f"{where}: {what}. {_LIST_LABELS}")
 
 
 def _read_table(recipe: OwnTaskRecipe, path: Path, num_optional: int) -> list[Row]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.finetune.task import DataFile, Split
-from metaxlm.languages import LANGUAGES
+from metaxlm.languages import LANGUAGES, list_iso3
 
 DEEPEST, MOST_FILES = 6, 300_000
 """Levels of folders and number of files that are searched."""
@@ -30,7 +30,7 @@ SPLITS: Mapping[str, Split] = {"train": "train", "dev": "dev", "test": "test"}
 
 _ORDER = {"": 0, SUBSET: 1, DERIVED: 2}
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
-_ALIASES = {known.iso3: code for code, known in LANGUAGES.items()} | {"jp": "ja"}
+_ALIASES = {iso3: code for code in LANGUAGES for iso3 in list_iso3(code)} | {"jp": "ja"}
 _ALIASES |= {known.name.lower(): code for code, known in LANGUAGES.items()}
 _ALIASES |= {known.wiki: code for code, known in reversed(LANGUAGES.items())}
 

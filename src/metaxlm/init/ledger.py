@@ -7,6 +7,7 @@ that has a match.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -377,6 +378,10 @@ def _describe_outcome(plan: Plan, origin: Origin) -> str:
         return "random numbers with deviation 0.02"
     if len(origin.source_rows) == 1:
         return f"a copy of {origin.source_tokens[0]}"
-    parts = zip(origin.weights, origin.source_tokens, strict=True)
+    parts = [part for part in zip(origin.weights, origin.source_tokens, strict=True) if part[0] > 0]
+    if len(parts) == 1:
+        return f"a copy of {parts[0][1]}"
+    # Enough digits for the smallest weight.
+    digits = max(2, min(6, math.ceil(-math.log10(min(weight for weight, _ in parts)))))
     ordered = sorted(parts, key=lambda part: -part[0])
-    return " + ".join(f"{weight:.2f} {token}" for weight, token in ordered)
+    return " + ".join(f"{weight:.{digits}f} {token}" for weight, token in ordered)

@@ -1,6 +1,7 @@
 """Find the folder of an encoder, and read its tensors.
 
-The source is a path, a hub id, or a sentence-transformers folder with the encoder in a subfolder.
+The source is a path, a hub id, a variant of a run, or a sentence-transformers folder with the
+encoder in a subfolder.
 Weights are read from safetensors only, because loading a pickle can run code.
 """
 
@@ -42,6 +43,9 @@ _DOWNLOADED = [
 def find_folder(source: str | Path) -> Path:
     """Return the checked local folder with config.json; download it if necessary."""
     folder = find_source(source, _DOWNLOADED, _NEEDED)
+    if not (folder / CONFIG).exists() and (folder / "model" / CONFIG).is_file():
+        folder = folder / "model"  # a variant of a run
+        reject_code(folder)
     require_whole(folder)
     if (folder / CONFIG).exists():
         return folder

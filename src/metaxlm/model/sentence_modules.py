@@ -17,8 +17,13 @@ from torch import Tensor
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
-from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG
-from metaxlm.model.model_folder import SENTENCE_FILES, SENTENCE_SETTINGS, is_transformer
+from metaxlm.hub import CONFIG, MODULES, TOKENIZER_CONFIG, find_local
+from metaxlm.model.model_folder import (
+    SENTENCE_FILES,
+    SENTENCE_SETTINGS,
+    find_folder,
+    is_transformer,
+)
 from metaxlm.model.model_folder import read_tensors as read_weights
 
 Pooling = Literal["mean", "cls"]
@@ -55,6 +60,14 @@ class SentenceModules:
             vectors_ND = F.linear(vectors_ND, layer.weight, layer.bias)
             vectors_ND = _ACTIVATIONS[layer.activation](vectors_ND)
         return F.normalize(vectors_ND, dim=-1) if self.normalize else vectors_ND
+
+
+def find_sentence_modules(source: str | Path) -> SentenceModules | None:
+    """Read the steps of a folder or hub id; None if it is not of sentence-transformers."""
+    local = find_local(str(source))
+    if local is not None and not any((local / name).is_file() for name in (CONFIG, MODULES)):
+        return None  # a checkpoint
+    return read_sentence_modules(find_folder(source))
 
 
 def read_sentence_modules(folder: Path) -> SentenceModules | None:

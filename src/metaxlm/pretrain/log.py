@@ -92,6 +92,8 @@ class TrainingLog:
         speed = (state.tokens - tokens) / elapsed
         flops = (state.step - step) * step_flops
         share = None if self._peak is None else flops / elapsed / self._peak
+        if share is not None and share > 1:
+            share = None  # the peak was measured while other processes used the device
         row = {
             "loss": loss,
             "learning_rate": rate,

@@ -20,8 +20,8 @@ import torch
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import STANDARD, open_output
 from metaxlm.finetune.readers import Link
-from metaxlm.finetune.readers.input_lines import open_input
-from metaxlm.finetune.readers.parallel import AlignedPair, read_naacl_links
+from metaxlm.finetune.readers.input_lines import open_input, split_at_spaces
+from metaxlm.finetune.readers.parallel import AlignedPair, read_naacl_links, tolerate_outside
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import PAPER, AlignSettings
 from metaxlm.probe.alignment import align_words
@@ -86,7 +86,7 @@ class PairFiles:
         pairs = self._read_joined() if self.target is None else self._read_parallel(self.target)
         pair = None
         for pair in pairs:
-            source, target = (side.strip() for side in pair)
+            source, target = (side.strip(" \t") for side in pair)
             words = split_words(source, self.split), split_words(target, self.split)
             yield SentencePair(source, target, *words)
         if pair is None:
@@ -141,9 +141,9 @@ class PairFiles:
 
 
 def split_words(text: str, split: Split) -> tuple[str, ...]:
-    """Split at white space, or also around each character, with its marks, of unspaced scripts."""
+    """Split at spaces, or at white space and each character, with marks, of unspaced scripts."""
     if split == "spaces" or text.isascii():
-        return tuple(text.split())
+        return split_at_spaces(text)
     parts: list[str] = []
     for word in text.split():
         was_word = True
@@ -218,30 +218,38 @@ def read_gold(
             raise MetaXLMError("--gold -: the format naacl cannot be read from standard input")
         gold = read_naacl_links(Path(path), name, [(pair.source, pair.target) for pair in pairs])
     else:
-        gold = []
+        gold, outside, num_links = [], list[str](), 0
         reader = read_links(path, layout)
         for pair, links in zip(pairs, reader, strict=False):
-            gold.append(AlignedPair(pair.source, pair.target, *links))
-            _check_range(gold[-1], layout, f"{path}:{len(gold)}")
+            num_links += len(links.possible)
+            where = f"{path}:{len(gold) + 1}"
+            kept = _drop_outside(links, pair, layout, where, outside)
+            gold.append(AlignedPair(pair.source, pair.target, *kept))
         num_lines = len(gold) + sum(1 for _ in reader)
         if num_lines != len(pairs):
             raise MetaXLMError(
                 f"{path}:{num_lines}: has {num_lines} lines of links, {name} has {len(pairs)} "
                 "pairs; a pair without links has an empty line"
             )
+        hint = f"{layout.capitalize()} counts from {_FIRST_NUMBER[layout]}, source words first"
+        tolerate_outside(outside, num_links, hint)
     if not any(pair.sure for pair in gold):
         raise MetaXLMError(f"{path}: no sure link in it, and no score without one")
     return tuple(gold)
 
 
-def _check_range(pair: AlignedPair, layout: LinkFormat, where: str) -> None:
+def _drop_outside(
+    links: LinkLine, pair: SentencePair, layout: LinkFormat, where: str, outside: list[str]
+) -> LinkLine:
+    """Return the links between words of a pair; describe the others in `outside`."""
     sizes, first = (len(pair.source), len(pair.target)), _FIRST_NUMBER[layout]
-    for i, j in sorted(pair.possible):
-        if i >= sizes[0] or j >= sizes[1]:
-            raise MetaXLMError(
-                f"{where}: link {i + first}-{j + first} is outside the {sizes[0]} and {sizes[1]} "
-                f"words of its pair; {layout.capitalize()} counts from {first}, source words first"
-            )
+    wrong = {(i, j) for i, j in links.possible if i >= sizes[0] or j >= sizes[1]}
+    outside += [
+        f"{where}: link {i + first}-{j + first} is outside the {sizes[0]} and {sizes[1]} words of "
+        "its pair"
+        for i, j in sorted(wrong)
+    ]
+    return LinkLine(links.sure - wrong, links.possible - wrong)
 
 
 def align_stream(

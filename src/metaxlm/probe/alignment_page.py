@@ -166,7 +166,14 @@ def _find_neighbors(
     sources, targets = [pair.source_text for pair in pairs], [pair.target_text for pair in pairs]
     result = []
     texts = [*sources, *targets]
-    for vectors_ND in embed_texts(model, texts, device, layers=layers, title="neighbors"):
+
+    def name(number: int) -> str:
+        side, place = divmod(number - 1, len(pairs))
+        return f"the {('source', 'target')[side]} of pair {place + 1}"
+
+    for vectors_ND in embed_texts(
+        model, texts, device, layers=layers, title="neighbors", place=name
+    ):
         source_ND, target_ND = vectors_ND.split(len(pairs))
         near: list[Neighbors] = [{} for _ in range(count)]
         for side, queries_ND, keys_ND, texts_N in (

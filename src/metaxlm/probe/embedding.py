@@ -26,7 +26,7 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.batches import collate_inputs, evaluating
 from metaxlm.finetune.encoding import MAX_CHARACTERS, Ids, check_tokenizer
 from metaxlm.model.any_encoder import AnyEncoder
-from metaxlm.model.sentence_modules import Pooling
+from metaxlm.model.sentence_modules import Pooling, SentenceModules
 from metaxlm.pretrain.distributed import choose_device, own_bfloat16
 from metaxlm.probe.corrections import NONE, Corrections, Moments, correct_vectors, weigh_tokens
 from metaxlm.probe.pool import (
@@ -97,6 +97,29 @@ def embed_texts(
         for vectors_ND in vectors_YND:
             vectors_ND.copy_(torch.as_tensor(correct_vectors(vectors_ND, corrections)))
     return vectors_YND
+
+
+def embed_sentences(
+    model: AnyEncoder,
+    texts: Sequence[str],
+    device: torch.device | None,
+    modules: SentenceModules,
+    **options: Unpack[EmbedOptions],
+) -> Tensor:
+    """Return the vectors of a sentence-transformers folder, [N, D], by the folder's own steps."""
+    corrections = options.get("corrections", NONE)
+    if modules.pooling != "mean" and (corrections.sif or not options.get("specials", True)):
+        raise MetaXLMError(
+            f"{model.source}: its vectors are states of the first token, but SIF weights and "
+            "--no-specials are for means; choose a layer"
+        )
+    options |= {"layers": [LayerChoice((model.encoder.config.num_layers,))]}
+    options |= {"pooling": modules.pooling, "max_length": modules.max_length}
+    options["corrections"] = Corrections(sif=corrections.sif)  # the others come last
+    if modules.lower_case:
+        texts = [text.lower() for text in texts]
+    vectors_ND = modules.finish(embed_texts(model, texts, device, **options)[0])
+    return torch.as_tensor(correct_vectors(vectors_ND, corrections))
 
 
 def embed_stream(

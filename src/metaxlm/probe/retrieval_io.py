@@ -28,10 +28,12 @@ from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import STANDARD, atomic_file, get_standard_input
 from metaxlm.finetune.readers.input_lines import open_input, read_lines
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.model.sentence_modules import SentenceModules, find_sentence_modules
 from metaxlm.probe.corrections import NONE, Corrections, correct_vectors
-from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_texts
+from metaxlm.probe.embedding import Embedded, EmbedOptions, embed_sentences, embed_texts
 from metaxlm.probe.nearest import Vectors
 from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
+from metaxlm.progress import say
 from metaxlm.reading import open_file, reading
 
 VectorType = Literal["float16", "float32"]
@@ -332,7 +334,10 @@ def load_indexes(
     model = open_model()
     depth = model.encoder.config.num_layers
     is_default = layer is None and not takes_several
-    layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
+    modules = find_own_vectors(model) if is_default else None
+    layers: tuple[LayerChoice, ...] = (LayerChoice((depth,)),)
+    if modules is None:
+        layers = default_layer(depth) if is_default else parse_layers(layer or "all", depth)
     _check_several(layer, len(layers), takes_several)
     options: EmbedOptions = {"layers": layers, "specials": specials, "batch_tokens": batch_tokens}
     options |= {"needs_tokens": True, "corrections": corrections}
@@ -341,7 +346,10 @@ def load_indexes(
         options["title"] = f"embed {Path(side.name).name}"
         options["place"] = f"{side.name}:{{}}".format
         together = [*side.texts, *side.known_texts]
-        vectors_YND = embed_texts(model, together, device, **options)
+        if modules is None:
+            vectors_YND = embed_texts(model, together, device, **options)
+        else:
+            vectors_YND = embed_sentences(model, together, device, modules, **options)[None]
         side.vectors = list(vectors_YND[:, : len(side.texts)])
         side.known = list(vectors_YND[:, len(side.texts) :])
     a, b = len(first.vectors), len(second.vectors)
@@ -350,6 +358,20 @@ def load_indexes(
             f"{first.name} has {a} layers and {second.name} {b}; choose with --layer"
         )
     return sides, pairs
+
+
+def find_own_vectors(model: AnyEncoder) -> SentenceModules | None:
+    """Return the steps of a sentence-transformers folder, and log them; None for other models."""
+    try:
+        modules = find_sentence_modules(model.source)
+    except MetaXLMError as error:
+        raise MetaXLMError(f"{error}; or choose a layer with --layer") from error
+    if modules is not None:
+        pooled = "mean" if modules.pooling == "mean" else "first token"
+        depth = model.encoder.config.num_layers
+        steps = f"{pooled} of the last layer, {depth}"
+        say(f"vectors of the sentence encoder: {steps}; --layer chooses another")
+    return modules
 
 
 def _open_index(source: str, has_ids: bool) -> EmbeddingIndex:

@@ -28,10 +28,9 @@ from metaxlm.finetune.task import AnyTask, DataFile
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.sentence_modules import SentenceModules
 from metaxlm.probe.calibration import FEWEST_PAIRS, calibrate
-from metaxlm.probe.embedding import embed_texts
+from metaxlm.probe.embedding import embed_sentences
 from metaxlm.probe.linear_head import join_pair, train_head
 from metaxlm.probe.nearest import find_both
-from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say
 
 Lines = Literal["all", "even", "odd"]
@@ -55,15 +54,10 @@ class SentenceEncoder:
 
     def encode(self, texts: Sequence[str], title: str) -> Tensor:
         """Return the vectors of texts, scaled to length 1, [N, D]; equal texts are read once."""
-        if self.modules.lower_case:
-            texts = [text.lower() for text in texts]
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        pooled_ND = embed_texts(
-            self.model, list(rows), self.device, pooling=self.modules.pooling,
-            layers=[LayerChoice((self.model.encoder.config.num_layers,))],
-            max_length=self.modules.max_length, title=f"{self.name}: {title}",
-        )[0]  # fmt: skip
-        vectors_ND = F.normalize(self.modules.finish(pooled_ND), dim=1)
+        named = f"{self.name}: {title}"
+        found_ND = embed_sentences(self.model, list(rows), self.device, self.modules, title=named)
+        vectors_ND = F.normalize(found_ND, dim=1)
         return vectors_ND[torch.tensor([rows[text] for text in texts])]
 
 

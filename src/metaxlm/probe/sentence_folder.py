@@ -75,7 +75,7 @@ def export_sentence_transformers(
         length = min(max_length or config.max_positions, config.max_positions)
         described = _describe_modules(model, normalize, pooling, length)
         files = {name: dump_json(values) for name, values in described.items()}
-        files["README.md"] = card or _write_card(model, number, normalize)
+        files["README.md"] = card or _write_card(model, number, normalize, pooling, max_length)
         for name, text in files.items():
             (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(text, encoding="utf-8")
@@ -160,8 +160,14 @@ def _describe_modules(
     }
 
 
-def _write_card(model: AnyEncoder, number: int, normalize: bool) -> str:
+def _write_card(
+    model: AnyEncoder, number: int, normalize: bool, pooling: str, max_length: int | None
+) -> str:
     config = model.encoder.config
+    pooled = "mean" if pooling == "mean" else "state of the first token"
+    scope = " over all tokens of a text, special ones included" if pooling == "mean" else ""
+    # A limit is known for sentence encoders only.
+    trained = "" if max_length else "The encoder was not trained on pairs of sentences. "
     # Only the last parts of a path: the rest of it means nothing on other machines.
     parts = Path(model.source.removeprefix(HUB)).parts
     source = "/".join([part for part in parts if part not in ("/", "model")][-2:])
@@ -173,11 +179,10 @@ def _write_card(model: AnyEncoder, number: int, normalize: bool) -> str:
     }
     scaled = ", scaled to length 1" if normalize else ""
     about = (
-        f"Vectors of {config.hidden_size} numbers: the mean of layer {number} of "
-        f"{config.num_layers} of `{source}` over all tokens of a text, special ones "
-        f"included{scaled}. The encoder was not trained on pairs of sentences. Texts longer than "
-        f"{config.max_positions} tokens are cut. Written by metaxlm {__version__}; it loads "
-        "without it:"
+        f"Vectors of {config.hidden_size} numbers: the {pooled} of layer {number} of "
+        f"{config.num_layers} of `{source}`{scope}{scaled}. {trained}Texts longer than "
+        f"{max_length or config.max_positions} tokens are cut. Written by metaxlm "
+        f"{__version__}; it loads without it:"
     )
     return f"""---
 {yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---

@@ -4,10 +4,14 @@ Errors are one line with file, line and key, and suggest the nearest known key. 
 another: with `extends: base.yaml` it inherits all values and overrides some. Sections are merged
 key by key, a list of names in place of a section selects entries of it
 (`variants: [xlm, metaxlm]`), and all other values are replaced.
+
+A relative path is relative to the file that has it; if nothing is there, to the current folder.
+Paths of `--set` are relative to the current folder. A saved recipe has paths relative to itself.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +28,15 @@ Lines = dict[tuple[str, ...], int | str]
 """The line of each key of a YAML file, by its path of keys; `file:line` in another file."""
 EXTENDS = "extends"
 
+PATHS = (
+    "corpus.path", "corpus.decontaminate", "matching.dictionaries",
+    "variants.*.matching.dictionaries", "sentences.text", "sentences.dictionaries",
+    "sentences.parallel", "evaluation.data",
+)  # fmt: skip
+"""Keys with a path or a list of paths."""
+MODELS = ("meta.model", "vocabulary.model", "sentences.teacher")
+"""Keys with a folder or a name on the hub."""
+
 AnySection = TypeVar("AnySection", bound=Section)
 
 
@@ -31,7 +44,10 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and validate a recipe with `a.b=c` overrides."""
     values, lines = _read_extended(path)
     for override in overrides:
-        _apply_override(values, override)
+        place = _apply_override(values, override)
+        lines = {key: line for key, line in lines.items() if key[: len(place)] != place}
+        for length in range(1, len(place) + 1):
+            lines.setdefault(place[:length], f"--set {override}")
     return _validate(Recipe, values, path, lines)
 
 
@@ -60,9 +76,18 @@ def load_section(path: Path, section: type[AnySection]) -> tuple[AnySection, Lin
     return _validate(section, values, path, lines), lines
 
 
-def save_recipe(recipe: Recipe) -> str:
-    """Return the resolved recipe as YAML, including all defaults."""
-    return save_values(recipe.model_dump(mode="json"))
+def save_recipe(recipe: Recipe, folder: Path | None = None) -> str:
+    """Return the resolved recipe as YAML, including all defaults, for a file in a folder."""
+    values = recipe.model_dump(mode="json")
+    if folder is not None:
+        start = os.path.realpath(folder)  # `..` does not lead back through a link
+
+        def move(text: str) -> str:
+            return text if Path(text).is_absolute() else os.path.relpath(text, start)
+
+        _change_paths(values, PATHS, move)
+        _change_paths(values, MODELS, lambda text: move(text) if _is_there(Path(text)) else text)
+    return save_values(values)
 
 
 def save_values(values: Mapping[str, Any]) -> str:
@@ -73,7 +98,13 @@ def save_values(values: Mapping[str, Any]) -> str:
 def check_recipe_file(path: Path, saved: Path) -> None:
     """Raise an error if saving the resolved recipe would overwrite the user's own file."""
     is_same = saved.exists() and path.samefile(saved)
-    if is_same and read_text(path) != save_recipe(load_recipe(path)):
+    if not is_same:
+        return
+    values, resolved = _read_yaml(path)[0], load_recipe(path).model_dump(mode="json")
+    is_ours = read_text(path) == save_values(values)
+    for one in (values, resolved):  # earlier versions saved paths as they were given
+        _change_paths(one, (*PATHS, *MODELS), lambda _: "")
+    if not is_ours or values != resolved:
         fix = "move your file elsewhere, or choose another --output"
         raise MetaXLMError(f"{path}: the run saves its resolved recipe under this name; {fix}")
 
@@ -81,6 +112,8 @@ def check_recipe_file(path: Path, saved: Path) -> None:
 def _read_extended(path: Path, below: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Lines]:
     """Read the YAML of a recipe and of all recipes that it extends."""
     values, lines = _read_yaml(path)
+    _change_paths(values, PATHS, lambda text: _find_path(text, path.parent))
+    _change_paths(values, MODELS, lambda text: _find_model(text, path.parent))
     if EXTENDS not in values:
         return values, lines
     name, where = values.pop(EXTENDS), f"{path}:{lines[EXTENDS,]}"
@@ -98,6 +131,39 @@ def _read_extended(path: Path, below: tuple[Path, ...] = ()) -> tuple[dict[str, 
     places = {k: n if isinstance(n, str) else f"{other}:{n}" for k, n in base_lines.items()}
     _merge(base, values, (), path, lines)
     return base, {**places, **lines}
+
+
+def _change_paths(values: Any, keys: Sequence[str], change: Callable[[str], str]) -> None:
+    """Apply a function to all texts under some keys of a recipe's plain values."""
+    for name in keys:
+        *parents, last = name.split(".")
+        sections = [values]
+        for parent in parents:
+            known = [section for section in sections if isinstance(section, dict)]
+            inner = (one.values() if parent == "*" else [one.get(parent)] for one in known)
+            sections = [section for found in inner for section in found]
+        for section in (one for one in sections if isinstance(one, dict)):
+            value = section.get(last)
+            if isinstance(value, str):
+                section[last] = change(value)
+            elif isinstance(value, list):
+                section[last] = [change(one) if isinstance(one, str) else one for one in value]
+
+
+def _find_path(text: str, folder: Path) -> str:
+    beside = folder / text
+    return text if _is_there(Path(text)) and not _is_there(beside) else str(beside)
+
+
+def _find_model(text: str, folder: Path) -> str:
+    return str(folder / text) if text and _is_there(folder / text) else text
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # not the name of a file, which validation reports
+        return False
 
 
 def _merge(
@@ -143,8 +209,8 @@ def _record_lines(
         _record_lines(value, place, lines, path)
 
 
-def _apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `a.b=c`, where c is YAML; missing sections are created."""
+def _apply_override(values: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Set one `a.b=c`, where c is YAML; missing sections are created. Return the key's place."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise MetaXLMError(f"--set {override!r}: expected KEY=VALUE, such as pretraining.steps=100")
@@ -157,6 +223,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         if not isinstance(target, dict):
             raise MetaXLMError(f"--set {override!r}: {parent!r} is a value and has no keys in it")
     target[last] = parse_yaml(text, f"--set {override!r}")[1]
+    return (*parents, last)
 
 
 def _validate(
@@ -176,6 +243,9 @@ def _validate(
     keys = [str(part) for part in first["loc"] if not str(part).startswith(labels)]
     place = (*section, *keys)
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+    # An override may have caused what is wrong with its section.
+    below = (n for key, n in lines.items() if place and key[: len(place)] == place)
+    line = next((n for n in below if str(n).startswith("--set")), line)
     where = line if isinstance(line, str) else f"{path}:{line}" if line else str(path)
     name = ".".join(place) or "recipe"
     if first["type"] == "extra_forbidden":

@@ -103,7 +103,7 @@ def describe_provenance(
 
 def _read_stage(folder: Path) -> dict[str, Any]:
     marker, log = read_sealed(folder / MARKER), folder / TRAINING_LOG
-    facts = {name: marker.get(name) for name in ("fingerprint", "seconds", "device")}
+    facts = {name: marker.get(name) for name in ("fingerprint", "seconds", "device", "finished")}
     if log.is_file():
         require_whole(log)
     rows = [row for row in results.read_rows(log) if "tokens" in row] if log.is_file() else []

@@ -197,8 +197,7 @@ def _describe_checkpoint(run: Path, place: Path, path: Path) -> NamedModel:
 def _describe_folder(source: str, name: str | None = None) -> NamedModel:
     """Return the encoder of a folder or hub id; reject other models."""
     local = find_local(source)
-    has_inner = local is not None and (local / "model" / CONFIG).is_file()
-    folder = find_folder(local / "model" if local and has_inner else source)
+    folder = find_folder(source)
     check_encoder(folder)
     names = (CONFIG, *TOKENIZER_FILES, TOKENIZER_CONFIG)
     files = {*folder.glob("*.safetensors"), *(folder / name for name in names)}

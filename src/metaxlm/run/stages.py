@@ -115,6 +115,7 @@ class Stage:
             facts: dict[str, Any] = {"fingerprint": self.fingerprint, "inputs": self.inputs}
             facts |= {"files": _describe(temporary, nested=True), "seconds": seconds}
             facts |= {"device": self.device, "metaxlm": __version__}
+            facts["finished"] = time.strftime("%Y-%m-%d", time.gmtime())
             manifest.write_sealed(temporary / MARKER, facts)
             if self.work_dir is not None and self.keeps_work:
                 self._mark_work(self.work_dir, {"files": _describe(self.work_dir)})
@@ -328,7 +329,12 @@ def _build_variant(
     settings.pop("grow")  # the stage's own inputs have it
     seed = recipe.find_seed(variant)
     settings.pop("seed")
-    settings["matching"] = settings["matching"] and _restore_names(settings["matching"])
+    if settings["matching"] is not None:
+        settings["matching"] = _restore_names(settings["matching"])
+        # The files decide, not their path; finished stages keep the path that they recorded.
+        earlier = read_marker(folder / "initialization").get("inputs", {}).get("variant") or {}
+        recorded = (earlier.get("matching") or {}).get("dictionaries")
+        settings["matching"]["dictionaries"] = recorded
     if (switch := settings.pop("switch")) is not None:
         dictionary_files = files.list_folder(choices.dictionaries, "dictionaries")
         training |= {"switch": switch, "dictionary_files": dictionary_files}
@@ -480,7 +486,7 @@ def check_inputs(recipe: Recipe, layout: RunLayout, stages: Sequence[Stage]) -> 
 
 def write_recipe(recipe: Recipe, layout: RunLayout) -> None:
     """Save the resolved recipe, which the report reads."""
-    write_listed(layout.root, layout.recipe.name, save_recipe(recipe))
+    write_listed(layout.root, layout.recipe.name, save_recipe(recipe, layout.root))
 
 
 def check_models(recipe: Recipe, stages: Sequence[Stage] | None = None) -> None:

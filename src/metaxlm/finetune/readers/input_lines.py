@@ -83,6 +83,11 @@ def read_sides(path: Path, other_path: Path) -> tuple[list[str], list[str]]:
     return lines, others
 
 
+def split_at_spaces(text: str) -> tuple[str, ...]:
+    """Split pre-tokenized text at ASCII spaces and tabs; other white space, as U+3000, stays."""
+    return tuple(word for word in text.replace("\t", " ").split(" ") if word)
+
+
 def describe_missing(path: Path, present: Sequence[str]) -> str:
     """Return the error for a missing file, with what exists instead."""
     if not path.parent.is_dir():

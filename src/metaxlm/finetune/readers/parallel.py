@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaxlm.errors import MetaXLMError
-from metaxlm.finetune.readers.input_lines import describe_missing, read_lines, read_sides
-from metaxlm.languages import LANGUAGES, suggest_code
+from metaxlm.finetune.readers.input_lines import (
+    describe_missing,
+    read_lines,
+    read_sides,
+    split_at_spaces,
+)
+from metaxlm.languages import LANGUAGES, list_iso3, suggest_code
 from metaxlm.progress import say
 
 OTHER_LANGUAGES = {
@@ -48,26 +53,27 @@ def list_tatoeba(data_dir: Path) -> list[str]:
     """List the languages with a Tatoeba file, those of our table first."""
     paths = (data_dir / "tatoeba").glob("tatoeba.*-eng.*")
     present = {path.name.split(".")[1].split("-")[0] for path in paths}
-    known = [code for code, entry in LANGUAGES.items() if entry.iso3 in present]
+    known = [code for code in LANGUAGES if present.intersection(list_iso3(code))]
     return known + [code for code in OTHER_LANGUAGES if code in present]
 
 
 def read_tatoeba(data_dir: Path, language: str) -> ParallelSentences:
     """Read `tatoeba/tatoeba.XXX-eng.XXX` and `.eng`, named by ISO 639-3 codes as in LASER."""
-    code = _find_file_code(language)
-    path = data_dir / "tatoeba" / f"tatoeba.{code}-eng.{code}"
+    codes = _find_file_codes(language)
+    paths = [data_dir / "tatoeba" / f"tatoeba.{code}-eng.{code}" for code in codes]
+    path = next((path for path in paths if path.exists()), paths[0])
     if not path.exists():
         raise MetaXLMError(describe_missing(path, list_tatoeba(data_dir)))
     foreign, english = read_sides(path, path.with_suffix(".eng"))
     return ParallelSentences(language, tuple(foreign), tuple(english))
 
 
-def _find_file_code(language: str) -> str:
-    """Return the three letters in a language's file names."""
+def _find_file_codes(language: str) -> list[str]:
+    """Return the three letters in a language's file names, LASER's first."""
     if language == "en":
         raise MetaXLMError("tatoeba: 'en' is the other side of every pair; name another language")
     if language in OTHER_LANGUAGES or language in LANGUAGES:
-        return language if language in OTHER_LANGUAGES else LANGUAGES[language].iso3
+        return [language] if language in OTHER_LANGUAGES else list_iso3(language)
     names = {name.lower(): code for code, name in OTHER_LANGUAGES.items()}
     close = difflib.get_close_matches(language.strip().lower(), names, n=1, cutoff=0.8)
     meant = suggest_code(language) or next((names[name] for name in close), "en")
@@ -103,8 +109,14 @@ class AlignmentSet:
 
 def list_word_alignment(data_dir: Path) -> list[str]:
     """List the languages that have gold alignments with English."""
-    names = sorted(path.name for path in (data_dir / "wordalign").glob("*-*"))
+    names = _list_pairs(data_dir)
     return [code for name in names for code in name.split("-") if code != "en"]
+
+
+def _list_pairs(data_dir: Path) -> list[str]:
+    """List the folders named `XX-en` or `en-XX`."""
+    folders = (path.name for path in (data_dir / "wordalign").glob("*-*") if path.is_dir())
+    return sorted(name for name in folders if name.count("-") == 1 and "en" in name.split("-"))
 
 
 def read_word_alignment(data_dir: Path, language: str) -> AlignmentSet:
@@ -112,8 +124,7 @@ def read_word_alignment(data_dir: Path, language: str) -> AlignmentSet:
     folders = [data_dir / "wordalign" / name for name in (f"{language}-en", f"en-{language}")]
     folder = next((folder for folder in folders if folder.is_dir()), None)
     if folder is None:
-        present = (path.name for path in (data_dir / "wordalign").glob("*-*"))
-        raise MetaXLMError(describe_missing(folders[0], sorted(present)))
+        raise MetaXLMError(describe_missing(folders[0], _list_pairs(data_dir)))
     return read_alignment_folder(folder)
 
 
@@ -122,7 +133,7 @@ def read_alignment_folder(folder: Path) -> AlignmentSet:
     source, target = folder.name.split("-")
     source_path = folder / f"test.{source}"
     lines = read_sides(source_path, folder / f"test.{target}")
-    sides = [(tuple(a.split()), tuple(b.split())) for a, b in zip(*lines, strict=True)]
+    sides = [(split_at_spaces(a), split_at_spaces(b)) for a, b in zip(*lines, strict=True)]
     pairs = read_naacl_links(folder / "alignv2.txt", source_path.name, sides)
     return AlignmentSet(source, target, tuple(pairs))
 
@@ -159,17 +170,22 @@ def read_naacl_links(
             f"{path}:{len(lines)}: links for {len(order)} sentences, but {name} has "
             f"{len(sides)} lines; every sentence needs a link"
         )
-    if len(outside) > TOLERATED_BAD_LINKS * len(lines):
-        raise MetaXLMError(
-            f"{outside[0]} ({len(outside)} of {len(lines)} links do); words count from 1, and the "
-            f"source's number is first (in a folder de-en, German is the source)"
-        )
-    for complaint in outside:
-        say(f"{complaint}; left out")
+    hint = "words count from 1, and the source's number is first (in a folder de-en, German is the "
+    tolerate_outside(outside, len(lines), f"{hint}source)")
     return [
         AlignedPair(words, others, frozenset(certain), frozenset(allowed))
         for (words, others), certain, allowed in zip(sides, sure, possible, strict=True)
     ]
+
+
+def tolerate_outside(outside: Sequence[str], num_links: int, hint: str) -> None:
+    """Warn once about links outside their sentence that are left out; reject too many of them."""
+    if not outside:
+        return
+    count = f"{outside[0]} ({len(outside)} of {num_links:,} links are)"
+    if len(outside) > TOLERATED_BAD_LINKS * num_links:
+        raise MetaXLMError(f"{count}; {hint}")
+    say(f"{count}; left out")
 
 
 def _parse_link(line: str, where: str) -> tuple[int, int, int, bool]:
