@@ -196,7 +196,7 @@ def test_a_stop_cancels_jobs(tmp_path: Path, jobs: Path) -> None:
     pids = read_pids(tmp_path / "waiting", 0, 1)
     driver.send_signal(signal.SIGTERM)
     out, _ = driver.communicate(timeout=20)
-    assert (driver.returncode, out) == (75, "waiting: stopped\n")
+    assert (driver.returncode, out.splitlines()[-1]) == (75, "waiting: stopped")
     wait_until(lambda: not any(map(is_alive, pids)))
 
 

@@ -97,7 +97,8 @@ def test_added_entries_are_translations(place: Path) -> None:
     assert len(right) > 0.6 * len(new)
     assert read_pairs(folder / "en-de.txt") >= read_pairs(place / "muse" / "en-de.txt")
     manifest = json.loads((folder / "en-de.json").read_text())
-    assert [one["name"] for one in manifest["sources"]] == ["muse/en-de.txt", "links of first"]
+    given, links = (one["name"] for one in manifest["sources"])
+    assert (given, links) == (str(place / "muse" / "en-de.txt"), "links of first")
     record = json.loads((folder / "dictionaries.json").read_text())
     german = record["de"]["growth"]
     assert german["pairs"] == 500

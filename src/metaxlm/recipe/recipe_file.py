@@ -30,8 +30,8 @@ EXTENDS = "extends"
 
 PATHS = (
     "corpus.path", "corpus.decontaminate", "matching.dictionaries",
-    "variants.*.matching.dictionaries", "sentences.text", "sentences.dictionaries",
-    "sentences.parallel", "evaluation.data",
+    "variants.*.matching.dictionaries", "variants.*.grow.pairs", "sentences.text",
+    "sentences.dictionaries", "sentences.parallel", "evaluation.data",
 )  # fmt: skip
 """Keys with a path or a list of paths."""
 MODELS = ("meta.model", "vocabulary.model", "sentences.teacher")
