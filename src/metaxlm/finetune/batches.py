@@ -137,9 +137,9 @@ class _Column:
     """The values of all sequences, one after another, and a last sequence of `width` fillers."""
 
     def __init__(
-        self, rows: Sequence[Ids], filler: int, device: torch.device, width: int = 1
+        self, rows: Sequence[Labels], filler: int, device: torch.device, width: int = 1
     ) -> None:
-        rows = [*rows, np.full(width, filler, dtype=np.int32)]
+        rows = [*rows, np.full(width, filler, dtype=rows[0].dtype)]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         self._values_N = torch.from_numpy(np.concatenate(rows)).to(device)
         self._starts_S = torch.from_numpy(find_starts(lengths)).to(device)
@@ -153,7 +153,9 @@ class _Column:
 
     def take(self, rows: Tensor, places: Tensor, is_real: Tensor) -> Tensor:
         where = torch.where(is_real, self._starts_S[rows] + places, 0)
-        return torch.where(is_real, self._values_N[where].long(), self._filler)
+        values = self._values_N[where]
+        values = values if values.is_floating_point() else values.long()
+        return torch.where(is_real, values, self._filler)
 
 
 class FeatureTable:
@@ -166,7 +168,8 @@ class FeatureTable:
         """Number of the sequence that completes a batch and is never predicted."""
         self.lengths = [len(sequence.ids) for sequence in features]
         self.longest = max(self.lengths)
-        is_tagging = all(len(f.labels) == len(f.ids) for f in features)
+        is_real = features[0].labels.dtype == np.float32
+        is_tagging = not is_real and all(len(f.labels) == len(f.ids) for f in features)
         self._width = None if is_tagging else len(features[0].labels)
         self._ids = _Column([f.ids for f in features], config.pad_id, device)
         self._labels = _Column([f.labels for f in features], IGNORED, device, self._width or 1)
