@@ -39,7 +39,10 @@ LOWER_IS_BETTER = frozenset({"aer", "gap", "loss", "perplexity"})
 BASELINES = ("majority", "chance")
 _TUNING = ("train", "dev", "validation")
 """Prefixes of splits that final scores avoid where there is a test set."""
-METRICS = {"accuracy": "accuracy", "f1": "F1", "em": "exact match", "aer": "AER"}
+METRICS = {
+    "accuracy": "accuracy", "f1": "F1", "em": "exact match", "aer": "AER", "macro_f1": "macro F1",
+    "micro_f1": "micro F1", "span_f1": "span F1", "pearson": "Pearson", "spearman": "Spearman",
+}  # fmt: skip
 """The metrics that can represent a task, and their names."""
 IDENTITY = (
     "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",

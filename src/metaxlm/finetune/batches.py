@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from metaxlm.finetune.encoding import Ids, find_starts
-from metaxlm.finetune.task import IGNORED, Features, Logits
+from metaxlm.finetune.task import IGNORED, Features, Labels, Logits
 from metaxlm.model import kernels
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaskModel
@@ -139,9 +139,10 @@ class _Column:
     def __init__(
         self, rows: Sequence[Labels], filler: int, device: torch.device, width: int = 1
     ) -> None:
-        rows = [*rows, np.full(width, filler, dtype=rows[0].dtype)]
-        lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        self._values_N = torch.from_numpy(np.concatenate(rows)).to(device)
+        last = np.full(width, filler)
+        lengths = np.array([*(len(row) for row in rows), width], dtype=np.int64)
+        values_N = np.concatenate([*rows, last]).astype(rows[0].dtype)
+        self._values_N = torch.from_numpy(values_N).to(device)
         self._starts_S = torch.from_numpy(find_starts(lengths)).to(device)
         self.lengths_S = torch.from_numpy(lengths).to(device)
         self._filler = filler

@@ -170,7 +170,7 @@ class Task(ABC, Generic[Example, Prediction]):
         tokens. Shapes never depend on values, so that the step can be a CUDA graph.
         """
 
-    def finish(self, model: nn.Module) -> None:  # noqa: B027  # most tasks have nothing to do
+    def finish(self, model: nn.Module) -> None:
         """Change a trained model so that it predicts in the units of the files."""
 
     @abstractmethod

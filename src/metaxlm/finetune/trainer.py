@@ -314,8 +314,10 @@ def evaluate(
                 baselines = data.baselines[file]
             submission = task.format_predictions(scored.examples, predictions)
             counts = len(gold), scored.num_unlabeled
-            more = tally, submission, task.confuse(gold, answers)
-            scores.append(FileScores(file, *counts, values, *baselines, *more))
+            confusion = task.confuse(gold, answers)
+            scores.append(
+                FileScores(file, *counts, values, *baselines, tally, submission, confusion)
+            )
             advance(note=f"{file.language} {values[task.metric]:.3f}" if values else None)
     return tuple(scores)
 

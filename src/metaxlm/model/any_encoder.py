@@ -189,7 +189,8 @@ def save_finetuned(
 ) -> None:
     """Write a folder that transformers loads with the same logits, atomically.
 
-    `problem` is transformers' `problem_type` of a head that classifies sequences. `facts` (task, scores, seed ...) are stored in metaxlm_task.json and shown in the card.
+    `problem` is transformers' `problem_type` of a head that classifies sequences. `facts` (task,
+    scores, seed ...) are stored in metaxlm_task.json and shown in the card.
     """
     assert isinstance(model, TaskModel | ForeignTaskModel)
     names = {str(k): label for k, label in enumerate(labels)}

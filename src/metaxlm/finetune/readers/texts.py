@@ -100,6 +100,11 @@ def _is_quoted(text: str) -> bool:
     return text[:1] == text[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
 
 
+def unquote(text: str) -> str:
+    """Return a text without the quotes of CSV."""
+    return text[1:-1].replace('""', '"') if _is_quoted(text) else text
+
+
 def _choose_pair_columns(path: Path, header: Sequence[str]) -> list[Column]:
     """Return the columns of both texts, the label and the language."""
     names = [name.strip() for name in header]
