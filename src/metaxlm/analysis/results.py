@@ -89,6 +89,7 @@ TASKS = {
 }
 """The paper's tasks in the order of its tables."""
 FEATURES = ("tatoeba", "alignment")  # tasks without finetuning, measured at every layer
+MORE_FEATURES = {"flores": TaskInfo("flores", "FLORES")}  # those that the paper does not have
 VARIANTS = {
     "xlm": "XLM", "metaxlm": "MetaXLM", "metaxlm+dict": "MetaXLM+Dict", "xlm+kd": "XLM+KD",
     "freeze": "MetaXLM+freezing", "body": "Body only", "embeddings": "Embeddings only",

@@ -14,6 +14,7 @@ import numpy as np
 from metaxlm.analysis import paper
 from metaxlm.analysis.results import (
     FEATURES,
+    MORE_FEATURES,
     SOURCE,
     VARIANTS,
     LanguagePair,
@@ -59,6 +60,8 @@ from metaxlm.manifest import atomic_folder
 CONFUSION = "confusion-"
 """Start of the names of tables that are too long for terminals."""
 LAYER_AXES = {"tatoeba": "accuracy (%)", "alignment": "alignment error rate (%)"}
+LAYER_AXES |= dict.fromkeys(MORE_FEATURES, "accuracy (%)")
+_LAYERED = (*FEATURES, *MORE_FEATURES)
 _DIRECTIONS = {
     "accuracy_to_source": "Other language → English",
     "accuracy_from_source": "English → other language",
@@ -373,7 +376,7 @@ def make_tables(
     sections = list(results.sections(infos, models).values())
     about = [*_list_notes(records), *(each.describe() for each in results.collapsed), *notes]
     tables = [
-        *(make_layer_table(results, t, models, by_language=True) for t in FEATURES if t in infos),
+        *(make_layer_table(results, t, models, by_language=True) for t in _LAYERED if t in infos),
         *map(make_language_table, sections),
         *make_confusion_tables(records),
         make_seed_table(sections, models),
@@ -492,7 +495,7 @@ def write_evaluation(
     results = Results(make_frame(map(asdict, rows)))
     with atomic_folder(folder) as temporary:
         write_tables(temporary, tables)
-        for task in (task for task in FEATURES if task in results.tasks):
+        for task in (task for task in _LAYERED if task in results.tasks):
             from metaxlm.analysis.figures import draw_layers
 
             figure = draw_layers(results, assign_looks(models), task, LAYER_AXES[task])

@@ -81,7 +81,7 @@ def load_custom_task(path: Path) -> AnyTask:
     """Make a task from a YAML file; reads its training files for their labels."""
     recipe, lines = load_section(path, OwnTaskRecipe)
     yaml = _Yaml(path, recipe, lines)
-    if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment"):
+    if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment", "flores"):
         problem = f"{recipe.name!r} is a built-in task; choose another name"
         raise MetaXLMError(f"{yaml.at('name')}: {problem}")
     for keys, problem in _find_mistakes(recipe):

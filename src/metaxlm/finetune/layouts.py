@@ -2,7 +2,7 @@
 
 SIB-200 (topics), Taxi1500 (topics of verses) and MASSIVE (intents) are classification with a file
 per language, named by codes such as `deu_Latn` or `de-DE`. A folder of `datasets`' `save_to_disk`
-is read without that package.
+is read without that package. FLORES+ and FLORES-200 are parallel sentences for retrieval.
 """
 
 import re
@@ -13,7 +13,9 @@ from pathlib import Path
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json
 from metaxlm.finetune.data_files import SPLITS, list_files
-from metaxlm.finetune.readers.texts import Column
+from metaxlm.finetune.readers.input_lines import read_lines
+from metaxlm.finetune.readers.parallel import ParallelSentences
+from metaxlm.finetune.readers.texts import Column, read_rows
 from metaxlm.finetune.task import DataFile, Split
 from metaxlm.languages import find_code
 from metaxlm.recipe.evaluation_schema import LayoutName
@@ -22,6 +24,7 @@ _CODE = r"(?P<language>[a-z]{3}(?:_[A-Z][a-z]{3})?)"
 _SPLIT = r"(?P<split>train|dev|test)"
 _SPLIT_NAMES = {"train": ("train",), "dev": ("validation", "dev", "valid"), "test": ("test",)}
 """Names of our splits in a Hugging Face dataset."""
+_FLORES = re.compile(rf"/(?P<split>devtest|dev)/{_CODE}\.(?:jsonl|devtest|dev)$")
 
 
 @dataclass(frozen=True)
@@ -121,3 +124,48 @@ def list_shards(folder: Path, split: Split) -> list[Path]:
     if not names:
         raise MetaXLMError(f"{state}: names no data file; save the dataset again")
     return [folder / name for name in names]
+
+
+def list_flores(data_dir: Path) -> list[str]:
+    """List the languages of FLORES+ or FLORES-200 that have the sentences of English."""
+    return [code for code in find_flores(data_dir) if code != "en"]
+
+
+def read_flores(data_dir: Path, language: str) -> ParallelSentences:
+    """Read `devtest`, or `dev` without it: `deu_Latn.jsonl` or `deu_Latn.devtest`, and English."""
+    files = find_flores(data_dir)
+    if language not in files:
+        found = " ".join(files) or "nothing"
+        raise MetaXLMError(f"{data_dir}: no file of FLORES for {language!r}; found here: {found}")
+    foreign, english = _read_sentences(files[language]), _read_sentences(files["en"])
+    if foreign.keys() != english.keys():
+        numbers = f"{len(foreign):,} and {len(english):,}"
+        what = f"have other sentences ({numbers}); restore them"
+        raise MetaXLMError(f"{files[language]} and {files['en'].name}: {what}")
+    return ParallelSentences(
+        language, tuple(foreign.values()), tuple(english[number] for number in foreign)
+    )
+
+
+def find_flores(data_dir: Path) -> dict[str, Path]:
+    """Return the files of FLORES by language, of the test set if English has it."""
+    splits: dict[str, dict[str, Path]] = {"devtest": {}, "dev": {}}
+    for path in list_files(data_dir)[0]:
+        if match := _FLORES.search(path.as_posix()):
+            files, name = splits[match["split"]], match["language"]
+            code = find_code(name)
+            files.setdefault(name if code in files else code, path)
+    return next((files for files in splits.values() if "en" in files), {})
+
+
+def _read_sentences(path: Path) -> dict[str, str]:
+    """Return sentences by id in FLORES+, or by line in FLORES-200."""
+    if path.suffix == ".jsonl":
+        rows = read_rows(path, ["text", "id"], 2)
+        found = {row.cells[1] or "": row.cells[0] or "" for row in rows}
+    else:
+        found = {str(number): line for number, line in enumerate(read_lines(path))}
+    for number, text in found.items():
+        if not text.strip():
+            raise MetaXLMError(f"{path}: the sentence {number} is empty; restore the file")
+    return found

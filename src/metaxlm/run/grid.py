@@ -459,7 +459,9 @@ class Grid:
             by_seeds.setdefault(block.seeds or settings.seeds, []).append(self._planned[key])
         chosen = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
         measured = tuple(
-            task_plans.plan_features(name, data_dir, TaskOverrides(block.languages), chosen[name])
+            task_plans.plan_features(
+                name, data_dir, TaskOverrides(block.languages), chosen.get(name)
+            )
             for name in features
         )
         plans = [EvaluationPlan((), measured, seed=seed)] if measured else []
