@@ -343,7 +343,7 @@ def test_confusions_numbers_and_flores_are_evaluated(
     assert "similar" in shown
     assert "gold classes" not in shown
     rows = read_rows(tmp_path / "out")
-    assert {row["metric"] for row in rows if row["task"] == "similar"} == {"pearson", "spearman"}
+    assert {row["metric"] for row in rows if row["task"] == "similar"} >= {"pearson", "spearman"}
     found = {row["language"] for row in rows if row["task"] == "flores"}
     assert found == {"de"}
     numbers = (tmp_path / "out/predictions/one/seed-0/similar/test-ru.tsv").read_text("utf-8")

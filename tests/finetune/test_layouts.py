@@ -11,13 +11,14 @@ import pytest
 from pyarrow import ipc, parquet
 
 from metaxlm.errors import MetaXLMError
+from metaxlm.finetune.classification import ClassificationTask, MultiLabelTask, RegressionTask
 from metaxlm.finetune.custom import load_custom_task
 from metaxlm.finetune.layouts import list_flores, read_flores
 from metaxlm.finetune.readers.texts import LabeledText
 from metaxlm.finetune.task import AnyTask
 from metaxlm.languages import find_code
 from tests.finetune.conftest import MakeEncoder, make_tokenizer, write
-from tests.finetune.test_custom import find
+from tests.finetune.test_custom import EXAMPLES, find
 from tests.finetune.test_trainer import BRIEF, Setting
 
 
@@ -225,6 +226,30 @@ def test_mistakes_about_datasets(dataset: Path) -> None:
     assert problem(dataset, text).startswith("hf/train/data-00001-of-00002.arrow: cannot be read")
     (dataset / "hf/train/state.json").unlink()
     assert problem(dataset, text).startswith("hf/train: has neither dataset_dict.json nor state")
+
+
+def test_the_examples_of_the_guide_load(tmp_path: Path) -> None:
+    texts = {
+        "topics/train.jsonl": '{"text": "x", "label": ["a", "b"]}\n',
+        "topics/dev.jsonl": '{"text": "x", "label": []}\n',
+        "topics/test.csv": "text,label\nx,a;b\n",
+        "sts/train.tsv": "x\ty\t1.5\nx\tz\t0\n",
+        "sts/dev.tsv": "x\ty\t1\n",
+        "sts/test.tsv": "x\ty\t1\n",
+        "sts/test.de.tsv": "x\ty\t1\n",
+    }
+    for name, text in texts.items():
+        write(tmp_path / name, text)
+    columns = {"text": ["a", "b"], "label": [0, 1]}
+    for name in ("saved/train", "saved/validation", "saved/test", "saved_de/test"):
+        save_dataset(tmp_path / name, columns, {"label": CLASSES})
+    write(tmp_path / "saved/dataset_dict.json", '{"splits": ["train", "validation", "test"]}')
+    write_sib200(tmp_path / "data/sib-200")
+    kinds = (MultiLabelTask, RegressionTask, ClassificationTask, ClassificationTask)
+    for example, kind in zip(EXAMPLES[3:], kinds, strict=True):
+        task = load(tmp_path, example)
+        assert isinstance(task, kind)
+        assert all(task.read(file).items for file in task.list_files(tmp_path))
 
 
 def test_flores_is_read_by_id_or_line(tmp_path: Path) -> None:
