@@ -76,7 +76,7 @@ _ALIASES = {
     "zh-tw": "zh-Hant", "zht": "zh-Hant",
 }  # fmt: skip
 
-# Individual languages in the codes of FLORES that stand for a whole macrolanguage of the table.
+# FLORES has codes of individual languages where the table has their macrolanguage.
 _MEMBERS = {
     "als": "sq", "arb": "ar", "azj": "az", "ekk": "et", "gaz": "om", "khk": "mn", "pbt": "ps",
     "plt": "mg", "uzn": "uz", "ydd": "yi",

@@ -180,7 +180,7 @@ def test_losses_leave_out_texts_without_a_label() -> None:
     assert loss == pytest.approx(expected)
 
 
-def test_an_empty_cell_is_no_class_and_a_blank_test_set_is_not_scored(
+def test_an_empty_cell_has_none_of_the_classes_and_a_blank_test_set_is_not_scored(
     tmp_path: Path, messages: Messages
 ) -> None:
     for split in SIZES:

@@ -346,7 +346,7 @@ def _find_classes(path: Path, metadata: Mapping[bytes, bytes] | None, column: st
 
 
 def _name_classes(value: Any, names: Sequence[str], where: str) -> Any:
-    """Return the names of numbered classes; -1 is no label."""
+    """Return the names of numbered classes; None for -1, which means that the label is missing."""
     if not names or value is None or isinstance(value, str):
         return value
     if isinstance(value, list):
