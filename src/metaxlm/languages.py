@@ -76,6 +76,12 @@ ALIASES = {
     "zh-tw": "zh-Hant", "zht": "zh-Hant",
 }  # fmt: skip
 
+# FLORES has codes of individual languages where the table has their macrolanguage.
+_MEMBERS = {
+    "als": "sq", "arb": "ar", "azj": "az", "ekk": "et", "gaz": "om", "khk": "mn", "pbt": "ps",
+    "plt": "mg", "uzn": "uz", "ydd": "yi",
+}  # fmt: skip
+
 # Wiktionary has one heading for several languages.
 _SHARED_CODES = {"bs": "sh", "hr": "sh", "zh-Hant": "cmn"}
 
@@ -127,6 +133,20 @@ def suggest_code(code: str) -> str | None:
     names = [name for name in known if len(name) > 3]
     close = difflib.get_close_matches(code.strip().lower(), names, n=1, cutoff=0.8)
     return known[close[0]] if close else None
+
+
+def find_code(name: str) -> str:
+    """Return the table's code for one such as `deu_Latn` or `de-DE`, or the name as it is.
+
+    A romanized text (`arb_Latn`) keeps its name.
+    """
+    code, _, script = name.replace("-", "_").partition("_")
+    found = _MEMBERS.get(code) or suggest_code(code)
+    if found is None or code.lower() not in {*list_codes(found), *_MEMBERS}:
+        return name
+    if found == "zh" and script.upper() in ("HANT", "TW", "HK", "MO"):
+        return "zh-Hant"
+    return name if script == "Latn" and "Latin" not in LANGUAGES[found].scripts else found
 
 
 def explain_unknown(codes: Iterable[str]) -> list[str]:

@@ -314,3 +314,47 @@ def test_two_processes_share_a_folder(
     found = {(r["variant"], r["task"], r["seed"]) for r in read_rows(output) if r["variant"]}
     assert len(found) == 12
     assert (output / "tables" / "tests.md").is_file()
+
+
+def test_confusions_numbers_and_flores_are_evaluated(
+    models: Path, data: Path, tmp_path: Path, metaxlm: Command
+) -> None:
+    pairs = {code: (data / f"xnli/test-{code}.tsv").read_text("utf-8") for code in ("de", "ru")}
+    for code, text in pairs.items():
+        rows = [line.split("\t") for line in text.splitlines()]
+        lines = (f"{first}\t{second}\t{k % 5 / 4}\n" for k, (first, second, _) in enumerate(rows))
+        (tmp_path / f"{code}.tsv").write_text("".join(lines), encoding="utf-8")
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        name = {"de": "deu_Latn", "ru": "eng_Latn"}[code]
+        sentences = "".join(f"{first}\n" for first, *_ in rows)
+        (tmp_path / f"dev/{name}.dev").write_text(sentences, encoding="utf-8")
+    columns = "columns: {text: 1, second: 2, label: 3}\n"
+    files = "train: {{de: {0}de.tsv}}\ntest: {{ru: {0}ru.tsv}}\n"
+    for name, kind, place in (
+        ("mine", "classification", f"{data}/xnli/test-"),
+        ("similar", "regression", ""),
+    ):
+        text = f"name: {name}\nkind: {kind}\n{columns}{files.format(place)}"
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    options = ["evaluate", *model_options(models), "--task", "mine.yaml,similar.yaml,flores"]
+    options += ["--data", ".", *QUICK, "--output", "out"]
+    code, shown, errors = metaxlm(*options)
+    assert code == 0, errors
+    assert "similar" in shown
+    assert "gold classes" not in shown
+    rows = read_rows(tmp_path / "out")
+    assert {row["metric"] for row in rows if row["task"] == "similar"} >= {"pearson", "spearman"}
+    found = {row["language"] for row in rows if row["task"] == "flores"}
+    assert found == {"de"}
+    numbers = (tmp_path / "out/predictions/one/seed-0/similar/from-de/test-ru.tsv").read_text(
+        "utf-8"
+    )
+    assert len([float(line) for line in numbers.splitlines()]) == SIZES.test_examples
+    confusion = read_csv(tmp_path / "out", "confusion-mine")
+    labels = {"entailment", "neutral", "contradiction"}
+    assert {row["row"] for row in confusion} == {row["column"] for row in confusion} == labels
+    counts = [float(row["value"]) for row in confusion]
+    assert sum(counts) == 2 * SIZES.test_examples  # of both models
+    assert (tmp_path / "out/tables/layers-flores.md").is_file()
+    code, _, errors = metaxlm(*options)
+    assert code == 0, errors

@@ -286,7 +286,7 @@ LABELED = "name: mine\nkind: classification\ntrain: {de: train.tsv}\ntest: {de: 
     [
         (["a", "b", "a,b"], "train.tsv:4: the label 'a,b' looks like several, 'a' is a part of"),
         (["a;b", "c", "b; d"], "train.tsv:2: the label 'a;b' looks like several, 'b' is a part of"),
-        (["1.5", "2", "0.25"], "train.tsv:2: the labels are 3 numbers such as 1.5; a label is"),
+        (["1.5", "2", "0.25"], "train.tsv:2: the labels are 3 numbers such as 1.5; for numbers"),
         (["1.0", "0.0"], ""),
         (["New York, NY", "Boston, MA"], ""),
         (["v1.5", "v2"], ""),

@@ -39,7 +39,10 @@ LOWER_IS_BETTER = frozenset({"aer", "gap", "loss", "perplexity"})
 BASELINES = ("majority", "chance")
 _TUNING = ("train", "dev", "validation")
 """Prefixes of splits that final scores avoid where there is a test set."""
-METRICS = {"accuracy": "accuracy", "f1": "F1", "em": "exact match", "aer": "AER"}
+METRICS = {
+    "accuracy": "accuracy", "f1": "F1", "em": "exact match", "aer": "AER", "macro_f1": "macro F1",
+    "micro_f1": "micro F1", "span_f1": "span F1", "pearson": "Pearson", "spearman": "Spearman",
+}  # fmt: skip
 """The metrics that can represent a task, and their names."""
 IDENTITY = (
     "variant", "step", "layer", "task", "scenario", "source", "language", "metric", "seed", "split",
@@ -86,6 +89,7 @@ TASKS = {
 }
 """The paper's tasks in the order of its tables."""
 FEATURES = ("tatoeba", "alignment")  # tasks without finetuning, measured at every layer
+MORE_FEATURES = {"flores": TaskInfo("flores", "FLORES")}  # those that the paper does not have
 VARIANTS = {
     "xlm": "XLM", "metaxlm": "MetaXLM", "metaxlm+dict": "MetaXLM+Dict", "xlm+kd": "XLM+KD",
     "freeze": "MetaXLM+freezing", "body": "Body only", "embeddings": "Embeddings only",

@@ -9,9 +9,12 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from metaxlm.analysis import paper
 from metaxlm.analysis.results import (
     FEATURES,
+    MORE_FEATURES,
     SOURCE,
     VARIANTS,
     LanguagePair,
@@ -54,7 +57,11 @@ from metaxlm.analysis.tables import (
 from metaxlm.languages import language_name
 from metaxlm.manifest import atomic_folder
 
+CONFUSION = "confusion-"
+"""Start of the names of tables that are too long for terminals."""
 LAYER_AXES = {"tatoeba": "accuracy (%)", "alignment": "alignment error rate (%)"}
+LAYER_AXES |= dict.fromkeys(MORE_FEATURES, "accuracy (%)")
+_LAYERED = (*FEATURES, *MORE_FEATURES)
 _DIRECTIONS = {
     "accuracy_to_source": "Other language → English",
     "accuracy_from_source": "English → other language",
@@ -369,8 +376,9 @@ def make_tables(
     sections = list(results.sections(infos, models).values())
     about = [*_list_notes(records), *(each.describe() for each in results.collapsed), *notes]
     tables = [
-        *(make_layer_table(results, t, models, by_language=True) for t in FEATURES if t in infos),
+        *(make_layer_table(results, t, models, by_language=True) for t in _LAYERED if t in infos),
         *map(make_language_table, sections),
+        *make_confusion_tables(records),
         make_seed_table(sections, models),
         paper.make_test_table(tests, {name: info.title for name, info in infos.items()}),
         make_task_table(results, sections, models, about),
@@ -389,6 +397,40 @@ def _list_notes(records: Sequence[Row]) -> list[str]:
     for name, languages in sorted(blank.items()):
         notes.append(f"No labels, predictions only: {name} of {' '.join(sorted(languages))}.")
     return notes
+
+
+def make_confusion_tables(records: Sequence[Row]) -> list[Table]:
+    """Build a table per task: gold classes down, predicted ones across, a group per test set."""
+    first: dict[str, Row] = {}
+    counts: dict[tuple[str, str], Any] = {}
+    for record in records:
+        files = [file for file in record["files"] if file.get("confusion")]
+        tested = {file["language"] for file in files if file["split"] == "test"}
+        if not files or first.setdefault(record["task"], record)["labels"] != record["labels"]:
+            continue
+        for file in files:
+            if file["split"] == "test" or file["language"] not in tested:
+                place = f"{record['source']} → {file['language']}, {file['name']} set"
+                key = record["task"], f"{record['model']}: {place}"
+                counts[key] = counts.get(key, 0) + np.array(file["confusion"])
+    tables = []
+    for task, record in first.items():
+        labels = record["labels"]
+        groups = [
+            Group(
+                [
+                    Line(label, [Cell(n, style="count", best=k == at) for k, n in enumerate(row)])
+                    for at, (label, row) in enumerate(zip(labels, found.tolist(), strict=True))
+                ],
+                title,
+            )
+            for (name, title), found in counts.items()
+            if name == task
+        ]
+        heading = f"{record['title']}: gold classes (rows) and predicted ones (columns)"
+        columns, notes = list(map(Column, labels)), ["Examples, summed over seeds."]
+        tables.append(Table(f"{CONFUSION}{task}", heading, columns, groups, notes))
+    return tables
 
 
 def make_task_table(
@@ -453,7 +495,7 @@ def write_evaluation(
     results = Results(make_frame(map(asdict, rows)))
     with atomic_folder(folder) as temporary:
         write_tables(temporary, tables)
-        for task in (task for task in FEATURES if task in results.tasks):
+        for task in (task for task in _LAYERED if task in results.tasks):
             from metaxlm.analysis.figures import draw_layers
 
             figure = draw_layers(results, assign_looks(models), task, LAYER_AXES[task])

@@ -60,7 +60,7 @@ def evaluate_command(
     and the paper's scores; two or more models are tested against each other on the same examples.
     """
     set_quiet(quiet)
-    from metaxlm.analysis.score_tables import fit_terminal
+    from metaxlm.analysis.score_tables import CONFUSION, fit_terminal
     from metaxlm.pretrain.distributed import choose_device
     from metaxlm.run.standalone import evaluate_models
 
@@ -69,7 +69,7 @@ def evaluate_command(
         languages=split_list(languages), sources=split_list(source), select=select,
         settings=settings or (), keep_models=keep_models, limit=limit,
     )  # fmt: skip
-    for table in tables:
+    for table in (table for table in tables if not table.name.startswith(CONFUSION)):
         print_table(fit_terminal(table))
         console.print()
     if tables:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from metaxlm.finetune.encoding import Ids, find_starts
-from metaxlm.finetune.task import IGNORED, Features, Logits
+from metaxlm.finetune.task import IGNORED, Features, Labels, Logits
 from metaxlm.model import kernels
 from metaxlm.model.encoder import EncoderConfig
 from metaxlm.model.heads import ClassificationHead, SpanHead, TaskModel
@@ -137,11 +137,12 @@ class _Column:
     """The values of all sequences, one after another, and a last sequence of `width` fillers."""
 
     def __init__(
-        self, rows: Sequence[Ids], filler: int, device: torch.device, width: int = 1
+        self, rows: Sequence[Labels], filler: int, device: torch.device, width: int = 1
     ) -> None:
-        rows = [*rows, np.full(width, filler, dtype=np.int32)]
-        lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        self._values_N = torch.from_numpy(np.concatenate(rows)).to(device)
+        last = np.full(width, filler)
+        lengths = np.array([*(len(row) for row in rows), width], dtype=np.int64)
+        values_N = np.concatenate([*rows, last]).astype(rows[0].dtype)
+        self._values_N = torch.from_numpy(values_N).to(device)
         self._starts_S = torch.from_numpy(find_starts(lengths)).to(device)
         self.lengths_S = torch.from_numpy(lengths).to(device)
         self._filler = filler
@@ -153,7 +154,9 @@ class _Column:
 
     def take(self, rows: Tensor, places: Tensor, is_real: Tensor) -> Tensor:
         where = torch.where(is_real, self._starts_S[rows] + places, 0)
-        return torch.where(is_real, self._values_N[where].long(), self._filler)
+        values = self._values_N[where]
+        values = values if values.is_floating_point() else values.long()
+        return torch.where(is_real, values, self._filler)
 
 
 class FeatureTable:
@@ -166,7 +169,8 @@ class FeatureTable:
         """Number of the sequence that completes a batch and is never predicted."""
         self.lengths = [len(sequence.ids) for sequence in features]
         self.longest = max(self.lengths)
-        is_tagging = all(len(f.labels) == len(f.ids) for f in features)
+        is_real = features[0].labels.dtype == np.float32
+        is_tagging = not is_real and all(len(f.labels) == len(f.ids) for f in features)
         self._width = None if is_tagging else len(features[0].labels)
         self._ids = _Column([f.ids for f in features], config.pad_id, device)
         self._labels = _Column([f.labels for f in features], IGNORED, device, self._width or 1)

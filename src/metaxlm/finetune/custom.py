@@ -1,29 +1,33 @@
 """Custom tasks: make a `Task` from a YAML file of about ten lines (`docs/own_data.md`).
 
-Classification reads TSV, CSV or JSON lines, tagging CoNLL, questions SQuAD's JSON. Labels are those
-of the training files unless the YAML lists them; span tags of any scheme become BIO. Errors have
-the line of the YAML or of the data file.
+Labels and numbers of texts are read from TSV, CSV, JSON lines, Hugging Face datasets on disk, or
+the folder of a published data set; tagging from CoNLL, questions from SQuAD's JSON. Labels are
+those of the training files unless the YAML lists them; span tags of any scheme become BIO. Errors
+have the line of the YAML or of the data file.
 """
 
 import difflib
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.catalog import GROUPS, TASKS
-from metaxlm.finetune.classification import ClassificationTask
+from metaxlm.finetune.classification import ClassificationTask, MultiLabelTask, RegressionTask
 from metaxlm.finetune.data_files import SPLITS
 from metaxlm.finetune.data_sets import read_squad
+from metaxlm.finetune.layouts import TaskLayout, find_layout, list_shards
 from metaxlm.finetune.metrics import MLQA_LANGUAGES, normalize_mlqa, normalize_squad
 from metaxlm.finetune.qa import SpanTask
 from metaxlm.finetune.readers.conll import PREFIXES, TaggedSentence, convert_to_bio, read_conll
 from metaxlm.finetune.readers.input_lines import Examples
-from metaxlm.finetune.readers.texts import LabeledText, Row, read_rows
+from metaxlm.finetune.readers.texts import LabeledText, Row, read_rows, unquote
 from metaxlm.finetune.tagging import TaggingTask
 from metaxlm.finetune.task import AnyTask, DataFile, FinetuneSettings, SelectBy
 from metaxlm.languages import explain_unknown
@@ -31,22 +35,32 @@ from metaxlm.progress import say
 from metaxlm.recipe.evaluation_schema import OwnKind, OwnTaskRecipe
 from metaxlm.recipe.recipe_file import Lines, load_section
 
+TEXT_KINDS: tuple[OwnKind, ...] = ("classification", "multi_label", "regression")
+_TEXTS = FinetuneSettings(epochs=5, learning_rate=2e-5, weight_decay=0.01, length=256)
 DEFAULTS: dict[OwnKind, FinetuneSettings] = {
-    "classification": FinetuneSettings(epochs=5, learning_rate=2e-5, weight_decay=0.01, length=256),
+    **dict.fromkeys(TEXT_KINDS, _TEXTS),
     "tagging": FinetuneSettings(epochs=10, learning_rate=2e-5, weight_decay=0.01, length=256),
     "questions": FinetuneSettings(epochs=3, learning_rate=3e-5, weight_decay=0.01, length=384),
 }
 METRICS: dict[OwnKind, tuple[str, ...]] = {
-    "classification": ("accuracy", "macro_f1"),
+    "classification": ("accuracy", "macro_f1", "micro_f1"),
+    "multi_label": ("micro_f1", "macro_f1"),
+    "regression": ("pearson", "spearman"),
     "tagging": ("span_f1", "accuracy"),
     "questions": ("f1",),
 }
 COLUMNS: dict[OwnKind, tuple[str, ...]] = {
-    "classification": ("text", "second", "label"),
+    **dict.fromkeys(TEXT_KINDS, ("text", "second", "label")),
     "tagging": ("word", "tag"),
     "questions": (),
 }
-_LIST_LABELS = "If it is right, list all labels in the YAML under `labels`"
+_LIST_LABELS = "If they are classes, list all in the YAML under `labels`"
+_USES: dict[str, tuple[OwnKind, ...]] = {
+    "labels": ("classification", "multi_label", "tagging"),
+    "stride": ("questions",),
+    "separator": ("multi_label",),
+}
+"""Kinds of tasks that use a key."""
 
 
 @dataclass(frozen=True)
@@ -70,31 +84,65 @@ def load_custom_task(path: Path) -> AnyTask:
     """Make a task from a YAML file; reads its training files for their labels."""
     recipe, lines = load_section(path, OwnTaskRecipe)
     yaml = _Yaml(path, recipe, lines)
-    if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment"):
+    if recipe.name in (*TASKS, *GROUPS, "tatoeba", "alignment", "flores"):
         problem = f"{recipe.name!r} is a built-in task; choose another name"
         raise MetaXLMError(f"{yaml.at('name')}: {problem}")
     for keys, problem in _find_mistakes(recipe):
         raise yaml.reject(*keys, problem=problem)
+    if recipe.folder is not None:
+        return _load_published(yaml, path.parent / recipe.folder)
+    for key in ("kind", "train"):
+        if key not in recipe.model_fields_set or not getattr(recipe, key):
+            raise MetaXLMError(f"{path}: key {key!r} is missing, or `folder`")
     if not recipe.dev and not recipe.test:
         raise MetaXLMError(f"{path}: nothing to score; name a file under test or dev")
     for line in explain_unknown([*recipe.train, *recipe.dev, *recipe.test]):
         say(f"{path}: {line}")
     files = _list_files(yaml)
     sources = tuple(file.language for file in files if file.split == "train")
-    facts: dict[str, Any] = {
-        "name": recipe.name,
-        "title": recipe.title or recipe.name,
-        "languages": tuple(dict.fromkeys((*recipe.test, *recipe.dev))),
-        "sources": sources,
-        "settings": _choose_settings(yaml, files, sources),
-        "reading": recipe.columns.model_dump_json(exclude_none=True),
-        "list_files": lambda _: list(files),
-    }
+    languages = tuple(dict.fromkeys((*recipe.test, *recipe.dev)))
+    facts = _list_facts(yaml, files, sources, languages)
     if recipe.kind == "questions":
         return SpanTask(**facts, reader=read_squad, normalize=_normalize)
-    training = [path for file in files if file.split == "train" for path in file.paths]
-    make = _make_tagging if recipe.kind == "tagging" else _make_classification
-    return make(recipe, training, facts)
+    training = [part for f in files if f.split == "train" for part in f.parts or (f,)]
+    if recipe.kind == "tagging":
+        return _make_tagging(recipe, [file.path for file in training], facts)
+    return _make_text_task(recipe, training, facts)
+
+
+def _load_published(yaml: _Yaml, folder: Path) -> AnyTask:
+    """Make a task from a folder: train in English, or in the first language there is."""
+    name, layout, files = find_layout(folder, yaml.recipe.layout)
+    trained = [file.language for file in files if file.split == "train"]
+    if not trained:
+        raise MetaXLMError(f"{folder}: no training file of {name} ({layout.shape})")
+    source = "en" if "en" in trained else trained[0]
+    languages = tuple(dict.fromkeys(file.language for file in files if file.split != "train"))
+    if not languages:
+        raise MetaXLMError(f"{folder}: no dev or test file of {name} ({layout.shape})")
+    facts = _list_facts(yaml, files, (source,), languages)
+    training = [file for file in files if (file.split, file.language) == ("train", source)]
+    columns = yaml.recipe.columns.model_copy(update={"text": layout.text, "label": layout.label})
+    recipe = yaml.recipe.model_copy(update={"columns": columns})
+    return _make_text_task(recipe, training, facts, layout)
+
+
+def _list_facts(
+    yaml: _Yaml, files: Sequence[DataFile], sources: tuple[str, ...], languages: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return what all tasks have."""
+    recipe, reading = yaml.recipe, yaml.recipe.columns.model_dump_json(exclude_none=True)
+    if recipe.kind in ("multi_label", "regression"):
+        reading = f"{recipe.kind} {recipe.separator or ','} {reading}"
+    return {
+        "name": recipe.name,
+        "title": recipe.title or recipe.name,
+        "languages": languages,
+        "sources": sources,
+        "settings": _choose_settings(yaml, files, sources),
+        "reading": reading,
+        "list_files": lambda _: list(files),
+    }
 
 
 def _normalize(text: str, language: str) -> str:
@@ -112,13 +160,20 @@ def _find_mistakes(recipe: OwnTaskRecipe) -> Iterator[tuple[tuple[str, ...], str
     for key in recipe.columns.model_fields_set - set(COLUMNS[kind]):
         known = ", ".join(COLUMNS[kind]) or "none; SQuAD's JSON has its own"
         yield ("columns", key), f"{kind} does not read it; known: {known}"
-    for key, is_used in (("labels", kind != "questions"), ("stride", kind == "questions")):
-        if getattr(recipe, key) is not None and not is_used:
+    for key, kinds in _USES.items():
+        if getattr(recipe, key) is not None and kind not in kinds:
             yield (key,), f"{kind} has no use for it; delete it"
+    if recipe.folder is None and recipe.layout is not None:
+        yield ("layout",), "of which folder? Name it under `folder`"
+    for key in ("train", "dev", "test", "columns", "train_together") if recipe.folder else ():
+        if key in recipe.model_fields_set:
+            yield (key,), "`folder` has all files; delete one of both, or use --source, --languages"
+    if recipe.folder is not None and kind != "classification":
+        yield ("kind",), f"the data sets of `folder` are classification, found {kind}"
     chosen = [value for _, value in recipe.columns if value is not None]
     if 0 in chosen:
         yield ("columns",), "they count from 1, found 0"
-    if kind == "classification" and len({type(value) for value in chosen}) > 1:
+    if kind in TEXT_KINDS and len({type(value) for value in chosen}) > 1:
         problem = "give names for files with a header, or numbers for files without, not both"
         yield ("columns",), problem
 
@@ -128,10 +183,13 @@ def _list_files(yaml: _Yaml) -> tuple[DataFile, ...]:
     for split in SPLITS.values():
         for language, name in getattr(recipe, split).items():
             path = yaml.path.parent / name
-            if not path.is_file():
+            if not path.exists() or (path.is_dir() and recipe.kind not in TEXT_KINDS):
                 problem = f"{path}: no such file; paths start at the folder of the YAML"
                 raise yaml.reject(split, language, problem=problem)
-            files.append(DataFile(language, split, path, split))
+            shards = list_shards(path, split) if path.is_dir() else [path]
+            parts = tuple(DataFile(language, split, shard, split) for shard in shards)
+            whole = DataFile(language, split, shards[0], split, parts)
+            files.append(whole if len(parts) > 1 else parts[0])
     train = tuple(file for file in files if file.split == "train")
     trained = {file.path.resolve() for file in train}
     scored = files[len(train) :]
@@ -144,11 +202,15 @@ def _list_files(yaml: _Yaml) -> tuple[DataFile, ...]:
     if not recipe.train_together or len(train) == 1:
         return tuple(files)
     language = "+".join(file.language for file in train)
-    joined = [DataFile(language, "train", train[0].path, "train", train)]
-    dev = tuple(f for f in scored if f.split == "dev" and f.language in recipe.train)
+    joined = [DataFile(language, "train", train[0].path, "train", _list_parts(train))]
+    dev = [f for f in scored if f.split == "dev" and f.language in recipe.train]
     if dev:
-        joined.append(DataFile(language, "select", dev[0].path, "dev", dev))
+        joined.append(DataFile(language, "select", dev[0].path, "dev", _list_parts(dev)))
     return (*joined, *scored)
+
+
+def _list_parts(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    return tuple(part for file in files for part in file.parts or (file,))
 
 
 def _choose_settings(
@@ -184,37 +246,69 @@ def _choose_selection(yaml: _Yaml, files: Sequence[DataFile], sources: Sequence[
     return "all"
 
 
-def _make_classification(
-    recipe: OwnTaskRecipe, training: Sequence[Path], facts: dict[str, Any]
+def _make_text_task(
+    recipe: OwnTaskRecipe,
+    training: Sequence[DataFile],
+    facts: dict[str, Any],
+    layout: TaskLayout | None = None,
 ) -> AnyTask:
+    """Make a task that assigns a class, several classes or a number to texts."""
+    kind, separator = recipe.kind, recipe.separator or ","
+    separators = separator if kind == "multi_label" else ""
+
+    def split(label: str) -> list[str]:
+        names = label.split(separators) if separators else [label]
+        return [name.strip() for name in names if name.strip()]
+
     found: dict[str, str] = {}
-    for path in training:
-        for row in _read_table(recipe, path, num_optional=0):
-            label = (row.cells[-1] or "").strip()
-            if label:
-                found.setdefault(label, f"{path}:{row.line}")
-    if recipe.labels is None:
-        _check_classes(found)
-    labels = _choose_labels(recipe, recipe.labels, found)
+    numbers: list[float] = []
+    for file in training:
+        for row in _read_table(recipe, file, layout, separators):
+            where, label = f"{file.path}:{row.line}", row.cells[-1] or ""
+            if kind == "regression" and label.strip():
+                numbers.append(_parse_number(label, where))
+            for name in split(label) if kind != "regression" else ():
+                found.setdefault(name, where)
+    if kind == "regression":
+        if len(set(numbers)) < 2:
+            problem = "training needs at least two different numbers; check columns"
+            raise MetaXLMError(f"{recipe.name}: {problem}")
+        facts |= {"mean": fmean(numbers), "deviation": pstdev(numbers)}
+    else:
+        if kind == "classification" and recipe.labels is None and layout is None:
+            _check_classes(found)
+        facts |= {"labels": _choose_labels(recipe, recipe.labels, found)}
 
     def read(file: DataFile) -> Examples[LabeledText]:
         texts = []
-        for row in _read_table(recipe, file.path, num_optional=int(file.split == "test")):
+        rows = _read_table(recipe, file, layout, separators)
+        # A text may have none of the labels; a test set in which no text has any is blanked.
+        is_blank = not any((row.cells[-1] or "").strip() for row in rows)
+        keeps_empty = kind == "multi_label" and not (is_blank and file.split == "test")
+        for row in rows:
             where = f"{file.path}:{row.line}"
-            *sides, label = row.cells
+            *sides, cell = row.cells
             if not all(side and side.strip() for side in sides):
                 raise MetaXLMError(f"{where}: the text is empty; fill it or delete the row")
-            label = (label or "").strip() or None
-            if label is not None:
-                _check_label(label, labels, where)
-            elif file.split != "test":
+            label = (cell or "").strip()
+            if label and kind == "regression":
+                _parse_number(label, where)
+            elif label:
+                for name in split(label):
+                    _check_label(name, facts["labels"], where)
+            is_known = label or (keeps_empty and cell is not None)
+            if not is_known and file.split != "test":
                 raise MetaXLMError(f"{where}: no label, in a {file.split} file; label the row")
             first, second = (*sides, None)[:2]
-            texts.append(LabeledText(first or "", second, label))
+            texts.append(LabeledText(first or "", second, label if is_known else None))
         return Examples(texts)
 
-    metric = recipe.metric or "accuracy"
-    return ClassificationTask(**facts, reader=read, labels=labels, metric=metric)
+    facts |= {"reader": read, "metric": recipe.metric or METRICS[kind][0]}
+    if kind == "regression":
+        return RegressionTask(**facts)
+    if kind == "multi_label":
+        return MultiLabelTask(**facts, separator=separator)
+    return ClassificationTask(**facts, shows_confusion=True)
 
 
 def _check_classes(found: dict[str, str]) -> None:
@@ -224,20 +318,47 @@ def _check_classes(found: dict[str, str]) -> None:
     for label, where in found.items():
         if shared := [part for part in parts[label] if len(parts[label]) > 1 and counts[part] > 1]:
             what = f"the label {label!r} looks like several, {shared[0]!r} is a part of others too"
-            raise MetaXLMError(f"{where}: {what}; a text has one label. {_LIST_LABELS}")
+            fix = "for several labels per text, set `kind: multi_label` and `separator`"
+            raise MetaXLMError(f"{where}: {what}; {fix}. {_LIST_LABELS}")
     if not all(re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", label) for label in found):
         return
     if broken := next((label for label in found if float(label) % 1), ""):
         where, count = found[broken], f"{len(found):,} numbers such as {broken}"
-        what = f"the labels are {count}; a label is a class, and regression is not supported"
+        what = f"the labels are {count}; for numbers, set `kind: regression`"
         raise MetaXLMError(f"{where}: {what}. {_LIST_LABELS}")
 
 
-def _read_table(recipe: OwnTaskRecipe, path: Path, num_optional: int) -> list[Row]:
+def _parse_number(label: str, where: str) -> float:
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        what = f"the label {label.strip()!r} is not a finite number, as `kind: regression` needs"
+        raise MetaXLMError(f"{where}: {what}")
+    return number
+
+
+def _read_table(
+    recipe: OwnTaskRecipe, file: DataFile, layout: TaskLayout | None, separator: str
+) -> list[Row]:
+    """Return rows of text, second text if the task has one, and label."""
     columns = recipe.columns
     second = [columns.second] if columns.second else []
     requested = [columns.text or "text", *second, columns.label or "label"]
-    return read_rows(path, requested, len(requested) - num_optional)
+    num_needed = len(requested) - (file.split == "test")
+    if layout is None:
+        return read_rows(file.path, requested, num_needed, separator)
+    if layout.partition is not None:
+        rows = read_rows(file.path, [layout.partition, *requested], num_needed + 1)
+        rows = [Row(row.line, row.cells[1:]) for row in rows if row.cells[0] == file.split]
+    else:
+        rows = read_rows(file.path, requested, num_needed)
+    if not rows:
+        raise MetaXLMError(f"{file.path}: no row of the partition {file.split!r}")
+    if layout.is_quoted:
+        rows = [Row(row.line, (unquote(row.cells[0] or ""), *row.cells[1:])) for row in rows]
+    return rows
 
 
 def _make_tagging(

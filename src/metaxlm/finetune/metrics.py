@@ -1,4 +1,4 @@
-"""Metrics: chunk F1 of tags, and F1 and exact match of answers.
+"""Metrics: F1 of labels, correlations, chunk F1 of tags, and F1 and exact match of answers.
 
 Chunk F1 equals seqeval 1.2.2 in its default mode, on named entities and, as in XTREME, parts of
 speech. Answers of XQuAD and TyDiQA are compared by SQuAD 1.1's rules in every language, those of
@@ -74,6 +74,28 @@ def score_chunks(totals: Counts) -> tuple[Counts, Counts, Counts]:
     right, predicted, gold = (totals[..., k] for k in range(3))
     precision, recall = _divide(right, predicted), _divide(right, gold)
     return precision, recall, _divide(2 * precision * recall, precision + recall)
+
+
+def score_labels(totals: Counts) -> dict[str, Counts]:
+    """Return F1 from sums [..., 3 * labels]: of labels that are both, predicted, gold.
+
+    Macro F1 is the mean over the labels that are predicted or gold.
+    """
+    right, predicted, gold = np.split(totals, 3, axis=-1)
+    is_used = predicted + gold > 0
+    macro = _divide(2 * right, predicted + gold).sum(axis=-1)
+    micro = _divide(2 * right.sum(axis=-1), (predicted + gold).sum(axis=-1))
+    return {"micro_f1": micro, "macro_f1": _divide(macro, is_used.sum(axis=-1))}
+
+
+def correlate(counts: Counts, moments: Counts) -> Counts:
+    """Return Pearson's correlation from sums [..., 5] of x, y, x², y² and xy; 0 if undefined."""
+    x, y, xx, yy, xy = (moments[..., k] / counts for k in range(5))
+    squares, variances = xx * yy, (xx - x * x) * (yy - y * y)
+    # A constant side has a variance of 0 up to rounding.
+    is_defined = (xx - x * x > 1e-12 * xx) & (yy - y * y > 1e-12 * yy) & (squares > 0)
+    found = (xy - x * y) / np.sqrt(np.where(is_defined, variances, 1.0))
+    return np.where(is_defined, np.clip(found, -1.0, 1.0), 0.0)
 
 
 def _divide(numerator: Counts, denominator: Counts) -> Counts:

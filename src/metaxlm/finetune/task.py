@@ -22,7 +22,7 @@ from metaxlm.finetune.readers.input_lines import Examples
 from metaxlm.progress import say
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
     from metaxlm.model.encoder import EncoderConfig
@@ -33,6 +33,8 @@ Example = TypeVar("Example")
 """Has a property `is_labeled`: published test sets often have no labels."""
 Prediction = TypeVar("Prediction")
 
+Labels = npt.NDArray[np.int32] | npt.NDArray[np.float32]
+"""Whole numbers of classes, tags or tokens; or real targets of the outputs."""
 Logits = npt.NDArray[np.float32]
 """The head's output for one sequence: [classes], or [tokens, classes] without the padding."""
 Tally = npt.NDArray[np.float64]
@@ -94,8 +96,9 @@ class Features:
     """One sequence for the model."""
 
     ids: Ids
-    labels: Ids
-    """Of the sequence ([1]), of each token, or the answer's ends ([2]); `IGNORED` if unknown."""
+    labels: Labels
+    """Of the sequence ([1]), of each token, or the answer's ends ([2]); `IGNORED` if unknown. Real
+    numbers are targets of the sequence's outputs."""
     token_types: Ids | None = None
     """0 and 1 for the two texts of a pair; encoders with one type do not use them."""
     example: int = 0
@@ -116,6 +119,8 @@ class Task(ABC, Generic[Example, Prediction]):
     """One finetuned task."""
 
     kind: ClassVar[HeadKind]
+    problem: ClassVar[str] = "single_label_classification"
+    """transformers' `problem_type` of a head that classifies sequences."""
     submission_suffix: ClassVar[str] = ".tsv"
     """Of XTREME's submission file: `.tsv`, or `.json` for questions."""
 
@@ -165,6 +170,9 @@ class Task(ABC, Generic[Example, Prediction]):
         tokens. Shapes never depend on values, so that the step can be a CUDA graph.
         """
 
+    def finish(self, model: nn.Module) -> None:
+        """Change a trained model so that it predicts in the units of the files."""
+
     @abstractmethod
     def decode(
         self, examples: Sequence[Example], features: Sequence[Features], logits: Sequence[Logits]
@@ -187,6 +195,14 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return scores by name, `metric` among them, as fractions."""
         totals = self.tally(examples, predictions, language).sum(axis=0)
         return {name: float(value) for name, value in self.summarize(totals).items()}
+
+    def confuse(
+        self,
+        examples: Sequence[Example],  # noqa: ARG002
+        predictions: Sequence[Prediction],  # noqa: ARG002
+    ) -> list[list[int]]:
+        """Return how often each class is predicted as each; empty if the task does not show it."""
+        return []
 
     @abstractmethod
     def answer_majority(

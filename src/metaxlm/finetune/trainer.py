@@ -140,6 +140,7 @@ def train_model(
                         best_weights = {name: tensor.clone() for name, tensor in state.items()}
         if best_epoch < last:
             model.load_state_dict(best_weights)
+        task.finish(model)
         return Finetuned(model, best_epoch, tuple(records))
 
 
@@ -283,6 +284,8 @@ class FileScores:
     tally: Tally
     submission: str
     """All predictions as XTREME's submission file."""
+    confusion: list[list[int]]
+    """How often each class is predicted as each; empty if the task does not show it."""
 
 
 def evaluate(
@@ -311,7 +314,10 @@ def evaluate(
                 baselines = data.baselines[file]
             submission = task.format_predictions(scored.examples, predictions)
             counts = len(gold), scored.num_unlabeled
-            scores.append(FileScores(file, *counts, values, *baselines, tally, submission))
+            confusion = task.confuse(gold, answers)
+            scores.append(
+                FileScores(file, *counts, values, *baselines, tally, submission, confusion)
+            )
             advance(note=f"{file.language} {values[task.metric]:.3f}" if values else None)
     return tuple(scores)
 

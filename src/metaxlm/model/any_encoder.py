@@ -121,13 +121,24 @@ def make_task_model(start: AnyEncoder, kind: HeadKind, num_classes: int) -> nn.M
     folder = start.encoder.folder
     config = copy.deepcopy(start.encoder.body.config)
     config.num_labels = 2 if kind == "span" else num_classes
-    config.problem_type = "single_label_classification" if kind == "classification" else None
+    config.problem_type = None  # `save_finetuned` sets it
     found = start.encoder.tensors
     if folder is not None:
         found = read_tensors(folder)
     tensors = {name: found[name] for name in found if name.split(".")[0] not in _OUTPUT_LAYERS}
     model, _ = load_model(f"AutoModel{CLASS_ENDINGS[kind]}", config, tensors, folder)
     return ForeignTaskModel(model, start.encoder.config, kind).requires_grad_(True).train()
+
+
+def find_output_layer(model: nn.Module) -> nn.Linear:
+    """Return the last layer of a task model: the last one with as many outputs as labels."""
+    assert isinstance(model, TaskModel | ForeignTaskModel)
+    if isinstance(model, TaskModel):
+        layer = model.head.get_submodule("output")
+        assert isinstance(layer, nn.Linear)
+        return layer
+    layers = [layer for layer in model.model.modules() if isinstance(layer, nn.Linear)]
+    return [layer for layer in layers if layer.out_features == model.model.config.num_labels][-1]
 
 
 def find_label_rows(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) -> list[int] | None:
@@ -143,6 +154,8 @@ def find_label_rows(start: AnyEncoder, kind: HeadKind, labels: Sequence[str]) ->
     if kind == "span":
         return None
     config = read_foreign_config(folder)
+    if len(labels) == 1 == len(config.id2label or {}):
+        return [0]  # the only output, whatever its name
     exact = {str(name): int(row) for row, name in (config.id2label or {}).items()}
     rows = {name.casefold(): row for name, row in exact.items()} | exact
     if unknown := [name for name in labels if name not in rows and name.casefold() not in rows]:
@@ -172,14 +185,18 @@ def save_finetuned(
     length: int,
     stride: int,
     facts: Mapping[str, Any],
+    problem: str = "single_label_classification",
 ) -> None:
     """Write a folder that transformers loads with the same logits, atomically.
 
-    `facts` (task, scores, seed ...) are stored in metaxlm_task.json and shown in the card.
+    `problem` is transformers' `problem_type` of a head that classifies sequences. `facts` (task,
+    scores, seed ...) are stored in metaxlm_task.json and shown in the card.
     """
     assert isinstance(model, TaskModel | ForeignTaskModel)
     names = {str(k): label for k, label in enumerate(labels)}
-    about = {"id2label": names, "label2id": {label: int(k) for k, label in names.items()}}
+    about: dict[str, Any] = {"id2label": names}
+    about["label2id"] = {label: int(k) for k, label in names.items()}
+    about |= {"problem_type": problem} if kind == "classification" else {}
     config = start.encoder.config
     with atomic_folder(folder) as temporary:
         if isinstance(model, TaskModel):
@@ -191,6 +208,7 @@ def save_finetuned(
             if labels and model.order is None:
                 model.model.config.id2label = dict(enumerate(labels))
                 model.model.config.label2id = {label: k for k, label in enumerate(labels)}
+                model.model.config.problem_type = about.get("problem_type")
             state = {
                 name: tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
                 for name, tensor in model.model.state_dict().items()

@@ -156,8 +156,6 @@ def export_task_model(
     tensors, values = export_encoder(encoder, tokenizer)
     family = FAMILIES[values["model_type"]]
     values["architectures"] = [f"{family.class_prefix}{CLASS_ENDINGS[kind]}"]
-    if kind == "classification":
-        values["problem_type"] = "single_label_classification"
     modules = {
         "classification": dict(zip(("dense", "output"), family.classifier, strict=True)),
         "tagging": {"output": "classifier"},

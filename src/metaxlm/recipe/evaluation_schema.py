@@ -8,7 +8,8 @@ from metaxlm.files import LONGEST_NAME
 from metaxlm.recipe.values import Count, Fraction, LanguageCode, Location, Positive, Real, Section
 
 SelectBy = Literal["source", "all", "last"]
-OwnKind = Literal["classification", "tagging", "questions"]
+OwnKind = Literal["classification", "multi_label", "regression", "tagging", "questions"]
+LayoutName = Literal["sib200", "taxi1500", "massive"]
 
 
 class RetrievalRecipe(Section):
@@ -112,11 +113,11 @@ class ColumnsRecipe(Section):
     """Columns of a row: names in JSONL or a file with a header, otherwise numbers."""
 
     text: Column | None = None
-    """Classification: the text (default `text`)."""
+    """The text (default `text`)."""
     second: Column | None = None
-    """Classification of pairs: the second text."""
+    """Pairs of texts: the second text."""
     label: Column | None = None
-    """Classification: the label (default `label`)."""
+    """The label, the labels or the number of a text (default `label`)."""
     word: int | None = None
     """Tagging: number of the word's column (default the first, in CoNLL-U the second)."""
     tag: int | None = None
@@ -130,10 +131,15 @@ class OwnTaskRecipe(_Hyperparameters):
     """Name of the task in folders and results."""
     title: str | None = None
     """Name of the task in tables (default `name`)."""
-    kind: OwnKind
-    """A label per text, a tag per word, or the answer to a question in its context."""
-    train: Annotated[Files, Field(min_length=1)]
-    """Training files by language."""
+    kind: OwnKind = "classification"
+    """A label, several labels or a number per text, a tag per word, or the answer to a question in
+    its context; required without `folder`."""
+    folder: Location | None = None
+    """Folder of a published data set, in place of files by language."""
+    layout: LayoutName | None = None
+    """Layout of `folder` (default: the one that its files have)."""
+    train: Files = {}
+    """Training files by language; required without `folder`."""
     dev: Files = {}
     """Files that select the best epoch, by language; without any, the last epoch is used."""
     test: Files = {}
@@ -144,8 +150,13 @@ class OwnTaskRecipe(_Hyperparameters):
     """Which columns to read."""
     labels: list[Label] | None = None
     """All labels or tags (default: those of the training files)."""
-    metric: Literal["accuracy", "macro_f1", "span_f1", "f1"] | None = None
-    """`accuracy` or `macro_f1`; tagging: `span_f1` or `accuracy`; questions: `f1`."""
+    separator: Annotated[str, Field(min_length=1)] | None = None
+    """Between the labels of a text (`multi_label` only; default a comma)."""
+    metric: (
+        Literal["accuracy", "macro_f1", "micro_f1", "pearson", "spearman", "span_f1", "f1"] | None
+    ) = None
+    """Classification: `accuracy`, `macro_f1` or `micro_f1`; multi_label: `micro_f1` or `macro_f1`;
+    regression: `pearson` or `spearman`; tagging: `span_f1` or `accuracy`; questions: `f1`."""
     clip: Real | None = None
     """Maximum gradient norm (default 1)."""
     adam_epsilon: Real | None = None

@@ -238,7 +238,14 @@ def _compare_layer(
     sizes = tuple(len(tally) for tally in next(iter(counts.values())))
     units = tuple((PIVOT, language) for language in languages)
     return TaskComparison(
-        task, "features", results.TASKS[task].metric, units, sizes, 1, pairs, layer
+        task,
+        "features",
+        {**results.TASKS, **results.MORE_FEATURES}[task].metric,
+        units,
+        sizes,
+        1,
+        pairs,
+        layer,
     )
 
 

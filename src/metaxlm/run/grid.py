@@ -224,6 +224,7 @@ class Evaluation:
                 trained.model,
                 encoder,
                 kind=plan.task.kind,
+                problem=plan.task.problem,
                 labels=plan.task.labels,
                 length=plan.settings.length,
                 stride=plan.settings.stride,
@@ -286,10 +287,12 @@ def _describe_result(
     for found in scores:
         place = {name: getattr(found.file, name) for name in ("language", "split", "name")}
         place["path"] = str(found.file.path)
-        files.append(place | {name: getattr(found, name) for name in counts})
+        shown = {"confusion": found.confusion} if found.confusion else {}
+        files.append(place | {name: getattr(found, name) for name in counts} | shown)
     return {
         "task": task.name,
         **{name: getattr(task, name) for name in ("title", "kind", "metric")},
+        **({"labels": list(task.labels)} if any(found.confusion for found in scores) else {}),
         "source": source,
         "trained_in_each": len(task.sources) > 1,
         "settings": asdict(plan.settings),
@@ -456,7 +459,9 @@ class Grid:
             by_seeds.setdefault(block.seeds or settings.seeds, []).append(self._planned[key])
         chosen = {RETRIEVAL: measures.retrieval, ALIGNMENT: measures.alignment}
         measured = tuple(
-            task_plans.plan_features(name, data_dir, TaskOverrides(block.languages), chosen[name])
+            task_plans.plan_features(
+                name, data_dir, TaskOverrides(block.languages), chosen.get(name)
+            )
             for name in features
         )
         plans = [EvaluationPlan((), measured, seed=seed)] if measured else []

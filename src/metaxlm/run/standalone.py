@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from metaxlm.analysis.results import FEATURES, write_results
+from metaxlm.analysis.results import FEATURES, MORE_FEATURES, write_results
 from metaxlm.analysis.results import FILE_NAME as RESULTS
 from metaxlm.analysis.score_tables import make_tables, write_evaluation
 from metaxlm.analysis.stats import COMPARISONS
@@ -94,6 +94,7 @@ def _write_tables(evaluation: Evaluation, own: Sequence[AnyTask]) -> list[Table]
         names = list(dict.fromkeys([*given, *(job.key.model for job in jobs)]))
         tests, more = compare_models(jobs, tasks, names, output / COMPARISONS)
         records = [job.record for job in jobs]
-        tables = make_tables(records, rows, tests, names, [*FEATURES, *tasks], [*notes, *more])
+        order = [*FEATURES, *MORE_FEATURES, *tasks]
+        tables = make_tables(records, rows, tests, names, order, [*notes, *more])
         write_evaluation(output / "tables", tables, rows, names)
     return tables

@@ -46,5 +46,6 @@ def read_tallies(path: Path) -> Tallies:
 
 
 def _shrink(tally: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    small = tally.astype(np.uint8, casting="unsafe") if tally.size else tally
+    with np.errstate(invalid="ignore"):  # negative numbers do not fit
+        small = tally.astype(np.uint8, casting="unsafe") if tally.size else tally
     return small if np.array_equal(small, tally) else tally

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
+from metaxlm.analysis.results import MORE_FEATURES
 from metaxlm.analysis.results import TASKS as TASK_INFO
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import walk_files
 from metaxlm.finetune.catalog import TASKS, find_tasks
 from metaxlm.finetune.custom import load_custom_task
+from metaxlm.finetune.layouts import find_flores, list_flores, read_flores
 from metaxlm.finetune.readers.parallel import (
     list_tatoeba,
     list_word_alignment,
@@ -39,9 +41,11 @@ FeatureSettings = RetrievalRecipe | AlignmentRecipe
 PIVOT = "en"  # Tatoeba and the gold alignments pair every language with English
 RETRIEVAL = "tatoeba"
 ALIGNMENT = "alignment"
+FLORES = "flores"
 FEATURE_TASKS: dict[str, Callable[[Path], list[str]]] = {
     RETRIEVAL: list_tatoeba,
     ALIGNMENT: list_word_alignment,
+    FLORES: list_flores,
 }
 """Tasks without finetuning, and functions that list their languages in a data folder."""
 _DATA = "data"
@@ -94,8 +98,12 @@ class FeaturePlan:
 
     def list_inputs(self, fingerprints: FileFingerprints) -> dict[str, Any]:
         """Return everything that decides the scores, as JSON values."""
-        folder = self.data_dir / ("wordalign" if self.name == ALIGNMENT else self.name)
-        paths = walk_files(folder)
+        if self.name == FLORES:
+            files = find_flores(self.data_dir)
+            paths = sorted(files[code] for code in (PIVOT, *self.languages))
+        else:
+            folder = self.data_dir / ("wordalign" if self.name == ALIGNMENT else self.name)
+            paths = walk_files(folder)
         return {
             "task": self.name,
             "languages": list(self.languages),
@@ -170,7 +178,7 @@ def plan_features(
     requested = overrides.languages
     codes = available if requested is None else [code for code in requested if code != PIVOT]
     languages = _choose(name, "dev or test", codes, available, data_dir)
-    default = RetrievalRecipe() if name == RETRIEVAL else AlignmentRecipe()
+    default = AlignmentRecipe() if name == ALIGNMENT else RetrievalRecipe()
     return FeaturePlan(name, languages, data_dir, settings or default)
 
 
@@ -266,7 +274,7 @@ def measure_features(
     tallies by `name_tally` have a row per sentence pair: found in both directions, and 1; or the
     counts of the alignment error rate.
     """
-    measure = _retrieve if plan.name == RETRIEVAL else _align
+    measure = _align if plan.name == ALIGNMENT else _retrieve
     files: list[dict[str, Any]] = []
     examples: list[dict[str, Any]] = []
     tallies: dict[str, Tally] = {}
@@ -278,7 +286,7 @@ def measure_features(
             files.append({**place, **counts, "values": values})
             tallies[name_tally(language, layer)] = tally
         examples += [{"language": language, **example} for example in drawn]
-    info = TASK_INFO[plan.name]
+    info = {**TASK_INFO, **MORE_FEATURES}[plan.name]
     record = {"task": plan.name, "title": info.title, "kind": "features", "metric": info.metric}
     return {**record, "source": PIVOT, "files": files, "examples": examples}, tallies
 
@@ -290,7 +298,8 @@ _Measured = tuple[int, dict[int, tuple[dict[str, float], Tally]], list[dict[str,
 def _retrieve(
     encoder: AnyEncoder, plan: FeaturePlan, language: str, device: torch.device, limit: int | None
 ) -> _Measured:
-    found = read_tatoeba(plan.data_dir, language)
+    read = read_flores if plan.name == FLORES else read_tatoeba
+    found = read(plan.data_dir, language)
     sentences = replace(found, foreign=found.foreign[:limit], english=found.english[:limit])
     size = plan.settings.batch_tokens
     outcome = measure_retrieval(encoder, sentences, device, batch_tokens=size)
@@ -332,7 +341,7 @@ def name_tally(language: str, layer: int) -> str:
 def score_sums(task: str, sums: Tally) -> Tally:
     """Return the metric of a task without finetuning from summed tallies [..., counts]."""
     columns = np.moveaxis(sums, -1, 0)
-    if task == RETRIEVAL:
+    if task != ALIGNMENT:
         to_source, from_source, pairs = columns
         return np.asarray((to_source + from_source) / (2 * pairs))
     in_sure, in_possible, predicted, sure = columns

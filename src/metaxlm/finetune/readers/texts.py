@@ -1,12 +1,14 @@
 """Read labeled texts and pairs of texts: tables, and the XML of product reviews.
 
 Pairs (XNLI, PAWS-X) are XTREME's `first TAB second TAB label`, blanked test sets with two columns,
-and releases with a header. Custom tasks have TSV, CSV and JSON lines.
+and releases with a header. Custom tasks have TSV, CSV, JSON lines, and the Arrow and Parquet files
+of Hugging Face datasets, whose class names replace the numbers.
 """
 
 import csv
 import html
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,6 +29,7 @@ NEGATIVE, POSITIVE = "negative", "positive"
 SENTIMENTS = {1.0: NEGATIVE, 2.0: NEGATIVE, 4.0: POSITIVE, 5.0: POSITIVE}
 """Label by rating; the release has no 3."""
 JSON_LINES = (".jsonl", ".ndjson", ".json")
+ARROW = (".arrow", ".parquet")
 Column = str | int
 """A name, or a number from 1 (from -1 backwards)."""
 
@@ -36,7 +39,7 @@ _LONG_ENTITY = re.compile(r"(?:&amp;|&)#x?[0-9a-fA-F]{9,};?")
 
 @dataclass(frozen=True)
 class LabeledText:
-    """A text or a pair of texts, and its class."""
+    """A text or a pair of texts, and its class, classes or number, as the file has it."""
 
     first: str
     second: str | None
@@ -44,7 +47,7 @@ class LabeledText:
 
     @property
     def is_labeled(self) -> bool:
-        """Whether the class is known."""
+        """Whether the label is known."""
         return self.label is not None
 
 
@@ -95,6 +98,11 @@ def _is_quoted(text: str) -> bool:
     """Return whether a text is quoted as in CSV: each quote in it is doubled."""
     inner = text[1:-1]
     return text[:1] == text[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
+
+
+def unquote(text: str) -> str:
+    """Return a text without the quotes of CSV."""
+    return text[1:-1].replace('""', '"') if _is_quoted(text) else text
 
 
 def _choose_pair_columns(path: Path, header: Sequence[str]) -> list[Column]:
@@ -166,15 +174,23 @@ class Row:
     """In the order of the requested columns; None for a column that the file or the row lacks."""
 
 
-def read_rows(path: Path, columns: Sequence[Column], num_needed: int) -> list[Row]:
+def read_rows(
+    path: Path, columns: Sequence[Column], num_needed: int, separator: str = ""
+) -> list[Row]:
     """Read columns of a table; only those after the first `num_needed` may be missing.
 
-    `.jsonl`, `.ndjson` and `.json` have one object per line, `.csv` is Python's CSV (quotes may
-    hold line ends), all others have tabs between columns and no quotes. Names need a header;
-    numbers mean that there is none.
+    `.jsonl`, `.ndjson` and `.json` have one object per line, `.arrow` and `.parquet` are Hugging
+    Face datasets, `.csv` is Python's CSV (quotes may hold line ends), all others have tabs between
+    columns and no quotes. Names need a header; numbers mean that there is none. A `separator` joins
+    the items of a list in the last column; without one, a list is an error.
     """
-    read = _read_objects if path.suffix.lower() in JSON_LINES else _read_records
-    rows = list(read(path, read_lines(path), columns, num_needed))
+    suffix = path.suffix.lower()
+    if suffix in ARROW:
+        rows = list(_read_arrow(path, columns, num_needed, separator))
+    elif suffix in JSON_LINES:
+        rows = list(_read_objects(path, read_lines(path), columns, num_needed, separator))
+    else:
+        rows = list(_read_records(path, read_lines(path), columns, num_needed))
     if not rows:
         raise MetaXLMError(f"{path}:1: a header and nothing else; restore the file")
     return rows
@@ -246,7 +262,7 @@ def _find_columns(
 
 
 def _read_objects(
-    path: Path, lines: Sequence[str], columns: Sequence[Column], num_needed: int
+    path: Path, lines: Sequence[str], columns: Sequence[Column], num_needed: int, separator: str
 ) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -259,14 +275,82 @@ def _read_objects(
         for column in columns[:num_needed]:
             if value.get(str(column)) is None:
                 raise MetaXLMError(f"{where}: no key {column!r}; found: {', '.join(value)}")
-        yield Row(number, tuple(_read_cell(value, str(c), where) for c in columns))
+        yield _read_object(number, value, columns, separator, where)
 
 
-def _read_cell(value: dict[str, Any], key: str, where: str) -> str | None:
-    """Return a cell as text; whole numbers and truth values are labels as JSON writes them."""
+def _read_object(
+    number: int, value: Mapping[str, Any], columns: Sequence[Column], separator: str, where: str
+) -> Row:
+    separators = [*[""] * (len(columns) - 1), separator]
+    cells = zip(columns, separators, strict=True)
+    return Row(number, tuple(_read_cell(value, str(c), between, where) for c, between in cells))
+
+
+def _read_cell(value: Mapping[str, Any], key: str, separator: str, where: str) -> str | None:
+    """Return a cell as text; numbers and truth values are labels as JSON writes them."""
     cell = value.get(key)
     if cell is None or isinstance(cell, str):
         return cell
-    if isinstance(cell, int):
-        return str(cell).lower() if isinstance(cell, bool) else str(cell)
-    raise MetaXLMError(f"{where}: {key!r} is a {type(cell).__name__}, expected text")
+    if isinstance(cell, int | float):
+        return json.dumps(cell)
+    if not isinstance(cell, list):
+        raise MetaXLMError(f"{where}: {key!r} is a {type(cell).__name__}, expected text")
+    if not separator:
+        hint = "several labels need `kind: multi_label`"
+        raise MetaXLMError(f"{where}: {key!r} is a list, expected text; {hint}")
+    items = [_read_cell({key: item}, key, "", where) or "" for item in cell]
+    for item in items:
+        if separator in item or not item.strip():
+            what = f"the label {item!r} is empty or has the separator {separator!r}"
+            raise MetaXLMError(f"{where}: {what}; set another `separator`")
+    return separator.join(items)
+
+
+def _read_arrow(
+    path: Path, columns: Sequence[Column], num_needed: int, separator: str
+) -> Iterator[Row]:
+    """Yield the rows of a file of a Hugging Face dataset, with the names of classes."""
+    import pyarrow  # takes a while, and most tables are text
+    from pyarrow import ipc, parquet
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = parquet.read_table(path)
+        else:
+            with pyarrow.memory_map(str(path)) as source:
+                table = ipc.open_stream(source).read_all()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise MetaXLMError(f"{path}: cannot be read as {path.suffix[1:]} ({error})") from error
+    names = [str(column) for column in columns if column in table.column_names]
+    for column in columns[:num_needed]:
+        if column not in names:
+            found = ", ".join(table.column_names)
+            raise MetaXLMError(f"{path}: no column {column!r}; found: {found}")
+    classes = {name: _find_classes(path, table.schema.metadata, name) for name in names}
+    for number, row in enumerate(table.select(names).to_pylist(), start=1):
+        where = f"{path}:{number}"
+        value = {name: _name_classes(row[name], classes[name], where) for name in names}
+        yield _read_object(number, value, columns, separator, where)
+
+
+def _find_classes(path: Path, metadata: Mapping[bytes, bytes] | None, column: str) -> list[str]:
+    """Return the class names of a column, from the file or from dataset_info.json beside it."""
+    info = path.with_name("dataset_info.json")
+    text = (metadata or {}).get(b"huggingface", b"{}").decode()
+    about = json_loads(text, str(path)).get("info") or {}
+    if not about.get("features") and info.is_file():
+        about = json_loads(info.read_text(encoding="utf-8"), str(info))
+    feature = (about.get("features") or {}).get(column) or {}
+    feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
+    return list(feature.get("names") or ())
+
+
+def _name_classes(value: Any, names: Sequence[str], where: str) -> Any:
+    """Return the names of numbered classes; None for -1, which means that the label is missing."""
+    if not names or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return [_name_classes(item, names, where) for item in value]
+    if value >= len(names):
+        raise MetaXLMError(f"{where}: the class {value}, but there are only {len(names)} names")
+    return names[value] if value >= 0 else None
