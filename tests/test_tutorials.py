@@ -57,7 +57,12 @@ def call(*arguments: str | Path) -> None:
     assert run_main(*arguments, workers=True) == 0, arguments
 
 
-@pytest.mark.parametrize("name", TUTORIALS)
+LONG = ("classifier", "own_text")  # the others run the same commands
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in TUTORIALS]
+)
 def test_examples_run(name: str, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "compare" and not (desk / "runs" / "own").exists():
         pytest.skip("needs the run of own_text")

@@ -194,6 +194,7 @@ make_shards(Path(sys.argv[1]), Path(sys.argv[2]), 2, 1)
 """
 
 
+@pytest.mark.slow
 def test_the_next_run_finishes_a_killed_one(big: Path, tmp_path: Path) -> None:
     root, output = str(Path(__file__).parents[2]), tmp_path / "killed"
     command = [sys.executable, "-c", KILLED, str(big), str(output), root]

@@ -111,6 +111,7 @@ def test_ciphers_are_found_from_a_seed(
     assert all(found.reached.threshold <= one.weight <= 1 for one in entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("texts", ["words"], indirect=True)
 def test_rounds_of_self_learning_help(vectors: tuple[WordVectors, WordVectors, Cipher]) -> None:
     source, target, cipher = vectors

@@ -247,6 +247,7 @@ def test_coverage_of_a_vocabulary(
     assert 0 < found.tokens <= len(starts)
 
 
+@pytest.mark.slow
 def test_benchmark_stays_within_its_memory() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "dictionary.py"
     command = [sys.executable, str(script), "--megabytes", "3", "--language", "fr"]

@@ -94,6 +94,7 @@ def test_vectors_of_the_teacher_are_computed_once(
     assert not stored[0].exists()
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(
     trainings: SentenceTrainings, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
