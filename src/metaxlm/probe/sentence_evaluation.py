@@ -52,19 +52,23 @@ class SentenceEncoder:
     model: AnyEncoder
     modules: SentenceModules
     device: torch.device
+    layer: LayerChoice | None = None  # default: the last layer
 
     def encode(self, texts: Sequence[str], title: str) -> Tensor:
-        """Return the vectors of texts, scaled to length 1, [N, D]; equal texts are read once."""
+        """Return the vectors of texts, scaled to length 1, [N, D]."""
+        return F.normalize(self.embed(texts, title), dim=1)
+
+    def embed(self, texts: Sequence[str], title: str) -> Tensor:
+        """Return the vectors of texts, [N, D]; equal texts are read once."""
         if self.modules.lower_case:
             texts = [text.lower() for text in texts]
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         pooled_ND = embed_texts(
             self.model, list(rows), self.device, pooling=self.modules.pooling,
-            layers=[LayerChoice((self.model.encoder.config.num_layers,))],
+            layers=[self.layer or LayerChoice((self.model.encoder.config.num_layers,))],
             max_length=self.modules.max_length, title=f"{self.name}: {title}",
         )[0]  # fmt: skip
-        vectors_ND = F.normalize(self.modules.finish(pooled_ND), dim=1)
-        return vectors_ND[torch.tensor([rows[text] for text in texts])]
+        return self.modules.finish(pooled_ND)[torch.tensor([rows[text] for text in texts])]
 
 
 @dataclass(frozen=True)
