@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
+from tests.conftest import sentences
 from transformers import PreTrainedTokenizerBase
 
 import metaxlm
@@ -20,7 +21,6 @@ from metaxlm.model.huggingface import save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.probe.sentence_folder import export_sentence_transformers
-from tests.conftest import sentences
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -160,7 +160,7 @@ def make_tasks() -> list[Any]:
 
 
 @needs_mteb
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore:To copy construct:UserWarning")  # in mteb
 def test_mteb_evaluates_a_folder(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

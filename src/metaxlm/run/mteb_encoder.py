@@ -6,7 +6,7 @@ only `mteb_model_meta` imports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,7 @@ class MtebEncoder:
 
 
 def _normalize(vectors: Any) -> Tensor:
-    return F.normalize(torch.atleast_2d(torch.as_tensor(vectors)).float(), dim=-1)
+    return F.normalize(torch.as_tensor(vectors).float(), dim=-1)
 
 
 def _name_model(model: NamedModel) -> str:
