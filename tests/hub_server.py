@@ -62,7 +62,7 @@ class HubServer(BaseHTTPRequestHandler):
                 ]
                 self.answer({"files": found})
             else:
-                self.commit(self.repositories[name], [json.loads(row) for row in body.splitlines()])
+                self.commit(name, [json.loads(row) for row in body.splitlines()])
 
     def create(self, wanted: dict[str, Any]) -> None:
         name = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
@@ -83,7 +83,8 @@ class HubServer(BaseHTTPRequestHandler):
         errors = [] if good else [{"message": '"license" must be one of [apache-2.0, mit, other]'}]
         self.answer({"warnings": [], "errors": errors}, 200 if good else 400)
 
-    def commit(self, repository: Repository, rows: list[dict[str, Any]]) -> None:
+    def commit(self, name: str, rows: list[dict[str, Any]]) -> None:
+        repository = self.repositories[name]
         for row in rows:
             value = row["value"]
             if row["key"] == "header":
@@ -94,7 +95,8 @@ class HubServer(BaseHTTPRequestHandler):
             elif row["key"] == "lfsFile":
                 repository.files[value["path"]] = self.objects[value["oid"]]
                 repository.stored[value["path"]] = "lfs"
-        self.answer({"success": True, "commitOid": REVISION, "commitUrl": "http://commit"})
+        address = f"http://{self.headers['Host']}/{name}/commit/{REVISION}"
+        self.answer({"success": True, "commitOid": REVISION, "commitUrl": address})
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
