@@ -1,4 +1,4 @@
-"""A local stand-in for the parts of the Hugging Face hub's HTTP interface that a model needs."""
+"""A local server with the parts of the Hugging Face hub's HTTP interface that a model needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`metaxlm push` against a local stand-in for the hub."""
+"""`metaxlm push` against a local server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_commands(
 ) -> tuple[list[str], str]:
     """Run command lines with a token each; return the lines of standard error and the output."""
     settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "cache"), "HF_HUB_OFFLINE": "0"}
-    # The stand-in has the protocol of Git LFS, and not the one of Xet.
+    # The local server has the protocol of Git LFS, and not the one of Xet.
     settings |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", RUN, json.dumps(commands)],
