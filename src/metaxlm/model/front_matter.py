@@ -61,7 +61,7 @@ def write_front_matter(values: Mapping[str, Any]) -> str:
 
 def read_front_matter(card: str, where: str) -> tuple[Values, str]:
     """Split a card into the values of its front matter and the text after it."""
-    match = re.match(r"---\s*\n(.*?)^---\s*$\n?", card, re.DOTALL | re.MULTILINE)
+    match = re.match(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", card, re.DOTALL | re.MULTILINE)
     if match is None:
         return {}, card
     values = parse_yaml(match[1], where)[1]
