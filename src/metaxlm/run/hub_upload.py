@@ -85,7 +85,8 @@ def prepare_upload(
     inside = [path for path in (folder / SCORES, folder / "scores" / SCORES) if path.is_file()]
     found = [score for path in (*inside, *scores) for score in _read_scores(path, name)]
     title = repository.rpartition("/")[2]
-    values = _describe(folder) | values | {INDEX: make_index(title, found, values.get(INDEX))}
+    values |= {key: value for key, value in _describe(folder).items() if key not in values}
+    values[INDEX] = make_index(title, found, values.get(INDEX))
     if license_name is not None:
         values["license"] = license_name
     if languages is not None:
