@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 from metaxlm.errors import MetaXLMError
 
 if TYPE_CHECKING:
-    from metaxlm.api import align, embed, evaluate, load_results, make_dictionary, match, mine
+    from metaxlm.api import (
+        MtebEncoder,
+        align,
+        embed,
+        evaluate,
+        load_results,
+        make_dictionary,
+        match,
+        mine,
+    )
 
 try:
     __version__ = version("metaxlm")
@@ -14,8 +23,8 @@ except PackageNotFoundError:  # a checkout on the path, not installed
     __version__ = "0+checkout"
 
 __all__ = [
-    "MetaXLMError", "__version__", "align", "embed", "evaluate", "load_results", "make_dictionary",
-    "match", "mine",
+    "MetaXLMError", "MtebEncoder", "__version__", "align", "embed", "evaluate", "load_results",
+    "make_dictionary", "match", "mine",
 ]  # fmt: skip
 
 

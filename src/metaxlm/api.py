@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from metaxlm.analysis.results import load_results
 from metaxlm.dictionary.making import make_dictionary
-from metaxlm.errors import MetaXLMError
 from metaxlm.finetune.readers.input_lines import split_at_spaces
 from metaxlm.init.start import match
 from metaxlm.model.any_encoder import AnyEncoder
@@ -21,10 +20,11 @@ from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
 from metaxlm.probe.corrections import Corrections
 from metaxlm.probe.embedding import EmbedOptions, embed_sentences, embed_texts
-from metaxlm.probe.pool import LayerChoice, default_layer, parse_layers
+from metaxlm.probe.pool import LayerChoice, default_layer, parse_layer
 from metaxlm.probe.retrieval import Margin, mine_pairs
 from metaxlm.probe.retrieval_io import find_own_vectors
 from metaxlm.run.models import open_one_model
+from metaxlm.run.mteb_encoder import MtebEncoder
 from metaxlm.run.standalone import evaluate_models
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-__all__ = ["align", "embed", "evaluate", "load_results", "make_dictionary", "match", "mine"]
+__all__ = [
+    "MtebEncoder", "align", "embed", "evaluate", "load_results", "make_dictionary", "match", "mine",
+]  # fmt: skip
 
 Text = str | Sequence[str]
 
@@ -149,10 +151,7 @@ def _open(
 ) -> tuple[AnyEncoder, tuple[LayerChoice, ...]]:
     encoder = _load(model)
     depth = encoder.encoder.config.num_layers
-    layers = default_layer(depth) if layer is None else parse_layers(str(layer), depth)
-    if len(layers) != 1:
-        raise MetaXLMError(f"layer {layer!r}: {len(layers)} layers; choose one")
-    return encoder, layers
+    return encoder, default_layer(depth) if layer is None else (parse_layer(layer, depth),)
 
 
 def _split(side: Text) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Find and load models of others: folders, and names on the Hugging Face hub.
+"""Find and load models of others: folders, and names on the Hugging Face hub; upload folders.
 
-This is the only module that calls transformers' `Auto*.from_pretrained` and downloads from the hub.
-It never runs code of a model, never asks on standard input, and never looks up a path on the hub.
+This is the only module that calls transformers' `Auto*.from_pretrained` and that uses the network
+of the hub. It never runs code of a model, never asks on standard input, and never looks up a path
+on the hub.
 """
 
 import os
@@ -83,6 +84,62 @@ def _find_copy(source: str, patterns: Sequence[str], needed: Sequence[str]) -> P
             f"({first_line(error)}); check the name and the connection, or download the model and "
             "give its folder"
         ) from error
+
+
+def check_repository(name: str) -> str:
+    """Return the name of a repository on the hub without its prefix; reject other text."""
+    name = name.removeprefix(HUB)
+    try:
+        huggingface_hub.utils.validate_repo_id(name)
+    except ValueError as error:
+        raise MetaXLMError(
+            f"{name}: not a name on the Hugging Face hub, such as USER/MODEL ({first_line(error)})"
+        ) from error
+    return name
+
+
+def upload(folder: Path, repository: str, *, private: bool, message: str) -> str:
+    """Upload the files of a folder to a model repository, made if necessary; return its address."""
+    if huggingface_hub.get_token() is None:
+        raise MetaXLMError(
+            "not logged in to the Hugging Face hub; run `hf auth login`, or set HF_TOKEN to a "
+            "token that can write"
+        )
+    api = huggingface_hub.HfApi()
+    try:
+        address = api.create_repo(repository, private=private or None, exist_ok=True)
+        if private and not api.model_info(address.repo_id).private:
+            raise MetaXLMError(
+                f"{repository}: exists and is public, nothing was uploaded; make it private in its "
+                "settings, or choose another name"
+            )
+        api.upload_folder(
+            repo_id=address.repo_id, folder_path=folder, commit_message=message, repo_type="model"
+        )
+    except MetaXLMError:
+        raise
+    except Exception as error:  # the HTTP library of the hub's client has exceptions of its own
+        raise MetaXLMError(f"{repository}: {_explain_upload(repository, error)}") from error
+    return str(address)
+
+
+def _explain_upload(repository: str, error: Exception) -> str:
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if isinstance(error, huggingface_hub.errors.OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set; unset it to upload"
+    if status == 401:
+        return "the Hugging Face hub does not accept the token; run `hf auth login` again"
+    if status == 403:
+        owner = repository.rpartition("/")[0]
+        whose = f"to repositories of {owner}" if owner else "to it"
+        return (
+            f"your token may not write {whose}; choose a repository of yours, or a token with the "
+            f"permission to write ({first_line(error)})"
+        )
+    if status is None and not isinstance(error, ValueError):
+        return f"cannot reach the Hugging Face hub ({first_line(error)}); check the connection"
+    return f"the Hugging Face hub rejected the upload ({' '.join(str(error).split())[:300]})"
 
 
 def reject_code(folder: Path) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification
 
 from metaxlm.files import digest_file, read_json
@@ -138,6 +139,11 @@ def test_kept_models_serve_later(
     assert read_json(kept / "metaxlm_task.json")["labels"] == list(TASKS["xnli"].labels)
     assert read_json(kept / "metaxlm_task.json")["length"] == 64
     AutoModelForSequenceClassification.from_pretrained(kept)
+    card = ModelCard.load(kept / "README.md").data
+    assert card.pipeline_tag == "text-classification"
+    rows = [row for row in read_rows(tmp_path / "out") if row["metric"] == "accuracy"]
+    written = {one.dataset_config: one.metric_value for one in card.eval_results}
+    assert written == {row["language"]: round(100 * row["value"], 2) for row in rows}
     assert run(*small, "--task", "xnli", "--keep-models") == 0
     assert "1 jobs are already complete" in capsys.readouterr().out
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from metaxlm.files import read_json
@@ -48,6 +49,9 @@ def test_from_model_and_tokenizer_to_a_folder(
     assert model(**tokenizer("die Katze", return_tensors="pt")).logits.isfinite().all()
     names = {path.name for path in start.iterdir()}
     assert {"ledger.parquet", "coverage.json", "coverage.md", "coverage.svg", "README.md"} <= names
+    card = ModelCard.load(start / "README.md").data
+    assert (card.pipeline_tag, card.library_name) == ("fill-mask", "transformers")
+    assert card.language == list(read_json(start / "coverage.json")["by_language"])
     # The text has no Russian, so its dictionary is not used.
     assert list(read_json(start / "coverage.json")["by_dictionary"]) == ["de"]
     for expected in ("Tokens by rule", "Tokens by script", "Tokens by dictionary", "by language"):

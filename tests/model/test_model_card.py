@@ -127,3 +127,48 @@ def test_layers_and_steps_are_chosen_by_the_metric(recipe: dict[str, Any]) -> No
     assert table_row(card, "tatoeba")[1:] == ["accuracy ↑", "60.0 (layer 2)"]
     assert table_row(card, "alignment")[1:] == ["aer ↓", "30.0 (layer 2)"]
     assert "majority" not in card
+
+
+def test_scores_are_a_model_index(recipe: dict[str, Any]) -> None:
+    rows = [
+        row("xlm", "xnli", "accuracy", "de", 0.40, seed=1, split="test"),
+        row("metaxlm", "xnli", "accuracy", "de", 0.70, seed=1, split="test"),
+        row("metaxlm", "xnli", "accuracy", "de", 0.80, seed=2, split="test"),
+        row("metaxlm", "mlqa", "f1", "de", 0.5, seed=1, split="test"),
+        row("metaxlm", "mlqa", "em", "de", 0.25, seed=1, split="test"),
+        row("metaxlm", "tatoeba", "accuracy", "de", 0.2, layer=1),
+        row("metaxlm", "tatoeba", "accuracy", "de", 0.6, layer=2),
+    ]
+    card = ModelCard(model_card(recipe, "metaxlm", Results(make_frame(rows))))
+    assert card.data.model_name == "twin-metaxlm"
+    found = {
+        (one.dataset_type, one.dataset_config, one.task_type, one.metric_type): one
+        for one in card.data.eval_results
+    }
+    assert {key: one.metric_value for key, one in found.items()} == {
+        ("xnli", "de", "text-classification", "accuracy"): 75.0,
+        ("mlqa", "de", "question-answering", "f1"): 50.0,
+        ("mlqa", "de", "question-answering", "em"): 25.0,
+        ("tatoeba", "de", "sentence-similarity", "accuracy"): 60.0,
+    }
+    names = {key[0]: one.metric_name for key, one in found.items()}
+    assert names["xnli"] == "accuracy in percent, trained in en, mean of 2 seeds"
+    assert names["tatoeba"] == "accuracy in percent, layer 2, the best of all"
+    absent = ModelCard(model_card(recipe, "layers", Results(make_frame(rows))))
+    assert absent.data.eval_results is None
+
+
+@pytest.mark.parametrize(
+    ("model", "variant", "expected"),
+    [
+        ("FacebookAI/roberta-base", "metaxlm", "FacebookAI/roberta-base"),
+        ("hf:roberta-base", "metaxlm", "roberta-base"),
+        ("/home/user/roberta", "metaxlm", None),
+        ("FacebookAI/roberta-base", "xlm", None),
+    ],
+)
+def test_the_base_model_is_a_name_on_the_hub(
+    recipe: dict[str, Any], model: str, variant: str, expected: str | None
+) -> None:
+    changed = recipe | {"meta": recipe["meta"] | {"model": model}}
+    assert ModelCard(model_card(changed, variant)).data.base_model == expected

@@ -20,6 +20,7 @@ from metaxlm.cli import (
     exit_codes,
     matching,
     plan,
+    push,
     retrieve,
     sentences_command,
 )
@@ -80,6 +81,7 @@ app.command("retrieve", epilog=retrieve.RETRIEVE_EXAMPLES)(retrieve.retrieve_com
 app.command("mine", epilog=retrieve.MINE_EXAMPLES)(retrieve.mine_command)
 app.command("align", epilog=align.EXAMPLES)(align.align_command)
 app.command("plan")(plan.plan_command)
+app.command("push", epilog=push.EXAMPLES)(push.push_command)
 app.command("doctor")(doctor.doctor_command)
 
 StageName = Literal[

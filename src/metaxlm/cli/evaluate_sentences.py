@@ -102,12 +102,10 @@ def evaluate_sentences_command(
 
 
 def _read_steps(model: NamedModel, is_teacher: bool) -> SentenceModules:
-    from metaxlm.hub import CONFIG
-    from metaxlm.model.model_folder import find_folder
-    from metaxlm.model.sentence_modules import SentenceModules, read_sentence_modules
+    from metaxlm.model.sentence_modules import SentenceModules
+    from metaxlm.run.models import read_modules
 
-    is_folder = model.step is None or (Path(model.source) / CONFIG).is_file()
-    modules = read_sentence_modules(find_folder(model.source)) if is_folder else None
+    modules = read_modules(model)
     if modules is None and is_teacher:
         raise MetaXLMError(
             f"--teacher {model.source}: not a sentence encoder, it has no modules.json; name a "

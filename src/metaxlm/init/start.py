@@ -25,7 +25,7 @@ from metaxlm import __version__
 from metaxlm.data.statistics import count_sentences, list_languages, read_corpus
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import write_json
-from metaxlm.hub import HUB
+from metaxlm.hub import HUB, MODULES
 from metaxlm.init.dictionaries import Dictionaries, load_dictionaries
 from metaxlm.init.extension import Extension, extend_tokenizer, read_words
 from metaxlm.init.ledger import COVERAGE, LEDGER, coverage, save_ledger
@@ -37,6 +37,12 @@ from metaxlm.model.encoder import INITIAL_STD, EncoderConfig
 from metaxlm.model.extras import Extras, read_extras
 from metaxlm.model.families import FAMILIES
 from metaxlm.model.foreign import adapt_vocabulary, list_special_ids
+from metaxlm.model.front_matter import (
+    describe_class,
+    list_codes,
+    read_inherited,
+    write_front_matter,
+)
 from metaxlm.model.huggingface import Pretrained, load_pretrained, save_pretrained
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.recipe import MatchingRecipe
@@ -90,6 +96,7 @@ class Start:
     remarks: tuple[str, ...]  # one sentence per part that could not be copied
     names: tuple[str, str]  # names of the encoder and the tokenizer
     extras: Extras = field(default_factory=Extras)  # task head and sentence modules of the source
+    inherited: Mapping[str, Any] = field(default_factory=dict)  # of the source's card
 
     def save(self, folder: str | Path, add: Callable[[Path], None] | None = None) -> None:
         """Write a Hugging Face folder with ledger and coverage; `add` may write more files."""
@@ -105,7 +112,15 @@ class Start:
     def _card(self) -> str:
         source, target = self.names
         filled = int(self.plan.is_matched.sum())
+        texts = self.coverage["by_language"]
+        has_modules = MODULES in self.extras.files
+        front = {
+            **self.inherited,
+            **({"language": list_codes(texts)} if texts else {}),
+            **describe_class(self.extras.architecture or "ForMaskedLM", has_modules=has_modules),
+        }
         lines = [
+            write_front_matter(front),
             f"# {source} with the vocabulary of {target}\n",
             f"The layers of `{source}` with {len(self.plan):,} token embeddings for the tokenizer "
             f"of `{target}`; {filled:,} of them ({filled / len(self.plan):.1%}) are initialized "
@@ -118,7 +133,7 @@ class Start:
             "|---|---:|",
             *(f"| {rule} | {count:,} |" for rule, count in self.plan.count_rules().items()),
         ]
-        if texts := self.coverage["by_language"]:
+        if texts:
             lines += ["", "| language | running tokens that a rule matched |", "|---|---:|"]
             lines += [f"| {language_name(k)} | {v['matched']:.1%} |" for k, v in texts.items()]
         return "\n".join(lines) + "\n"
@@ -174,7 +189,9 @@ def match(
     if extension is not None and extension.num_known:
         remarks.append(f"{extension.num_known:,} words were skipped: the vocabulary has them")
     found = coverage(plan, token_counts)
-    return Start(model, tokenizer, plan, found, tuple(remarks), names, extras)
+    origin = source.folder if isinstance(source, Pretrained) else source
+    inherited = {} if origin is None else read_inherited(origin)
+    return Start(model, tokenizer, plan, found, tuple(remarks), names, extras, inherited)
 
 
 def _extend(

@@ -8,7 +8,7 @@ transformers' own task heads and the same interface.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,14 @@ from metaxlm.model.extras import read_extras
 from metaxlm.model.families import read_config, translate_config
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
 from metaxlm.model.foreign_folder import load_body, load_model, read_foreign_config
+from metaxlm.model.front_matter import (
+    INDEX,
+    PIPELINES,
+    Score,
+    make_index,
+    read_inherited,
+    write_front_matter,
+)
 from metaxlm.model.heads import HeadKind, TaskModel, Transform, make_head
 from metaxlm.model.huggingface import (
     CLASS_ENDINGS,
@@ -43,11 +51,6 @@ if TYPE_CHECKING:
 
 TASK_FILE = "metaxlm_task.json"  # facts of a finetuned folder that config.json has no key for
 
-_PIPELINES: dict[HeadKind, str] = {
-    "classification": "text-classification",
-    "tagging": "token-classification",
-    "span": "question-answering",
-}
 # The last layer of transformers' task heads, which is not loaded for another task.
 _OUTPUT_LAYERS = ("classifier", "qa_outputs", "score")
 
@@ -186,11 +189,13 @@ def save_finetuned(
     stride: int,
     facts: Mapping[str, Any],
     problem: str = "single_label_classification",
+    scores: Iterable[Score] = (),
 ) -> None:
     """Write a folder that transformers loads with the same logits, atomically.
 
     `problem` is transformers' `problem_type` of a head that classifies sequences. `facts` (task,
-    scores, seed ...) are stored in metaxlm_task.json and shown in the card.
+    scores, seed ...) are stored in metaxlm_task.json and shown in the card; `scores` are listed in
+    its front matter.
     """
     assert isinstance(model, TaskModel | ForeignTaskModel)
     names = {str(k): label for k, label in enumerate(labels)}
@@ -220,12 +225,17 @@ def save_finetuned(
         task: dict[str, Any] = {"kind": kind, "labels": list(labels), "length": length}
         task |= {"stride": stride, "facts": dict(facts), "metaxlm": __version__}
         (temporary / TASK_FILE).write_text(dump_json(task), encoding="utf-8")
-        card = _write_card(start.source, kind, labels, length, facts)
+        card = _write_card(start.source, kind, labels, length, facts, scores)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
 def _write_card(
-    source: str, kind: HeadKind, labels: Sequence[str], length: int, facts: Mapping[str, Any]
+    source: str,
+    kind: HeadKind,
+    labels: Sequence[str],
+    length: int,
+    facts: Mapping[str, Any],
+    scores: Iterable[Score],
 ) -> str:
     auto_class = f"AutoModel{CLASS_ENDINGS[kind]}"
     # The card is published: show the last parts of a local path only.
@@ -238,13 +248,16 @@ def _write_card(
     }
     shown = {key: str(value).replace("|", "\\|").replace("\n", " ") for key, value in rows.items()}
     table = "\n".join(f"| {key} | {value} |" for key, value in shown.items() if value)
-    return f"""---
-library_name: transformers
-pipeline_tag: {_PIPELINES[kind]}
-tags: [metaxlm]
----
-
-# {facts.get("title", facts.get("task", "Finetuned encoder"))}
+    title = facts.get("title", facts.get("task", "Finetuned encoder"))
+    front = {
+        **read_inherited(source),
+        "library_name": "transformers",
+        "pipeline_tag": PIPELINES[CLASS_ENDINGS[kind]],
+        "tags": ["metaxlm"],
+        INDEX: make_index(str(title), scores),
+    }
+    return f"""{write_front_matter(front)}
+# {title}
 
 Finetuned with metaxlm {__version__}. Load it with transformers:
 

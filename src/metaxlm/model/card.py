@@ -8,11 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-import yaml
-
 from metaxlm.analysis.scores import Results
 from metaxlm.analysis.tables import format_cell, markdown_row, section_cell
+from metaxlm.hub import HUB, is_hub_name
 from metaxlm.languages import language_name
+from metaxlm.model.front_matter import (
+    INDEX,
+    PIPELINES,
+    list_codes,
+    list_scores,
+    make_index,
+    write_front_matter,
+)
 
 _SECTIONS = {
     "model": "Encoder",
@@ -23,12 +30,6 @@ _SECTIONS = {
     "pretraining": "Cross-lingual pretraining, phase (b)",
 }
 _BOOKKEEPING = ("checkpoint_every", "keep_checkpoints", "log_every")  # no effect on the weights
-_PIPELINES = {  # by the ending of the architecture
-    "ForMaskedLM": "fill-mask",
-    "ForQuestionAnswering": "question-answering",
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-}
 _LOADING = """## How to load it
 
 ```python
@@ -58,16 +59,20 @@ def model_card(
 
     `architecture` is the class in config.json.
     """
-    ending = next((name for name in _PIPELINES if architecture.endswith(name)), "ForMaskedLM")
+    ending = next((name for name in PIPELINES if architecture.endswith(name)), "ForMaskedLM")
     about = {
-        "language": list(recipe["languages"]),
+        "language": list_codes(recipe["languages"]),
         "license": "apache-2.0",
+        "base_model": _base_model(recipe, variant),
         "library_name": "transformers",
-        "pipeline_tag": _PIPELINES[ending],
+        "pipeline_tag": PIPELINES[ending],
         "tags": ["metaxlm", "multilingual", "cross-lingual"],
+        INDEX: make_index(
+            f"{recipe['name']}-{variant}", list_scores(results, variant) if results else ()
+        ),
     }
     blocks = [
-        f"---\n{yaml.safe_dump(about, sort_keys=False, allow_unicode=True)}---",
+        write_front_matter(about).rstrip(),
         f"# {recipe['name']}: {variant}",
         _describe(recipe, variant, architecture),
         _LOADING.format(auto=f"AutoModel{ending}"),
@@ -79,6 +84,13 @@ def model_card(
         _limits(recipe, results is not None),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _base_model(recipe: Mapping[str, Any], variant: str) -> str | None:
+    """Return the name on the hub of the encoder that a variant was initialized from."""
+    existing = recipe["meta"].get("model")
+    is_base = existing and is_hub_name(existing) and _copied_parts(recipe, variant)
+    return str(existing).removeprefix(HUB) if is_base else None
 
 
 def _copied_parts(recipe: Mapping[str, Any], variant: str) -> list[str]:

@@ -104,16 +104,20 @@ def embed_sentences(
     texts: Sequence[str],
     device: torch.device | None,
     modules: SentenceModules,
+    layer: LayerChoice | None = None,
     **options: Unpack[EmbedOptions],
 ) -> Tensor:
-    """Return the vectors of a sentence-transformers folder, [N, D], by the folder's own steps."""
+    """Return the vectors of a sentence-transformers folder, [N, D], by the folder's own steps.
+
+    `layer` replaces the last one.
+    """
     corrections = options.get("corrections", NONE)
     if modules.pooling != "mean" and (corrections.sif or not options.get("specials", True)):
         raise MetaXLMError(
             f"{model.source}: its vectors are states of the first token, but SIF weights and "
             "--no-specials are for means; choose a layer"
         )
-    options |= {"layers": [LayerChoice((model.encoder.config.num_layers,))]}
+    options |= {"layers": [layer or LayerChoice((model.encoder.config.num_layers,))]}
     options |= {"pooling": modules.pooling, "max_length": modules.max_length}
     options["corrections"] = Corrections(sif=corrections.sif)  # the others come last
     if modules.lower_case:

@@ -72,6 +72,14 @@ def parse_layers(text: str, num_layers: int) -> tuple[LayerChoice, ...]:
     return choices
 
 
+def parse_layer(layer: int | str, num_layers: int) -> LayerChoice:
+    """Parse one choice, such as -1, `8` or `6..8`."""
+    choices = parse_layers(str(layer), num_layers)
+    if len(choices) != 1:
+        raise MetaXLMError(f"layer {layer!r}: {len(choices)} layers; choose one")
+    return choices[0]
+
+
 def _parse_choice(text: str, num_layers: int) -> LayerChoice:
     numbers: list[int] = []
     for part in text.split("+"):

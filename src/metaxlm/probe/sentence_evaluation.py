@@ -31,6 +31,7 @@ from metaxlm.probe.calibration import FEWEST_PAIRS, calibrate
 from metaxlm.probe.embedding import embed_sentences
 from metaxlm.probe.linear_head import join_pair, train_head
 from metaxlm.probe.nearest import find_both
+from metaxlm.probe.pool import LayerChoice
 from metaxlm.progress import say
 
 Lines = Literal["all", "even", "odd"]
@@ -51,14 +52,20 @@ class SentenceEncoder:
     model: AnyEncoder
     modules: SentenceModules
     device: torch.device
+    layer: LayerChoice | None = None  # default: the last layer
 
     def encode(self, texts: Sequence[str], title: str) -> Tensor:
-        """Return the vectors of texts, scaled to length 1, [N, D]; equal texts are read once."""
+        """Return the vectors of texts, scaled to length 1, [N, D]."""
+        return F.normalize(self.embed(texts, title), dim=1)
+
+    def embed(self, texts: Sequence[str], title: str) -> Tensor:
+        """Return the vectors of texts, [N, D]; equal texts are read once."""
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         named = f"{self.name}: {title}"
-        found_ND = embed_sentences(self.model, list(rows), self.device, self.modules, title=named)
-        vectors_ND = F.normalize(found_ND, dim=1)
-        return vectors_ND[torch.tensor([rows[text] for text in texts])]
+        found_ND = embed_sentences(
+            self.model, list(rows), self.device, self.modules, self.layer, title=named
+        )
+        return found_ND[torch.tensor([rows[text] for text in texts])]
 
 
 @dataclass(frozen=True)

@@ -13,23 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import yaml
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
-from metaxlm.files import dump_json, read_text, write_json
-from metaxlm.hub import CONFIG, HUB, MODULES, first_line
+from metaxlm.files import dump_json, write_json
+from metaxlm.hub import CONFIG, HUB, MODULES
 from metaxlm.manifest import atomic_folder
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.model.encoder import Encoder
 from metaxlm.model.extras import describe_pooler
 from metaxlm.model.foreign import ForeignEncoder, name_inputs, quiet_transformers
+from metaxlm.model.front_matter import describe_sentence_encoder, write_front_matter
 from metaxlm.model.huggingface import export_encoder, write_tokenizer
 from metaxlm.model.masked_lm import make_encoder
 from metaxlm.model.model_folder import SENTENCE_SETTINGS, WEIGHTS, save_file
 from metaxlm.probe.pool import LayerChoice
-from metaxlm.progress import say
-from metaxlm.reading import parse_yaml
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -171,12 +169,7 @@ def _write_card(
     # Only the last parts of a path: the rest of it means nothing on other machines.
     parts = Path(model.source.removeprefix(HUB)).parts
     source = "/".join([part for part in parts if part not in ("/", "model")][-2:])
-    front = {
-        **read_inherited(model.source),
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "feature-extraction", "metaxlm"],
-    }
+    front = write_front_matter(describe_sentence_encoder(model.source))
     scaled = ", scaled to length 1" if normalize else ""
     about = (
         f"Vectors of {config.hidden_size} numbers: the {pooled} of layer {number} of "
@@ -184,9 +177,7 @@ def _write_card(
         f"{max_length or config.max_positions} tokens are cut. Written by metaxlm "
         f"{__version__}; it loads without it:"
     )
-    return f"""---
-{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---
-
+    return f"""{front}
 # Sentence vectors of {source}
 
 {about}
@@ -199,17 +190,3 @@ vectors = model.encode(["A text.", "Ein Text."])
 print(model.similarity(vectors, vectors))
 ```
 """
-
-
-def read_inherited(source: str) -> dict[str, Any]:
-    """Return language and license of the card of a local folder, if it has them."""
-    path = Path(source).expanduser() / "README.md"
-    try:
-        parts = read_text(path).split("---\n") if path.is_file() else []
-        values = parse_yaml(parts[1], str(path))[1] if len(parts) > 2 and not parts[0] else None
-    except MetaXLMError as error:
-        say(f"note: {path}: {first_line(error)}; the new card has no language and no license")
-        return {}
-    if not isinstance(values, dict):
-        return {}
-    return {key: values[key] for key in ("language", "license") if key in values}

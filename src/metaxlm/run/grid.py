@@ -28,6 +28,8 @@ from metaxlm.finetune.task import DataFile, Dataset, TaskData, load_data
 from metaxlm.finetune.trainer import FileScores, Finetuned, evaluate, train_model
 from metaxlm.manifest import MARKER, read_sealed
 from metaxlm.model.any_encoder import AnyEncoder, find_label_rows, save_finetuned
+from metaxlm.model.front_matter import PIPELINES, Score
+from metaxlm.model.huggingface import CLASS_ENDINGS
 from metaxlm.pretrain.checkpoint import step_name
 from metaxlm.pretrain.distributed import describe_device
 from metaxlm.pretrain.loop import STEPS
@@ -229,6 +231,7 @@ class Evaluation:
                 length=plan.settings.length,
                 stride=plan.settings.stride,
                 facts={"task": plan.name, **about},
+                scores=_list_scores(plan, scores),
             )
             job.write(
                 record,
@@ -300,6 +303,17 @@ def _describe_result(
         "epochs": [asdict(epoch) for epoch in trained.epochs],
         "files": files,
     }
+
+
+def _list_scores(plan: TaskPlan, scores: Sequence[FileScores]) -> list[Score]:
+    """Return the scores of the model card: those of test sets, or of other sets without them."""
+    metric, kind = plan.task.metric, PIPELINES[CLASS_ENDINGS[plan.task.kind]]
+    known = [found for found in scores if metric in found.values]
+    tests = [found for found in known if found.file.split == "test"]
+    return [
+        Score(plan.name, one.file.language, metric, one.values[metric], one.file.split, kind=kind)
+        for one in tests or known
+    ]
 
 
 def _log_scores(job: EvalJob, record: Mapping[str, Any]) -> None:

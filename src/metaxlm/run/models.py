@@ -26,6 +26,7 @@ from metaxlm.model.foreign_folder import export_tensors
 from metaxlm.model.huggingface import load_tokenizer, read_encoder_config
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.model.model_folder import TOKENIZER_FILES, find_folder
+from metaxlm.model.sentence_modules import SentenceModules, read_sentence_modules
 from metaxlm.pretrain.checkpoint import list_checkpoints
 from metaxlm.pretrain.loop import STEPS
 from metaxlm.progress import say
@@ -96,12 +97,17 @@ def find_models(path: str) -> list[NamedModel]:
 
 def open_one_model(path: str) -> AnyEncoder:
     """Load the encoder that a path or hub id names; reject a path with several models."""
+    return open_model(find_one_model(path))
+
+
+def find_one_model(path: str) -> NamedModel:
+    """Return the model that a path or hub id names; reject a path with several models."""
     found = find_models(path)
     if len(found) > 1:
         sources = ", ".join(str(model.source).removesuffix("/model") for model in found[:3])
         more = ", ..." if len(found) > 3 else ""
         raise MetaXLMError(f"{path}: has {len(found)} models; name one: {sources}{more}")
-    return open_model(found[0])
+    return found[0]
 
 
 def open_model(model: NamedModel) -> AnyEncoder:
@@ -126,6 +132,12 @@ def open_model(model: NamedModel) -> AnyEncoder:
     if isinstance(masked.encoder, ForeignEncoder):
         masked.encoder.tensors = export_tensors(masked)
     return AnyEncoder(str(folder), tokenizer, masked.encoder, masked.head)
+
+
+def read_modules(model: NamedModel) -> SentenceModules | None:
+    """Read the steps after the encoder; None if the model is not of sentence-transformers."""
+    is_folder = model.step is None or (Path(model.source) / CONFIG).is_file()
+    return read_sentence_modules(find_folder(model.source)) if is_folder else None
 
 
 def _name_inside(run: Path, folder: Path) -> str:

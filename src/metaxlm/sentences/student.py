@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from metaxlm import __version__
 from metaxlm.errors import MetaXLMError
@@ -18,6 +17,11 @@ from metaxlm.hub import HUB
 from metaxlm.languages import language_name
 from metaxlm.manifest import check_file
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.model.front_matter import (
+    describe_sentence_encoder,
+    list_codes,
+    write_front_matter,
+)
 from metaxlm.model.huggingface import Pretrained
 from metaxlm.model.masked_lm import MaskedLM
 from metaxlm.pretrain.batches.masking import Masking
@@ -27,7 +31,7 @@ from metaxlm.pretrain.distributed import DistributedContext, local_place
 from metaxlm.pretrain.log import LOG_NAME, open_trackers
 from metaxlm.pretrain.loop import train_phase
 from metaxlm.pretrain.optimizer import largest
-from metaxlm.probe.sentence_folder import export_sentence_transformers, read_inherited
+from metaxlm.probe.sentence_folder import export_sentence_transformers
 from metaxlm.randomness import derive_seed
 from metaxlm.recipe import ExecutionRecipe, TrainingRecipe
 from metaxlm.recipe.sentences_schema import SentencesRecipe
@@ -146,13 +150,7 @@ class Training:
     def _write_card(self) -> str:
         settings, config = self.settings, self.student.model.config
         languages = self.pairs.languages
-        front = {
-            **read_inherited(self.source),
-            "language": list(languages),
-            "library_name": "sentence-transformers",
-            "pipeline_tag": "sentence-similarity",
-            "tags": ["sentence-transformers", "feature-extraction", "metaxlm"],
-        }
+        about = describe_sentence_encoder(self.source) | {"language": list_codes(languages)}
         teacher, student = (shorten(name) for name in (self.teacher.model.source, self.source))
         rows = {
             "teacher": teacher,
@@ -166,9 +164,7 @@ class Training:
             "seed": str(self.seed),
         }
         table = "\n".join(f"| {key} | {value.replace('|', ' ')} |" for key, value in rows.items())
-        return f"""---
-{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---
-
+        return f"""{write_front_matter(about)}
 # Sentence encoder for {len(languages)} languages
 
 Vectors of {config.hidden_size} numbers for texts in {len(languages)} languages: translations have
