@@ -22,6 +22,7 @@ from metaxlm.cli import (
     plan,
     retrieve,
     sentences_command,
+    view,
 )
 from metaxlm.cli.options import (
     Device,
@@ -67,6 +68,7 @@ app.command("mine", epilog=retrieve.MINE_EXAMPLES)(retrieve.mine_command)
 app.command("align", epilog=align.EXAMPLES)(align.align_command)
 app.command("plan")(plan.plan_command)
 app.command("doctor")(doctor.doctor_command)
+app.command("view")(view.view_command)
 
 StageName = Literal[
     "corpus", "vocabulary", "shards", "meta", "grow", "initialize", "pretrain", "sentences",
