@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from metaxlm.run.view import Explorer
 
 HOST = "127.0.0.1"
-_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
+)
 _HEADERS = {
     "Content-Security-Policy": f"{_POLICY}; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -85,8 +87,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request; one that another site made through its own name is rejected."""
-        port = self.server.server_address[1]
-        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+        assert isinstance(self.server, ThreadingHTTPServer)
+        hosts = [f"{name}:{self.server.server_port}" for name in (HOST, "localhost")]
+        if self.headers.get("Host") not in hosts:
             self._answer(HTTPStatus.FORBIDDEN, {"error": "unknown host"})
             return
         place = urlsplit(self.path)

@@ -2,7 +2,7 @@
 
 Scores, losses and coverage are read once and sent with the page. Neighbors and alignments are
 computed on demand with the models of the run, and tokens are looked up in the ledgers of its
-variants. A publication has neither: `describe` lists what is missing and the command that makes it.
+variants. A publication has neither: `content` lists what is missing and the command that makes it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Explorer:
     def answer(self, question: str, query: Mapping[str, str]) -> Value:
         """Return the answer to a question of the page, or raise an error in one line."""
         answers: dict[str, Callable[..., Value]] = {
-            "run": self.describe,
+            "run": lambda: self.content,
             "pairs": self.list_pairs,
             "neighbors": self.find_neighbors,
             "alignment": self.align_pair,
@@ -79,7 +79,9 @@ class Explorer:
         found: dict[str, dict[int, Path]] = {}
         for variant in self.run.variants:
             home = self.layout.variant(variant)
-            folders = {int(p.name.removeprefix("step-")): p for p in (home / "steps").glob("step-*")}
+            folders = {
+                int(p.name.removeprefix("step-")): p for p in (home / "steps").glob("step-*")
+            }
             last = self.run.results.final_steps.get(variant)
             last = self.run.settings("pretraining").get("steps") if last is None else last
             final = home / "model"
@@ -100,8 +102,9 @@ class Explorer:
         known = [str(code) for code in self.run.recipe.get("languages") or ()]
         return {t: [c for c in codes if c in known or not known] for t, codes in listed.items()}
 
-    def describe(self) -> Value:
-        """Return what the page shows without further questions."""
+    @cached_property
+    def content(self) -> Value:
+        """What the page shows without further questions."""
         run, results = self.run, self.run.results
         looks, infos = assign_looks(run.variants), {t: results.info(t) for t in results.tasks}
         ledgers = [v for v in run.variants if (self.layout.variant(v) / _LEDGER).is_file()]
@@ -142,20 +145,24 @@ class Explorer:
 
     def _list_missing(self, ledgers: list[str]) -> dict[str, str]:
         """Return a sentence for each view that lacks its source, with the command that makes it."""
-        command = f"metaxlm run {self.run_dir / 'recipe.yaml'}"
-        then = f"and open it with `metaxlm view runs/{self.run.name}`"
+        command = f"metaxlm run {self.run_dir / 'recipe.yaml'} --stage"
+        then = f"and the data that it names, then open `metaxlm view runs/{self.run.name}`."
+        untrained = f"This folder has no models. Train them with `{command} pretrain` {then}"
+        unread = (
+            f"{self.data_dir} has no such sentence pairs. Set `evaluation.data` to their folder."
+        )
         missing = {}
-        for view, task, what in (("neighbors", "tatoeba", "sentence"), ("alignments", "alignment", "word-aligned")):
-            if not self.models:
-                missing[view] = f"This folder has no models. Train them with `{command} --stage pretrain` {then}."
-            elif not self.pairs[task]:
-                missing[view] = f"{self.data_dir} has no {what} pairs. Set `evaluation.data` to the folder that has them."
+        for view, task in (("neighbors", "tatoeba"), ("alignments", "alignment")):
+            if not self.models or not self.pairs[task]:
+                missing[view] = unread if self.models else untrained
         if not ledgers:
-            missing["ledger"] = f"This folder has no ledger. Write it with `{command} --stage initialize` {then}."
+            missing["ledger"] = (
+                f"This folder has no ledger. Write it with `{command} initialize` {then}"
+            )
         return missing
 
     def _collect_scores(self) -> dict[str, list[Value]]:
-        """Return the scores in columns: the mean over seeds of each task's metric, at every step."""
+        """Return scores in columns: means over seeds of each task's metric, at every step."""
         import pandas as pd
 
         results = self.run.results
@@ -208,7 +215,9 @@ class Explorer:
         _check_place("layer", layer, len(vectors_YND))
         _check_place("sentence", sentence, len(queries))
         query_D = vectors_YND[layer, first + sentence]
-        cosines_N = F.cosine_similarity(vectors_YND[layer, start : start + len(keys)], query_D[None])
+        cosines_N = F.cosine_similarity(
+            vectors_YND[layer, start : start + len(keys)], query_D[None]
+        )
         best = cosines_N.topk(min(NUM_NEIGHBORS, len(keys)))
         found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return {
@@ -217,7 +226,11 @@ class Explorer:
             "rank": 1 + int((cosines_N > cosines_N[sentence]).sum()),
             "num_searched": len(keys),
             "found": [
-                {"text": keys[k], "similarity": round(cosine, 4), "right": keys[k] == keys[sentence]}
+                {
+                    "text": keys[k],
+                    "similarity": round(cosine, 4),
+                    "right": keys[k] == keys[sentence],
+                }
                 for k, cosine in found
             ],
         }
@@ -317,5 +330,7 @@ def _describe_retrieval(example: Mapping[str, Value]) -> Value:
 def _describe_example(example: Mapping[str, Value]) -> Value:
     """Return the words of a pair and its links by kind."""
     links = classify_links(*(map(tuple, example[k]) for k in ("predicted", "sure", "possible")))
-    kept = {k: example[k] for k in ("source_words", "target_words", "language", "layer") if k in example}
+    kept = {
+        k: example[k] for k in ("source_words", "target_words", "language", "layer") if k in example
+    }
     return {**kept, "kinds": links, "verdict": describe_links(links)}

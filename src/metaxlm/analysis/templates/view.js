@@ -13,7 +13,7 @@
     ledger: ["variant", "token"],
   };
   const SELECTS = ["variant", "task", "curve", "language", "step", "layer", "direction", "sentence"];
-  let run, rows, state = {}, asked = 0;
+  let run, rows, state = {}, asked = 0, pending = 0;
   const pairLists = new Map();
 
   // Elements: text is always set as text, never as markup.
@@ -42,10 +42,13 @@
   const chosen = () => Object.keys(run.variants).filter((name) => state.variants.includes(name));
 
   async function ask(question, query) {
-    const answer = await fetch(`ask/${question}?${new URLSearchParams(query)}`);
-    const value = await answer.json();
-    if (!answer.ok) throw new Error(value.error);
-    return value;
+    $("main").setAttribute("aria-busy", String((pending += 1) > 0));
+    try {
+      const answer = await fetch(`ask/${question}?${new URLSearchParams(query)}`);
+      const value = await answer.json();
+      if (!answer.ok) throw new Error(value.error);
+      return value;
+    } finally { $("main").setAttribute("aria-busy", String((pending -= 1) > 0)); }
   }
 
   // Scores.
@@ -86,6 +89,8 @@
     return { name, cells, count: shared.length };
   }
 
+  const seeds = (facts) => ((counts) => (counts.every((k) => k === 1) ? "1 seed" : `mean of ${counts.join(" or ")} seeds`))(unique(facts.map((row) => row.seeds)).sort());
+
   function drawScores() {
     const isAll = state.task === ALL;
     const tables = (isAll ? Object.keys(run.tasks) : [state.task]).map((task) => {
@@ -103,7 +108,7 @@
       layers = table.layers;
       if (lines.length > 1) foot = { ...meanLine("Mean of shared languages", table), task };
       const facts = lines.flatMap((line) => Object.values(line.cells));
-      note = `${run.tasks[task].metric}${run.tasks[task].lower ? " (lower is better)" : ""} × 100; split ${unique(facts.map((row) => row.split)).join(", ")}; mean of ${unique(facts.map((row) => row.seeds)).sort().join(" or ")} seeds.`;
+      note = `${run.tasks[task].metric}${run.tasks[task].lower ? " (lower is better)" : ""} × 100; split ${unique(facts.map((row) => row.split)).join(", ")}; ${seeds(facts)}.`;
     }
     if (!lines.length) return show(make("p", {}, "No scores at this step: choose another step, task or variant."));
     const [sort, order] = state.sort.split(" ");
@@ -122,7 +127,7 @@
       const top = values.length > 1 ? values.reduce((a, b) => (better(line.task, b, a) ? b : a)) : null;
       return make("tr", { class: isFoot ? "reference" : null }, make("th", { scope: "row" }, line.name), ...variants.map((v) => {
         const row = line.cells[v];
-        return make("td", { title: row?.seeds ? `${row.seeds} seeds, ${row.split}` : null }, row && row.value === top ? make("strong", {}, percent(row.value)) : percent(row?.value));
+        return make("td", { title: row?.seeds ? `${seeds([row])}, ${row.split}` : null }, row && row.value === top ? make("strong", {}, percent(row.value)) : percent(row?.value));
       }));
     };
     const heads = variants.map((v) => head(v, label(v), v in layers ? make("small", {}, `layer ${layers[v]}`) : ""));
@@ -138,13 +143,14 @@
   function drawChart(series, { x, y, place, decimals, title, choose = (points) => points.at(-1) }) {
     const used = series.filter((one) => one.points.length);
     if (!used.length) return show(make("p", {}, "Nothing was measured for these choices."));
-    const width = 900, height = 420, left = 56, bottom = 380, top = 14;
+    const width = Math.min(900, $("main").clientWidth), height = width < 600 ? 320 : 420, left = 40, bottom = height - 40, top = 14;
     const xs = used.flatMap((one) => one.points.map((p) => p[0])), ys = used.flatMap((one) => one.points.map((p) => p[1]));
-    const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const flat = Math.min(...ys) === Math.max(...ys) ? 1 : 0;
+    const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys) - flat, Math.max(...ys) + flat];
     const toX = (value) => left + ((value - x0) / (x1 - x0 || 1)) * (width - left - 10);
     const toY = (value) => bottom - ((value - y0) / (y1 - y0 || 1)) * (bottom - top);
     const ticks = (low, high) => {
-      const raw = (high - low || 1) / 5, power = 10 ** Math.floor(Math.log10(raw));
+      const raw = (high - low || 1) / (width < 600 ? 4 : 7), power = 10 ** Math.floor(Math.log10(raw));
       const size = [1, 2, 5, 10].find((k) => k * power >= raw) * power, found = [];
       for (let value = Math.ceil(low / size) * size; value <= high + 1e-9; value += size) found.push(Number(value.toFixed(6)));
       return found;
@@ -163,10 +169,11 @@
       if (one.points.length < 30) for (const p of one.points) group.append(draw("circle", { cx: toX(p[0]), cy: toY(p[1]), r: 3 }));
       svg.append(group);
     }
+    const sample = (one) => draw("svg", { class: `sample-line ${one.look}`, viewBox: "0 0 26 8", "aria-hidden": "true" }, draw("path", { d: "M0 4H26", "stroke-dasharray": DASHES[one.dash] ?? "" }));
     const at = (one) => (place === null ? choose(one.points) : one.points.findLast((p) => p[0] <= place));
     const body = used.map((one) => {
       const point = at(one);
-      return make("tr", {}, make("th", { scope: "row" }, make("span", { class: `swatch ${one.look}` }), one.name),
+      return make("tr", {}, make("th", { scope: "row" }, sample(one), one.name),
         make("td", {}, point ? point[0].toLocaleString("en") : "–"), make("td", {}, point ? point[1].toFixed(decimals) : "–"));
     });
     show(make("h2", {}, title), make("figure", { class: "chart" }, svg), scroller(make("table", {},
@@ -208,8 +215,7 @@
   function measured() {
     const task = SHORT[state.view];
     if (!run.tasks[task]) return null;
-    const step = run.models[state.variant] ? state.step : LAST;
-    const found = pick(task, step).filter((row) => row.variant === state.variant && row.language === state.language && (state.layer === BEST || row.layer === Number(state.layer)));
+    const found = pick(task, state.step).filter((row) => row.variant === state.variant && row.language === state.language && (state.layer === BEST || row.layer === Number(state.layer)));
     if (!found.length) return make("p", { class: "note" }, `No score of ${label(state.variant)} in ${language(state.language)} for these choices.`);
     const row = found.reduce((a, b) => (better(task, b.value, a.value) ? b : a));
     return make("p", { class: "note" }, `Measured over all sentences, ${language(state.language)}, layer ${row.layer}: ${run.tasks[task].metric} ${percent(row.value)}.`);
@@ -349,7 +355,7 @@
     for (const id of SELECTS) if (shown.includes(id)) useful[id] = fill(id, options()[id]);
     for (const part of document.querySelectorAll("[data-control]")) {
       const id = part.dataset.control;
-      part.hidden = !shown.includes(id) || useful[id] === false || (id === "token" && !run.ledgers.includes(state.variant));
+      part.hidden = !shown.includes(id) || useful[id] === false || (id === "direction" && !isLive()) || (id === "token" && !run.ledgers.includes(state.variant));
     }
     if (task && isLive() && !pairLists.has(`${task} ${state.language}`)) {
       const place = `${task} ${state.language}`;
@@ -408,6 +414,7 @@
       change({ view: "ledger", variant: run.ledgers.includes(state.variant) ? state.variant : run.ledgers.at(-1) ?? state.variant });
       $("token").focus();
     });
+    window.addEventListener("resize", () => { if (state.view === "loss" || state.view === "layers") update(); });
     window.addEventListener("hashchange", () => { readHash(); update(); });
     readHash();
     update();
