@@ -5,9 +5,9 @@
 
 Every view is opened, and every option of each of its choices is chosen (at most ten per choice,
 evenly spread), as well as every head of a table and every variant. The time is from the event until
-the frame after the page is drawn again, in the page's own clock. An answer
-of the server is part of the time; the first sentence of a model and language is computed then. Needs `playwright` and Chromium: `pip install playwright`, and
-Debian's `chromium` or `playwright install chromium`.
+the frame after the page is drawn again, in the page's own clock. An answer of the server is part of
+it; the first sentence of a model and language is computed then. Needs `playwright` and Chromium:
+`pip install playwright`, and Debian's `chromium` or `playwright install chromium`.
 """
 
 from __future__ import annotations

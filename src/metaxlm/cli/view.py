@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import webbrowser
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from typer import Option
 
 from metaxlm.cli.options import RunFolder
-from metaxlm.errors import MetaXLMError
+from metaxlm.errors import MetaXLMError, describe_failure
 from metaxlm.progress import say
 
 if TYPE_CHECKING:
@@ -99,10 +100,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif place.path.startswith(_QUESTIONS):
             question = place.path.removeprefix(_QUESTIONS)
             try:
-                answer = self.explorer.answer(question, dict(parse_qsl(place.query)))
+                answer = self.explorer.answer(
+                    question, dict(parse_qsl(place.query, keep_blank_values=True))
+                )
                 self._answer(HTTPStatus.OK, answer)
             except MetaXLMError as error:
                 self._answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+            except Exception as error:  # the page shows it, and goes on
+                reason = describe_failure(error) or f"{type(error).__name__}: {error}"
+                self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": reason})
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "no such page"})
 
@@ -115,8 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
         for name, value in (headers | _HEADERS).items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
+        with suppress(ConnectionError):  # the browser may have left
+            self.end_headers()
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""

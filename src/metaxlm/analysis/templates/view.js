@@ -14,7 +14,7 @@
   };
   const SELECTS = ["variant", "task", "curve", "language", "step", "layer", "direction", "sentence"];
   let run, rows, state = {}, asked = 0, pending = 0;
-  const pairLists = new Map();
+  const pairLists = new Map(), lists = new Map();
 
   // Elements: text is always set as text, never as markup.
   function make(name, attributes = {}, ...children) {
@@ -53,8 +53,7 @@
 
   // Scores.
   const lastStep = (variant) => run.lastSteps[variant];
-  const isAt = (row, step) => row.step === (step === LAST ? lastStep(row.variant) : Number(step));
-  const pick = (task, step) => (rows.get(task) ?? []).filter((row) => isAt(row, step));
+  const pick = (task, variant, step) => rows.get(`${task} ${variant} ${step === LAST ? lastStep(variant) : step}`) ?? [];
   const better = (task, a, b) => (run.tasks[task].lower ? a < b : a > b);
 
   function bestLayer(task, found) {
@@ -67,7 +66,7 @@
   function tabulate(task) {
     const variants = chosen(), lines = new Map(), layers = {};
     for (const variant of variants) {
-      let found = pick(task, state.step).filter((row) => row.variant === variant);
+      let found = pick(task, variant, state.step);
       if (run.tasks[task].layered && found.length) {
         layers[variant] = state.layer === BEST ? bestLayer(task, found) : Number(state.layer);
         found = found.filter((row) => row.layer === layers[variant]);
@@ -200,7 +199,7 @@
   function drawLayers() {
     const { title, metric } = run.tasks[state.task];
     const series = chosen().map((v) => {
-      const found = pick(state.task, state.step).filter((row) => row.variant === v && (state.language === MEAN || row.language === state.language));
+      const found = pick(state.task, v, state.step).filter((row) => state.language === MEAN || row.language === state.language);
       const byLayer = [...Map.groupBy(found, (row) => row.layer)].sort((a, b) => a[0] - b[0]);
       return { ...style(v), points: byLayer.map(([layer, some]) => [layer, 100 * average(some.map((row) => row.value))]) };
     });
@@ -215,7 +214,7 @@
   function measured() {
     const task = SHORT[state.view];
     if (!run.tasks[task]) return null;
-    const found = pick(task, state.step).filter((row) => row.variant === state.variant && row.language === state.language && (state.layer === BEST || row.layer === Number(state.layer)));
+    const found = pick(task, state.variant, state.step).filter((row) => row.language === state.language && (state.layer === BEST || row.layer === Number(state.layer)));
     if (!found.length) return make("p", { class: "note" }, `No score of ${label(state.variant)} in ${language(state.language)} for these choices.`);
     const row = found.reduce((a, b) => (better(task, b.value, a.value) ? b : a));
     return make("p", { class: "note" }, `Measured over all sentences, ${language(state.language)}, layer ${row.layer}: ${run.tasks[task].metric} ${percent(row.value)}.`);
@@ -223,7 +222,7 @@
   const isLive = () => !run.missing[state.view] && run.models[state.variant] && run.pairs[SHORT[state.view]].includes(state.language);
   function layerNumber() {
     if (state.layer !== BEST) return state.layer;
-    const task = SHORT[state.view], found = (rows.get(task) ?? []).filter((row) => isAt(row, state.step) && row.variant === state.variant && row.language === state.language);
+    const task = SHORT[state.view], found = pick(task, state.variant, state.step).filter((row) => row.language === state.language);
     return String(found.length ? bestLayer(task, found) : run.depths[state.variant] ?? 0);
   }
   const examples = () => (run.examples[state.variant]?.[SHORT[state.view]] ?? []).filter((one) => one.language === state.language);
@@ -314,30 +313,24 @@
   const DRAW = { scores: drawScores, loss: drawLoss, layers: drawLayers, neighbors: drawNeighbors, alignments: drawAlignments, ledger: drawLedger };
   const numbers = (values) => unique(values).sort((a, b) => a - b).map((value) => [String(value), value.toLocaleString("en")]);
 
-  function options() {
-    const { view } = state, tasks = Object.entries(run.tasks), task = SHORT[view] ?? state.task;
-    const scored = tasks.flatMap(([name]) => (task === ALL || task === name ? rows.get(name) ?? [] : []));
-    const names = (codes) => unique(codes).map((one) => [one, language(one)]).sort((a, b) => a[1].localeCompare(b[1]));
-    const steps = { loss: run.lossSteps, neighbors: run.models[state.variant], alignments: run.models[state.variant] }[view] ?? scored.map((row) => row.step);
-    const layers = numbers(scored.map((row) => row.layer).filter((layer) => layer >= 0));
-    const isLayered = view !== "scores" || run.tasks[state.task]?.layered;
-    const measuredLanguages = scored.map((row) => row.language);
-    return {
-      variant: Object.keys(run.variants).map((name) => [name, label(name)]),
-      task: view === "layers" ? tasks.filter(([, one]) => one.layered).map(([name, one]) => [name, one.title]) : [[ALL, "All tasks"], ...tasks.map(([name, one]) => [name, one.title])],
-      curve: [["training", "Training"], ...(run.heldOut.length ? [[MEAN, "Held-out, mean"]] : []), ...names(run.heldOut).map(([one, name]) => [one, `Held-out, ${name}`]), ...(run.losses[""] ? [[META, "Meta-pretraining"]] : [])],
-      language: view === "layers" ? [[MEAN, "Mean"], ...names(measuredLanguages)] : names([...measuredLanguages, ...(run.pairs[task] ?? [])]),
-      step: [[LAST, "Last"], ...numbers(steps ?? []).filter(([step]) => Number(step) >= 0)],
-      layer: isLayered ? [[BEST, "Best"], ...layers] : [],
-      direction: [["to_source", "into English"], ["from_source", "from English"]],
-      sentence: (pairLists.get(`${task} ${state.language}`) ?? []).map(([one], k) => [String(k), `${k + 1}. ${one}`]),
-    };
-  }
+  const names = (codes) => unique(codes).map((one) => [one, language(one)]).sort((a, b) => (a[1] < b[1] ? -1 : 1));
+  const titles = (tasks) => tasks.map(([name, one]) => [name, one.title]);
+  const measuredAt = () => run.measured[SHORT[state.view] ?? state.task] ?? { steps: [], layers: [], languages: [] };
+  const OPTIONS = {
+    variant: () => Object.keys(run.variants).map((name) => [name, label(name)]),
+    task: () => (state.view === "layers" ? titles(Object.entries(run.tasks).filter(([, one]) => one.layered)) : [[ALL, "All tasks"], ...titles(Object.entries(run.tasks))]),
+    curve: () => [["training", "Training"], ...(run.heldOut.length ? [[MEAN, "Held-out, mean"]] : []), ...run.heldOut.map(([one, name]) => [one, `Held-out, ${name}`]), ...(run.losses[""] ? [[META, "Meta-pretraining"]] : [])],
+    language: () => (state.view === "layers" ? [[MEAN, "Mean"], ...names(measuredAt().languages)] : names([...measuredAt().languages, ...(run.pairs[SHORT[state.view]] ?? [])])),
+    step: () => [[LAST, "Last"], ...(state.view === "loss" ? run.lossSteps : SHORT[state.view] && run.models[state.variant] ? numbers(run.models[state.variant]) : measuredAt().steps)],
+    layer: () => (measuredAt().layers.length ? [[BEST, "Best"], ...measuredAt().layers] : []),
+    direction: () => [["to_source", "into English"], ["from_source", "from English"]],
+    sentence: () => pairLists.get(`${SHORT[state.view]} ${state.language}`) ?? [],
+  };
 
   function fill(id, list) {
-    const select = $(id), key = JSON.stringify(list);
-    if (select.dataset.list !== key) {
-      select.dataset.list = key;
+    const select = $(id), key = list.join();
+    if (lists.get(id) !== key) {
+      lists.set(id, key);
       select.replaceChildren(...list.map(([value, name]) => make("option", { value }, name)));
     }
     if (!list.some(([value]) => value === state[id])) state[id] = list.length ? list[0][0] : "";
@@ -352,7 +345,7 @@
     }
     const task = SHORT[state.view], shown = CONTROLS[state.view];
     const useful = {};
-    for (const id of SELECTS) if (shown.includes(id)) useful[id] = fill(id, options()[id]);
+    for (const id of SELECTS) if (shown.includes(id)) useful[id] = fill(id, OPTIONS[id]());
     for (const part of document.querySelectorAll("[data-control]")) {
       const id = part.dataset.control;
       part.hidden = !shown.includes(id) || useful[id] === false || (id === "direction" && !isLive()) || (id === "token" && !run.ledgers.includes(state.variant));
@@ -360,7 +353,7 @@
     if (task && isLive() && !pairLists.has(`${task} ${state.language}`)) {
       const place = `${task} ${state.language}`;
       pairLists.set(place, []);
-      ask("pairs", { task, language: state.language }).then((list) => { pairLists.set(place, list); update(); }, fail);
+      ask("pairs", { task, language: state.language }).then((list) => { pairLists.set(place, list.map(([one], k) => [String(k), `${k + 1}. ${one}`])); update(); }, fail);
       return;
     }
     for (const box of $("variants").querySelectorAll("input")) box.checked = state.variants.includes(box.value);
@@ -391,15 +384,18 @@
   function open(found) {
     run = found;
     const columns = Object.keys(run.scores), all = run.scores.value.map((_, k) => Object.fromEntries(columns.map((name) => [name, run.scores[name][k]])));
-    rows = Map.groupBy(all, (row) => row.task);
+    rows = Map.groupBy(all, (row) => `${row.task} ${row.variant} ${row.step}`);
+    const measure = (some) => ({ steps: numbers(some.map((row) => row.step).filter((step) => step >= 0)), layers: numbers(some.map((row) => row.layer).filter((layer) => layer >= 0)), languages: unique(some.map((row) => row.language)) });
+    run.measured = Object.fromEntries([...Map.groupBy(all, (row) => row.task)].map(([task, some]) => [task, measure(some)]));
+    run.measured[ALL] = { ...measure(all), layers: [] };
     run.lastSteps = {};
     run.depths = {};
     for (const row of all) {
       run.lastSteps[row.variant] = Math.max(run.lastSteps[row.variant] ?? -1, row.step);
       run.depths[row.variant] = Math.max(run.depths[row.variant] ?? 0, row.layer);
     }
-    run.heldOut = unique(Object.values(run.losses).flatMap((one) => Object.keys(one.held_out)));
-    run.lossSteps = unique(Object.entries(run.losses).filter(([name]) => name).flatMap(([, one]) => one.training.map(([step]) => step)));
+    run.heldOut = names(Object.values(run.losses).flatMap((one) => Object.keys(one.held_out)));
+    run.lossSteps = numbers(Object.entries(run.losses).filter(([name]) => name).flatMap(([, one]) => one.training.map(([step]) => step)));
     document.title = `${run.name}: metaxlm view`;
     $("name").textContent = run.name;
     $("views").replaceChildren(...Object.keys(DRAW).map((view) => make("button", { type: "button", "data-view": view, onclick: () => change({ view }) }, view[0].toUpperCase() + view.slice(1))));
