@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxlm.cli.view import HOST, open_server
-from metaxlm.run.view import Explorer
+from metaxlm.run.explorer import Explorer
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _MEASURE = """

@@ -23,7 +23,7 @@ from metaxlm.files import write_text
 from metaxlm.init.ledger import LEDGER, save_ledger
 from metaxlm.init.start import match
 from metaxlm.model.huggingface import load_pretrained
-from metaxlm.run.view import Explorer
+from metaxlm.run.explorer import Explorer
 from tests.analysis.fake_run import BEST_LAYER, make_run, retrieval_value, write_lines
 from tests.commands import Command
 
@@ -147,6 +147,24 @@ def test_the_ledger_explains_a_token_and_lists_those_that_begin_like_it(port: in
     assert again == story
 
 
+def test_a_finished_run_has_every_part(toy_run: Path) -> None:
+    explorer = Explorer(toy_run)
+    content = explorer.content
+    [variant, *_] = content["ledgers"]
+    [*_, step] = content["models"][variant]
+    assert content["missing"] == {} and content["pairs"] == {"tatoeba": ["de"], "alignment": ["de"]}
+    place = {"variant": variant, "step": step, "language": "de", "layer": 1, "sentence": 0}
+    query = {name: str(value) for name, value in place.items()} | {"direction": "to_source"}
+    found = explorer.answer("neighbors", query)
+    stored = content["examples"][variant]["tatoeba"][0]
+    assert (found["query"], found["expected"]) == (stored["query"], stored["expected"])
+    if stored["layer"] == 1:
+        best = found["found"][0]
+        assert best["text"] == stored["found"]
+        assert best["similarity"] == pytest.approx(stored["similarity"], abs=1e-3)
+    assert explorer.answer("alignment", query)["weights"]
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -196,6 +214,7 @@ def test_bad_input_gets_one_line(metaxlm: Command, published: Path, tmp_path: Pa
     assert f"--port {number}: cannot be used" in line
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it(published: Path) -> None:
     program = [sys.executable, "-m", "metaxlm", "view", str(published), "--no-browser"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:

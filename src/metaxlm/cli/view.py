@@ -19,7 +19,7 @@ from metaxlm.errors import MetaXLMError, describe_failure
 from metaxlm.progress import say
 
 if TYPE_CHECKING:
-    from metaxlm.run.view import Explorer
+    from metaxlm.run.explorer import Explorer
 
 HOST = "127.0.0.1"
 _POLICY = (
@@ -40,7 +40,7 @@ def view_command(
     no_browser: Annotated[bool, Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
     """Browse a run or a publication in the browser: scores, losses, layers, sentences, tokens."""
-    from metaxlm.run.view import Explorer
+    from metaxlm.run.explorer import Explorer
 
     with open_server(Explorer(run_dir), port) as server:
         address = f"http://{HOST}:{server.server_port}/"

@@ -32,7 +32,7 @@ Value = Any  # what JSON can write
 NUM_NEIGHBORS = 10
 NUM_SIMILAR = 40  # largest number of tokens that a search lists
 _NUMBERS = ("step", "layer", "sentence")  # parameters that are integers
-STEPS = "steps"  # folder of the models of earlier steps
+_STEPS = "steps"  # folder of the models of earlier steps
 _LEDGER = "initialization/ledger.parquet"
 _COLUMNS = ("variant", "step", "task", "scenario", "source", "language", "layer", "split")
 
@@ -80,7 +80,7 @@ class Explorer:
         found: dict[str, dict[int, Path]] = {}
         for variant in self.run.variants:
             home = self.layout.variant(variant)
-            kept = [(p.name.removeprefix("step-"), p) for p in (home / STEPS).glob("step-*")]
+            kept = [(p.name.removeprefix("step-"), p) for p in (home / _STEPS).glob("step-*")]
             folders = {int(number): path for number, path in kept if number.isdecimal()}
             last = self.run.results.final_steps.get(variant)
             last = self.run.settings("pretraining").get("steps") if last is None else last
