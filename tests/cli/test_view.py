@@ -301,6 +301,10 @@ def test_a_linked_view_is_the_same_again(browser: Any, port: int) -> None:
     with opened(browser, port, address.partition("#")[2]) as page:
         assert page.inner_text("main") == table
         assert "MetaXLM+Dict" not in table
+    place = "view=neighbors&variant=metaxlm&language=de&layer=1&sentence=3"
+    with opened(browser, port, place) as page:
+        page.wait_for_selector(".near li")
+        assert page.inner_text("h2") == ask(port, "pairs", task="tatoeba", language="de")[3][0]
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from metaxlm.analysis.results import FEATURES, display_name, name_metric, read_r
 from metaxlm.analysis.run_folder import find_log, read_run
 from metaxlm.analysis.style import assign_looks, classify_links, describe_links
 from metaxlm.errors import MetaXLMError
-from metaxlm.hub import CONFIG
 from metaxlm.languages import language_name
 from metaxlm.recipe.schema import ENCODER
 from metaxlm.run.layout import RunLayout
@@ -33,6 +32,7 @@ NUM_NEIGHBORS = 10
 NUM_SIMILAR = 40  # largest number of tokens that a search lists
 _NUMBERS = ("step", "layer", "sentence")  # parameters that are integers
 _STEPS = "steps"  # folder of the models of earlier steps
+_CONFIG = "config.json"  # `hub.CONFIG`, without the import of transformers
 _LEDGER = "initialization/ledger.parquet"
 _COLUMNS = ("variant", "step", "task", "scenario", "source", "language", "layer", "split")
 
@@ -88,7 +88,7 @@ class Explorer:
             if variant.endswith(ENCODER):
                 final = self.layout.encoder(variant.removesuffix(ENCODER))
             folders[int(last or 0)] = final
-            whole = {step: p for step, p in sorted(folders.items()) if (p / CONFIG).is_file()}
+            whole = {step: p for step, p in sorted(folders.items()) if (p / _CONFIG).is_file()}
             found |= {variant: whole} if whole else {}
         return found
 

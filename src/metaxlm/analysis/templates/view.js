@@ -62,7 +62,7 @@
     return means.sort((a, b) => a[0] - b[0]).reduce((a, b) => (better(task, b[1], a[1]) ? b : a))[0];
   }
 
-  // Returns {columns, lines: [{name, cells: {variant: row}}]} of one task.
+  // The table of one task: a line per language or pair of languages.
   function tabulate(task) {
     const variants = chosen(), lines = new Map(), layers = {};
     for (const variant of variants) {
@@ -74,38 +74,37 @@
       for (const row of found) {
         const crossed = row.source !== "en" ? `${language(row.source)} → ` : "";
         const key = `${crossed}${language(row.language)}${row.scenario === "supervised" ? " (supervised)" : ""}`;
-        if (!lines.has(key)) lines.set(key, { name: key, cells: {} });
+        if (!lines.has(key)) lines.set(key, { name: key, scenario: row.scenario, cells: {} });
         lines.get(key).cells[variant] = row;
       }
     }
     return { variants, layers, lines: [...lines.values()] };
   }
 
-  function meanLine(name, table) {
-    const shared = table.lines.filter((line) => table.having.every((v) => line.cells[v]));
-    const cells = {};
-    for (const v of shared.length ? table.having : []) cells[v] = { value: average(shared.map((line) => line.cells[v].value)) };
-    return { name, cells, count: shared.length };
+  // Means over the lines that all variants with a score have, one for each scenario.
+  function meanLines(name, table) {
+    return [...Map.groupBy(table.lines, (line) => line.scenario)].map(([scenario, lines]) => {
+      const having = table.variants.filter((v) => lines.some((line) => line.cells[v])), cells = {};
+      const shared = lines.filter((line) => having.every((v) => line.cells[v]));
+      for (const v of shared.length ? having : []) cells[v] = { value: average(shared.map((line) => line.cells[v].value)) };
+      return { name: `${name}${scenario === "supervised" ? " (supervised)" : ""}`, cells, count: shared.length };
+    });
   }
 
   const seeds = (facts) => ((counts) => (counts.every((k) => k === 1) ? "1 seed" : `mean of ${counts.join(" or ")} seeds`))(unique(facts.map((row) => row.seeds)).sort());
 
   function drawScores() {
     const isAll = state.task === ALL;
-    const tables = (isAll ? Object.keys(run.tasks) : [state.task]).map((task) => {
-      const table = tabulate(task);
-      table.having = table.variants.filter((v) => table.lines.some((line) => line.cells[v]));
-      return [task, table];
-    });
-    let lines, note, foot = null, layers = {};
+    const tables = (isAll ? Object.keys(run.tasks) : [state.task]).map((task) => [task, tabulate(task)]);
+    let lines, note, feet = [], layers = {};
     if (isAll) {
-      lines = tables.map(([task, table]) => ({ ...meanLine(run.tasks[task].title, table), task })).filter((line) => line.count);
+      lines = tables.flatMap(([task, table]) => meanLines(run.tasks[task].title, table).map((line) => ({ ...line, task }))).filter((line) => line.count);
       note = "Means over the languages that all chosen variants with a score share; × 100.";
     } else {
       const [[task, table]] = tables;
       lines = table.lines.map((line) => ({ ...line, task }));
       layers = table.layers;
-      if (lines.length > 1) foot = { ...meanLine("Mean of shared languages", table), task };
+      feet = meanLines("Mean of shared languages", table).filter((line) => line.count > 1).map((line) => ({ ...line, task }));
       const facts = lines.flatMap((line) => Object.values(line.cells));
       note = `${run.tasks[task].metric}${run.tasks[task].lower ? " (lower is better)" : ""} × 100; split ${unique(facts.map((row) => row.split)).join(", ")}; ${seeds(facts)}.`;
     }
@@ -131,7 +130,7 @@
     };
     const heads = variants.map((v) => head(v, label(v), v in layers ? make("small", {}, `layer ${layers[v]}`) : ""));
     const table = make("table", {}, make("thead", {}, make("tr", {}, head("name", isAll ? "Task" : "Language"), ...heads)),
-      make("tbody", {}, ...lines.map((line) => write(line, false)), ...(foot ? [write(foot, true)] : [])));
+      make("tbody", {}, ...lines.map((line) => write(line, false)), ...feet.map((line) => write(line, true))));
     show(scroller(table, "Scores"), make("p", { class: "note" }, note));
   }
 
@@ -333,7 +332,7 @@
       lists.set(id, key);
       select.replaceChildren(...list.map(([value, name]) => make("option", { value }, name)));
     }
-    if (!list.some(([value]) => value === state[id])) state[id] = list.length ? list[0][0] : "";
+    if (list.length && !list.some(([value]) => value === state[id])) state[id] = list[0][0];
     select.value = state[id];
     return list.length > 1;
   }
