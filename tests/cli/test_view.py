@@ -24,7 +24,7 @@ from metaxlm.init.ledger import LEDGER, save_ledger
 from metaxlm.init.start import match
 from metaxlm.model.huggingface import load_pretrained
 from metaxlm.run.explorer import Explorer
-from tests.analysis.fake_run import BEST_LAYER, make_run, retrieval_value, write_lines
+from tests.analysis.fake_run import BEST_LAYER, LANGUAGES, make_run, retrieval_value, write_lines
 from tests.commands import Command
 
 STEP = 1000  # of the made-up run
@@ -305,6 +305,19 @@ def test_a_linked_view_is_the_same_again(browser: Any, port: int) -> None:
     with opened(browser, port, place) as page:
         page.wait_for_selector(".near li")
         assert page.inner_text("h2") == ask(port, "pairs", task="tatoeba", language="de")[3][0]
+
+
+@pytest.mark.slow
+def test_means_are_of_the_best_layer(browser: Any, port: int) -> None:
+    best = [retrieval_value("metaxlm", BEST_LAYER, language) for language in LANGUAGES]
+    expected = f"{100 * sum(best) / len(best):.1f}"
+    with opened(browser, port, "view=scores&task=tatoeba&layer=0&variants=metaxlm") as page:
+        assert expected not in page.inner_text("main")
+        page.select_option("#task", "all tasks")
+        assert expected in page.inner_text("tr:has(th:text('Tatoeba'))")
+        page.select_option("#task", "tatoeba")
+        page.select_option("#layer", "best")
+        assert expected in page.inner_text("tr.reference")
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@
     for (const variant of variants) {
       let found = pick(task, variant, state.step);
       if (run.tasks[task].layered && found.length) {
-        layers[variant] = state.layer === BEST ? bestLayer(task, found) : Number(state.layer);
+        layers[variant] = state.layer === BEST || state.task === ALL ? bestLayer(task, found) : Number(state.layer);
         found = found.filter((row) => row.layer === layers[variant]);
       }
       for (const row of found) {
@@ -99,7 +99,7 @@
     let lines, note, feet = [], layers = {};
     if (isAll) {
       lines = tables.flatMap(([task, table]) => meanLines(run.tasks[task].title, table).map((line) => ({ ...line, task }))).filter((line) => line.count);
-      note = "Means over the languages that all chosen variants with a score share; × 100.";
+      note = "Means over the languages that all chosen variants with a score share, in the best layer where layers are measured; × 100.";
     } else {
       const [[task, table]] = tables;
       lines = table.lines.map((line) => ({ ...line, task }));
