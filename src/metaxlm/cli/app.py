@@ -23,6 +23,7 @@ from metaxlm.cli import (
     push,
     retrieve,
     sentences_command,
+    view,
 )
 from metaxlm.cli.help import App, Group
 from metaxlm.cli.options import (
@@ -48,8 +49,10 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 class _Root(Group):
     panels: ClassVar = {
-        "Experiments": ("demo", "run", "plan", "doctor", "report", "publish", "verify"),
-        "Make encoders": ("match", "vocabulary", "trim", "dictionary", "sentences", "export"),
+        "Experiments": ("demo", "run", "plan", "doctor", "report", "view", "publish", "verify"),
+        "Make encoders": (
+            "match", "vocabulary", "trim", "dictionary", "sentences", "export", "push",
+        ),
         "Use and measure encoders": (
             "evaluate", "evaluate-sentences", "embed", "retrieve", "mine", "align",
         ),
@@ -83,6 +86,7 @@ app.command("align", epilog=align.EXAMPLES)(align.align_command)
 app.command("plan")(plan.plan_command)
 app.command("push", epilog=push.EXAMPLES)(push.push_command)
 app.command("doctor")(doctor.doctor_command)
+app.command("view")(view.view_command)
 
 StageName = Literal[
     "corpus", "vocabulary", "shards", "meta", "grow", "initialize", "pretrain", "sentences",
