@@ -42,7 +42,7 @@ Move = Callable[[int], None]  # of the progress bar by an amount of weight
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_MOST_WORKERS = 61 if sys.platform == "win32" else 1_000  # Windows cannot wait for more
+_MOST_WORKERS = 61 if sys.platform == "win32" else sys.maxsize  # Windows cannot wait for more
 _POLL_S, _SLURM_POLL_S, _REPORT_S = 0.1, 10.0, 0.2
 _GRACE_S = 20.0  # files of other machines appear late on network file systems
 _SMALL_BYTES, _SHOWN_ERRORS = 10_000_000, 3

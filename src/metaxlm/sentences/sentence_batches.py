@@ -219,7 +219,7 @@ def _read_here(step: int, index: int, count: int) -> _Rows:
 
 
 def _start_processes(reader: _Reader, workers: int) -> ProcessPoolExecutor:
-    """Start processes; on Linux, forks share texts and dictionaries with this one without a copy."""
+    """Start processes that read batches; on Linux, they share the texts without a copy."""
     context = multiprocessing.get_context("fork" if _CAN_FORK else "spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(reader,))
     with warnings.catch_warnings():
