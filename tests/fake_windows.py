@@ -2,7 +2,7 @@
 
 Takes away what Python has on POSIX systems only, and refuses what Windows refuses: files without an
 encoding, forbidden names, opening a folder, and replacing or removing a file that is open. Text
-gets Windows' line ends. Libraries choose their code by `sys.platform`, so they are imported first.
+gets Windows' line ends. `sys.platform` does not change, because libraries would call Windows.
 """
 
 import builtins
@@ -34,7 +34,7 @@ _LIBRARIES = (
 _MISSING = {
     os: (
         "fork forkpty getgid getpgid getuid killpg mkfifo nice O_DIRECTORY pread preadv pwrite "
-        "readv sched_getaffinity set_blocking setsid statvfs sysconf uname writev"
+        "readv sched_getaffinity set_blocking setsid sysconf uname writev"
     ),
     signal: "ITIMER_REAL SIGALRM SIGHUP SIGUSR1 alarm pthread_sigmask setitimer",
 }
@@ -57,7 +57,6 @@ def install() -> None:
     ctypes.CDLL = _Library  # type: ignore[misc]
     tempfile.TemporaryFile = tempfile.NamedTemporaryFile  # type: ignore[assignment]
     _wrap_files()
-    sys.platform = "win32"
 
 
 class _Library(ctypes.CDLL):

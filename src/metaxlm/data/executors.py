@@ -173,7 +173,8 @@ def _run_local(
     context = get_context("spawn")
     reports, reporter = context.Pipe(duplex=False)
     log = tasks.work_dir / "workers.log"
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    has_mask = hasattr(os, "sched_getaffinity")  # on Linux
+    cores = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
     workers = min(engine.workers or cores, len(ranks), _MOST_WORKERS)
     pool = ProcessPoolExecutor(workers, context, _start_worker, (reporter, log))
     waiting, running = deque(ranks), set[Future[None]]()

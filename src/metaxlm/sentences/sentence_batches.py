@@ -40,7 +40,8 @@ Ints = NDArray[np.int64]
 
 MOST_WORKERS = 12
 _MOST_CHARACTERS = 24  # of a token: longer texts are cut before they are tokenized
-_CAN_FORK = sys.platform == "linux"  # system libraries of macOS fail in a fork
+# Windows cannot fork, and system libraries of macOS fail in a fork.
+_CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
@@ -74,7 +75,8 @@ class SentenceBatch:
         if device.type == "cpu":
             return self
         names = ("ids_N", "lengths_B", "starts_B1", "anchors_B", "extra_E")
-        moved: Any = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
+        can_wait = self.ids_N.is_pinned()
+        moved: Any = {name: getattr(self, name).to(device, non_blocking=can_wait) for name in names}
         blocks = None if self.blocks is None else self.blocks.to(device)
         return replace(self, **moved, blocks=blocks)
 
