@@ -17,6 +17,7 @@ import signal
 import struct
 import sys
 import tempfile
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 from types import ModuleType
@@ -150,15 +151,13 @@ def _check_name(path: Any) -> None:
 
 def _check_closed(path: Any) -> None:
     """Raise an error if this process has a file open or mapped, or one below a folder."""
-    place = os.path.abspath(os.fsdecode(path))
+    place = str(Path(os.fsdecode(path)).absolute())
     opened = set()
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            opened.add(os.readlink(f"/proc/self/fd/{number}"))
-        except FileNotFoundError:
-            continue
-    with open("/proc/self/maps", "rb") as maps:
-        opened |= {line.split(maxsplit=5)[-1].decode().strip() for line in maps}
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one that lists this folder
+            opened.add(str(link.readlink()))
+    for line in Path("/proc/self/maps").read_bytes().splitlines():
+        opened.add(line.split(maxsplit=5)[-1].decode())
     if place in opened or any(name.startswith(place + os.sep) for name in opened):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 

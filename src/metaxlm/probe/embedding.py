@@ -48,11 +48,8 @@ Precision = Literal["float32", "bfloat16"]  # of the encoder; means are always i
 _MOST_TEXTS = 65_536
 _MOST_BYTES = 256 * 2**20  # largest number of texts of a chunk, and of bytes of its vectors
 _CPU_TOKENS = 2_048  # larger batches do not fit into a CPU's caches and are slower
-_GROUP_COST = {
-    "cpu": 64,
-    "cuda": 1_024,
-    "mps": 1_024,
-}  # tokens that are computed in the time of a launch
+# Tokens that are computed in the time of a launch; not measured on `mps`.
+_GROUP_COST = {"cpu": 64, "cuda": 1_024, "mps": 1_024}
 _NAMED = 3  # largest number of truncated texts that a message names
 
 

@@ -75,8 +75,8 @@ class SentenceBatch:
         if device.type == "cpu":
             return self
         names = ("ids_N", "lengths_B", "starts_B1", "anchors_B", "extra_E")
-        can_wait = self.ids_N.is_pinned()
-        moved: Any = {name: getattr(self, name).to(device, non_blocking=can_wait) for name in names}
+        own: dict[str, Tensor] = {name: getattr(self, name) for name in names}
+        moved: Any = {name: t.to(device, non_blocking=t.is_pinned()) for name, t in own.items()}
         blocks = None if self.blocks is None else self.blocks.to(device)
         return replace(self, **moved, blocks=blocks)
 

@@ -78,8 +78,9 @@ class Masking:
         """Choose and mask positions; `key` and `probability` may be tensors on the device."""
         device, exact = ids_BL.device, self._is_special_V.device
         if exact != device:
-            moved = [v.to(exact) if isinstance(v, Tensor) else v for v in (key, probability)]
-            masked = self(ids_BL.to(exact), lengths_B.to(exact), rows_B.to(exact), *moved)
+            key = key.to(exact) if isinstance(key, Tensor) else key
+            rate = probability.to(exact) if isinstance(probability, Tensor) else probability
+            masked = self(ids_BL.to(exact), lengths_B.to(exact), rows_B.to(exact), key, rate)
             return Masked(*(getattr(masked, f.name).to(device) for f in fields(Masked)))
         ids_BL = ids_BL.long()
         num_rows, length = ids_BL.shape
