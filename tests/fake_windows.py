@@ -1,4 +1,6 @@
-"""Run metaxlm by the rules of Windows: `python -m tests.fake_windows COMMAND ...`, or `install()`.
+"""Run metaxlm by the rules of Windows: `python -m tests.fake_windows COMMAND ...`.
+
+Without a command, import every module, and run the commands that standard input lists.
 
 Takes away what Python has on POSIX systems only, and refuses what Windows refuses: files without an
 encoding, forbidden names, opening a folder, and replacing or removing a file that is open. Text
@@ -12,6 +14,7 @@ import fcntl
 import importlib
 import io
 import os
+import pkgutil
 import shutil
 import signal
 import struct
@@ -53,7 +56,7 @@ def install() -> None:
     for module, names in _MISSING.items():
         for name in names.split():
             delattr(module, name)
-    sys.modules["msvcrt"] = _make_msvcrt()
+    sys.modules["msvcrt"] = make_msvcrt()
     shutil._use_fd_functions = resource_tracker._HAVE_SIGMASK = False  # type: ignore[attr-defined]
     ctypes.CDLL = _Library  # type: ignore[misc]
     tempfile.TemporaryFile = tempfile.NamedTemporaryFile  # type: ignore[assignment]
@@ -67,7 +70,7 @@ class _Library(ctypes.CDLL):
         super().__init__(name, *args, **options)
 
 
-def _make_msvcrt() -> ModuleType:
+def make_msvcrt() -> ModuleType:
     """Make byte-range locks that belong to an open file and must be released as they were made."""
     module, held = ModuleType("msvcrt"), dict[int, tuple[int, int]]()
 
@@ -166,6 +169,17 @@ if __name__ in ("__main__", "__mp_main__"):
     install()
 
 if __name__ == "__main__":
+    import metaxlm
     from metaxlm.cli import main
 
-    main()
+    if sys.argv[1:]:
+        main()
+    for module in pkgutil.walk_packages(metaxlm.__path__, "metaxlm."):
+        if not module.name.startswith(("metaxlm.model.kernels.", "metaxlm.__main__")):
+            importlib.import_module(module.name)
+    for line in sys.stdin:
+        sys.argv = ["metaxlm", *line.split()]
+        try:
+            main()
+        except SystemExit as ended:
+            print(f"exit code {ended.code or 0}: {line.strip()}", flush=True)
