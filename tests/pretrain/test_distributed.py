@@ -212,6 +212,7 @@ def test_auto_takes_a_gpu_of_apple_for_one_process(monkeypatch: pytest.MonkeyPat
     with pytest.raises(MetaXLMError, match="takes one process, not 2"):
         choose_device("mps", 0, 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert choose_device("auto").type == "cuda"
 
 
