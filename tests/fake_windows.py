@@ -2,7 +2,7 @@
 
 Without a command, import every module, and run the commands that standard input lists.
 
-Takes away what Python has on POSIX systems only, and refuses what Windows refuses: files without an
+Takes away what Python has on POSIX systems only, and rejects what Windows rejects: files without an
 encoding, forbidden names, opening a folder, and replacing or removing a file that is open. Text
 gets Windows' line ends. `sys.platform` does not change, because libraries would call Windows.
 """

@@ -35,7 +35,7 @@ def test_a_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
     assert packed == {name for name in expected if "__pycache__" not in name}
 
 
-def test_test_packages_are_no_requirements() -> None:
+def test_no_extra_is_a_requirement() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     assert not set(project["dependencies"]) & {one for group in extras.values() for one in group}
