@@ -165,18 +165,29 @@ def _check_closed(path: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
 
+def import_all() -> list[str]:
+    """Import every module of metaxlm but the kernels, which need Triton."""
+    package = importlib.import_module("metaxlm")
+    found = (module.name for module in pkgutil.walk_packages(package.__path__, "metaxlm."))
+    names = [
+        name
+        for name in found
+        if not name.startswith(("metaxlm.model.kernels.", "metaxlm.__main__"))
+    ]
+    for name in names:
+        importlib.import_module(name)
+    return ["metaxlm", *names]
+
+
 if __name__ in ("__main__", "__mp_main__"):
     install()
 
 if __name__ == "__main__":
-    import metaxlm
     from metaxlm.cli import main
 
     if sys.argv[1:]:
         main()
-    for module in pkgutil.walk_packages(metaxlm.__path__, "metaxlm."):
-        if not module.name.startswith(("metaxlm.model.kernels.", "metaxlm.__main__")):
-            importlib.import_module(module.name)
+    import_all()
     for line in sys.stdin:
         sys.argv = ["metaxlm", *line.split()]
         try:

@@ -12,12 +12,13 @@ import pytest
 
 from metaxlm.digests import read_list
 from metaxlm.manifest import MARKER, find_damage
+from tests import fake_windows
 from tests.toy_runs import write_toy
 
 ROOT = Path(__file__).parents[2]
-FEW = "match --from one --to two --dictionary muse --output start\n"
-MANY = f"""\
-{FEW}match --from one --to two --dictionary muse --output start
+COMMANDS = """\
+match --from one --to two --dictionary muse --output start
+match --from one --to two --dictionary muse --output start
 trim --model one --corpus text --output small
 dictionary muse/en-de.txt --language de --output en-de.txt
 embed --model one --input de.txt --output vectors.npy --device cpu
@@ -55,13 +56,25 @@ def folder(tmp_path: Path, models: Path, task_corpus: Path) -> Path:
     return tmp_path
 
 
-# Slow: other tests run these commands, and `match` locks and replaces as they do.
-@pytest.mark.parametrize("lines", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_modules_and_commands_need_no_posix_functions(folder: Path, lines: str) -> None:
-    ended = run_windows(folder, lines=lines)
+def test_modules_import_without_posix_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [name for name in sys.modules if name.partition(".")[0] == "metaxlm"]
+    with monkeypatch.context() as patch:
+        for name in own:
+            patch.delitem(sys.modules, name)
+        for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+            patch.setitem(sys.modules, name, None)
+        names = fake_windows.import_all()
+        assert len(names) > 150 and not sys.modules["metaxlm.locks"].IS_POSIX
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+@pytest.mark.slow  # other tests run these commands as they are
+def test_commands_need_no_posix_functions(folder: Path) -> None:
+    ended = run_windows(folder, lines=COMMANDS)
     assert ended.returncode == 0, ended.stderr
     found = [line for line in ended.stdout.splitlines() if line.startswith("exit code")]
-    commands = lines.split("\n")
+    commands = COMMANDS.split("\n")
     codes = [2 if command in commands[:number] else 0 for number, command in enumerate(commands)]
     assert found == [
         f"exit code {code}: {command}"
@@ -74,7 +87,7 @@ def test_modules_and_commands_need_no_posix_functions(folder: Path, lines: str) 
     assert not list(folder.rglob(".tmp-metaxlm-*"))
 
 
-@pytest.mark.slow  # `test_toy_runs.py` runs the recipe, and the test above locks and replaces
+@pytest.mark.slow  # `test_toy_runs.py` runs the recipe as it is
 def test_a_recipe_needs_no_posix_functions(tmp_path: Path) -> None:
     write_toy(tmp_path)
     for _ in range(2):
