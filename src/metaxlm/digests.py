@@ -6,7 +6,6 @@ a checkpoint, a model), `.stage.json` (the output of a stage, the files beside i
 names passes: most folders that a user names were not written by metaxlm.
 """
 
-import fcntl
 import hashlib
 import os
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import read_json, write_json, write_text
+from metaxlm.locks import lock
 from metaxlm.manifest import MANIFEST, MARKER, check_file, read_sealed, write_sealed
 from metaxlm.progress import say
 
@@ -120,8 +120,8 @@ def _locked(record: Path) -> Iterator[None]:
     if record.name != DIGESTS:
         yield
         return
-    with record.with_name(f".lock-{DIGESTS}").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with record.with_name(f".lock-{DIGESTS}").open("ab") as file:
+        lock(file.fileno(), wait=True)
         yield
 
 

@@ -45,7 +45,9 @@ STREAMS = ("standard input", "standard output", "standard error")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # as safetensors and tokenizers show it
 _TORCH_WRITE = re.compile("PytorchStreamWriter|inline_container")
-_TORCH_MEMORY = re.compile("not enough memory|can't allocate memory|CUDA out of memory")
+_TORCH_MEMORY = re.compile(
+    "not enough memory|can't allocate memory|(CUDA|MPS backend) out of memory"
+)
 _FILE_ERRORS = (
     ("safetensors", "SafetensorError"), ("pyarrow", "ArrowException"), ("lzma", "LZMAError"),
     ("zlib", "error"),

@@ -7,7 +7,6 @@ renamed, so that nothing half-written appears under a final name. A crash leaves
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import json
 import lzma
@@ -23,14 +22,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from metaxlm.errors import MetaXLMError, naming
+from metaxlm.locks import IS_POSIX, lock
 from metaxlm.reading import decode_text, json_loads, read_bytes, read_record
 from metaxlm.streams import open_stream
 
 TEMPORARY_PREFIX = ".tmp-metaxlm-"  # of every unfinished file or folder
 _REPLACED = f"{TEMPORARY_PREFIX}replaced-"  # of a folder while a new one takes its place
+_LOCK = f"{TEMPORARY_PREFIX}lock-"  # of a file that is locked in place of a temporary
 PACKED = ".xz"  # ending of a text file that is stored compressed
 STANDARD = "-"  # the standard input or output in place of a file name
 LONGEST_NAME = 100  # bytes of a file name
+_FORBIDDEN = frozenset("/\\" if IS_POSIX else '/\\<>:"|?*')
 _PREPARATION_S = 20.0  # for the first of several processes to sweep a shared folder
 _TOKEN_BYTES = 4
 _UMASK = os.umask(0)  # it can only be read by setting it
@@ -39,7 +41,9 @@ os.umask(_UMASK)
 
 def _sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if not IS_POSIX and path.is_dir():
+        return  # Windows cannot open a folder
+    descriptor = os.open(path, os.O_RDONLY if IS_POSIX else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -98,12 +102,13 @@ def check_name(name: str, what: str) -> str:
     if (
         not name.strip(". ")
         or name.startswith(".")
-        or any(c in "/\\" or not c.isprintable() for c in name)
+        or any(c in _FORBIDDEN or not c.isprintable() for c in name)
         or len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME
     ):
         raise MetaXLMError(
             f"{what} {name[:120]!r}: cannot be a file name; use at most {LONGEST_NAME} bytes "
-            "without slashes or control characters, not beginning with a dot"
+            f"without slashes or control characters{'' if IS_POSIX else ' or <>:|?*'}, not "
+            "beginning with a dot"
         )
     return name
 
@@ -115,19 +120,20 @@ def temporary_beside(final: Path, *, folder: bool) -> Iterator[Path]:
     with naming(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         restore_replaced(final)
-    for prefix in (TEMPORARY_PREFIX, _REPLACED):
+    for prefix in (TEMPORARY_PREFIX, _REPLACED, _LOCK):
         for leftover in _list_temporaries(final, prefix):
             if not _is_locked(leftover):
                 remove(leftover)
     with naming(final):
-        temporary, lock = _create_locked(final, folder)
+        temporary, descriptor = _create_locked(final, folder)
     try:
         with naming(final, temporary):
             yield temporary
     finally:
-        os.close(lock)
-        with suppress(OSError):
-            remove(temporary)
+        os.close(descriptor)
+        for path in {temporary, _find_lock(temporary)}:
+            with suppress(OSError):
+                remove(path)
 
 
 def finish(temporary: Path) -> None:
@@ -198,25 +204,38 @@ def _create_locked(final: Path, folder: bool) -> tuple[Path, int]:
     """Create a temporary and lock it; try again if another process removed it in between."""
     while True:
         temporary = _name_temporary(final, TEMPORARY_PREFIX)
-        if folder:
+        place = _find_lock(temporary)
+        if folder and place == temporary:
             temporary.mkdir()
-            lock = os.open(temporary, os.O_RDONLY)
+            descriptor = os.open(temporary, os.O_RDONLY)
         else:
-            lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         with suppress(OSError):  # a file system without locks, or another process is removing it
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor)
+        if place != temporary:
+            temporary.mkdir() if folder else temporary.touch()
         if temporary.exists():
-            return temporary, lock
-        os.close(lock)
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _find_lock(temporary: Path) -> Path:
+    """Return what is locked while a temporary is written; a temporary of Windows has a lock file.
+
+    There an open file cannot be renamed, and a folder cannot be locked.
+    """
+    if IS_POSIX or temporary.name.startswith(_LOCK):
+        return temporary
+    return temporary.with_name(_LOCK + temporary.name.removeprefix(TEMPORARY_PREFIX))
 
 
 def _is_locked(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(_find_lock(path), os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except OSError:
         return True
     finally:
@@ -228,7 +247,7 @@ def _exchange(one: Path, other: Path) -> bool:
     """Exchange two names in one step; return False where the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):  # of Windows
         return False
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     if renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
@@ -277,7 +296,7 @@ def walk_files(folder: Path) -> list[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def dump_json(value: Any) -> str:
@@ -329,55 +348,55 @@ def digest_value(value: Any) -> str:
 @contextmanager
 def exclusive_folder(folder: Path) -> Iterator[None]:
     """Lock a folder for this process; a second process gets an error."""
-    with _open_lock(folder) as lock:
-        _lock(folder, lock, fcntl.LOCK_EX)
-        _sign(lock)
+    with _open_lock(folder) as file:
+        _lock(folder, file, shared=False)
+        _sign(file)
         yield
 
 
 @contextmanager
 def shared_folder(folder: Path, prepare: Callable[[], None]) -> Iterator[None]:
     """Lock a folder with other processes; the first runs `prepare`, and the others wait for it."""
-    with _open_lock(folder) as lock:
+    with _open_lock(folder) as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno())
         except BlockingIOError:
             deadline = time.monotonic() + _PREPARATION_S
             while time.monotonic() < deadline:
                 with suppress(BlockingIOError):
-                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    lock(file.fileno(), shared=True)
                     break
                 time.sleep(0.05)
         else:
-            _sign(lock)
+            _sign(file)
             prepare()
-        _lock(folder, lock, fcntl.LOCK_SH)
+        _lock(folder, file, shared=True)
         yield
 
 
-def _sign(lock: TextIO) -> None:
-    with naming(lock.name):
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+def _sign(file: TextIO) -> None:
+    with naming(file.name):
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
 
 
 def _open_lock(folder: Path) -> TextIO:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / ".lock").open("a+")
+        return (folder / ".lock").open("a+", encoding="utf-8")
     except OSError as error:
         raise MetaXLMError(
             f"{folder}: cannot be written ({error.strerror}); choose another --output"
         ) from error
 
 
-def _lock(folder: Path, lock: TextIO, kind: int) -> None:
+def _lock(folder: Path, file: TextIO, *, shared: bool) -> None:
     try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        lock(file.fileno(), shared=shared)
     except BlockingIOError as error:
-        lock.seek(0)
-        owner = lock.read().strip() or "unknown"
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
         raise MetaXLMError(
             f"{folder}: in use by process {owner}; wait for it, or choose another --output"
         ) from error
@@ -395,7 +414,10 @@ def open_output(target: str) -> Iterator[TextIO]:
             # The reader closed it; Python must not fail again when it closes the stream.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    with atomic_file(Path(target)) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with (
+        atomic_file(Path(target)) as temporary,
+        temporary.open("w", encoding="utf-8", newline="\n") as file,
+    ):
         yield file
 
 

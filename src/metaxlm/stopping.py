@@ -10,6 +10,7 @@ import atexit
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ EXIT_INTERRUPTED = 75  # the system's code for "try again later"
 CONTINUES = "; the same command continues"
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HAS_ALARM = hasattr(signal, "setitimer")  # not on Windows
 # A request may arrive twice: `timeout` signals its child, and then the group of the child.
 _SAME_REQUEST_S = 0.5
 _PATIENCE_S = 5.0
@@ -54,11 +56,12 @@ class _Stops:
         """Raise a stop again that Python dropped because it was raised within a destructor."""
         if isinstance(dropped.exc_value, Interrupted):
             self.requested = False
-            signal.setitimer(signal.ITIMER_REAL, _RAISE_AGAIN_S)
+            if _HAS_ALARM:  # elsewhere `watch` ends the process
+                signal.setitimer(signal.ITIMER_REAL, _RAISE_AGAIN_S)
         else:
             sys.__unraisablehook__(dropped)
 
-    def watch(self, reader: int) -> None:
+    def watch(self, reader: socket.socket) -> None:
         """End the process on a second request, or when a call of C code holds up the first."""
         first_s: float | None = None
         while True:
@@ -67,9 +70,9 @@ class _Stops:
                 if not self.requested and not self.num_deferring:
                     self.end()
                 continue
-            number = os.read(reader, 1)
+            number = reader.recv(1)
             if not number:
-                os.close(reader)
+                reader.close()
                 return
             if number[0] not in _SIGNALS:
                 continue
@@ -122,20 +125,21 @@ def stoppable(line: str) -> Iterator[None]:
     A second request, or a first one without an answer, prints `line` and ends the process.
     """
     with _receive(line) as stops:
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
+        reader, writer = socket.socketpair()  # Windows cannot wait for a pipe
+        writer.setblocking(False)
         threading.Thread(target=stops.watch, args=(reader,), name="stops", daemon=True).start()
-        descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        alarm = signal.signal(signal.SIGALRM, stops.handle)
+        descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        alarm = signal.signal(signal.SIGALRM, stops.handle) if _HAS_ALARM else None
         hook, sys.unraisablehook = sys.unraisablehook, stops.raise_again
         try:
             yield
         finally:
             sys.unraisablehook = hook
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, alarm)
+            if _HAS_ALARM:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, alarm)
             signal.set_wakeup_fd(descriptor)
-            os.close(writer)
+            writer.close()
             for number in _SIGNALS:  # the exit code is settled when Python cleans up
                 atexit.register(signal.signal, number, signal.SIG_IGN)
 

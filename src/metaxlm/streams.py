@@ -7,7 +7,6 @@ end. A misnamed, damaged or truncated file is an error; it is never read as a sh
 import bz2
 import io
 import lzma
-import os
 import re
 import zlib
 from collections.abc import Callable
@@ -101,8 +100,8 @@ class _RawFile(io.RawIOBase):
         self._advance = advance
         self._left = stop - start if stop is not None else None
         with reading(path):
-            self._descriptor = os.open(path, os.O_RDONLY)
-            os.lseek(self._descriptor, start, os.SEEK_SET)
+            self._file = io.FileIO(path)
+            self._file.seek(start)
 
     def readable(self) -> bool:
         return True
@@ -112,7 +111,7 @@ class _RawFile(io.RawIOBase):
         if self._left is not None:
             view = view[: self._left]
         with reading(self._path):
-            num_bytes = os.readv(self._descriptor, [view])
+            num_bytes = self._file.readinto(view) or 0
         if self._left is not None:
             self._left -= num_bytes
         if self._advance is not None and num_bytes:
@@ -120,8 +119,7 @@ class _RawFile(io.RawIOBase):
         return num_bytes
 
     def close(self) -> None:
-        if not self.closed:
-            os.close(self._descriptor)
+        self._file.close()
         super().close()
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from metaxlm.sentences import sentence_batches
 from metaxlm.sentences.sentence_batches import SentenceBatch
 from tests.sentences.encoder_trainings import LoudPairs
 from tests.sentences.test_sentence_step import NUM_ANCHORS, make_source
@@ -50,7 +51,11 @@ def test_negatives_are_other_anchors_of_the_run(tokenizer: Tokenizer) -> None:
     assert set(found[0].tolist()) <= set(range(NUM_ANCHORS)) and len(set(found[0].tolist())) > 32
 
 
-def test_processes_prepare_the_same_batches(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("forks", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_processes_prepare_the_same_batches(
+    tokenizer: Tokenizer, forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentence_batches, "_CAN_FORK", forks)
     with make_source(tokenizer, workers=2) as source:
         found = [source.micro_batch(step) for step in range(4)]
     for step, batch in enumerate(found):

@@ -42,6 +42,7 @@ Move = Callable[[int], None]  # of the progress bar by an amount of weight
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_MOST_WORKERS = 61 if sys.platform == "win32" else sys.maxsize  # Windows cannot wait for more
 _POLL_S, _SLURM_POLL_S, _REPORT_S = 0.1, 10.0, 0.2
 _GRACE_S = 20.0  # files of other machines appear late on network file systems
 _SMALL_BYTES, _SHOWN_ERRORS = 10_000_000, 3
@@ -172,8 +173,9 @@ def _run_local(
     context = get_context("spawn")
     reports, reporter = context.Pipe(duplex=False)
     log = tasks.work_dir / "workers.log"
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    workers = min(engine.workers or cores, len(ranks))
+    has_mask = hasattr(os, "sched_getaffinity")  # on Linux
+    cores = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
+    workers = min(engine.workers or cores, len(ranks), _MOST_WORKERS)
     pool = ProcessPoolExecutor(workers, context, _start_worker, (reporter, log))
     waiting, running = deque(ranks), set[Future[None]]()
     errors: list[Exception] = []
@@ -208,6 +210,8 @@ def _run_local(
 def _submit(pool: ProcessPoolExecutor, tasks: _Tasks, rank: int) -> Future[None]:
     """Submit a task; a worker that this starts inherits the blocked signals of a process group."""
     marker = tasks.work_dir / "completions" / f"{rank:05d}"
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return pool.submit(_run_task, tasks.function, tasks.items[rank], marker)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         return pool.submit(_run_task, tasks.function, tasks.items[rank], marker)
@@ -221,8 +225,10 @@ def _run_task(function: Callable[[Any], None], item: Any, marker: Path) -> None:
 
 
 def _start_worker(reporter: Connection, log: Path) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     _limit_threads()
+    if not hasattr(signal, "pthread_sigmask"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its workers
     # Output of libraries would damage the progress bar; without a log it is dropped.
     try:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -234,10 +240,15 @@ def _start_worker(reporter: Connection, log: Path) -> None:
     _reporter.send = reporter.send
 
 
-def _end_with_parent() -> None:
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)
+def end_with_parent() -> None:
+    """End this worker process when its parent process ends, however that ends."""
+
+    def wait_for_end() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
 
 
 def _limit_threads() -> None:

@@ -208,7 +208,7 @@ def save_finetuned(
             tensors, values = export_task_model(model, start.tokenizer, kind)
             values |= about if labels else {}
             save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-            (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
+            (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8", newline="\n")
         else:
             if labels and model.order is None:
                 model.model.config.id2label = dict(enumerate(labels))
@@ -224,9 +224,9 @@ def save_finetuned(
         write_tokenizer(temporary, start.tokenizer, config.max_positions, has_token_types=has_types)
         task: dict[str, Any] = {"kind": kind, "labels": list(labels), "length": length}
         task |= {"stride": stride, "facts": dict(facts), "metaxlm": __version__}
-        (temporary / TASK_FILE).write_text(dump_json(task), encoding="utf-8")
+        (temporary / TASK_FILE).write_text(dump_json(task), encoding="utf-8", newline="\n")
         card = _write_card(start.source, kind, labels, length, facts, scores)
-        (temporary / "README.md").write_text(card, encoding="utf-8")
+        (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
 
 def _write_card(

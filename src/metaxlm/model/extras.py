@@ -67,7 +67,7 @@ class Extras:
             settings["max_seq_length"] = min(settings["max_seq_length"], max_positions)
             for key, values in describe_pooler(model_type).items():
                 settings[key] = (settings.get(key) or {}) | values
-            path.write_text(dump_json(settings), encoding="utf-8")
+            path.write_text(dump_json(settings), encoding="utf-8", newline="\n")
 
 
 def read_extras(folder: Path | None) -> Extras:

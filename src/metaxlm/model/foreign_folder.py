@@ -145,7 +145,7 @@ def save_masked_lm(model: MaskedLM, folder: Path, extras: Extras) -> None:
     if extras.architecture:
         values = read_json(folder / CONFIG)
         values |= extras.values | {"architectures": [extras.architecture]}
-        (folder / CONFIG).write_text(dump_json(values), encoding="utf-8")
+        (folder / CONFIG).write_text(dump_json(values), encoding="utf-8", newline="\n")
 
 
 def export_tensors(model: MaskedLM) -> dict[str, Tensor]:

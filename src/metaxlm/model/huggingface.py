@@ -124,11 +124,11 @@ def save_pretrained(
             save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
             class_name = extras.architecture or f"{family.class_prefix}ForMaskedLM"
             values = extras.values | _make_config(config, tokenizer, class_name)
-            (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8")
+            (temporary / CONFIG).write_text(dump_json(values), encoding="utf-8", newline="\n")
         extras.write_files(temporary, config.family, config.max_positions)
         has_types = config.num_token_types > 1
         write_tokenizer(temporary, tokenizer, config.max_positions, has_token_types=has_types)
-        (temporary / "README.md").write_text(card, encoding="utf-8")
+        (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
 
 def export_encoder(
@@ -231,4 +231,4 @@ def write_tokenizer(
         },
     }
     for name, content in files.items():
-        (folder / name).write_text(dump_json(content), encoding="utf-8")
+        (folder / name).write_text(dump_json(content), encoding="utf-8", newline="\n")

@@ -76,7 +76,7 @@ def export_sentence_transformers(
         files["README.md"] = card or _write_card(model, number, normalize, pooling, max_length)
         for name, text in files.items():
             (temporary / name).parent.mkdir(exist_ok=True)
-            (temporary / name).write_text(text, encoding="utf-8")
+            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _choose_number(model: AnyEncoder, layer: LayerChoice | None) -> int:

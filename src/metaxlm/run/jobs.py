@@ -7,12 +7,12 @@ it is complete. A job runs again when its inputs change or a file is damaged, bu
 update of metaxlm alone. Several processes may share a folder: each job is locked while it runs.
 """
 
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from metaxlm import __version__
 from metaxlm.errors import MetaXLMError, naming
 from metaxlm.files import digest_value, read_json, write_json
 from metaxlm.finetune.task import Tally
+from metaxlm.locks import lock
 from metaxlm.manifest import MANIFEST, atomic_folder, read_manifest, write_manifest
 from metaxlm.run.stages import find_first_damage, list_changes
 
@@ -112,7 +113,7 @@ class EvalJob:
             for name, text in (predictions or {}).items():
                 path = temporary / PREDICTIONS / name
                 path.parent.mkdir(exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+                path.write_text(text, encoding="utf-8", newline="\n")
             if save_model is not None:
                 save_model(temporary / MODEL)
             facts = {"fingerprint": self.fingerprint, "inputs": dict(self.inputs)}
@@ -181,43 +182,40 @@ def keep_current(
 @contextmanager
 def claim(folders: list[Path]) -> Iterator[str | None]:
     """Lock folders for this process; yield None, or the process that has locked one of them."""
-    with _open_locks(folders) as locks:
-        for lock in locks:
+    with _open_locks(folders) as files:
+        for file in files:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file.fileno())
             except BlockingIOError:
-                owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
-                yield owner or "unknown"
+                file.seek(0)
+                yield file.read(32).decode("ascii", "replace").strip() or "unknown"
                 return
-        for folder, lock in zip(sorted(folders), locks, strict=True):
+        for folder, file in zip(sorted(folders), files, strict=True):
             with naming(folder):
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, str(os.getpid()).encode(), 0)
+                file.truncate(0)
+                file.write(str(os.getpid()).encode())
         yield None
 
 
 @contextmanager
 def collecting(output: Path) -> Iterator[None]:
     """Wait for the lock on the files that are collected from all jobs, and hold it."""
-    with _open_locks([output / "tables"]) as [lock]:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _open_locks([output / "tables"]) as [file]:
+        lock(file.fileno(), wait=True)
         yield
 
 
 @contextmanager
-def _open_locks(targets: list[Path]) -> Iterator[list[int]]:
+def _open_locks(targets: list[Path]) -> Iterator[list[FileIO]]:
     """Open a lock file next to each target; closing it releases the lock."""
-    locks: list[int] = []
-    try:
+    with ExitStack() as stack:
+        files: list[FileIO] = []
         for target in sorted(targets):
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path = target.with_name(f".lock-{target.name}")
-                locks.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
+                files.append(stack.enter_context(FileIO(path, "a+")))
             except OSError as error:
                 why = f"cannot be written ({error.strerror}); choose another --output"
                 raise MetaXLMError(f"{target.parent}: {why}") from error
-        yield locks
-    finally:
-        for lock in locks:
-            os.close(lock)
+        yield files

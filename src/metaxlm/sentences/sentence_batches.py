@@ -14,6 +14,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -28,6 +29,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from metaxlm.data.encode import SentenceEncoder
+from metaxlm.data.executors import end_with_parent
 from metaxlm.finetune.batches import round_total
 from metaxlm.pretrain.batches.source import BatchSource, MicroBatch
 from metaxlm.probe.pool import find_frame
@@ -38,6 +40,8 @@ Ints = NDArray[np.int64]
 
 MOST_WORKERS = 12
 _MOST_CHARACTERS = 24  # of a token: longer texts are cut before they are tokenized
+# Windows cannot fork, and system libraries of macOS fail in a fork.
+_CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
@@ -208,7 +212,7 @@ def count_workers(device: torch.device, num_local: int = 1) -> int:
     return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // num_local - 1))
 
 
-_READERS: list[_Reader] = []  # of a forked process: its only one
+_READERS: list[_Reader] = []  # of a worker process: its only one
 
 
 def _read_here(step: int, index: int, count: int) -> _Rows:
@@ -216,8 +220,8 @@ def _read_here(step: int, index: int, count: int) -> _Rows:
 
 
 def _start_processes(reader: _Reader, workers: int) -> ProcessPoolExecutor:
-    """Fork processes that share the texts and dictionaries with this one without a copy."""
-    context = multiprocessing.get_context("fork")
+    """Start processes that read batches; on Linux, they share the texts without a copy."""
+    context = multiprocessing.get_context("fork" if _CAN_FORK else "spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(reader,))
     with warnings.catch_warnings():
         # Forked processes use neither torch nor a lock of another thread.
@@ -231,5 +235,8 @@ def _begin(reader: _Reader) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process for each core
     for number in (signal.SIGINT, signal.SIGTERM):  # the process that trains stops them
         signal.signal(number, signal.SIG_IGN)
-    with suppress(OSError, AttributeError):  # end with the process that trains, if it is killed
+    if not _CAN_FORK:  # end with the process that trains, if it is killed
+        end_with_parent()
+        return
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)

@@ -1,13 +1,12 @@
 """The process in which SentencePiece trains; it imports nothing of metaxlm.
 
-It reads sentences from standard input, one per line, and the file descriptor of the model and the
-options as JSON from the command line. It writes the model to the descriptor, the log to standard
-error, and a training error to standard output with the exit code `REJECTED`.
+It reads sentences from standard input, one per line, and the options as JSON from the command line.
+It writes the model to standard output and the log to standard error. With the exit code `REJECTED`,
+standard output is a training error.
 """
 
 import ctypes
 import json
-import os
 import signal
 import sys
 
@@ -24,13 +23,11 @@ def main() -> int:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     import sentencepiece
 
-    file, options = sys.argv[1:]
     lines = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
     try:
-        with os.fdopen(int(file), "wb") as writer:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=lines, model_writer=writer, **json.loads(options)
-            )
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines, model_writer=sys.stdout.buffer, **json.loads(sys.argv[1])
+        )
     except RuntimeError as error:
         print(error)
         return REJECTED

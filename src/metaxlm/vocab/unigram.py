@@ -171,16 +171,18 @@ def train_model(
     """
     # A file without a name: it disappears if this process is killed.
     with tempfile.TemporaryFile() as model:
-        with _start_process(model.fileno(), num_pieces, coverage, exact) as (process, log):
+        with _start_process(model, num_pieces, coverage, exact) as (process, log):
             reading = nullcontext(_ignore) if total is None else track(_TITLE, total, "sentences")
             with reading as advance:
                 _feed(process, sentences, advance)
                 seeds = _wait_for_seeds(log, advance)
             if seeds is not None:
                 _show_rounds(log, seeds, num_pieces)
-            _check_end(process, deque(log, maxlen=5), num_pieces, exact)
+            code, tail = process.wait(), deque(log, maxlen=5)
         model.seek(0)
-        return round_scores(model.read())
+        output = model.read()
+        _check_end(code, output, tail, num_pieces, exact)
+        return round_scores(output)
 
 
 def round_scores(model: bytes) -> bytes:
@@ -202,7 +204,7 @@ def _ignore(amount: int = 1, note: str | None = None) -> None:
 
 @contextmanager
 def _start_process(
-    model: int, num_pieces: int, coverage: float, exact: bool
+    model: IO[bytes], num_pieces: int, coverage: float, exact: bool
 ) -> Iterator[tuple[subprocess.Popen[bytes], Iterator[str]]]:
     options = {
         "model_type": "unigram",
@@ -215,12 +217,10 @@ def _start_process(
     if not exact:
         options["hard_vocab_limit"] = False
     program = Path(__file__).with_name("sentencepiece_child.py")
-    command = [sys.executable, "-P", str(program), str(model), json.dumps(options)]
+    command = [sys.executable, "-P", str(program), json.dumps(options)]
     pipe = subprocess.PIPE
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[model]
-    ) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=model, stderr=pipe) as process:
         reader = threading.Thread(target=_read_log, args=(process.stderr, lines), daemon=True)
         reader.start()
         try:
@@ -288,12 +288,9 @@ def _show_rounds(log: Iterator[str], seeds: int, num_pieces: int) -> None:
         advance(total - done)
 
 
-def _check_end(
-    process: subprocess.Popen[bytes], tail: Iterable[str], num_pieces: int, exact: bool
-) -> None:
-    assert process.stdout is not None
-    reason = process.stdout.read().decode(errors="replace")
-    if (code := process.wait()) == REJECTED:
+def _check_end(code: int, output: bytes, tail: Iterable[str], num_pieces: int, exact: bool) -> None:
+    if code == REJECTED:
+        reason = output.decode(errors="replace")
         name = f"vocabulary.size {num_pieces + _MORE_SPECIALS}" if exact else f"size {num_pieces}"
         raise MetaXLMError(f"{name}: {_explain(reason)}")
     if code < 0:

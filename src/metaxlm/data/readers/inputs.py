@@ -76,7 +76,13 @@ def split_input(path: Path, source: Source, target: int) -> list[Split]:
 
         return split_parquet(path, target)
     if source == "dump":
-        from metaxlm.data.readers.dump import split_dump
+        try:
+            from metaxlm.data.readers.dump import split_dump
+        except ModuleNotFoundError as error:
+            raise MetaXLMError(
+                f"{path}: reading a dump of Wikipedia needs {error.name}; install it with: "
+                "pip install 'metaxlm[wikipedia]'"
+            ) from error
 
         return split_dump(path, target)
     try:
