@@ -9,7 +9,8 @@ student reads an English sentence and its translation, and MSELoss pulls both to
 vector of the English sentence, which is computed before. So a step of the peer has half as many
 pairs. Its texts are rewritten before the clock starts; ours are rewritten during training. Where
 `datasets` and `accelerate` are installed, the peer is SentenceTransformerTrainer, otherwise a plain
-loop with its model, tokenization and loss. Needs `sentence-transformers`.
+loop with its model, tokenization and loss. With `--output`, both trained encoders are saved, and
+`metaxlm evaluate-sentences` can score them. Needs `sentence-transformers`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ from metaxlm.sentences.teacher import SentenceTeacher, load_teacher
 from random_encoder import make_random_encoder
 
 PEER = "sentence-transformers"
-RATE = 2e-4
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=64, help="most tokens of a text")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--warm-up", type=int, default=20, help="steps before the clock starts")
+    parser.add_argument("--rate", type=float, default=2e-4, help="learning rate, constant")
+    parser.add_argument("--output", type=Path, help="folder for both trained encoders")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     given = (options.teacher, options.student, options.text, options.dictionary)
@@ -164,9 +166,14 @@ def run_ours(case: Case) -> float:
             if number == options.warm_up:
                 synchronize(device)
                 start = time.perf_counter()
-            step(batches.get(number), RATE, 0)
+            step(batches.get(number), options.rate, 0)
         synchronize(device)
-    return float(options.steps * options.batch / (time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+    if options.output is not None:
+        encoder = AnyEncoder(str(case.student), student.tokenizer, step.model.eval().cpu().encoder)
+        normalize = case.teacher.modules.normalize
+        export_sentence_transformers(encoder, options.output / "metaxlm", normalize=normalize)
+    return float(options.steps * options.batch / seconds)
 
 
 def run_peer(case: Case, folder: Path) -> tuple[str, float]:
@@ -179,7 +186,10 @@ def run_peer(case: Case, folder: Path) -> tuple[str, float]:
     run = run_trainer if has_trainer else run_loop
     version = f"{PEER} {sentence_transformers.__version__}"
     name = f"{version}, {'Trainer' if has_trainer else 'plain loop'}"
-    return name, run(case, model, folder)
+    speed = run(case, model, folder)
+    if case.options.output is not None:
+        model.save(str(case.options.output / "peer"), create_model_card=False)
+    return name, speed
 
 
 def draw_pairs(case: Case) -> tuple[list[str], list[str], Tensor]:
@@ -208,7 +218,7 @@ def run_trainer(case: Case, model: Any, folder: Path) -> float:
         output_dir=str(folder / "peer"),
         max_steps=options.warm_up + options.steps,
         per_device_train_batch_size=options.batch // 2,
-        learning_rate=RATE,
+        learning_rate=options.rate,
         bf16=is_gpu,
         use_cpu=not is_gpu,
         save_strategy="no",
@@ -262,7 +272,7 @@ def run_loop(case: Case, model: Any, _folder: Path) -> float:
         num_workers=count_workers(device), pin_memory=device.type == "cuda",
     )  # fmt: skip
     loss = losses.MSELoss(model=model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate, fused=True)
     model.train()
     start = 0.0
     for number, (columns, targets_BD) in enumerate(loader):
