@@ -275,7 +275,8 @@ def vocabulary_command(
     check_output(output)
     wanted = split_list(languages) or list_languages(text)
     if not wanted:
-        raise MetaXLMError(f"{text}: no text in it; name a folder with files like de.txt")
+        what = "no text in it" if text.is_dir() else "no such folder"
+        raise MetaXLMError(f"{text}: {what}; name a folder with files like de.txt")
     require_text(text, wanted)
     counts = {code: sum(1 for _ in read_corpus(text, code)) for code in wanted}
     if empty := [code for code, count in counts.items() if not count]:

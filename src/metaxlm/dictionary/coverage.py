@@ -38,7 +38,7 @@ _SAME_WORDS = 5  # occurrences in the source language's text of a word that need
 
 @dataclass(frozen=True)
 class TextCoverage:
-    """How much of a text a dictionary translates."""
+    """The share of a text that a dictionary translates."""
 
     unit: str
     total: int
