@@ -225,7 +225,7 @@ def test_a_vocabulary_needs_no_recipe(metaxlm: Command, tmp_path: Path) -> None:
     ("options", "expected"),
     [
         ("--text text --size 900000", "--size 900000: this much text gives at most"),
-        ("--text none --size 300", "none: no text in it; name a folder with files like de.txt"),
+        ("--text none --size 300", "none: no such folder; name a folder with files like de.txt"),
         ("--text text --size 300 --languages de,fr", "text: no text of fr; found: de"),
         ("--text empty --size 300", "empty: no text of de in its files"),
         ("--text text --size 300 --output text", "text: is there already"),
