@@ -8,6 +8,11 @@ VecMap's own evaluation. `bound` is the share of all test words that count, `of 
 is found, and `occurrences` the median count of their translations in the text. `--test 3500-5000`
 is for choosing settings: its seed is the 3,500 words before. `--vectors` keeps the vectors of each
 language for the next call.
+
+    python benchmarks/dictionary_induction.py --score DICTIONARIES --muse MUSE --languages de,es
+
+scores the first translations of finished dictionaries instead, such as those of
+`metaxlm dictionary induce --model`: of all words that MUSE has, and of its test words.
 """
 
 import argparse
@@ -27,8 +32,8 @@ Gold = dict[str, list[str]]
 def read_muse(path: Path) -> Gold:
     gold: Gold = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        word, translation = line.split()
-        gold.setdefault(word, []).append(translation)
+        word, translation = line.split("\t") if "\t" in line else line.split()
+        gold.setdefault(word.lower(), []).append(translation.lower())
     return gold
 
 
@@ -77,17 +82,43 @@ def map_vecmap(
     return forward, find_best(*induction.map_whitened(first, second, pairs), csls=True)[0]
 
 
+def score_dictionaries(
+    folder: Path, muse: Path, languages: list[str], first: int, last: int
+) -> None:
+    """Print the precision at 1 of finished dictionaries."""
+    heads = ["entries", "words", "in MUSE", "precision", "test words", "precision", "of all"]
+    print(f"| language | {' | '.join(heads)} |\n|---{'|---:' * len(heads)}|")
+    for language in languages:
+        name = f"en-{language}.txt"
+        gold, found = read_muse(muse / name), read_muse(folder / name)
+        cells = [f"{sum(map(len, found.values())):,}", f"{len(found):,}"]
+        tested = list(gold)[first:last]
+        for words in (list(gold), tested):
+            known = [word for word in words if word in found]
+            right = sum(found[word][0] in gold[word] for word in known)
+            cells += [f"{len(known):,}", f"{100 * right / max(1, len(known)):.1f}"]
+        cells.append(f"{100 * right / len(tested):.1f}")
+        print(f"| {language} | " + " | ".join(cells) + " |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--text", type=Path, required=True, help="folder with files like de.txt.xz")
+    parser.add_argument("--text", type=Path, help="folder with files like de.txt.xz")
+    parser.add_argument("--score", type=Path, help="folder of finished dictionaries to score")
     parser.add_argument("--muse", type=Path, required=True, help="folder with en-de.txt")
     parser.add_argument("--languages", default="de,es,ru,tr,zh")
     parser.add_argument("--test", default="5000-6500", help="test words; the seed is before them")
     parser.add_argument("--vectors", type=Path, help="folder that keeps word vectors")
     parser.add_argument("--identical", action="store_true", help="also measure without a seed")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
     first, last = map(int, arguments.test.split("-"))
+    languages = arguments.languages.split(",")
+    if arguments.score is not None:
+        score_dictionaries(arguments.score, arguments.muse, languages, first, last)
+        return
+    if arguments.text is None:
+        parser.error("give --text, or --score")
+    torch.set_num_threads(1)
     english = load_vectors(arguments.text, "en", [], arguments.vectors)
     names = ["seed only", "VecMap", "VecMap+", "ours"]
     names += ["identical"] if arguments.identical else []
@@ -104,7 +135,7 @@ def main() -> None:
     ]
     print(f"| language | {' | '.join(heads)} |\n|---{'|---:' * len(heads)}|", flush=True)
     rows = []
-    for language in arguments.languages.split(","):
+    for language in languages:
         gold = read_muse(arguments.muse / f"en-{language}.txt")
         words = list(gold)
         seed = [(word, form) for word in words[:first] for form in gold[word]]

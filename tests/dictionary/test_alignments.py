@@ -10,12 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
-from metaxlm.dictionary.alignments import LinkCounts, align_pairs, embed_sentences, mine_sentences
+from metaxlm.dictionary.alignments import LinkCounts, align_pairs, embed_lines, mine_sentences
 from metaxlm.dictionary.entries import Entry
 from metaxlm.dictionary.vectors import split_words
 from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
+from metaxlm.probe.embedding import embed_texts
 from metaxlm.probe.pool import LayerChoice
 from metaxlm.run.models import open_one_model
 from tests.commands import Command
@@ -60,14 +62,20 @@ def test_words_are_linked_to_themselves(encoder: AnyEncoder) -> None:
 def test_translations_are_mined_and_linked(encoder: AnyEncoder) -> None:
     shuffled = random.Random(1).sample([text.lower() for text in SENTENCES[:7]], 7)
     texts = SENTENCES, [*shuffled, "Seven ducks swim in a pond."]
-    mined = mine_sentences(*(embed_sentences(encoder, one, layer=LAYER) for one in texts))
+    mined = mine_sentences(*(embed_lines(encoder, one, layer=LAYER) for one in texts))
     assert {source for source, _ in mined} == set(SENTENCES[:7])
     assert all(source.lower() == target for source, target in mined)
 
 
+def test_a_sentence_encoder_mines_with_its_own_vectors(encoder: AnyEncoder) -> None:
+    [last] = embed_texts(encoder, list(SENTENCES), layers=[LayerChoice((6,))])
+    own = embed_lines(encoder, SENTENCES).vectors_SD
+    torch.testing.assert_close(own, torch.nn.functional.normalize(last), atol=1e-5, rtol=0)
+
+
 def test_texts_without_common_sentences_are_an_error(encoder: AnyEncoder) -> None:
     texts = SENTENCES, ["Yes.", "Seven ducks."]
-    source, target = (embed_sentences(encoder, one, layer=LAYER) for one in texts)
+    source, target = (embed_lines(encoder, one, layer=LAYER) for one in texts)
     with pytest.raises(MetaXLMError, match="no sentence of 10 has a translation among 2"):
         mine_sentences(source, target, margin=9.0)
 

@@ -21,7 +21,8 @@ Three ways:
   without --model     word vectors of two texts, mapped with the seed's pairs; without
                       a seed, words that both languages spell alike are the seed
   --model, --pairs    words that a trained model links in parallel text
-  --model             the same in sentence pairs that the model finds in both texts
+  --model             the same in sentence pairs that the model finds in both texts;
+                      a sentence encoder finds them with its own vectors
 The output also has the seed's entries; the .parquet file beside it tells them apart.
 \b
 Examples:
@@ -134,7 +135,7 @@ def _align(
     layer: str | None,
     device: str,
 ) -> tuple[Entries, dict[str, Any]]:
-    from metaxlm.dictionary.alignments import align_pairs, embed_sentences, mine_sentences
+    from metaxlm.dictionary.alignments import align_pairs, embed_lines, mine_sentences
     from metaxlm.dictionary.vectors import TextLines, make_splitter
     from metaxlm.pretrain.distributed import choose_device
     from metaxlm.probe.alignment_io import PairFiles
@@ -147,12 +148,14 @@ def _align(
         names = Path(pairs).name
     encoder = open_one_model(model)
     depth = encoder.encoder.config.num_layers
-    layers = default_layer(depth) if layer is None else parse_layers(layer, depth)
-    if len(layers) > 1:
-        raise MetaXLMError(f"--layer {layer}: choose one")
+    chosen_layer = None
+    if layer is not None:
+        chosen_layer, *others = parse_layers(layer, depth)
+        if others:
+            raise MetaXLMError(f"--layer {layer}: choose one")
     if pairs is None:
         source, target = (
-            embed_sentences(encoder, TextLines(paths), layer=layers[0], device=chosen)
+            embed_lines(encoder, TextLines(paths), layer=chosen_layer, device=chosen)
             for paths in texts
         )
         sentences = mine_sentences(source, target, device=chosen)
@@ -161,9 +164,10 @@ def _align(
         make_splitter([pair[side] for pair in sentences], language)
         for side, language in enumerate(languages)
     ]
-    counts = align_pairs(encoder, sentences, splits, layer=layers[0], device=chosen)
+    linking = chosen_layer or default_layer(depth)[0]
+    counts = align_pairs(encoder, sentences, splits, layer=linking, device=chosen)
     facts = {
-        "method": "alignment", "model": model, "layer": str(layers[0]), "texts": names,
+        "method": "alignment", "model": model, "layer": str(linking), "texts": names,
         "sentence_pairs": len(sentences), "is_mined": pairs is None,
     }  # fmt: skip
     return counts.make_entries(f"links of {names}", languages), facts

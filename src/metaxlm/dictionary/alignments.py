@@ -16,9 +16,10 @@ from metaxlm.errors import MetaXLMError
 from metaxlm.model.any_encoder import AnyEncoder
 from metaxlm.probe.aligners import AlignSettings
 from metaxlm.probe.alignment import align_words
-from metaxlm.probe.embedding import embed_texts
-from metaxlm.probe.pool import LayerChoice
+from metaxlm.probe.embedding import embed_sentences, embed_texts
+from metaxlm.probe.pool import LayerChoice, choose_middle
 from metaxlm.probe.retrieval import mine_pairs
+from metaxlm.probe.retrieval_io import find_own_vectors
 from metaxlm.progress import say
 
 MARGIN = 1.06  # of mined pairs: Artetxe and Schwenk (2019) choose 1.04 to 1.07 for such pairs
@@ -98,17 +99,27 @@ class EmbeddedText:
     vectors_SD: torch.Tensor
 
 
-def embed_sentences(
+def embed_lines(
     model: AnyEncoder,
     lines: Iterable[str],
     *,
-    layer: LayerChoice,
+    layer: LayerChoice | None = None,
     device: torch.device | None = None,
     title: str = "embed",
 ) -> EmbeddedText:
-    """Embed the sentences of a text; each is a line."""
+    """Embed the sentences of a text; each is a line.
+
+    If `layer` is None, a sentence-transformers folder gives its own vectors, and another model
+    those of the layer at two thirds of its depth.
+    """
     sentences = _choose_lines(lines)
-    [vectors_SD] = embed_texts(model, sentences, device, layers=[layer], title=title)
+    modules = find_own_vectors(model) if layer is None else None
+    if modules is not None:
+        return EmbeddedText(
+            sentences, embed_sentences(model, sentences, device, modules, title=title)
+        )
+    layers = [layer or choose_middle(model.encoder.config.num_layers)]
+    [vectors_SD] = embed_texts(model, sentences, device, layers=layers, title=title)
     return EmbeddedText(sentences, vectors_SD)
 
 

@@ -20,7 +20,7 @@ from metaxlm.data.text import list_parts
 from metaxlm.dictionary.alignments import (
     EmbeddedText,
     align_pairs,
-    embed_sentences,
+    embed_lines,
     mine_sentences,
 )
 from metaxlm.dictionary.coverage import describe_origins, measure_text
@@ -35,7 +35,7 @@ from metaxlm.languages import language_name
 from metaxlm.manifest import MARKER
 from metaxlm.model.any_encoder import AnyEncoder, load_encoder
 from metaxlm.pretrain.distributed import DistributedContext
-from metaxlm.probe.pool import LayerChoice, choose_middle
+from metaxlm.probe.pool import choose_middle
 from metaxlm.progress import say
 from metaxlm.recipe import Recipe
 from metaxlm.recipe.model_schema import GrowRecipe
@@ -173,12 +173,8 @@ class _Linker:
         return mine_sentences(self._source_text, self._embed(language), device=self.device)
 
     def _embed(self, language: str) -> EmbeddedText:
-        """Embed text with the sentence encoder (its last layer), or with the model."""
-        encoder, num_layers = self._encoder, self._encoder.encoder.config.num_layers
-        is_trained = self.grow.variant in self.recipe.list_encoders()
-        layer = LayerChoice((num_layers,)) if is_trained else choose_middle(num_layers)
         text, title = self._read(language), f"embed {language}"
-        return embed_sentences(encoder, text, layer=layer, device=self.device, title=title)
+        return embed_lines(self._encoder, text, device=self.device, title=title)
 
     def _read(self, language: str) -> TextLines:
         return TextLines(list_parts(self.layout.text(language)))
@@ -189,6 +185,7 @@ class _Linker:
 
     @cached_property
     def _encoder(self) -> AnyEncoder:
+        """The sentence encoder of the variant, or else its model."""
         is_trained = self.grow.variant in self.recipe.list_encoders()
         return load_encoder(self.layout.encoder(self.grow.variant)) if is_trained else self._model
 
