@@ -1,5 +1,6 @@
 """Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,10 @@ class _Terminal(Console):
             super().print(*objects, **options)
 
 
-console = _Terminal(highlight=False)
+# FORCE_COLOR, which Jupyter sets for commands, asks for colors, not for bars.
+console = _Terminal(
+    highlight=False, force_interactive=sys.stdout is not None and sys.stdout.isatty()
+)
 _PLAIN_INTERVAL_S = 10.0
 
 Advance = Callable[..., None]
@@ -60,7 +64,7 @@ def say(message: str) -> None:
 @contextmanager
 def track(title: str, total: int, unit: str, completed: int = 0) -> Iterator[Advance]:
     """Show a bar over `total` units of work, of which `completed` are already done."""
-    if console.is_terminal and not console.quiet:
+    if console.is_interactive and not console.quiet:
         title_column = TextColumn("{task.description:<24}")
         columns = (title_column, BarColumn(None), MofNCompleteColumn(), _RateColumn())
         with _Bars(*columns, TimeRemainingColumn(), console=console, expand=True) as bars:
