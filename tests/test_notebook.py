@@ -20,7 +20,7 @@ from tests.toy_runs import run_main
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
 SMALLER = {
     "source_sentences: 30000, sentences: 6000, test_pairs: 200":
-        "source_sentences: 300, sentences: 200, test_pairs: 20",
+        "source_sentences: 300, sentences: 200, test_pairs: 20, train_examples: 40",
     "size: 6000, monolingual_size: 4000": "size: 1000, monolingual_size: 400",
     "layers: 2, hidden: 128, heads: 4, ffn: 512": "layers: 1, hidden: 16, heads: 2, ffn: 32",
     "steps: 800, warmup_steps: 80": "steps: 4, warmup_steps: 1, log_every: 2",
