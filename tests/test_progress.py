@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -28,3 +31,16 @@ def test_a_terminal_of_80_columns_shows_everything(monkeypatch: pytest.MonkeyPat
         assert part in bar
     assert max(len(bar), len(note)) <= 80
     assert note.strip() == NOTE
+
+
+def test_a_pipe_gets_lines_even_if_colors_are_forced() -> None:
+    code = """
+from metaxlm.progress import track
+with track("work", 2, "steps") as advance:
+    advance(2)
+"""
+    environment = os.environ | {"FORCE_COLOR": "1", "TERM": "xterm-color"}  # as in Jupyter
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=True)
+    [line] = done.stdout.splitlines()
+    assert line.startswith("work: 2/2 steps")

@@ -5,6 +5,7 @@ prints the places below one folder.
 """
 
 import io
+import json
 import re
 import sys
 import tokenize
@@ -37,7 +38,7 @@ PATTERNS = {re.compile(pattern, re.IGNORECASE): advice for pattern, advice in PH
 
 def list_files(root: Path) -> Iterator[Path]:
     for path in [root] if root.is_file() else sorted(root.rglob("*")):
-        if path.suffix in {".py", ".md", ".yaml"} and ".venv" not in path.parts:
+        if path.suffix in {".py", ".md", ".yaml", ".ipynb"} and ".venv" not in path.parts:
             yield path
 
 
@@ -50,6 +51,10 @@ def find_text(path: Path) -> Iterator[tuple[int, str]]:
                 yield token.start[0], token.string
             elif token.type == tokenize.NAME and token.string.startswith("test_"):
                 yield token.start[0], token.string.replace("_", " ")
+        return
+    if path.suffix == ".ipynb":
+        for number, cell in enumerate(json.loads(source)["cells"], 1):
+            yield number, "".join(cell["source"])
         return
     in_code = False
     for number, line in enumerate(source.splitlines(), 1):
@@ -68,7 +73,7 @@ def find_phrases(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "docs", "benchmarks", "README.md"])
+@pytest.mark.parametrize("folder", ["src", "tests", "docs", "benchmarks", "notebooks", "README.md"])
 def test_text_uses_plain_english(folder: str) -> None:
     this = Path(__file__)
     found = [

@@ -1,5 +1,6 @@
 """Messages and progress: bars on a terminal, plain lines elsewhere, nothing with `--quiet`."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,7 +61,9 @@ def say(message: str) -> None:
 @contextmanager
 def track(title: str, total: int, unit: str, completed: int = 0) -> Iterator[Advance]:
     """Show a bar over `total` units of work, of which `completed` are already done."""
-    if console.is_terminal and not console.quiet:
+    # FORCE_COLOR, which Jupyter sets for commands, asks for colors, not for bars.
+    is_file = "FORCE_COLOR" in os.environ and not console.file.isatty()
+    if console.is_terminal and not is_file and not console.quiet:
         title_column = TextColumn("{task.description:<24}")
         columns = (title_column, BarColumn(None), MofNCompleteColumn(), _RateColumn())
         with _Bars(*columns, TimeRemainingColumn(), console=console, expand=True) as bars:
