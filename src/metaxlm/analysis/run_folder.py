@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from metaxlm.analysis.claims import Verdict, evaluate_claims
 from metaxlm.analysis.paper import AVERAGED, MAIN_VARIANTS, read_table
 from metaxlm.analysis.results import (
     FEATURES,
+    ORIGIN_DIGITS,
     TASKS,
     VARIANTS,
     Row,
@@ -44,6 +46,7 @@ from metaxlm.digests import require_whole
 from metaxlm.errors import MetaXLMError
 from metaxlm.files import check_name, read_json, read_text
 from metaxlm.languages import language_name
+from metaxlm.manifest import read_manifest
 from metaxlm.reading import parse_yaml
 
 RECIPE = "recipe.yaml"
@@ -84,6 +87,7 @@ class Run:
     logs: dict[str, list[Row]]
     meta_log: list[Row]
     examples: dict[str, dict[str, list[dict[str, Any]]]]  # example sentences by variant and task
+    confused: list[Row]  # records of the evaluations that counted confusions of classes
     coverage: dict[str, dict[str, Any]]  # coverage.json by variant that copies word embeddings
     dictionaries: dict[str, dict[str, Row]]  # dictionaries.json by variant, and by language in it
     provenance: Row
@@ -203,6 +207,7 @@ def read_run(run_dir: Path) -> Run:
         logs={v: logs[v] for v in variants if v in logs},
         meta_log=read_log(run_dir / "meta"),
         examples=_read_examples(run_dir, variants),
+        confused=_read_confused(run_dir, variants, set(frame["origin"])),
         coverage={v: _read_object(path) for v, path in places.items() if path.is_file()},
         dictionaries={v: one for v in variants if (one := _read_dictionaries(home / v))},
         provenance=_read_object(path) if (path := run_dir / PROVENANCE).is_file() else {},
@@ -252,6 +257,18 @@ def _read_examples(run_dir: Path, variants: Sequence[str]) -> dict[str, dict[str
         return _read_object(paths[0]).get("examples", []) if paths else []
 
     return {v: {task: read(run_dir / "cells" / v / task) for task in FEATURES} for v in variants}
+
+
+def _read_confused(run_dir: Path, variants: Sequence[str], origins: set[str]) -> list[Row]:
+    """Read the evaluations that the results come from; older ones may still be in the folder."""
+    records: list[Row] = []
+    folders = (run_dir / "cells" / variant for variant in variants)
+    for path in chain.from_iterable(sorted(f.glob("[!.]*/[!.]*-*/cell.json")) for f in folders):
+        record = _read_object(path)
+        if any(file.get("confusion") for file in record.get("files", ())):
+            made = str(read_manifest(path.parent)["fingerprint"])
+            records += [record] if made[:ORIGIN_DIGITS] in origins else []
+    return records
 
 
 def _read_dictionaries(folder: Path) -> dict[str, Row]:

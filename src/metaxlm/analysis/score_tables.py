@@ -3,7 +3,7 @@
 Each function takes results and returns a table, or None where its data are missing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, product
 from pathlib import Path
@@ -378,7 +378,7 @@ def make_tables(
     tables = [
         *(make_layer_table(results, t, models, by_language=True) for t in _LAYERED if t in infos),
         *map(make_language_table, sections),
-        *make_confusion_tables(records),
+        *make_confusion_tables(records, _name_set),
         make_seed_table(sections, models),
         paper.make_test_table(tests, {name: info.title for name, info in infos.items()}),
         make_task_table(results, sections, models, about),
@@ -399,8 +399,17 @@ def _list_notes(records: Sequence[Row]) -> list[str]:
     return notes
 
 
-def make_confusion_tables(records: Sequence[Row]) -> list[Table]:
-    """Build a table per task: gold classes down, predicted ones across, a group per test set."""
+def _name_set(record: Row, file: Row) -> str:
+    return f"{record['model']}: {record['source']} → {file['language']}, {file['name']} set"
+
+
+def make_confusion_tables(
+    records: Sequence[Row], name_group: Callable[[Row, Row], str]
+) -> list[Table]:
+    """Build a table per task: gold classes down, predicted ones across.
+
+    `name_group` names the group of a record and a file; the files of a group are added up.
+    """
     first: dict[str, Row] = {}
     counts: dict[tuple[str, str], Any] = {}
     for record in records:
@@ -410,8 +419,7 @@ def make_confusion_tables(records: Sequence[Row]) -> list[Table]:
             continue
         for file in files:
             if file["split"] == "test" or file["language"] not in tested:
-                place = f"{record['source']} → {file['language']}, {file['name']} set"
-                key = record["task"], f"{record['model']}: {place}"
+                key = record["task"], name_group(record, file)
                 counts[key] = counts.get(key, 0) + np.array(file["confusion"])
     tables = []
     for task, record in first.items():

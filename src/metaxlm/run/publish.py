@@ -62,7 +62,7 @@ def report_stage(layout: RunLayout, stages: Sequence[Stage]) -> Stage:
         "recipe": files.digest_file(layout.recipe),
         "results": files.digest_file(layout.root / results.FILE_NAME),
     }
-    return Stage("report", layout.report, inputs, finished, fill, version=4)
+    return Stage("report", layout.report, inputs, finished, fill, version=5)
 
 
 def publish(run_dir: Path, folder: Path, *, with_tallies: bool = False) -> None:
