@@ -28,7 +28,7 @@ from metaxlm.manifest import atomic_folder, list_foreign_files
 from metaxlm.recipe.model_schema import rename_precedence
 from metaxlm.recipe.recipe_file import save_values
 from metaxlm.run.layout import RunLayout
-from metaxlm.run.stages import Stage, list_changes
+from metaxlm.run.stage import Stage, list_changes
 from metaxlm.run.tallies import FILE_NAME, collect_tallies, read_tallies, write_tallies
 
 _JOB = ("model", "task", "source", "seed")
