@@ -167,6 +167,15 @@ def test_the_best_of_bad_choices_is_kept(exported: Path, tmp_path: Path) -> None
     assert count(tmp_path / "model_int8.onnx") == found[1]
 
 
+def test_answers_are_not_in_the_padding(tmp_path: Path) -> None:
+    folder = write_folder(ALL["bert"], tmp_path / "task", suffix="ForQuestionAnswering")
+    work = onnx_folder._Work.open(folder)
+    starts, ends = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[3.0, 2.0, 9.0]])
+    found = work._finish((starts, ends), torch.tensor([[True, True, False]]))
+    assert found.predictions is not None and found.predictions.tolist() == [[1, 0]]
+    assert found.values.tolist() == [[1, 3], [2, 2]]
+
+
 def test_retrieval_is_the_mean_over_languages() -> None:
     right, wrong = torch.eye(4), torch.eye(4).roll(1, dims=0)
     values = torch.cat([right, right, right, wrong])  # two blocks of four pairs
